@@ -1,0 +1,1 @@
+"""Restores the write quorum after bookies are lost; comes with the cluster."""

@@ -1,0 +1,1 @@
+"""The storage node: journal, write cache, entry log, index."""

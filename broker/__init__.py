@@ -1,0 +1,1 @@
+"""Serves topics to clients; owns no durable state."""

@@ -1,0 +1,1 @@
+"""Where each subscription stands; itself kept in ledgers."""

@@ -1,0 +1,1 @@
+"""One endless log made of ledgers."""

@@ -1,0 +1,1 @@
+"""Quire: a topic broker on a bookie tier."""

@@ -1,0 +1,1 @@
+"""The BookKeeper client: one writer, many readers, fencing and recovery."""

@@ -1,0 +1,21 @@
+"""(ledger, entry): where an entry stands in a managed ledger, and the order of such places."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LATEST_ID = (1 << 63) - 1
+
+
+class Position(NamedTuple):
+    """A place in a managed ledger. Ordered by ledger id, then entry id. Entry -1 is "before the first entry"."""
+
+    ledger_id: int
+    entry_id: int
+
+    def __str__(self) -> str:
+        return f"{self.ledger_id}:{self.entry_id}"
+
+
+EARLIEST = Position(-1, -1)
+LATEST = Position(LATEST_ID, LATEST_ID)

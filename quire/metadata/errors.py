@@ -1,0 +1,40 @@
+"""What can go wrong with metadata. Each class says final or passing, and what to do."""
+
+from __future__ import annotations
+
+
+class MetadataError(Exception):
+    """Root: catching it catches every failure of the package."""
+
+    def __init__(self, message: str, *, index: int = 0) -> None:
+        super().__init__(message)
+        self.index = index
+        """Which op of a multi failed; 0 for a single call."""
+
+
+class NoNodeError(MetadataError):
+    """The node, or the parent of a new node, does not exist. Final for this call."""
+
+
+class NodeExistsError(MetadataError):
+    """There is a node at that path already. Final for this call."""
+
+
+class BadVersionError(MetadataError):
+    """Somebody changed the node since it was read. Read again and decide anew."""
+
+
+class NotEmptyError(MetadataError):
+    """A node with children cannot be deleted. Final for this call."""
+
+
+class SessionExpiredError(MetadataError):
+    """The session is gone, and its ephemeral nodes with it. Final for this store object."""
+
+
+class MetadataUnavailableError(MetadataError):
+    """The service cannot be reached; whether a write happened is not known. Passing: read, then retry."""
+
+
+class InvalidPathError(MetadataError):
+    """The path is not one a node can have. Final; our mistake or bad input that should have been refused earlier."""

@@ -1,0 +1,1 @@
+"""The shell of every server: configuration, log, metrics, serving."""

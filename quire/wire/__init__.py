@@ -1,0 +1,1 @@
+"""Bytes on sockets and inside entries; all of it pure."""

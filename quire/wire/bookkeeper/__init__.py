@@ -1,0 +1,1 @@
+"""The bookie protocol and the entry: requests, responses, digests, metadata values."""

@@ -1,0 +1,15 @@
+"""What can be wrong with bytes of the bookie protocol."""
+
+from __future__ import annotations
+
+
+class BookkeeperWireError(Exception):
+    """Root: catching it catches every failure of the package."""
+
+
+class MalformedError(BookkeeperWireError):
+    """The bytes are not a message of this protocol. Final: close the connection."""
+
+
+class DigestMismatchError(BookkeeperWireError):
+    """An entry is damaged, or is another one. Final for this copy: try another bookie; never deliver it."""

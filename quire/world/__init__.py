@@ -1,0 +1,1 @@
+"""Doors to the world: clock, disk, key_value, network, offload, rng."""

@@ -1,0 +1,209 @@
+"""The doors to the world: narrow protocols that every server takes instead of `os`, `time`, `socket` and threads.
+
+There are two makers: `quire.world.real.real_world()` and the seeded one in `simulation/`. One conformance suite
+(tests/conformance/) holds both to the contracts below.
+
+Rules that the simulator depends on:
+- Methods of `Disk`, `File` and `KeyValue` block. On a running server they are called only inside a job given to
+  `Offload` (or while starting, before anything is served).
+- Time that passes is trio's (`trio.current_time()`, `trio.sleep`, `trio.move_on_after`); `Clock` only tells dates.
+- Ids and choices come from `World.rng`. Sets of objects or strings are never iterated.
+- Every task gets a `name=`.
+"""
+
+from __future__ import annotations
+
+import random  # noqa: TID251 - the type only; instances are handed down
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, TypeVar
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+Item_contra = TypeVar("Item_contra", contravariant=True)
+
+
+class Clock(Protocol):
+    """Dates. Durations and deadlines are trio's."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970; may jump either way, so never used for ordering or expiry of leases."""
+
+
+class File(Protocol):
+    """One open file. Every method blocks. `OSError` as the real world raises it (ENOSPC, EIO ...)."""
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        """Write all of `data` at `offset`; not durable before `sync`. A failure may leave a prefix written."""
+
+    def pwritev(self, parts: Sequence[Buffer], offset: int) -> int:
+        """Write all `parts`, end to end, at `offset`; any number of parts. Returns the bytes written."""
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Up to `size` bytes from `offset`; fewer only at the end of the file."""
+
+    def sync(self) -> None:
+        """Make everything written so far durable (fdatasync). After a failure the file's unsynced data counts as lost."""
+
+    def size(self) -> int:
+        """Length of the file in bytes, preallocated space included."""
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend with zeros to `size` bytes."""
+
+    def preallocate(self, offset: int, size: int) -> None:
+        """Reserve zeroed space [offset, offset+size), extending the file; later writes there need no new blocks."""
+
+    def close(self) -> None: ...
+
+
+class DiskLock(Protocol):
+    """Held until released or until the process dies."""
+
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A tree of files. Paths are absolute strings. A created or renamed name is durable after `sync_dir` of its folder."""
+
+    def open(self, path: str, *, create: bool = False, writable: bool = True) -> File:
+        """Open for random access. `create` makes a missing file; otherwise FileNotFoundError."""
+
+    def read(self, path: str) -> bytes:
+        """The whole of a small file; FileNotFoundError."""
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        """Replace a small file durably: temporary file, fsync, rename, fsync of the folder. Old or new, never torn."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def names(self, path: str) -> list[str]:
+        """Names in a folder, sorted; FileNotFoundError."""
+
+    def make_dirs(self, path: str) -> None:
+        """Create a folder and its parents, durably; fine if it is there."""
+
+    def rename(self, old: str, new: str) -> None: ...
+
+    def unlink(self, path: str) -> None: ...
+
+    def sync_dir(self, path: str) -> None: ...
+
+    def free_bytes(self, path: str) -> int:
+        """Bytes that may still be written in the file system that holds `path`."""
+
+    def lock(self, path: str) -> DiskLock:
+        """Take the lock file `path`; `BlockingIOError` if another process (or host) holds it."""
+
+
+class Batch(Protocol):
+    """Changes that are applied together or not at all."""
+
+    def put(self, key: bytes, value: bytes) -> None: ...
+
+    def delete(self, key: bytes) -> None: ...
+
+    def delete_range(self, start: bytes, stop: bytes) -> None:
+        """Delete start <= key < stop."""
+
+
+class KeyValue(Protocol):
+    """An ordered map of bytes in a folder. Blocking. Unsynced batches may vanish in a crash, always as a suffix."""
+
+    def get(self, key: bytes) -> bytes | None: ...
+
+    def batch(self) -> Batch: ...
+
+    def write(self, batch: Batch, *, sync: bool) -> None:
+        """Apply a batch. With `sync` it, and every batch before it, is durable on return."""
+
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Pairs with start <= key < stop in order (or in reverse order); a snapshot is not promised."""
+
+    def compact(self) -> None:
+        """Reclaim the space of deleted ranges."""
+
+    def close(self) -> None: ...
+
+
+class KeyValueMaker(Protocol):
+    def open(self, path: str, *, create: bool = True, cache_bytes: int = 8 << 20) -> KeyValue:
+        """Open the map kept in folder `path`. The real one is RocksDB (bytewise comparator, raw keys and values)."""
+
+
+class Stream(Protocol):
+    """One connection. Reads are awaited by one task; writes are tried at once and only waited for when the peer is slow."""
+
+    @property
+    def peer(self) -> str: ...
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        """Wait for bytes, put them at the start of `buffer`, return how many; 0 at the end. OSError if broken."""
+
+    def send_nowait(self, parts: Sequence[Buffer]) -> int:
+        """Send what the peer's window takes of `parts`, end to end, without waiting; returns the bytes taken (0: none
+        now). Any number of parts; the implementation joins or scatters. OSError if broken."""
+
+    async def wait_writable(self) -> None:
+        """Wait until `send_nowait` may take something."""
+
+    def close(self) -> None:
+        """Close at once; safe twice. A waiting `receive_into` returns 0 or raises OSError."""
+
+
+class Listener(Protocol):
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port it really listens on."""
+
+    async def accept(self) -> Stream: ...
+
+    def close(self) -> None: ...
+
+
+class Network(Protocol):
+    async def listen(self, host: str, port: int) -> Listener:
+        """Port 0 picks a free one. OSError (EADDRINUSE) if taken."""
+
+    async def connect(self, host: str, port: int) -> Stream:
+        """OSError if refused. The caller sets the deadline."""
+
+
+class Lane(Protocol[Item_contra]):
+    """One worker that runs a job over everything put since its last run, in order: natural group commit."""
+
+    def put(self, item: Item_contra) -> None:
+        """Add an item; never blocks. After `aclose` it is an error."""
+
+    async def aclose(self) -> None:
+        """Run what is queued, report it, stop. No item is dropped."""
+
+
+class Offload(Protocol):
+    """Blocking work, off the event loop: threads in the real world, inline after a seeded delay in the simulator."""
+
+    async def run(self, job: Callable[[], T], *, name: str = "") -> T:
+        """Run `job` in some worker; not cancellable once begun."""
+
+    def lane(
+        self,
+        name: str,
+        job: Callable[[list[Item]], T],
+        done: Callable[[list[Item], T | None, BaseException | None], None],
+    ) -> Lane[Item]:
+        """A worker of its own. It takes all items queued, calls `job(items)` off the loop, then `done(items, result,
+        error)` on the loop, in order; meanwhile new items queue up for the next run. `done` must not raise."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything a server may touch besides its arguments."""
+
+    clock: Clock
+    disk: Disk
+    key_value: KeyValueMaker
+    network: Network
+    offload: Offload
+    rng: random.Random

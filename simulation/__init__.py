@@ -1,0 +1,1 @@
+"""The doors to the world, made from one seed; not shipped."""
