@@ -1,0 +1,74 @@
+"""The wheel holds all of ours and nothing else; nobody else uses our names."""
+
+from __future__ import annotations
+
+import tomllib
+import zipfile
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from hatchling.builders.wheel import WheelBuilder
+
+from broker.connection import SERVER_VERSION
+
+ROOT = Path(__file__).resolve().parents[2]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PACKAGES = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+SHIPPED = (".py", ".pyi", ".proto", ".txt", ".typed")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    (path,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path_factory.mktemp("wheel")), versions=["standard"])
+    return zipfile.ZipFile(path)
+
+
+def test_the_wheel_holds_every_file_of_our_packages_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    ours = {
+        path.relative_to(ROOT).as_posix()
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
+        if path.suffix in SHIPPED
+    }
+    held = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert held == ours
+
+
+def test_the_wheel_has_the_licence_and_the_command(wheel: zipfile.ZipFile) -> None:
+    names = {name.partition(".dist-info/")[2]: name for name in wheel.namelist() if ".dist-info/" in name}
+    assert b"Apache License" in wheel.read(names["licenses/LICENSE"])
+    assert b"quire = quire.cli.main:main" in wheel.read(names["entry_points.txt"])
+
+
+def test_a_plain_install_brings_no_spark_and_no_tools_of_ours(wheel: zipfile.ZipFile) -> None:
+    (metadata,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+    required = [
+        line.removeprefix("Requires-Dist: ").lower()
+        for line in wheel.read(metadata).decode().splitlines()
+        if line.startswith("Requires-Dist: ") and "extra ==" not in line
+    ]
+    assert required
+    for name in ("pyspark", "pytest", "pulsar-client", "kazoo", "matplotlib"):
+        assert not [line for line in required if line.startswith(name)]
+
+
+def test_clients_are_told_the_version_of_the_package() -> None:
+    assert f"Quire {PYPROJECT['project']['version']}" == SERVER_VERSION
+
+
+def test_nobody_else_uses_our_names() -> None:
+    taken = packages_distributions()
+    for name in {*PACKAGES, "simulation", "bench"}:
+        assert set(taken.get(name, [])) <= {"quire"}
+
+
+def test_the_lock_pins_everything_with_hashes_and_trio_exactly() -> None:
+    lines = (ROOT / "scripts" / "lock" / "dev.txt").read_text().splitlines()
+    pins = [line for line in lines if line and not line.startswith((" ", "#"))]
+    assert all("==" in pin and pin.endswith("\\") for pin in pins)
+    assert sum(pin.startswith("trio==") for pin in pins) == 1
+    locked = {pin.partition("==")[0] for pin in pins}
+    groups = PYPROJECT["dependency-groups"]["dev"] + PYPROJECT["project"]["dependencies"]
+    wanted = {requirement.replace("==", ">=").partition(">=")[0].lower() for requirement in groups}
+    assert wanted <= locked
