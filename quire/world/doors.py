@@ -32,6 +32,11 @@ class Clock(Protocol):
         """Milliseconds since 1970; may jump either way, so never used for ordering or expiry of leases."""
 
 
+class NotSyncedError(OSError):
+    """Making data durable failed: whether it will be there after a crash is not known, and no later sync will tell. Final
+    for what was written since the last good sync."""
+
+
 class File(Protocol):
     """One open file. Every method blocks. `OSError` as the real world raises it (ENOSPC, EIO ...)."""
 
@@ -41,6 +46,10 @@ class File(Protocol):
     def pwritev(self, parts: Sequence[Buffer], offset: int) -> int:
         """Write all `parts`, end to end, at `offset`; any number of parts. Returns the bytes written."""
 
+    def pwritev_sync(self, parts: Sequence[Buffer], offset: int) -> None:
+        """As `pwritev` then `sync`, in one system call where there is one. OSError as from `pwritev`: nothing more than a
+        prefix is written; NotSyncedError: as from a failed `sync`."""
+
     def pread(self, size: int, offset: int) -> bytes:
         """Up to `size` bytes from `offset`; fewer only at the end of the file."""
 
@@ -49,6 +58,9 @@ class File(Protocol):
 
     def size(self) -> int:
         """Length of the file in bytes, preallocated space included."""
+
+    def forget(self, offset: int, size: int) -> None:
+        """The range is synced and will hardly be read: the machine's memory need not keep it. Only a hint; never fails."""
 
     def truncate(self, size: int) -> None:
         """Cut or extend with zeros to `size` bytes."""
@@ -139,8 +151,10 @@ class Stream(Protocol):
     @property
     def peer(self) -> str: ...
 
-    async def receive_into(self, buffer: memoryview) -> int:
-        """Wait for bytes, put them at the start of `buffer`, return how many; 0 at the end. OSError if broken."""
+    async def receive_into(self, buffer: memoryview, at_least: int = 1) -> int:
+        """Wait for bytes, put them at the start of `buffer`, return how many; 0 at the end. OSError if broken.
+
+        `at_least`: the caller has no use for fewer bytes and need not be woken for them. Only a hint: fewer may come."""
 
     def send_nowait(self, parts: Sequence[Buffer]) -> int:
         """Send what the peer's window takes of `parts`, end to end, without waiting; returns the bytes taken (0: none

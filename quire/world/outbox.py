@@ -1,0 +1,137 @@
+"""Outbox: what still has to leave on one connection.
+
+Writers append and go on; one `flush` at the end of a pass sends everything the peer's window takes in one call. Only
+what is left over needs a task: `run`, started once per connection, waits until the peer takes more.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+
+import trio
+
+from quire.world.doors import Buffer, Stream
+
+
+class Outbox:
+    """Sends parts over `stream`, whole and in order, without waiting where it can.
+
+    Parts are kept as they are, not copied: they must not change until sent. More than `bytes_max` bytes that the peer
+    did not take break the connection (OSError, ENOBUFS): the bound for writers who did not use `wait_below`.
+    A broken connection is recorded in `broken` and reported once, to `on_broken`, which is called within `flush` or
+    `run` and must not raise; from then on everything written is dropped.
+    """
+
+    __slots__ = (
+        "_bytes_max",
+        "_on_broken",
+        "_parts",
+        "_progress",
+        "_running",
+        "_stalled",
+        "_stream",
+        "broken",
+        "pending_bytes",
+    )
+
+    def __init__(
+        self, stream: Stream, *, bytes_max: int = 64 << 20, on_broken: Callable[[OSError], None] | None = None
+    ) -> None:
+        self._stream = stream
+        self._bytes_max = bytes_max
+        self._on_broken = on_broken
+        self._parts: list[Buffer] = []
+        self._stalled = trio.Event()
+        """Set while the peer's window is full and `run` has to wait for it."""
+        self._progress: trio.Event | None = None
+        """Somebody waits for fewer pending bytes."""
+        self._running = False
+        self.pending_bytes = 0
+        """Bytes written and not yet taken by the peer's window."""
+        self.broken: OSError | None = None
+        """Why nothing can be sent any more."""
+
+    def write(self, parts: Sequence[Buffer], size: int = -1) -> None:
+        """Append `parts`; they leave with the next `flush`. `size`: their bytes, if the caller knows (-1: it does not)."""
+        if self.broken is None:
+            self._parts += parts
+            self.pending_bytes += sum(map(len, parts)) if size < 0 else size
+
+    def flush(self) -> None:
+        """Send what the peer takes now; the rest follows through `run`."""
+        # While `run` waits for the peer's window there is no point in trying, and its order is the right one.
+        if self._parts and not (self._running and self._stalled.is_set()):
+            self._send()
+        if self.pending_bytes > self._bytes_max:
+            self.fail(OSError(errno.ENOBUFS, f"the peer is too slow: {self.pending_bytes} bytes wait"))
+
+    def fail(self, error: OSError) -> None:
+        """Break the connection for a reason of the caller's; only the first call counts."""
+        if self.broken is None:
+            self.broken = error
+            self._parts = []
+            self.pending_bytes = 0
+            self._stalled.set()
+            self._wake()
+            if self._on_broken is not None:
+                self._on_broken(error)
+
+    async def run(self) -> None:
+        """Send what `flush` left over, whenever the peer takes more. Returns when the connection is broken."""
+        self._running = True
+        try:
+            while True:
+                await self._stalled.wait()
+                while self._parts and self.broken is None:
+                    try:
+                        await self._stream.wait_writable()
+                    except OSError as error:
+                        self.fail(error)
+                    else:
+                        self._send()
+                if self.broken is not None:
+                    return
+                self._stalled = trio.Event()
+        finally:
+            self._running = False
+
+    async def wait_below(self, size: int) -> None:
+        """Wait until at most `size` bytes are pending, or the connection is broken. Needs `run`."""
+        while self.pending_bytes > size:
+            if self._progress is None:
+                self._progress = trio.Event()
+            await self._progress.wait()
+
+    def _send(self) -> None:
+        parts = self._parts
+        try:
+            taken = self._stream.send_nowait(parts)
+        except OSError as error:
+            self.fail(error)
+            return
+        if taken == self.pending_bytes:
+            self._parts = []
+        else:
+            self._stalled.set()
+            if taken == 0:
+                return
+            self._drop(taken)
+        self.pending_bytes -= taken
+        self._wake()
+
+    def _drop(self, size: int) -> None:
+        """Forget the first `size` pending bytes, which end within some part."""
+        parts = self._parts
+        index = 0
+        while size >= len(parts[index]):
+            size -= len(parts[index])
+            index += 1
+        del parts[:index]
+        if size:
+            parts[0] = memoryview(parts[0])[size:]
+
+    def _wake(self) -> None:
+        if self._progress is not None:
+            self._progress.set()
+            self._progress = None

@@ -1,0 +1,29 @@
+"""The world as it is: files, RocksDB, sockets, threads. Only the modules `real*` of the servers touch them."""
+
+from __future__ import annotations
+
+import random
+import time
+
+from quire.world.doors import World
+from quire.world.real_disk import RealDisk
+from quire.world.real_key_value import RealKeyValueMaker
+from quire.world.real_network import RealNetwork
+from quire.world.real_offload import RealOffload
+
+
+def real_world(seed: int | None = None) -> World:
+    """The world as it is. `seed` fixes `World.rng` only; None takes one from the system."""
+    return World(
+        clock=RealClock(),
+        disk=RealDisk(),
+        key_value=RealKeyValueMaker(),
+        network=RealNetwork(),
+        offload=RealOffload(),
+        rng=random.Random(seed),
+    )
+
+
+class RealClock:
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000

@@ -1,0 +1,203 @@
+"""Files of the real world. Not to be imported but by `real`."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+
+from quire.world.doors import Buffer, DiskLock, File, NotSyncedError
+
+_IOV_MAX = 1024
+"""Parts per vectored write or send: Linux's UIO_MAXIOV."""
+
+
+def closed() -> OSError:
+    """What a door raises that was closed here."""
+    return OSError(errno.EBADF, "closed on this side")
+
+
+_DSYNC = getattr(os, "RWF_DSYNC", 0)
+_NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+
+
+class _File:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        size = len(data)
+        written = os.pwrite(self._fd, data, offset)
+        while written < size:
+            written += os.pwrite(self._fd, memoryview(data)[written:], offset + written)
+
+    def pwritev(self, parts: Sequence[Buffer], offset: int) -> int:
+        begin = offset
+        for at in range(0, len(parts), _IOV_MAX):
+            batch = parts[at : at + _IOV_MAX]
+            size = sum(map(len, batch))
+            written = os.pwritev(self._fd, batch, offset)
+            while written < size:
+                batch = _without(batch, written)
+                offset += written
+                size -= written
+                written = os.pwritev(self._fd, batch, offset)
+            offset += written
+        return offset - begin
+
+    def pwritev_sync(self, parts: Sequence[Buffer], offset: int) -> None:
+        # One call, one release of the interpreter: a thread that comes back from a call waits for the event loop to yield.
+        if not _DSYNC or len(parts) > _IOV_MAX:
+            self.pwritev(parts, offset)
+            try:
+                self.sync()
+            except OSError as error:
+                raise NotSyncedError(*error.args) from error
+            return
+        size = sum(map(len, parts))
+        while True:
+            try:
+                written = os.pwritev(self._fd, parts, offset, _DSYNC)
+            except OSError as error:
+                if error.errno in _NO_ROOM:
+                    raise
+                raise NotSyncedError(*error.args) from error
+            if written == size:
+                return
+            parts = _without(parts, written)
+            offset += written
+            size -= written
+
+    def pread(self, size: int, offset: int) -> bytes:
+        data = os.pread(self._fd, size, offset)
+        if len(data) == size or not data:
+            return data
+        chunks = [data]
+        while size > len(data) > 0:
+            size -= len(data)
+            offset += len(data)
+            data = os.pread(self._fd, size, offset)
+            chunks.append(data)
+        return b"".join(chunks)
+
+    def sync(self) -> None:
+        if self._fd < 0:  # Python would take it for a mistake in the program: ValueError
+            raise closed()
+        os.fdatasync(self._fd)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def forget(self, offset: int, size: int) -> None:
+        with suppress(OSError):
+            os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_DONTNEED)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def preallocate(self, offset: int, size: int) -> None:
+        try:
+            os.posix_fallocate(self._fd, offset, size)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                raise
+            # A file system that cannot reserve: zeros beyond the end do the same, in more time.
+            start = max(offset, self.size())
+            zeros = bytes(min(1 << 20, max(0, offset + size - start)))
+            while start < offset + size:
+                piece = memoryview(zeros)[: offset + size - start]
+                self.pwrite(piece, start)
+                start += len(piece)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+def _without(parts: Sequence[Buffer], size: int) -> list[Buffer]:
+    """`parts` without their first `size` bytes (fewer than all)."""
+    for index, part in enumerate(parts):
+        if size < len(part):
+            return [memoryview(part)[size:], *parts[index + 1 :]]
+        size -= len(part)
+    return []
+
+
+class _DiskLock:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+class RealDisk:
+    def open(self, path: str, *, create: bool = False, writable: bool = True) -> File:
+        flags = os.O_CLOEXEC | (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0)
+        return _File(os.open(path, flags, 0o644))
+
+    def read(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        temporary = f"{path}.tmp"
+        fd = os.open(temporary, os.O_CLOEXEC | os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        try:
+            try:
+                _File(fd).pwrite(data, 0)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            os.rename(temporary, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+        self.sync_dir(os.path.dirname(path))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def names(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def make_dirs(self, path: str) -> None:
+        if os.path.isdir(path):
+            return
+        parent = os.path.dirname(path.rstrip("/"))
+        self.make_dirs(parent)
+        with suppress(FileExistsError):
+            os.mkdir(path)
+        self.sync_dir(parent)
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_CLOEXEC | os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def free_bytes(self, path: str) -> int:
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize
+
+    def lock(self, path: str) -> DiskLock:
+        fd = os.open(path, os.O_CLOEXEC | os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(fd)
+            raise
+        return _DiskLock(fd)

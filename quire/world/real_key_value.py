@@ -1,0 +1,169 @@
+"""RocksDB as an ordered map. The only importer of rocksdict, when the first map is opened: start-up time counts.
+
+- RocksDB's synced write through rocksdict keeps the interpreter lock during the fsync; its `flush_wal` lets it go. So a
+  synced batch is an unsynced write followed by `flush_wal`, which makes it and all before it durable.
+- rocksdict's iterator of pairs costs 0.4 us a pair, but ends silently at a damaged block: its end is checked, see `scan`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import weakref
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+from quire.world.doors import Batch, KeyValue
+from quire.world.real_disk import RealDisk
+
+
+class RealKeyValueMaker:
+    def open(self, path: str, *, create: bool = True, cache_bytes: int = 8 << 20) -> KeyValue:
+        if create:
+            RealDisk().make_dirs(path)
+        elif not os.path.exists(os.path.join(path, "CURRENT")):
+            raise FileNotFoundError(errno.ENOENT, "no key-value map in this folder", path)
+        import rocksdict  # here, and not at the top: see the module head
+
+        options = _rocksdb_options(rocksdict, create=create, cache_bytes=cache_bytes)
+        try:
+            database = rocksdict.Rdict(path, options, access_type=rocksdict.AccessType.read_write())
+        except Exception as error:
+            raise _os_error(error) from None
+        return RealKeyValue(database, rocksdict.WriteBatch)
+
+
+def _rocksdb_options(rocksdict: Any, *, create: bool, cache_bytes: int) -> Any:
+    """Small in memory, and readable by the Java bookie: raw bytes, bytewise order, default column family, format 5.
+
+    RocksDB opens a folder whatever options it was written with, so those of the original are no obstacle either.
+    """
+    table = rocksdict.BlockBasedOptions()
+    table.set_block_cache(rocksdict.Cache(cache_bytes))
+    table.set_block_size(16 << 10)
+    table.set_format_version(5)
+    table.set_checksum_type(rocksdict.ChecksumType.xxhash())
+    table.set_bloom_filter(10, False)
+    table.set_cache_index_and_filter_blocks(True)
+    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(create)
+    options.set_block_based_table_factory(table)
+    options.set_compression_type(rocksdict.DBCompressionType.lz4())
+    options.set_level_compaction_dynamic_level_bytes(True)
+    options.set_write_buffer_size(4 << 20)
+    options.set_max_write_buffer_number(3)
+    options.set_max_total_wal_size(64 << 20)
+    options.set_max_open_files(64)
+    options.set_max_background_jobs(2)
+    options.set_manifest_preallocation_size(64 << 10)
+    options.set_skip_stats_update_on_db_open(True)
+    options.set_stats_dump_period_sec(0)
+    options.set_stats_persist_period_sec(0)
+    options.set_max_log_file_size(1 << 20)
+    options.set_keep_log_file_num(2)
+    return options
+
+
+def _os_error(error: Exception) -> OSError:
+    """RocksDB's complaint, which rocksdict hands on as text, as the error the same trouble with a file would be."""
+    text = str(error)
+    if "No space left" in text or "Disk quota" in text:
+        return OSError(errno.ENOSPC, text)
+    if "/LOCK" in text:
+        return BlockingIOError(errno.EAGAIN, text)
+    if "does not exist" in text:
+        return FileNotFoundError(errno.ENOENT, text)
+    if "already closed" in text:
+        return OSError(errno.EBADF, text)
+    return OSError(errno.EIO, text)
+
+
+class RealKeyValue:
+    def __init__(self, database: Any, make_batch: Callable[..., Any]) -> None:
+        self._database = database
+        self._make_batch = make_batch
+        # RocksDB stays open, and locked, as long as an iterator lives: `close` ends those that are left.
+        self._scans: weakref.WeakSet[Generator[tuple[bytes, bytes], None, None]] = weakref.WeakSet()
+
+    def get(self, key: bytes) -> bytes | None:
+        try:
+            value: bytes | None = self._database.get(key)
+        except Exception as error:
+            raise _os_error(error) from None
+        return value
+
+    def batch(self) -> Batch:
+        batch: Batch = self._make_batch(raw_mode=True)
+        return batch
+
+    def write(self, batch: Batch, *, sync: bool) -> None:
+        try:
+            self._database.write(batch)
+            if sync:
+                self._database.flush_wal(True)
+        except Exception as error:
+            raise _os_error(error) from None
+
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        scan = self._backward(start, stop) if reverse else self._forward(start, stop)
+        self._scans.add(scan)
+        return scan
+
+    def _forward(self, start: bytes, stop: bytes) -> Generator[tuple[bytes, bytes], None, None]:
+        last = None
+        for pair in self._pairs(start, backwards=False):
+            last = pair[0]
+            if last >= stop:
+                return
+            yield pair
+        self._check_end(start if last is None else last, seen=last is not None, backwards=False)
+
+    def _backward(self, start: bytes, stop: bytes) -> Generator[tuple[bytes, bytes], None, None]:
+        last = None
+        for pair in self._pairs(stop, backwards=True):
+            last = pair[0]
+            if last >= stop:
+                continue
+            if last < start:
+                return
+            yield pair
+        self._check_end(stop if last is None else last, seen=last is not None, backwards=True)
+
+    def _pairs(self, key: bytes, *, backwards: bool) -> Iterator[tuple[bytes, bytes]]:
+        try:
+            pairs: Iterator[tuple[bytes, bytes]] = self._database.items(backwards=backwards, from_key=key)
+        except Exception as error:
+            raise _os_error(error) from None
+        return pairs
+
+    def _check_end(self, key: bytes, *, seen: bool, backwards: bool) -> None:
+        """Tell the true end of the map from a block that could not be read: OSError (EIO) if it is the latter."""
+        try:
+            iterator = self._database.iter()
+            if backwards:
+                iterator.seek_for_prev(key)
+            else:
+                iterator.seek(key)
+            if seen and iterator.valid():
+                if backwards:
+                    iterator.prev()
+                else:
+                    iterator.next()
+            iterator.status()
+        except Exception as error:
+            raise _os_error(error) from None
+
+    def compact(self) -> None:
+        try:
+            self._database.compact_range(None, None)
+        except Exception as error:
+            raise _os_error(error) from None
+
+    def close(self) -> None:
+        for scan in list(self._scans):
+            scan.close()
+        try:
+            self._database.close()
+        except Exception as error:
+            raise _os_error(error) from None

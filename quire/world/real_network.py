@@ -1,0 +1,205 @@
+"""Sockets of the real world."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import trio
+
+from quire.world.doors import Buffer, Listener, Stream
+from quire.world.real_disk import closed
+
+_IOV_MAX = 1024
+"""Parts per vectored write or send: Linux's UIO_MAXIOV."""
+_JOIN_BELOW = 4096
+"""Mean part size, in bytes, below which copying parts together is cheaper than an iovec for each."""
+_JOIN_BYTES_MAX = 512 << 10
+"""Bytes joined per send, about: what a full socket buffer refuses was joined for nothing."""
+_EAGER_RECEIVES = 8
+"""Receives that may succeed at once, one after the other, before the task lets others run..."""
+_EAGER_BYTES = 64 << 10
+"""...and the bytes after which it does so earlier."""
+_NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+_LOW_WATER_MIN = 16 * 1024
+"""Bytes from which on it pays to tell the kernel not to wake us for less: the rest of a large frame."""
+
+
+class RealStream:
+    def __init__(self, sock: socket.socket, address: Any) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = sock
+        self._closed = False
+        self._eager = _EAGER_RECEIVES
+        self._eager_bytes = _EAGER_BYTES
+        self._drained = False
+        self._low_water = 1
+        host, port = address[:2]
+        self._peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def peer(self) -> str:
+        return self._peer
+
+    async def receive_into(self, buffer: memoryview, at_least: int = 1) -> int:
+        # Data that is there is taken without a trip through the loop, but a peer that never stops sending must not
+        # starve the others. The pause comes before the receive: a cancellation must not lose bytes already taken.
+        if self._eager <= 0 or self._eager_bytes <= 0:
+            self._rested()
+            await trio.lowlevel.checkpoint()
+        while not self._closed:
+            if not self._drained:
+                try:
+                    size = self._socket.recv_into(buffer)
+                except BlockingIOError:
+                    pass
+                else:
+                    self._eager -= 1
+                    self._eager_bytes -= size
+                    # A receive that did not fill the buffer took all there was: the next one asks the poller first.
+                    self._drained = 0 < size < len(buffer)
+                    return size
+            self._drained = False
+            self._rested()
+            low_water = at_least if at_least >= _LOW_WATER_MIN else 1
+            if low_water != self._low_water:
+                self._low_water = low_water
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
+            try:
+                await trio.lowlevel.wait_readable(self._socket)
+            except trio.ClosedResourceError:
+                return 0
+        return 0
+
+    def _rested(self) -> None:
+        self._eager = _EAGER_RECEIVES
+        self._eager_bytes = _EAGER_BYTES
+
+    def send_nowait(self, parts: Sequence[Buffer]) -> int:
+        try:
+            if len(parts) == 1:
+                return self._socket.send(parts[0])
+            return self._send_many(parts)
+        except BlockingIOError:
+            return 0
+
+    def _send_many(self, parts: Sequence[Buffer]) -> int:
+        sent = 0
+        count = len(parts)
+        at = 0
+        while at < count:
+            batch = parts[at : at + _IOV_MAX]
+            size = sum(map(len, batch))
+            if size < _JOIN_BELOW * len(batch):
+                if size > _JOIN_BYTES_MAX:
+                    batch = batch[: len(batch) * _JOIN_BYTES_MAX // size + 1]
+                joined = b"".join(batch)
+                size = len(joined)
+            else:
+                joined = None
+            try:
+                taken = self._socket.sendmsg(batch) if joined is None else self._socket.send(joined)
+            except BlockingIOError:
+                return sent
+            sent += taken
+            if taken < size:
+                return sent
+            at += len(batch)
+        return sent
+
+    async def wait_writable(self) -> None:
+        if self._closed:
+            raise closed()
+        try:
+            await trio.lowlevel.wait_writable(self._socket)
+        except trio.ClosedResourceError:
+            raise closed() from None
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            trio.lowlevel.notify_closing(self._socket)
+            self._socket.close()
+
+
+class RealListener:
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._closed = False
+        self._address: tuple[str, int] = sock.getsockname()[:2]
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self._address
+
+    async def accept(self) -> Stream:
+        await trio.lowlevel.checkpoint()
+        while not self._closed:
+            try:
+                return RealStream(*self._socket.accept())
+            except BlockingIOError:
+                with suppress(trio.ClosedResourceError):
+                    await trio.lowlevel.wait_readable(self._socket)
+            except OSError as error:
+                if error.errno in _NO_DESCRIPTORS:
+                    await trio.sleep(0.1)  # the connection waits in the backlog until somebody closes one
+                # Anything else concerns the one connection that was to be accepted: it is gone already.
+        raise closed()
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            trio.lowlevel.notify_closing(self._socket)
+            self._socket.close()
+
+
+class RealNetwork:
+    async def listen(self, host: str, port: int) -> Listener:
+        found = await trio.socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
+        )
+        # A name such as localhost may have addresses of both kinds; people mean the old one.
+        family, kind, protocol, _, address = min(found, key=lambda row: row[0] != socket.AF_INET)
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            sock.listen(1024)
+        except BaseException:
+            sock.close()
+            raise
+        return RealListener(sock)
+
+    async def connect(self, host: str, port: int) -> Stream:
+        found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICSERV)
+        failure: OSError | None = None
+        for family, kind, protocol, _, address in found:
+            sock = socket.socket(family, kind, protocol)
+            try:
+                await _connect(sock, address)
+                return RealStream(sock, address)
+            except OSError as error:
+                sock.close()
+                failure = failure or error
+            except BaseException:
+                sock.close()
+                raise
+        raise failure or OSError(errno.EADDRNOTAVAIL, f"no address for {host}")
+
+
+async def _connect(sock: socket.socket, address: Any) -> None:
+    sock.setblocking(False)
+    try:
+        sock.connect(address)
+    except BlockingIOError:
+        await trio.lowlevel.wait_writable(sock)
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, os.strerror(code)) from None

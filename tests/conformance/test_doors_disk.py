@@ -1,0 +1,198 @@
+"""The contract of `quire.world.doors.Disk` and `File`, held by both makers. Quotes are the doors' own sentences."""
+
+from __future__ import annotations
+
+import pytest
+
+from quire.world import Disk
+from quire.world.real import real_world
+from simulation import Universe
+
+
+@pytest.fixture(params=["real", "simulated"])
+def door(request, tmp_path) -> tuple[Disk, str]:
+    """A disk, and an empty folder on it."""
+    if request.param == "real":
+        return real_world().disk, str(tmp_path)
+    disk = Universe(1).host("host").world().disk
+    disk.make_dirs("/data")
+    return disk, "/data"
+
+
+def test_create_makes_a_missing_file_otherwise_file_not_found(door):
+    """`create` makes a missing file; otherwise FileNotFoundError."""
+    disk, root = door
+    with pytest.raises(FileNotFoundError):
+        disk.open(f"{root}/f")
+    with pytest.raises(FileNotFoundError):
+        disk.open(f"{root}/none/f", create=True)
+    disk.open(f"{root}/f", create=True).close()
+    assert disk.open(f"{root}/f").size() == 0
+
+
+def test_opening_with_create_keeps_what_a_file_holds(door):
+    disk, root = door
+    disk.open(f"{root}/f", create=True).pwrite(b"abc", 0)
+    assert disk.open(f"{root}/f", create=True).pread(9, 0) == b"abc"
+
+
+def test_pwrite_writes_all_at_the_offset(door):
+    """Write all of `data` at `offset`."""
+    disk, root = door
+    file = disk.open(f"{root}/f", create=True)
+    file.pwrite(b"xxxxxx", 2)
+    file.pwrite(memoryview(b"-yy-")[1:3], 4)
+    assert file.pread(100, 0) == b"\0\0xxyyxx"
+    assert file.size() == 8
+
+
+@pytest.mark.parametrize("count", [0, 1, 1023, 1024, 1025, 3000])
+def test_pwritev_takes_any_number_of_parts_end_to_end(door, count):
+    """Write all `parts`, end to end, at `offset`; any number of parts. Returns the bytes written."""
+    disk, root = door
+    file = disk.open(f"{root}/f", create=True)
+    parts = [b"%d," % index if index % 2 else memoryview(bytearray(b"%d;" % index)) for index in range(count)]
+    joined = b"".join(parts)
+    assert file.pwritev(parts, 5) == len(joined)
+    assert file.pread(len(joined) + 9, 5) == joined
+
+
+def test_pread_gives_fewer_bytes_only_at_the_end_of_the_file(door):
+    """Up to `size` bytes from `offset`; fewer only at the end of the file."""
+    disk, root = door
+    file = disk.open(f"{root}/f", create=True)
+    file.pwrite(b"0123456789", 0)
+    assert file.pread(4, 3) == b"3456"
+    assert file.pread(4, 8) == b"89"
+    assert file.pread(4, 10) == b""
+    assert file.pread(4, 99) == b""
+
+
+def test_truncate_cuts_or_extends_with_zeros(door):
+    """Cut or extend with zeros to `size` bytes."""
+    disk, root = door
+    file = disk.open(f"{root}/f", create=True)
+    file.pwrite(b"0123456789", 0)
+    file.truncate(4)
+    file.truncate(6)
+    assert file.pread(99, 0) == b"0123\0\0"
+
+
+def test_preallocated_space_is_zeroed_and_counts_in_the_size(door):
+    """Reserve zeroed space [offset, offset+size), extending the file. Length of the file in bytes, preallocated space included."""
+    disk, root = door
+    file = disk.open(f"{root}/f", create=True)
+    file.pwrite(b"abc", 0)
+    file.preallocate(0, 2)
+    assert file.size() == 3
+    file.preallocate(2, 5000)
+    assert file.size() == 5002
+    assert file.pread(9000, 0) == b"abc" + bytes(4999)
+
+
+def test_what_was_synced_is_there_for_the_next_opening(door):
+    disk, root = door
+    file = disk.open(f"{root}/f", create=True)
+    file.pwrite(b"abc", 0)
+    file.sync()
+    file.close()
+    file.close()
+    assert disk.read(f"{root}/f") == b"abc"
+
+
+def test_a_closed_file_and_one_open_for_reading_refuse_writes(door):
+    disk, root = door
+    file = disk.open(f"{root}/f", create=True)
+    file.close()
+    for act in (lambda: file.pwrite(b"x", 0), lambda: file.pread(1, 0), file.sync, file.size):
+        with pytest.raises(OSError, match=r"closed|Bad file|reading only"):
+            act()
+    with pytest.raises(OSError, match=r"closed|Bad file|reading only"):
+        disk.open(f"{root}/f", writable=False).pwrite(b"x", 0)
+
+
+def test_read_gives_the_whole_file_or_file_not_found(door):
+    """The whole of a small file; FileNotFoundError."""
+    disk, root = door
+    with pytest.raises(FileNotFoundError):
+        disk.read(f"{root}/f")
+
+
+def test_write_atomic_replaces_and_leaves_nothing_else(door):
+    """Replace a small file durably: temporary file, fsync, rename, fsync of the folder."""
+    disk, root = door
+    disk.write_atomic(f"{root}/f", b"a long first value")
+    disk.write_atomic(f"{root}/f", b"second")
+    assert disk.read(f"{root}/f") == b"second"
+    assert disk.names(root) == ["f"]
+
+
+def test_names_are_sorted_and_a_missing_folder_is_not_found(door):
+    """Names in a folder, sorted; FileNotFoundError."""
+    disk, root = door
+    for name in ("b", "c", "a"):
+        disk.open(f"{root}/{name}", create=True).close()
+    disk.make_dirs(f"{root}/aa")
+    assert disk.names(root) == ["a", "aa", "b", "c"]
+    with pytest.raises(FileNotFoundError):
+        disk.names(f"{root}/none")
+
+
+def test_make_dirs_creates_parents_and_is_fine_if_it_is_there(door):
+    """Create a folder and its parents, durably; fine if it is there."""
+    disk, root = door
+    for _ in range(2):
+        disk.make_dirs(f"{root}/x/y/z")
+    assert disk.exists(f"{root}/x/y/z")
+    assert disk.names(f"{root}/x") == ["y"]
+    disk.open(f"{root}/f", create=True).close()
+    with pytest.raises((FileExistsError, NotADirectoryError)):
+        disk.make_dirs(f"{root}/f/g")
+
+
+def test_rename_replaces_and_unlink_removes(door):
+    disk, root = door
+    disk.write_atomic(f"{root}/a", b"A")
+    disk.write_atomic(f"{root}/b", b"B")
+    disk.rename(f"{root}/a", f"{root}/b")
+    assert (disk.exists(f"{root}/a"), disk.read(f"{root}/b")) == (False, b"A")
+    disk.unlink(f"{root}/b")
+    disk.sync_dir(root)
+    assert not disk.exists(f"{root}/b")
+    for act in (lambda: disk.unlink(f"{root}/b"), lambda: disk.rename(f"{root}/b", f"{root}/c")):
+        with pytest.raises(FileNotFoundError):
+            act()
+    with pytest.raises(FileNotFoundError):
+        disk.sync_dir(f"{root}/none")
+
+
+def test_a_removed_file_lives_on_for_those_who_have_it_open(door):
+    disk, root = door
+    file = disk.open(f"{root}/f", create=True)
+    file.pwrite(b"abc", 0)
+    disk.unlink(f"{root}/f")
+    assert file.pread(3, 0) == b"abc"
+    disk.open(f"{root}/f", create=True).pwrite(b"new", 0)
+    assert file.pread(3, 0) == b"abc"
+
+
+def test_free_bytes_is_a_positive_number_of_bytes(door):
+    """Bytes that may still be written in the file system that holds `path`."""
+    disk, root = door
+    assert disk.free_bytes(root) > 0
+    with pytest.raises(FileNotFoundError):
+        disk.free_bytes(f"{root}/none")
+
+
+def test_a_lock_has_one_holder(door):
+    """Take the lock file `path`; `BlockingIOError` if another process (or host) holds it. Held until released."""
+    disk, root = door
+    lock = disk.lock(f"{root}/LOCK")
+    with pytest.raises(BlockingIOError):
+        disk.lock(f"{root}/LOCK")
+    lock.release()
+    lock.release()
+    again = disk.lock(f"{root}/LOCK")
+    with pytest.raises(BlockingIOError):
+        disk.lock(f"{root}/LOCK")
+    again.release()

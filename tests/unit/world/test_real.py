@@ -1,0 +1,269 @@
+"""What is peculiar to the real doors; what they share with the simulated ones is in tests/conformance/test_doors_*.py."""
+
+from __future__ import annotations
+
+import ast
+import errno
+import gc
+import os
+import subprocess
+import sys
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pytest
+import trio
+
+import quire
+from quire.world.doors import Lane
+from quire.world.real import real_world
+from quire.world.real_key_value import RealKeyValue
+from quire.world.real_network import RealListener, RealStream
+
+if TYPE_CHECKING:
+    import socket
+
+ROOT = Path(quire.__file__).parents[1]
+PACKAGES = ("broker", "bookie", "managed_ledger", "cursors", "autorecovery", "quire", "simulation")
+
+
+def python(code: str, *args: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", code, *args],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+
+
+def test_only_the_real_doors_import_rocksdict():
+    importers = []
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                if any(name.split(".")[0] == "rocksdict" for name in names):
+                    importers.append(str(path.relative_to(ROOT)))
+    assert importers == ["quire/world/real_key_value.py"]
+
+
+def test_rocksdict_is_not_imported_before_a_map_is_opened():
+    assert (
+        python("import quire.world.real, sys; quire.world.real.real_world(); print('rocksdict' in sys.modules)")
+        == "False\n"
+    )
+
+
+def test_a_seed_fixes_the_rng_and_the_clock_tells_dates():
+    one, other = real_world(7), real_world(7)
+    assert [one.rng.random() for _ in range(3)] == [other.rng.random() for _ in range(3)]
+    assert one.clock.wall_ms() > 1_700_000_000_000
+
+
+def test_short_writes_are_continued(tmp_path, monkeypatch):
+    file = real_world().disk.open(str(tmp_path / "f"), create=True)
+    pwrite, pwritev = os.pwrite, os.pwritev
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: pwrite(fd, bytes(data)[:3], offset))
+    monkeypatch.setattr(os, "pwritev", lambda fd, parts, offset: pwrite(fd, b"".join(parts)[:3], offset))
+    file.pwrite(b"0123456789", 0)
+    assert file.pwritev([b"ab", b"", memoryview(b"cdefg"), b"h", b"ij"], 10) == 10
+    monkeypatch.setattr(os, "pwritev", pwritev)
+    assert file.pread(99, 0) == b"0123456789abcdefghij"
+
+
+def test_short_reads_are_continued(tmp_path, monkeypatch):
+    file = real_world().disk.open(str(tmp_path / "f"), create=True)
+    file.pwrite(b"0123456789", 0)
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, size, offset: pread(fd, min(size, 3), offset))
+    assert file.pread(8, 1) == b"12345678"
+    assert file.pread(99, 0) == b"0123456789"
+
+
+def test_a_file_system_that_cannot_reserve_gets_zeros(tmp_path, monkeypatch):
+    def refuse(fd, offset, size):
+        raise OSError(errno.EOPNOTSUPP, "not here")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    file = real_world().disk.open(str(tmp_path / "f"), create=True)
+    file.pwrite(b"abc", 0)
+    file.preallocate(1, (2 << 20) + 5)
+    assert file.size() == (2 << 20) + 6
+    assert file.pread(9, 0) == b"abc" + bytes(6)
+
+
+def test_a_failed_atomic_write_leaves_the_old_value_and_no_trace(tmp_path, monkeypatch):
+    disk = real_world().disk
+    path = str(tmp_path / "f")
+    disk.write_atomic(path, b"old")
+
+    def refuse(fd):
+        raise OSError(errno.EIO, "bad disk")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(OSError, match="bad disk"):
+        disk.write_atomic(path, b"new")
+    assert disk.read(path) == b"old"
+    assert disk.names(str(tmp_path)) == ["f"]
+
+
+def test_a_lock_is_gone_with_its_process(tmp_path):
+    path = str(tmp_path / "LOCK")
+    code = "import sys, os; from quire.world.real import real_world; real_world().disk.lock(sys.argv[1]); os._exit(0)"
+    python(code, path)
+    real_world().disk.lock(path).release()
+
+
+def test_a_synced_batch_outlives_a_killed_process(tmp_path):
+    code = """
+import os, sys
+from quire.world.real import real_world
+map_ = real_world().key_value.open(sys.argv[1])
+for key, sync in ((b"a", False), (b"b", True)):
+    batch = map_.batch()
+    batch.put(key, b"v")
+    map_.write(batch, sync=sync)
+os._exit(0)
+"""
+    python(code, str(tmp_path / "map"))
+    map_ = real_world().key_value.open(str(tmp_path / "map"))
+    assert list(map_.scan(b"", b"z")) == [(b"a", b"v"), (b"b", b"v")]
+    map_.close()
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_scan_over_a_damaged_block_fails_and_does_not_end_early(tmp_path, reverse):
+    maker, folder = real_world().key_value, tmp_path / "map"
+    map_ = maker.open(str(folder))
+    batch = map_.batch()
+    for number in range(5000):
+        batch.put(number.to_bytes(8, "big"), number.to_bytes(8, "little") * 4)
+    map_.write(batch, sync=True)
+    map_.compact()
+    map_.close()
+    table = max(folder.glob("*.sst"), key=lambda path: path.stat().st_size)
+    data = bytearray(table.read_bytes())
+    data[len(data) // 3] ^= 1
+    table.write_bytes(data)
+    map_ = maker.open(str(folder))
+    with pytest.raises(OSError, match="Corruption"):
+        list(map_.scan(b"", b"\xff", reverse=reverse))
+    map_.close()
+
+
+def test_maps_are_written_as_the_java_bookie_reads_them(tmp_path):
+    map_ = real_world().key_value.open(str(tmp_path))
+    batch = map_.batch()
+    batch.put(b"k", b"v")
+    map_.write(batch, sync=True)
+    map_.close()
+    options = max(tmp_path.glob("OPTIONS-*")).read_text()
+    for line in ("comparator=leveldb.BytewiseComparator", "format_version=5", "filter_policy=bloomfilter"):
+        assert line in options
+    assert "compression=kLZ4Compression" in options
+    assert options.count("[CFOptions ") == 1
+
+
+def test_a_listener_out_of_descriptors_waits_and_goes_on():
+    async def main():
+        listener = await real_world().network.listen("127.0.0.1", 0)
+        assert isinstance(listener, RealListener)
+        failures = [errno.EMFILE, errno.ECONNABORTED, errno.ENFILE]
+        sock = listener._socket
+
+        class Exhausted:
+            def accept(self):
+                if failures:
+                    raise OSError(failures.pop(0), "accept")
+                return sock.accept()
+
+            def fileno(self):
+                return sock.fileno()
+
+            def close(self):
+                sock.close()
+
+        listener._socket = cast("socket.socket", Exhausted())
+        near = await real_world().network.connect(*listener.address)
+        far = await listener.accept()
+        assert failures == []
+        for each in (near, far, listener):
+            each.close()
+
+    trio.run(main)
+
+
+def test_small_parts_leave_in_one_call_and_large_ones_uncopied():
+    class Socket:
+        def __init__(self):
+            self.calls = []
+
+        def setblocking(self, flag): ...
+
+        def setsockopt(self, *option): ...
+
+        def send(self, data):
+            self.calls.append(("send", len(data)))
+            return len(data)
+
+        def sendmsg(self, parts):
+            self.calls.append(("sendmsg", len(parts)))
+            return sum(map(len, parts))
+
+    sock = Socket()
+    stream = RealStream(cast("socket.socket", sock), ("127.0.0.1", 1))
+    assert stream.send_nowait([b"x" * 100] * 900) == 90_000
+    assert stream.send_nowait([b"x" * 100_000] * 1500) == 150_000_000
+    assert stream.send_nowait([b"x" * 2000] * 1024) == 2_048_000
+    assert sock.calls[:3] == [("send", 90_000), ("sendmsg", 1024), ("sendmsg", 476)]
+    assert all(kind == "send" and size <= 528_000 for kind, size in sock.calls[3:])
+    assert stream.send_nowait([]) == 0
+
+
+def test_an_idle_lane_keeps_nothing_alive():
+    class Item: ...
+
+    async def main():
+        reported = trio.Event()
+        lane: Lane[Item] = real_world().offload.lane("lane", lambda items: items, lambda *report: reported.set())
+        item = Item()
+        gone = weakref.ref(item)
+        lane.put(item)
+        del item
+        await reported.wait()
+        for _ in range(1000):
+            gc.collect()
+            if gone() is None:
+                break
+            await trio.sleep(0.001)
+        assert gone() is None
+        await lane.aclose()
+
+    trio.run(main)
+
+
+def test_a_lane_whose_loop_has_ended_ends_too():
+    ran: list[object] = []
+
+    async def main():
+        return real_world().offload.lane("lane", ran.append, lambda *report: None)
+
+    lane = trio.run(main)
+    lane.put(1)
+    # Its thread finds no loop to report to, and must not complain (pytest turns a thread's exception into a failure).
+    import threading
+
+    for thread in threading.enumerate():
+        if thread.name == "lane":
+            thread.join(10)
+    assert ran == [[1]]
+
+
+def test_a_map_that_cannot_be_closed_cleanly_says_so_as_a_disk_does():
+    class Database:
+        def close(self):
+            raise Exception("IO error: Writer has previous error.")
+
+    with pytest.raises(OSError, match="previous error") as caught:
+        RealKeyValue(Database(), list).close()
+    assert caught.value.errno == errno.EIO
