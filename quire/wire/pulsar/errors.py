@@ -1,0 +1,37 @@
+"""What can be wrong with what a client sends. Each class says final or passing, and what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from quire.wire.pulsar.splitter import Item
+
+
+class PulsarWireError(Exception):
+    """Root: catching it catches every failure of the package."""
+
+
+class FrameError(PulsarWireError):
+    """The bytes are not frames of this protocol. Final: act on `items`, then close the connection."""
+
+    def __init__(self, message: str, items: list[Item] | None = None) -> None:
+        super().__init__(message)
+        self.items: list[Item] = [] if items is None else items
+        """What was read before the bad frame, in order."""
+
+
+class MalformedMetadataError(PulsarWireError):
+    """The entry's metadata cannot be read. Final for this entry: it can still be delivered as it is."""
+
+
+class InvalidNameError(PulsarWireError):
+    """Root of the names that are refused. Final: the client has to ask for another name."""
+
+
+class InvalidTopicNameError(InvalidNameError):
+    """Not a name a topic or namespace can have: InvalidTopicName on the wire."""
+
+
+class InvalidSubscriptionNameError(InvalidNameError):
+    """Not a name a subscription can have."""
