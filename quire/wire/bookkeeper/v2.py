@@ -5,8 +5,10 @@
     ADD       masterKey(20) entry
     READ      ledgerId(8) entryId(8) [masterKey(20) with DO_FENCING]       entryId -1: the last entry
     BATCH     ledgerId(8) entryId(8) requestId(8) maxCount(4) maxSize(8) [masterKey(20)]
+    AUTH      AuthMessage (protobuf: plugin name 1, payload 2)
     response  frameLength(4) header(4) rc(4) ledgerId(8) entryId(8) [entry]
     BATCH     frameLength(4) header(4) rc(4) ledgerId(8) entryId(8) requestId(8) ( size(4) entry )*
+    AUTH      frameLength(4) header(4) AuthMessage
 
 Source: BookKeeper's BookieProtoEncoding; bytes seen in tests/golden/bookkeeper/wire.
 
@@ -19,12 +21,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 from struct import Struct
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.entry import MASTER_KEY_LENGTH, METADATA_LENGTH, Buffer
+from quire.wire.bookkeeper.errors import MalformedError
 
 VERSION = 2
-FRAME_MAX = 5 * 1024 * 1024
+FRAME_MAX = 5 * 1024 * 1024 + 64 * 1024
+"""The original's nettyMaxFrameSizeBytes (5 MiB), and room around a message of 5 MiB: Pulsar sets its bookies likewise."""
 JOIN_MAX = 16 * 1024
 """Payloads above this are not copied into a joined buffer."""
 
@@ -67,7 +71,24 @@ _READ = Struct("!iIqq")
 _FENCE_READ = Struct("!iIqq20s")
 _BATCH_READ = Struct("!iIqqqiq")
 _RESPONSE = Struct("!iIiqq")
-RESPONSE_SIZE = _RESPONSE.size  # 4 + 4 + 4 + 8 + 8 = 28 bytes
+RESPONSE_SIZE: Final = 28  # 4 + 4 + 4 + 8 + 8
+_BATCH_RESPONSE = Struct("!iIiqqq")
+_HEAD = Struct("!iI")
+_ID = Struct("!q")
+_IDS = Struct("!qq")
+_RC_IDS = Struct("!iqq")
+_BATCH_BODY = Struct("!qqqiq")
+_SIZE = Struct("!i")
+# What all ADDs of a run share lies side by side: header(4) masterKey(20) ledgerId(8).
+_ADD_PREFIX = Struct("!i32sq")
+_ADD_LENGTH_MIN: Final = 24 + METADATA_LENGTH
+_JOINED_LENGTH_MAX: Final = 24 + METADATA_LENGTH + 20 + JOIN_MAX
+_OPCODE_MASK: Final = 0xFFFF0000
+_ADD_OPCODE: Final = VERSION << 24 | 1 << 16
+_UNSIGNED_64: Final = (1 << 64) - 1
+_ID_MAX: Final = (1 << 63) - 1
+RAMP_MIN: Final = 8
+"""From this many consecutive ids on, answers are made and checked by columns."""
 
 
 def header(opcode: Opcode, flags: int = 0) -> int:
@@ -111,11 +132,335 @@ def batch_read_request(ledger_id: int, entry_id: int, request_id: int, count_max
 
 def add_responses(rc: int, ledger_id: int, entry_ids: Sequence[int]) -> bytes:
     """Answers to a run of adds, end to end."""
+    if isinstance(entry_ids, range) and entry_ids.step == 1 and len(entry_ids) >= RAMP_MIN:
+        return _ramp(rc, ledger_id, entry_ids)
     pack = _RESPONSE.pack
     head = _ADD_RESPONSE_HEADER
     return b"".join([pack(24, head, rc, ledger_id, entry_id) for entry_id in entry_ids])
 
 
-def response_head(opcode: Opcode, rc: int, ledger_id: int, entry_id: int, body_size: int = 0) -> bytes:
+def _ramp(rc: int, ledger_id: int, entry_ids: range) -> bytes:
+    """The same for consecutive ids, a column of bytes at a time: some 30 ns per answer instead of 200."""
+    count = len(entry_ids)
+    first, last = entry_ids[0], entry_ids[-1]
+    out = bytearray(_RESPONSE.pack(24, _ADD_RESPONSE_HEADER, rc, ledger_id, first)) * count
+    ids = Struct(f"!{count}q").pack(*entry_ids)
+    changing = (((first ^ last) & _UNSIGNED_64).bit_length() + 7) // 8
+    for column in range(8 - changing, 8):
+        out[20 + column :: RESPONSE_SIZE] = ids[column::8]
+    return bytes(out)
+
+
+def response_head(opcode: int, rc: int, ledger_id: int, entry_id: int, body_size: int = 0) -> bytes:
     """What goes before the body of a response; `body_size` bytes follow."""
-    return _RESPONSE.pack(24 + body_size, header(opcode), rc, ledger_id, entry_id)
+    return _RESPONSE.pack(24 + body_size, VERSION << 24 | opcode << 16, rc, ledger_id, entry_id)
+
+
+def batch_response_head(rc: int, ledger_id: int, entry_id: int, request_id: int, body_size: int = 0) -> bytes:
+    """What goes before the (size entry)* of a batch read's answer: `body_size` bytes."""
+    return _BATCH_RESPONSE.pack(32 + body_size, header(Opcode.BATCH_READ), rc, ledger_id, entry_id, request_id)
+
+
+def auth_response(message: Buffer) -> bytes:
+    """An AUTH answer that carries an AuthMessage."""
+    return _HEAD.pack(4 + len(message), header(Opcode.AUTH)) + bytes(message)
+
+
+# --- what a bookie receives
+
+
+class AddRun(NamedTuple):
+    """Consecutive ADDs of one ledger with the same key and flags, as many as `offsets`. `parts` end to end are (size(4) entry)*, `size` bytes;
+    `offsets[i]` is where the size field of entry `first_entry_id + i` begins. No part pins the received chunk, but for an
+    entry above JOIN_MAX, which is a run of its own and lies in the chunk."""
+
+    ledger_id: int
+    first_entry_id: int
+    key: bytes
+    flags: int
+    parts: list[Buffer]
+    size: int
+    offsets: list[int]
+
+
+class AuthRequest(NamedTuple):
+    message: bytes
+
+
+class Unsupported(NamedTuple):
+    """A whole frame that cannot be served: answer `rc` and go on. -1 for an id that the frame does not tell."""
+
+    opcode: int
+    ledger_id: int
+    entry_id: int
+    rc: int
+
+
+class Malformed(NamedTuple):
+    """Not this protocol: close the connection. Always the last item."""
+
+    reason: str
+
+
+Request: TypeAlias = AddRun | ReadRequest | BatchReadRequest | AuthRequest | Unsupported | Malformed
+
+
+def decode_requests(frame: Frame) -> list[Request]:
+    """The requests in a buffer of whole frames, or in one (head, payload) pair, in order. Never raises."""
+    requests: list[Request] = []
+    if isinstance(frame, tuple):
+        requests.append(_big_add(*frame))
+        return requests
+    view = memoryview(frame)
+    end = len(view)
+    position = 0
+    while position < end:
+        if end - position < 8:
+            requests.append(Malformed(f"{end - position} bytes are left of a frame"))
+            break
+        length, head = _HEAD.unpack_from(view, position)
+        stop = position + 4 + length
+        if not 4 <= length <= FRAME_MAX:
+            requests.append(Malformed(f"a frame of {length} bytes; 4 to {FRAME_MAX} are allowed"))
+            break
+        if stop > end:
+            requests.append(Malformed(f"a frame of {length} bytes of which {end - position - 4} are there"))
+            break
+        if head & _OPCODE_MASK == _ADD_OPCODE and length >= _ADD_LENGTH_MIN:
+            position = _decode_adds(view, position, end, requests)
+            continue
+        request = _decode_other(view[position + 4 : stop], head)
+        requests.append(request)
+        if type(request) is Malformed:
+            break
+        position = stop
+    return requests
+
+
+def _decode_adds(view: memoryview, position: int, end: int, requests: list[Request]) -> int:
+    """Decode the run of ADDs that begins at `position`, where a whole ADD frame is; returns where it ends."""
+    length: int
+    length, prefix, first = _ADD_PREFIX.unpack_from(view, position)
+    ledger_id = _ID.unpack_from(prefix, 24)[0]
+    flags = prefix[2] << 8 | prefix[3]
+    if first < 0 or ledger_id < 0:
+        requests.append(Unsupported(Opcode.ADD, ledger_id, first, Rc.BAD_REQUEST))
+        return position + 4 + length
+    key = prefix[4:24]
+    if length > _JOINED_LENGTH_MAX:
+        stop = position + 4 + length
+        parts: list[Buffer] = [_SIZE.pack(length - 24), view[position + 28 : stop]]
+        requests.append(AddRun(ledger_id, first, key, flags, parts, length - 20, [0]))
+        return stop
+    pieces: list[Buffer] = []
+    add = pieces.append
+    offsets: list[int] = []
+    unpack = _ADD_PREFIX.unpack_from
+    expected = first
+    size = 0
+    joined_length = 0
+    entry_size = b""
+    last_start = end - 4 - _ADD_LENGTH_MIN
+    while position <= last_start:
+        length, found, entry_id = unpack(view, position)
+        if entry_id != expected or found != prefix:
+            break
+        if length != joined_length:
+            if not _ADD_LENGTH_MIN <= length <= _JOINED_LENGTH_MAX:
+                break
+            joined_length = length
+            entry_size = _SIZE.pack(length - 24)
+        stop = position + 4 + length
+        if stop > end:
+            break
+        add(entry_size)
+        add(view[position + 28 : stop])
+        offsets.append(size)
+        size += length - 20
+        expected += 1
+        position = stop
+    requests.append(AddRun(ledger_id, first, key, flags, [b"".join(pieces)], size, offsets))
+    return position
+
+
+def _big_add(head: bytes, payload: Buffer) -> Request:
+    """One ADD whose entry's head is at the end of `head`, and whose payload lies elsewhere."""
+    if len(head) < _ADD_PREFIX.size:
+        return Malformed(f"an ADD's head of {len(head)} bytes")
+    length, prefix, entry_id = _ADD_PREFIX.unpack_from(head)
+    ledger_id = _ID.unpack_from(prefix, 24)[0]
+    if length != len(head) + len(payload) - 4 or length > FRAME_MAX:
+        return Malformed(f"a frame of {length} bytes in {len(head)} and {len(payload)}")
+    if prefix[0] != VERSION or prefix[1] != Opcode.ADD:
+        return Malformed("only an ADD may come in two pieces")
+    if length < _ADD_LENGTH_MIN or entry_id < 0 or ledger_id < 0:
+        return Unsupported(Opcode.ADD, ledger_id, entry_id, Rc.BAD_REQUEST)
+    flags = prefix[2] << 8 | prefix[3]
+    parts: list[Buffer] = [_SIZE.pack(length - 24) + head[ADD_OVERHEAD:], payload]
+    return AddRun(ledger_id, entry_id, prefix[4:24], flags, parts, length - 20, [0])
+
+
+def _decode_other(body: memoryview, head: int) -> Request:
+    """A frame that is no good ADD; `body` begins with the header."""
+    version, opcode, flags = head >> 24, head >> 16 & 0xFF, head & 0xFFFF
+    if version != VERSION:
+        return Unsupported(opcode, -1, -1, Rc.BAD_VERSION)
+    key: bytes | None = None
+    match opcode:
+        case Opcode.READ:
+            if len(body) < _READ.size - 4:
+                return Malformed(f"a READ of {len(body)} bytes")
+            ledger_id, entry_id = _IDS.unpack_from(body, 4)
+            if flags & DO_FENCING:
+                if len(body) < _FENCE_READ.size - 4:
+                    return Malformed(f"a fencing READ of {len(body)} bytes")
+                key = bytes(body[20 : 20 + MASTER_KEY_LENGTH])
+            if ledger_id < 0:
+                return Unsupported(opcode, ledger_id, entry_id, Rc.BAD_REQUEST)
+            return ReadRequest(ledger_id, entry_id, flags, key)
+        case Opcode.BATCH_READ:
+            if len(body) < _BATCH_READ.size - 4:
+                return Malformed(f"a BATCH_READ of {len(body)} bytes")
+            ledger_id, entry_id, request_id, count_max, size_max = _BATCH_BODY.unpack_from(body, 4)
+            return BatchReadRequest(ledger_id, entry_id, request_id, count_max, size_max, flags)
+        case Opcode.AUTH:
+            return AuthRequest(bytes(body[4:]))
+        case Opcode.ADD:
+            if len(body) < 4 + MASTER_KEY_LENGTH + _IDS.size:
+                return Malformed(f"an ADD of {len(body)} bytes")
+            ledger_id, entry_id = _IDS.unpack_from(body, 4 + MASTER_KEY_LENGTH)
+            return Unsupported(opcode, ledger_id, entry_id, Rc.BAD_REQUEST)
+        case _:
+            return Unsupported(opcode, -1, -1, Rc.BAD_REQUEST)
+
+
+# --- what a client receives
+
+
+class AddAcks(NamedTuple):
+    """Answers `rc` to the adds of entries `first` to `last` (inclusive) of one ledger."""
+
+    rc: int
+    ledger_id: int
+    first: int
+    last: int
+
+
+class ReadResponse(NamedTuple):
+    """`entry_id` is the one asked for (-1: the last); `entry` is empty unless rc is OK."""
+
+    rc: int
+    ledger_id: int
+    entry_id: int
+    entry: memoryview
+
+
+class BatchResponse(NamedTuple):
+    """`entries` are consecutive from `entry_id` on; none unless rc is OK."""
+
+    rc: int
+    ledger_id: int
+    entry_id: int
+    request_id: int
+    entries: list[memoryview]
+
+
+class AuthResponse(NamedTuple):
+    message: bytes
+
+
+class OtherResponse(NamedTuple):
+    """An answer that has no body of its own: an opcode that the bookie does not serve, or a refusal."""
+
+    opcode: int
+    rc: int
+    ledger_id: int
+    entry_id: int
+
+
+Response: TypeAlias = AddAcks | ReadResponse | BatchResponse | AuthResponse | OtherResponse
+
+
+def decode_responses(chunk: Buffer) -> list[Response]:
+    """The responses in a buffer of whole frames, in order; answers to consecutive adds come as one. MalformedError if
+    the bytes are not that: close the connection. Entries are views of `chunk`."""
+    responses: list[Response] = []
+    view = memoryview(chunk)
+    end = len(view)
+    position = 0
+    while position < end:
+        if end - position < 8:
+            raise MalformedError(f"{end - position} bytes are left of a frame")
+        length, head = _HEAD.unpack_from(view, position)
+        stop = position + 4 + length
+        if not 4 <= length <= FRAME_MAX or stop > end:
+            raise MalformedError(f"a frame of {length} bytes; {end - position - 4} are there")
+        if head == _ADD_RESPONSE_HEADER and length == 24:
+            position = _decode_acks(view, position, end, responses)
+            continue
+        responses.append(_decode_response(view[position + 4 : stop], head))
+        position = stop
+    return responses
+
+
+def _decode_acks(view: memoryview, position: int, end: int, responses: list[Response]) -> int:
+    """Decode the run of ADD answers that begins at `position`; returns where it ends."""
+    _, _, rc, ledger_id, first = _RESPONSE.unpack_from(view, position)
+    count = (end - position) // RESPONSE_SIZE
+    if count >= RAMP_MIN and first <= _ID_MAX - count:
+        stop = position + count * RESPONSE_SIZE
+        if view[position:stop] == _ramp(rc, ledger_id, range(first, first + count)):
+            responses.append(AddAcks(rc, ledger_id, first, first + count - 1))
+            return stop
+    run_rc, run_ledger, run_first, run_last = rc, ledger_id, first, first - 1
+    whole = end - (end - position) % RESPONSE_SIZE
+    for length, head, rc, ledger_id, entry_id in _RESPONSE.iter_unpack(view[position:whole]):
+        if length != 24 or head != _ADD_RESPONSE_HEADER:
+            break
+        if entry_id != run_last + 1 or ledger_id != run_ledger or rc != run_rc:
+            responses.append(AddAcks(run_rc, run_ledger, run_first, run_last))
+            run_rc, run_ledger, run_first = rc, ledger_id, entry_id
+        run_last = entry_id
+        position += RESPONSE_SIZE
+    responses.append(AddAcks(run_rc, run_ledger, run_first, run_last))
+    return position
+
+
+def _decode_response(body: memoryview, head: int) -> Response:
+    version, opcode = head >> 24, head >> 16 & 0xFF
+    if version != VERSION:
+        raise MalformedError(f"a response of version {version}")
+    if opcode == Opcode.AUTH:
+        return AuthResponse(bytes(body[4:]))
+    if len(body) < RESPONSE_SIZE - 4:
+        raise MalformedError(f"a response of {len(body)} bytes")
+    rc, ledger_id, entry_id = _RC_IDS.unpack_from(body, 4)
+    match opcode:
+        case Opcode.READ:
+            return ReadResponse(rc, ledger_id, entry_id, body[24:])
+        case Opcode.BATCH_READ:
+            if len(body) < _BATCH_RESPONSE.size - 4:
+                return OtherResponse(opcode, rc, ledger_id, entry_id)
+            request_id = _ID.unpack_from(body, 24)[0]
+            return BatchResponse(rc, ledger_id, entry_id, request_id, split_entries(body[32:]))
+        case Opcode.ADD:
+            raise MalformedError(f"an ADD response of {len(body)} bytes")
+        case _:
+            return OtherResponse(opcode, rc, ledger_id, entry_id)
+
+
+def split_entries(body: memoryview) -> list[memoryview]:
+    """The entries in (size(4) entry)*; MalformedError if the sizes do not come out even."""
+    entries: list[memoryview] = []
+    position = 0
+    end = len(body)
+    while position < end:
+        if end - position < 4:
+            raise MalformedError(f"{end - position} bytes are left of an entry's size")
+        size = _SIZE.unpack_from(body, position)[0]
+        stop = position + 4 + size
+        if size < 0 or stop > end:
+            raise MalformedError(f"an entry of {size} bytes; {end - position - 4} are there")
+        entries.append(body[position + 4 : stop])
+        position = stop
+    return entries

@@ -1,0 +1,96 @@
+"""Whole frames out of a stream, however it is cut."""
+
+from __future__ import annotations
+
+import random
+from struct import pack
+
+import pytest
+
+from quire.wire.bookkeeper.errors import MalformedError
+from quire.wire.bookkeeper.stream import FrameStream
+from quire.wire.bookkeeper.v2 import FRAME_MAX
+
+
+def frame(size: int) -> bytes:
+    return pack("!i", size) + bytes(i % 251 for i in range(size))
+
+
+def feed(stream: FrameStream, data: bytes, sizes: list[int]) -> list[bytes]:
+    """Receive `data` in pieces of `sizes`, then the rest; what came out each time, if anything."""
+    out: list[bytes] = []
+    position = 0
+    while position < len(data):
+        space = stream.space()
+        size = min(len(space), sizes.pop(0) if sizes else len(data), len(data) - position)
+        space[:size] = data[position : position + size]
+        chunk = stream.received(size)
+        if chunk:
+            out.append(bytes(chunk))
+        position += size
+    return out
+
+
+def test_frames_come_out_whole_at_every_cut() -> None:
+    data = frame(4) + frame(10) + frame(100)
+    for cut in range(1, len(data)):
+        chunks = feed(FrameStream(), data, [cut])
+        assert b"".join(chunks) == data
+        assert all(len(chunk) in (8, 14, 104, 22, 118, 126) for chunk in chunks)
+
+
+def test_bytes_one_by_one() -> None:
+    data = frame(4) + frame(10)
+    assert feed(FrameStream(), data, [1] * len(data)) == [frame(4), frame(10)]
+
+
+def test_random_frames_in_random_pieces() -> None:
+    rng = random.Random(7)
+    for _ in range(100):
+        data = b"".join(frame(rng.choice([4, 5, 60, 300, 1000])) for _ in range(20))
+        sizes = [rng.randrange(1, 700) for _ in range(200)]
+        assert b"".join(feed(FrameStream(chunk_size=256), data, sizes)) == data
+
+
+def test_a_frame_above_the_chunk_gets_a_buffer_of_its_size_and_no_more() -> None:
+    stream = FrameStream(chunk_size=64)
+    stream.space()[:8] = frame(1000)[:8]
+    assert stream.received(8) == b""
+    assert len(stream.space()) == 1004 - 8
+    assert b"".join(feed(stream, frame(1000)[8:] + frame(4), [])) == frame(1000) + frame(4)
+    assert len(stream.space()) == 64
+
+
+def test_what_was_handed_out_is_not_written_to_again() -> None:
+    stream = FrameStream(chunk_size=64)
+    handed: list[memoryview] = []
+    data = [frame(10), frame(500), frame(20), frame(600)]
+    for piece in data:
+        position = 0
+        while position < len(piece):
+            space = stream.space()
+            size = min(len(space), len(piece) - position)
+            space[:size] = piece[position : position + size]
+            position += size
+            chunk = stream.received(size)
+            if chunk:
+                handed.append(memoryview(chunk))
+    assert [bytes(chunk) for chunk in handed] == data
+
+
+@pytest.mark.parametrize("length", [0, 3, -1, -(1 << 31), FRAME_MAX + 1, (1 << 31) - 1])
+def test_a_bad_length_is_refused_from_its_four_bytes(length: int) -> None:
+    stream = FrameStream()
+    stream.space()[:4] = pack("!i", length)
+    with pytest.raises(MalformedError):
+        stream.received(4)
+
+
+def test_frames_before_a_bad_length_are_handed_out_first() -> None:
+    stream = FrameStream()
+    data = frame(10) + pack("!i", 0)
+    stream.space()[: len(data)] = data
+    assert stream.received(len(data)) == frame(10)
+    assert stream.error is not None
+    with pytest.raises(MalformedError):
+        stream.received(0)
