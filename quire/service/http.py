@@ -1,0 +1,158 @@
+"""The web port: liveness, health and metrics, where Pulsar has them. The admin REST resources come beside them.
+
+    GET /status.html                "OK" while the server serves; 503 before and after, for load balancers
+    GET /admin/v2/brokers/ready     "ok" when everything is up; 503
+    GET /admin/v2/brokers/health    "ok" after a real check (`Health.check`); 500 with the reason
+    GET /metrics                    text for Prometheus
+
+Import this module after the binary port is served: it brings Starlette and hypercorn with it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+from hypercorn.config import Config
+from hypercorn.logging import Logger as HypercornLogger
+from hypercorn.trio import serve
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from quire.service.log import get_logger
+from quire.service.metrics import CONTENT_TYPE, Metrics
+
+HEALTH_CHECK_S = 60.0
+"""How long a health check may take, in seconds."""
+GRACE_S = 2.0
+"""How long requests in flight may take when the server stops, in seconds."""
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How a server tells how it is."""
+
+    is_ready: Callable[[], bool]
+    check: Callable[[], Awaitable[None]]
+    """Does the work of the server once, end to end; raises what is wrong."""
+
+
+def make_app(metrics: Metrics, health: Health) -> Starlette:
+    """The resources above."""
+
+    async def status(request: Request) -> Response:
+        return PlainTextResponse("OK") if health.is_ready() else PlainTextResponse("NOT READY", status_code=503)
+
+    async def ready(request: Request) -> Response:
+        return PlainTextResponse("ok") if health.is_ready() else _reason(503, "the server is not ready")
+
+    async def check(request: Request) -> Response:
+        try:
+            with trio.fail_after(HEALTH_CHECK_S):
+                await health.check()
+        except trio.TooSlowError:
+            return _reason(500, f"the health check took longer than {HEALTH_CHECK_S:g} s")
+        except Exception as error:
+            log.warning("health check failed", error=repr(error))
+            return _reason(500, str(error) or type(error).__name__)
+        return PlainTextResponse("ok")
+
+    async def scrape(request: Request) -> Response:
+        return Response(metrics.exposition(), media_type=CONTENT_TYPE)
+
+    return Starlette(
+        routes=[
+            Route("/status.html", status),
+            Route("/admin/v2/brokers/ready", ready),
+            Route("/admin/v2/brokers/health", check),
+            Route("/metrics", scrape),
+        ],
+        exception_handlers={404: _not_found, 405: _not_allowed},
+    )
+
+
+def _reason(status: int, reason: str) -> JSONResponse:
+    """Errors as Pulsar's admin API writes them."""
+    return JSONResponse({"reason": reason}, status_code=status)
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    return _reason(404, f"nothing at {request.url.path}")
+
+
+async def _not_allowed(request: Request, error: Exception) -> Response:
+    return _reason(405, f"{request.method} is not allowed at {request.url.path}")
+
+
+async def serve_http(
+    app: Starlette,
+    host: str,
+    port: int,
+    *,
+    stop: trio.Event | None = None,
+    task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve `app` until `stop` is set or the task is cancelled. Starts with the address it listens on (port 0 picks a
+    free one); OSError if the port is taken."""
+    listeners = await trio.open_tcp_listeners(port, host=host)
+    address: tuple[str, int] = listeners[0].socket.getsockname()[:2]
+    config = Config()
+    config.bind = [f"fd://{listener.socket.detach()}" for listener in listeners]
+    config.include_server_header = False
+    config.graceful_timeout = GRACE_S
+    config.logger_class = _ServerLog
+    async with trio.open_nursery() as nursery:
+        trigger = stop.wait if stop is not None else trio.sleep_forever
+        await nursery.start(_serve, app, config, trigger, name="http")
+        task_status.started(address)
+
+
+async def _serve(
+    app: Any,
+    config: Config,
+    trigger: Callable[[], Awaitable[None]],
+    *,
+    task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    await serve(app, config, shutdown_trigger=trigger, task_status=task_status)
+
+
+class _ServerLog(HypercornLogger):
+    """What hypercorn has to say, as lines of our log; access lines are left out."""
+
+    def __init__(self, config: Config) -> None:
+        self.access_logger = None
+        self.error_logger = None
+
+    async def critical(self, message: str, *args: Any, **kwargs: Any) -> None:
+        log.error("http server", message=_formatted(message, args))
+
+    async def error(self, message: str, *args: Any, **kwargs: Any) -> None:
+        log.error("http server", message=_formatted(message, args))
+
+    async def exception(self, message: str, *args: Any, **kwargs: Any) -> None:
+        log.exception("http server", message=_formatted(message, args))
+
+    async def warning(self, message: str, *args: Any, **kwargs: Any) -> None:
+        log.warning("http server", message=_formatted(message, args))
+
+    async def info(self, message: str, *args: Any, **kwargs: Any) -> None:
+        log.debug("http server", message=_formatted(message, args))
+
+    async def debug(self, message: str, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    async def log(self, level: int, message: str, *args: Any, **kwargs: Any) -> None:
+        if level >= logging.WARNING:
+            log.warning("http server", message=_formatted(message, args))
+
+
+def _formatted(message: str, args: tuple[Any, ...]) -> str:
+    return message % args if args else message

@@ -1,0 +1,157 @@
+"""Metrics under the names that Pulsar's and BookKeeper's dashboards know, for Prometheus.
+
+Hot paths keep plain integers; what is registered here is how to read them, and they are read when somebody scrapes:
+
+    metrics = Metrics()
+    metrics.counter("pulsar_in_messages_total", "Messages received.", lambda: stats.messages_in)
+    metrics.family("gauge", "pulsar_msg_backlog", "Entries not acknowledged.", ("topic",), backlog_by_topic)
+
+prometheus_client is imported by the first scrape. A counter whose name does not end in _total (BookKeeper has such) is
+exposed without a type, for the text format would rename it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
+
+Kind: TypeAlias = Literal["counter", "gauge"]
+Samples: TypeAlias = Iterable[tuple[Sequence[str], float]]
+"""Label values, in the order of the family's label names, and the number."""
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+LATENCY_MS = (0.5, 1.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 1000.0)
+"""Bounds of Pulsar's latency buckets, in milliseconds."""
+
+
+class Histogram:
+    """Counts by bucket, without an object per observation. Bounds are inclusive upper bounds; above the last is one more."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float] = LATENCY_MS) -> None:
+        self.bounds = tuple(bounds)
+        assert list(self.bounds) == sorted(set(self.bounds)), f"bounds must rise: {bounds}"
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.total = 0.0
+        """Sum of everything observed."""
+
+    def observe(self, value: float, count: int = 1) -> None:
+        """Note `count` observations of `value`."""
+        self.counts[bisect_left(self.bounds, value)] += count
+        self.total += value * count
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    kind: Kind
+    name: str
+    doc: str
+    label_names: tuple[str, ...]
+    read: Callable[[], Samples]
+
+
+@dataclass(frozen=True, slots=True)
+class _HistogramFamily:
+    name: str
+    doc: str
+    label_names: tuple[str, ...]
+    read: Callable[[], Iterable[tuple[Sequence[str], Histogram]]]
+
+
+class Metrics:
+    """What one server exposes; a collector for prometheus_client, in a registry of its own unless one is given."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self._families: dict[str, _Family | _HistogramFamily] = {}
+        self._registry = registry
+        if registry is not None:
+            registry.register(self)
+
+    def counter(self, name: str, doc: str, read: Callable[[], float]) -> None:
+        """A number that only grows while the server runs, without labels."""
+        self.family("counter", name, doc, (), lambda: (((), read()),))
+
+    def gauge(self, name: str, doc: str, read: Callable[[], float]) -> None:
+        """A number that goes up and down, without labels."""
+        self.family("gauge", name, doc, (), lambda: (((), read()),))
+
+    def family(self, kind: Kind, name: str, doc: str, label_names: Sequence[str], read: Callable[[], Samples]) -> None:
+        """One number for each set of label values."""
+        self._add(_Family(kind, name, doc, tuple(label_names), read))
+
+    def histogram(self, name: str, doc: str, histogram: Histogram) -> None:
+        """A histogram without labels, read where it stands."""
+        self._add(_HistogramFamily(name, doc, (), lambda: (((), histogram),)))
+
+    def histogram_family(
+        self,
+        name: str,
+        doc: str,
+        label_names: Sequence[str],
+        read: Callable[[], Iterable[tuple[Sequence[str], Histogram]]],
+    ) -> None:
+        """One histogram for each set of label values."""
+        self._add(_HistogramFamily(name, doc, tuple(label_names), read))
+
+    def _add(self, family: _Family | _HistogramFamily) -> None:
+        assert family.name not in self._families, f"metric {family.name} is registered twice"
+        self._families[family.name] = family
+
+    def collect(self) -> Iterator[Metric]:
+        """Read everything; called by prometheus_client at scrape time."""
+        for family in list(self._families.values()):
+            if isinstance(family, _Family):
+                yield _numbers(family)
+            else:
+                yield _buckets(family)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing is read when the collector is registered."""
+        return ()
+
+    def exposition(self) -> bytes:
+        """The text that Prometheus scrapes, CONTENT_TYPE."""
+        from prometheus_client import CollectorRegistry
+        from prometheus_client.exposition import generate_latest
+
+        if self._registry is None:
+            self._registry = CollectorRegistry(auto_describe=False)
+            self._registry.register(self)
+        return generate_latest(self._registry)
+
+
+def _numbers(family: _Family) -> Metric:
+    from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, UnknownMetricFamily
+
+    metric: CounterMetricFamily | GaugeMetricFamily | UnknownMetricFamily
+    if family.kind == "gauge":
+        metric = GaugeMetricFamily(family.name, family.doc, labels=family.label_names)
+    elif family.name.endswith("_total"):
+        metric = CounterMetricFamily(family.name, family.doc, labels=family.label_names)
+    else:
+        metric = UnknownMetricFamily(family.name, family.doc, labels=family.label_names)
+    for label_values, number in family.read():
+        metric.add_metric(label_values, number)
+    return metric
+
+
+def _buckets(family: _HistogramFamily) -> Metric:
+    from prometheus_client.metrics_core import HistogramMetricFamily
+
+    metric = HistogramMetricFamily(family.name, family.doc, labels=family.label_names)
+    for label_values, histogram in family.read():
+        buckets: list[tuple[str, float]] = []
+        below = 0
+        for bound, count in zip((*histogram.bounds, None), histogram.counts, strict=True):
+            below += count
+            buckets.append(("+Inf" if bound is None else f"{bound:g}", below))
+        metric.add_metric(label_values, buckets, sum_value=histogram.total)
+    return metric

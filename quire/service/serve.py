@@ -1,0 +1,119 @@
+"""Accepting connections, serving each in a task of its own, and taking them down kindly.
+
+Two nurseries: the inner one accepts, the outer one serves. Stopping reads from the inside out:
+
+    1. accept nothing new      the listener is closed
+    2. drain                   `on_drain` tells the connections; they have `grace_s` seconds to end by themselves
+    3. cut                     what is left is cancelled
+
+Nothing here is for correctness: a server that is killed instead is an ordinary server.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import trio
+
+from quire.service.log import get_logger
+from quire.world.doors import Listener, Stream
+
+_EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS))
+ACCEPT_PAUSE_S = 0.1
+"""How long to accept nothing after the machine ran out of descriptors or memory, in seconds."""
+
+log = get_logger(__name__)
+
+
+@dataclass(slots=True)
+class ConnectionCounts:
+    """Plain numbers, read by the metrics at scrape time."""
+
+    opened: int = 0
+    closed: int = 0
+    refused: int = 0
+    """Accepted above the limit, and closed again."""
+    failed: int = 0
+    """Ended by an exception that nobody handled: our mistake."""
+
+    @property
+    def active(self) -> int:
+        return self.opened - self.closed
+
+
+async def serve_connections(
+    listener: Listener,
+    handle: Callable[[Stream], Awaitable[None]],
+    *,
+    stop: trio.Event,
+    grace_s: float = 10.0,
+    connections_max: int = 0,
+    refuse: Callable[[Stream], None] | None = None,
+    on_drain: Callable[[], None] | None = None,
+    counts: ConnectionCounts | None = None,
+    name: str = "server",
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until `stop` is set and the connections have ended, or `grace_s` seconds have passed since.
+
+    `handle` serves one connection; when it returns or fails the stream is closed. With `connections_max` (0: no limit)
+    served at once, the next one is given to `refuse`, which may send a last word without waiting, and closed.
+    """
+    counts = counts if counts is not None else ConnectionCounts()
+
+    async def serve_one(stream: Stream) -> None:
+        try:
+            await handle(stream)
+        except* OSError as errors:
+            # A group: what broke the connection may leave a nursery of the handler's.
+            log.debug("connection broken", server=name, peer=stream.peer, error=str(errors.exceptions[0]))
+        except* Exception:
+            counts.failed += 1
+            log.exception("connection failed", server=name, peer=stream.peer)
+        finally:
+            stream.close()
+            counts.closed += 1
+
+    async def accept(connections: trio.Nursery) -> None:
+        while True:
+            try:
+                stream = await listener.accept()
+            except OSError as error:
+                if error.errno not in _EXHAUSTED:
+                    raise
+                log.error("cannot accept connections", server=name, error=str(error))
+                await trio.sleep(ACCEPT_PAUSE_S)
+                continue
+            if connections_max and counts.active >= connections_max:
+                counts.refused += 1
+                log.warning("connection refused, limit reached", server=name, peer=stream.peer, limit=connections_max)
+                _send_off(stream, refuse)
+                continue
+            counts.opened += 1
+            connections.start_soon(serve_one, stream, name=f"{name} {stream.peer}")
+
+    try:
+        async with trio.open_nursery() as connections:
+            async with trio.open_nursery() as acceptors:
+                acceptors.start_soon(accept, connections, name=f"{name} accept")
+                task_status.started()
+                await stop.wait()
+                acceptors.cancel_scope.cancel()
+            listener.close()
+            if on_drain is not None:
+                on_drain()
+            connections.cancel_scope.deadline = trio.current_time() + grace_s
+    finally:
+        listener.close()
+
+
+def _send_off(stream: Stream, refuse: Callable[[Stream], None] | None) -> None:
+    try:
+        if refuse is not None:
+            refuse(stream)
+    except OSError:
+        pass  # gone already, which is what was wanted
+    finally:
+        stream.close()

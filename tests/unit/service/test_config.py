@@ -1,0 +1,140 @@
+"""quire.service.config"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from quire.service.config import build, conf_key, is_original_key, keys_of, load, narrow, parse, render
+from quire.service.errors import ConfigError
+from quire.service.log import Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    port: int = conf_key("brokerServicePort", 6650, minimum=0, maximum=65535, doc="The port.")
+    ratio: float = conf_key("ratio", 0.5, doc="A share.")
+    on: bool = conf_key("switchedOn", True, doc="On or off.")
+    name: str = conf_key("clusterName", "standalone", doc="A name.")
+    level: str = conf_key("level", "low", choices=("low", "high"), doc="Low or high.")
+    roles: tuple[str, ...] = conf_key("superUserRoles", ("a", "b"), doc="Names.")
+    cache_mb: int | None = conf_key("cacheMB", None, doc="Megabytes; empty: computed.")
+    not_in_the_file: int = 7
+
+    def __post_init__(self) -> None:
+        if self.name == self.level:
+            raise ValueError("clusterName and level must differ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    service_port: int = conf_key("brokerServicePort", 1)
+    folder: str = "none"
+
+
+def of(text: str) -> Sample:
+    values, _ = parse(text, Sample, source="conf/sample.conf")
+    return build(Sample, values)
+
+
+def test_what_is_not_given_has_its_default() -> None:
+    assert of("") == Sample()
+    assert of("# brokerServicePort=1\n! on=false\n\n   \n") == Sample()
+
+
+def test_every_kind_of_value_is_read() -> None:
+    text = (
+        "brokerServicePort = 7000\nratio=0.25\nswitchedOn=FALSE\nclusterName=a = b # c\n"
+        "level=high\nsuperUserRoles=x, y ,,z\ncacheMB=12\r\n"
+    )
+    assert of(text) == Sample(
+        port=7000, ratio=0.25, on=False, name="a = b # c", level="high", roles=("x", "y", "z"), cache_mb=12
+    )
+
+
+def test_an_empty_value_is_the_default_except_for_text() -> None:
+    assert of("brokerServicePort=\ncacheMB=\nswitchedOn=\nsuperUserRoles=\n") == Sample()
+    assert of("clusterName=").name == ""
+
+
+def test_the_first_value_of_a_key_wins() -> None:
+    assert of("brokerServicePort=1\nbrokerServicePort=2\n").port == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("brokerServicePort=abc", "brokerServicePort: not a number: 'abc'"),
+        ("brokerServicePort=1.5", "brokerServicePort: not a whole number: '1.5'"),
+        ("brokerServicePort=65536", "brokerServicePort: 65536 is above 65535"),
+        ("brokerServicePort=-1", "brokerServicePort: -1 is below 0"),
+        ("ratio=nan", "ratio: not a number: nan"),
+        ("switchedOn=yes", "switchedOn: neither true nor false: 'yes'"),
+        ("level=middle", "level: 'middle' is none of low, high"),
+        ("brokerServicePorr=1", "no such key: 'brokerServicePorr' (did you mean brokerServicePort?)"),
+        ("zzzzzzzzzzzz=1", "no such key: 'zzzzzzzzzzzz'"),
+        ("=1", "not a key=value line: '=1'"),
+        ("just words", "not a key=value line: 'just words'"),
+    ],
+)
+def test_a_wrong_line_is_named_with_its_number(line: str, complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        of(f"# one\n\n{line}\n")
+    assert str(caught.value) == f"conf/sample.conf:3: {complaint}"
+
+
+def test_all_problems_of_a_file_are_told_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        of("brokerServicePort=x\nclusterName=c\nswitchedOn=2\n")
+    assert [line.split(":")[1] for line in str(caught.value).splitlines()] == ["1", "3"]
+
+
+def test_values_that_do_not_go_together_are_an_error() -> None:
+    with pytest.raises(ConfigError, match="must differ"):
+        of("clusterName=low")
+
+
+def test_keys_that_only_the_originals_know_are_listed_once(tmp_path: Path, log_events: list[Event]) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("functionsWorkerEnabled=false\nclusterName=c\nnumIOThreads=2\nnumIOThreads=3\nbookkeeper_any=1\n")
+    assert load(file, Sample).name == "c"
+    ignored = [event for event in log_events if "ignored" in event["event"]]
+    assert [event["keys"] for event in ignored] == ["functionsWorkerEnabled numIOThreads bookkeeper_any"]
+
+
+def test_the_originals_names_include_both_servers_keys_and_no_typo() -> None:
+    for name in ("managedLedgerDefaultMarkDeleteRateLimit", "journalDirectories", "dbStorage_maxThrottleTimeMs"):
+        assert is_original_key(name)
+    assert not is_original_key("brokerServicePorr")
+
+
+def test_what_the_command_line_gives_wins_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "sample.conf"
+    file.write_text("brokerServicePort=1\nclusterName=c\n")
+    assert load(file, Sample, overrides={"port": 2}) == Sample(port=2, name="c")
+
+
+def test_a_file_that_cannot_be_read_is_a_config_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.conf: cannot be read"):
+        load(tmp_path / "none.conf", Sample)
+    (tmp_path / "latin.conf").write_bytes(b"clusterName=caf\xe9\n")
+    with pytest.raises(ConfigError, match="not UTF-8 at byte 15"):
+        load(tmp_path / "latin.conf", Sample)
+
+
+def test_a_servers_part_is_taken_by_key() -> None:
+    assert narrow(Sample(port=5), Part, folder="f") == Part(service_port=5, folder="f")
+
+
+def test_a_rendered_file_reads_back_as_the_defaults() -> None:
+    text = render(Sample, head="A head.\nOf two lines.")
+    assert of(text) == Sample()
+    assert "# Names.\nsuperUserRoles=a,b\n" in text
+    assert text.startswith("# A head.\n# Of two lines.\n\n# The port.\nbrokerServicePort=6650\n")
+    assert "not_in_the_file" not in text
+
+
+def test_only_fields_with_a_key_are_keys() -> None:
+    assert list(keys_of(Part)) == ["brokerServicePort"]

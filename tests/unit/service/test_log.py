@@ -1,0 +1,79 @@
+"""quire.service.log"""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from quire.service import log
+
+
+@pytest.fixture
+def written() -> Iterator[io.StringIO]:
+    stream = io.StringIO()
+    log.configure("info", stream, wall_ms=lambda: 1_700_000_000_123)
+    yield stream
+    log.configure()
+
+
+def test_an_event_is_one_line_of_pairs_in_a_fixed_order(written: io.StringIO) -> None:
+    log.get_logger("bookie.bookie").info("ledger created", ledger_id=7, path="a b", ok=True, none=None)
+    assert written.getvalue() == (
+        "timestamp=2023-11-14T22:13:20.123Z level=info logger=bookie.bookie "
+        'event="ledger created" ledger_id=7 path="a b" ok=true none=\n'
+    )
+
+
+@pytest.mark.expect_error("failed")
+def test_a_traceback_stays_on_the_events_line(written: io.StringIO) -> None:
+    try:
+        raise ValueError("no\ngood")
+    except ValueError:
+        log.get_logger("x").exception("failed", topic="t")
+    assert written.getvalue().count("\n") == 1
+    assert "ValueError: no\\ngood" in written.getvalue()
+
+
+def test_lines_below_the_level_are_not_written(written: io.StringIO) -> None:
+    logger = log.get_logger("x")
+    logger.debug("quiet")
+    logger.info("loud")
+    assert written.getvalue().count("event=") == 1
+    log.configure("warning", written)
+    logger.info("now quiet")
+    assert "now quiet" not in written.getvalue()
+
+
+def test_bound_pairs_are_on_every_event(written: io.StringIO) -> None:
+    log.get_logger("x").bind(topic="t").info("one", n=1)
+    assert "event=one topic=t n=1" in written.getvalue()
+
+
+def test_tests_see_events_of_every_level(written: io.StringIO) -> None:
+    with log.captured() as events:
+        log.get_logger("x").debug("quiet", n=1)
+    log.get_logger("x").info("after")
+    assert events == [{"level": "debug", "logger": "x", "event": "quiet", "n": 1}]
+
+
+def test_a_log_that_cannot_be_written_stops_nothing(written: io.StringIO) -> None:
+    written.close()
+    log.get_logger("x").info("lost")
+
+
+def test_a_level_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ValueError, match="'loud' is no log level"):
+        log.configure("loud")
+
+
+def test_structlog_is_not_loaded_before_the_first_line() -> None:
+    code = (
+        "import sys; from quire.service.log import get_logger; log = get_logger('x'); log.debug('quiet')\n"
+        "assert 'structlog' not in sys.modules; log.info('loud'); assert 'structlog' in sys.modules"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "event=loud" in ran.stderr

@@ -1,0 +1,94 @@
+"""quire.service.metrics"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from quire.service.metrics import Histogram, Metrics
+
+
+def samples(metrics: Metrics) -> dict[str, float]:
+    """Every sample of a scrape, as `name{label=value}`."""
+    found = {}
+    for family in text_string_to_metric_families(metrics.exposition().decode()):
+        for sample in family.samples:
+            labels = ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))
+            found[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
+    return found
+
+
+def test_numbers_are_read_when_somebody_scrapes() -> None:
+    metrics, number = Metrics(), [1]
+    metrics.counter("pulsar_in_messages_total", "Messages.", lambda: number[0])
+    metrics.gauge("pulsar_health", "One or zero.", lambda: number[0])
+    assert samples(metrics) == {"pulsar_in_messages_total": 1, "pulsar_health": 1}
+    number[0] = 5
+    assert samples(metrics) == {"pulsar_in_messages_total": 5, "pulsar_health": 5}
+
+
+def test_names_of_the_originals_stay_as_they_are() -> None:
+    metrics = Metrics()
+    metrics.counter("bookie_WRITE_BYTES", "Bytes.", lambda: 3)
+    assert samples(metrics) == {"bookie_WRITE_BYTES": 3}
+
+
+def test_a_family_has_a_number_for_each_set_of_labels() -> None:
+    metrics = Metrics()
+    metrics.family("gauge", "pulsar_msg_backlog", "Entries.", ("topic",), lambda: [(("a",), 1), (('b"c',), 2)])
+    assert samples(metrics) == {"pulsar_msg_backlog{topic=a}": 1, 'pulsar_msg_backlog{topic=b"c}': 2}
+
+
+def test_a_histogram_counts_what_is_at_most_each_bound() -> None:
+    metrics, histogram = Metrics(), Histogram((1, 5))
+    metrics.histogram("latency", "Milliseconds.", histogram)
+    for value in (0.5, 1, 1.1, 6):
+        histogram.observe(value)
+    histogram.observe(2, count=3)
+    assert samples(metrics) == {
+        "latency_bucket{le=1}": 2,
+        "latency_bucket{le=5}": 6,
+        "latency_bucket{le=+Inf}": 7,
+        "latency_count": 7,
+        "latency_sum": pytest.approx(14.6),
+    }
+
+
+def test_a_histogram_family_has_one_for_each_set_of_labels() -> None:
+    metrics, histogram = Metrics(), Histogram((1,))
+    histogram.observe(1)
+    metrics.histogram_family("latency", "Milliseconds.", ("topic",), lambda: [(("a",), histogram)])
+    assert samples(metrics)["latency_bucket{le=1,topic=a}"] == 1
+
+
+def test_a_name_is_registered_once() -> None:
+    metrics = Metrics()
+    metrics.gauge("twice", "", lambda: 0)
+    with pytest.raises(AssertionError, match="registered twice"):
+        metrics.gauge("twice", "", lambda: 0)
+
+
+def test_a_registry_that_is_given_is_used_and_nothing_is_read_before_a_scrape() -> None:
+    registry, reads = CollectorRegistry(), [0]
+    metrics = Metrics(registry)
+
+    def read() -> float:
+        reads[0] += 1
+        return 1
+
+    metrics.gauge("one", "", read)
+    assert reads == [0]
+    assert registry.get_sample_value("one") == 1
+    assert b"one 1.0" in metrics.exposition()
+
+
+def test_prometheus_client_is_not_loaded_before_the_first_scrape() -> None:
+    code = (
+        "import sys; from quire.service.metrics import Metrics; m = Metrics(); m.gauge('g', '', lambda: 1)\n"
+        "assert 'prometheus_client' not in sys.modules; m.exposition(); assert 'prometheus_client' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

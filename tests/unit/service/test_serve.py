@@ -1,0 +1,221 @@
+"""quire.service.serve"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import pytest
+import trio
+import trio.testing
+
+from quire.service.serve import ACCEPT_PAUSE_S, ConnectionCounts, serve_connections
+from quire.world.doors import Buffer, Stream
+
+
+class FakeStream:
+    """Receives nothing until it is closed; remembers what was sent."""
+
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
+        self.sent = b""
+        self.closed = trio.Event()
+
+    async def receive_into(self, buffer: memoryview, at_least: int = 1) -> int:
+        await self.closed.wait()
+        return 0
+
+    def send_nowait(self, parts: Sequence[Buffer]) -> int:
+        self.sent += b"".join(bytes(part) for part in parts)
+        return len(self.sent)
+
+    async def wait_writable(self) -> None: ...
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+class FakeListener:
+    """Gives what is put into it: streams, or errors to raise."""
+
+    address = ("127.0.0.1", 1)
+
+    def __init__(self) -> None:
+        self.put, self._taken = trio.open_memory_channel[FakeStream | OSError](100)
+        self.closed = False
+
+    async def accept(self) -> Stream:
+        given = await self._taken.receive()
+        if isinstance(given, OSError):
+            raise given
+        return given
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Served:
+    """A server under test, in a nursery."""
+
+    def __init__(self, nursery: trio.Nursery, handle: Callable[[Stream], Awaitable[None]], **more: object) -> None:
+        self.listener = FakeListener()
+        self.stop = trio.Event()
+        self.ended = trio.Event()
+        self.counts = ConnectionCounts()
+        nursery.start_soon(partial(self._serve, handle, **more))
+
+    async def _serve(self, handle: Callable[[Stream], Awaitable[None]], **more: object) -> None:
+        await serve_connections(
+            self.listener,
+            handle,
+            stop=self.stop,
+            counts=self.counts,
+            **more,  # type: ignore[arg-type]
+        )
+        self.ended.set()
+
+    async def connect(self, name: str = "peer") -> FakeStream:
+        stream = FakeStream(name)
+        await self.listener.put.send(stream)
+        await trio.testing.wait_all_tasks_blocked()
+        return stream
+
+
+async def until_closed(stream: Stream) -> None:
+    await stream.receive_into(memoryview(bytearray(1)))
+
+
+def run(test: Callable[[trio.Nursery], object]) -> None:
+    """Run an async test with time that jumps; whatever it leaves running is cancelled."""
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            await test(nursery)  # type: ignore[misc]
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_each_connection_is_served_and_its_stream_closed_at_the_end() -> None:
+    async def test(nursery: trio.Nursery) -> None:
+        seen: list[str] = []
+
+        async def handle(stream: Stream) -> None:
+            seen.append(stream.peer)
+
+        server = Served(nursery, handle)
+        one, two = await server.connect("one"), await server.connect("two")
+        assert seen == ["one", "two"]
+        assert one.closed.is_set()
+        assert two.closed.is_set()
+        assert (server.counts.opened, server.counts.closed, server.counts.active) == (2, 2, 0)
+
+    run(test)
+
+
+@pytest.mark.expect_error("connection failed")
+def test_a_connection_that_fails_by_our_mistake_ends_alone_and_is_told() -> None:
+    async def test(nursery: trio.Nursery) -> None:
+        async def handle(stream: Stream) -> None:
+            raise ZeroDivisionError
+
+        server = Served(nursery, handle)
+        stream = await server.connect()
+        assert stream.closed.is_set()
+        assert server.counts.failed == 1
+        await server.connect()
+        assert server.counts.closed == 2
+
+    run(test)
+
+
+def test_a_peer_that_breaks_the_connection_is_no_error() -> None:
+    async def test(nursery: trio.Nursery) -> None:
+        async def handle(stream: Stream) -> None:
+            raise ConnectionResetError
+
+        server = Served(nursery, handle)
+        await server.connect()
+        assert (server.counts.failed, server.counts.closed) == (0, 1)
+
+    run(test)
+
+
+def test_a_connection_above_the_limit_gets_a_last_word_and_is_closed() -> None:
+    async def test(nursery: trio.Nursery) -> None:
+        server = Served(
+            nursery, until_closed, connections_max=1, refuse=lambda stream: stream.send_nowait([b"too many"])
+        )
+        first, second = await server.connect(), await server.connect()
+        assert not first.closed.is_set()
+        assert (second.closed.is_set(), second.sent) == (True, b"too many")
+        first.close()
+        await trio.testing.wait_all_tasks_blocked()
+        third = await server.connect()
+        assert not third.closed.is_set()
+        assert server.counts.refused == 1
+
+    run(test)
+
+
+def test_stopping_accepts_nothing_new_and_tells_the_connections() -> None:
+    async def test(nursery: trio.Nursery) -> None:
+        streams: list[FakeStream] = []
+        server = Served(nursery, until_closed, grace_s=10, on_drain=lambda: streams[0].close())
+        streams.append(await server.connect())
+        server.stop.set()
+        await server.ended.wait()
+        assert trio.current_time() == 0
+        assert server.listener.closed
+
+    run(test)
+
+
+def test_a_connection_that_does_not_end_is_cut_after_the_grace() -> None:
+    async def test(nursery: trio.Nursery) -> None:
+        server = Served(nursery, until_closed, grace_s=10)
+        stream = await server.connect()
+        server.stop.set()
+        await server.ended.wait()
+        assert trio.current_time() == 10
+        assert stream.closed.is_set()
+
+    run(test)
+
+
+@pytest.mark.expect_error("cannot accept connections")
+def test_a_machine_out_of_descriptors_is_given_a_pause() -> None:
+    async def test(nursery: trio.Nursery) -> None:
+        server = Served(nursery, until_closed)
+        await server.listener.put.send(OSError(errno.EMFILE, "too many open files"))
+        await server.listener.put.send(FakeStream("later"))
+        await trio.sleep(ACCEPT_PAUSE_S * 0.9)
+        assert server.counts.opened == 0
+        await trio.sleep(ACCEPT_PAUSE_S * 0.2)
+        assert server.counts.opened == 1
+
+    run(test)
+
+
+def test_a_listener_that_broke_ends_the_server() -> None:
+    async def main() -> None:
+        listener = FakeListener()
+        await listener.put.send(OSError(errno.EINVAL, "broken"))
+        await serve_connections(listener, until_closed, stop=trio.Event())
+
+    with pytest.raises(ExceptionGroup) as caught:
+        trio.run(main)
+    assert caught.group_contains(OSError, match="broken")
+
+
+def test_a_cancelled_server_closes_its_listener_and_streams() -> None:
+    async def test(nursery: trio.Nursery) -> None:
+        async with trio.open_nursery() as inner:
+            server = Served(inner, until_closed)
+            stream = await server.connect()
+            inner.cancel_scope.cancel()
+        assert server.listener.closed
+        assert stream.closed.is_set()
+
+    run(test)
