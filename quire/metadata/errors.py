@@ -38,3 +38,11 @@ class MetadataUnavailableError(MetadataError):
 
 class InvalidPathError(MetadataError):
     """The path is not one a node can have. Final; our mistake or bad input that should have been refused earlier."""
+
+
+class MalformedMetadataError(MetadataError):
+    """A stored value is damaged or breaks an invariant of its kind. Final: a human must look."""
+
+
+class UnsupportedLayoutError(MetadataError):
+    """The data was written by a newer version, or in a layout that is not served. Final: use the program that wrote it."""

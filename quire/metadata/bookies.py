@@ -1,0 +1,223 @@
+"""Who is there: registration of bookies, how to reach them, and their cookies.
+
+    <root>/available/<bookie id>              ephemeral: BookieServiceInfoFormat; empty in the original's old versions
+    <root>/available/readonly/<bookie id>     the same, for a bookie that takes no new entries
+    <root>/cookies/<bookie id>                persistent: the bytes of the VERSION file
+
+Source: BookKeeper's ZKRegistrationManager, BookieServiceInfoUtils.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from quire.metadata import paths
+from quire.metadata.cookies import Cookie, decode_cookie, encode_cookie
+from quire.metadata.errors import InvalidPathError, MalformedMetadataError, NodeExistsError, NoNodeError
+from quire.metadata.store import ANY_VERSION, Kind, MetadataStore, Versioned
+from quire.wire.bookkeeper.DataFormats_pb2 import BookieServiceInfoFormat
+
+__all__ = [
+    "BookieServiceInfo",
+    "Cookie",
+    "Endpoint",
+    "available",
+    "check_bookie_id",
+    "decode_cookie",
+    "decode_service_info",
+    "delete_cookie",
+    "encode_cookie",
+    "encode_service_info",
+    "read_cookie",
+    "readonly",
+    "register",
+    "service_info",
+    "unregister",
+    "write_cookie",
+]
+
+READONLY = "readonly"
+BOOKIE_ENDPOINT = "bookie"
+BOOKIE_PROTOCOL = "bookie-rpc"
+_BOOKIE_ID = re.compile(r"[a-zA-Z0-9:._-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    host: str
+    port: int
+    id: str = BOOKIE_ENDPOINT
+    protocol: str = BOOKIE_PROTOCOL
+    auth: tuple[str, ...] = ()
+    extensions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookieServiceInfo:
+    endpoints: tuple[Endpoint, ...]
+    properties: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def bookie_endpoint(self) -> Endpoint | None:
+        """Where the bookie protocol is served."""
+        return next((endpoint for endpoint in self.endpoints if endpoint.protocol == BOOKIE_PROTOCOL), None)
+
+
+def check_bookie_id(bookie_id: str) -> str:
+    """The id, if a bookie can have it: letters, digits, `:`, `.`, `_`, `-`; InvalidPathError otherwise."""
+    if _BOOKIE_ID.fullmatch(bookie_id) is None or bookie_id in (READONLY, ".", ".."):
+        raise InvalidPathError(f"a bookie cannot have the id {bookie_id!r}")
+    return bookie_id
+
+
+def encode_service_info(info: BookieServiceInfo) -> bytes:
+    message = BookieServiceInfoFormat(
+        endpoints=[
+            BookieServiceInfoFormat.Endpoint(
+                id=endpoint.id,
+                port=endpoint.port,
+                host=endpoint.host,
+                protocol=endpoint.protocol,
+                auth=endpoint.auth,
+                extensions=endpoint.extensions,
+            )
+            for endpoint in info.endpoints
+        ],
+        properties=dict(info.properties),
+    )
+    return message.SerializeToString(deterministic=True)
+
+
+def decode_service_info(bookie_id: str, data: bytes) -> BookieServiceInfo:
+    """MalformedMetadataError. Empty data is an old bookie, whose id is `host:port`."""
+    if not data:
+        host, _, port = bookie_id.rpartition(":")
+        if not host or not port.isdigit():
+            raise MalformedMetadataError(f"bookie {bookie_id} does not say how to reach it")
+        return BookieServiceInfo(endpoints=(Endpoint(host=host, port=int(port)),))
+    try:
+        message = BookieServiceInfoFormat.FromString(data)
+    except DecodeError as error:
+        raise MalformedMetadataError(f"the service info of bookie {bookie_id} is damaged") from error
+    if not message.IsInitialized():
+        raise MalformedMetadataError(f"the service info of bookie {bookie_id} is not complete")
+    endpoints = tuple(
+        Endpoint(
+            host=endpoint.host,
+            port=endpoint.port,
+            id=endpoint.id,
+            protocol=endpoint.protocol,
+            auth=tuple(endpoint.auth),
+            extensions=tuple(endpoint.extensions),
+        )
+        for endpoint in message.endpoints
+    )
+    return BookieServiceInfo(endpoints=endpoints, properties=tuple(sorted(message.properties.items())))
+
+
+async def register(
+    store: MetadataStore,
+    bookie_id: str,
+    info: BookieServiceInfo,
+    *,
+    read_only: bool = False,
+    root: str = "/ledgers",
+) -> None:
+    """Announce a bookie for as long as the store's session lives; again, to change between writable and read-only.
+
+    Waits while another session, perhaps our own former one, holds the id: the caller sets the deadline.
+    """
+    writable_path, readonly_path = _path(root, bookie_id), _path(root, bookie_id, read_only=True)
+    path, other = (readonly_path, writable_path) if read_only else (writable_path, readonly_path)
+    await _take(store, path, encode_service_info(info))
+    await _drop(store, other)
+
+
+async def unregister(store: MetadataStore, bookie_id: str, *, root: str = "/ledgers") -> None:
+    """Fine if it is not registered. What another session registered stays."""
+    await _drop(store, _path(root, bookie_id))
+    await _drop(store, _path(root, bookie_id, read_only=True))
+
+
+async def available(store: MetadataStore, *, root: str = "/ledgers") -> list[str]:
+    """Ids of the bookies that take new entries, sorted. NoNodeError if the cluster was never initialised."""
+    return [name for name in await store.children(paths.join(root, "available")) if name != READONLY]
+
+
+async def readonly(store: MetadataStore, *, root: str = "/ledgers") -> list[str]:
+    """Ids of the bookies that only serve reads, sorted."""
+    return await store.children(paths.join(root, "available/readonly"))
+
+
+async def service_info(store: MetadataStore, bookie_id: str, *, root: str = "/ledgers") -> BookieServiceInfo | None:
+    """How to reach a bookie, writable or read-only; None if it is not registered."""
+    for read_only in (False, True):
+        node = await store.get(_path(root, bookie_id, read_only=read_only))
+        if node is not None:
+            return decode_service_info(bookie_id, node.value)
+    return None
+
+
+async def read_cookie(store: MetadataStore, bookie_id: str, *, root: str = "/ledgers") -> Versioned[Cookie] | None:
+    """None if there is none. MalformedMetadataError, UnsupportedLayoutError."""
+    node = await store.get(_cookie_path(root, bookie_id))
+    return None if node is None else Versioned(decode_cookie(node.value), node.version)
+
+
+async def write_cookie(store: MetadataStore, cookie: Cookie, version: int | None, *, root: str = "/ledgers") -> int:
+    """Store a cookie that is new (`version` None: NodeExistsError if it is not) or has `version` (BadVersionError);
+    returns its version."""
+    path = _cookie_path(root, cookie.bookie_id)
+    if version is not None:
+        return await store.put(path, encode_cookie(cookie), version)
+    await store.create(path, encode_cookie(cookie), make_parents=True)
+    return 0
+
+
+async def delete_cookie(
+    store: MetadataStore, bookie_id: str, version: int = ANY_VERSION, *, root: str = "/ledgers"
+) -> None:
+    """BadVersionError, NoNodeError."""
+    await store.delete(_cookie_path(root, bookie_id), version)
+
+
+def _path(root: str, bookie_id: str, *, read_only: bool = False) -> str:
+    check_bookie_id(bookie_id)
+    return f"{root}/available/{READONLY}/{bookie_id}" if read_only else f"{root}/available/{bookie_id}"
+
+
+def _cookie_path(root: str, bookie_id: str) -> str:
+    return f"{root}/cookies/{check_bookie_id(bookie_id)}"
+
+
+async def _take(store: MetadataStore, path: str, value: bytes) -> None:
+    """Make `path` an ephemeral node of ours with `value`, waiting while it is another's."""
+    watch = store.watch(path)
+    try:
+        while True:
+            try:
+                await store.create(path, value, kind=Kind.EPHEMERAL, make_parents=True)
+                return
+            except NodeExistsError:
+                node = await store.get(path)
+            if node is None:
+                continue
+            if node.mine:
+                if node.value != value:
+                    await store.put(path, value, ANY_VERSION)
+                return
+            await watch.next()
+    finally:
+        watch.close()
+
+
+async def _drop(store: MetadataStore, path: str) -> None:
+    node = await store.get(path)
+    if node is not None and node.mine:
+        try:
+            await store.delete(path)
+        except NoNodeError:
+            return

@@ -1,0 +1,192 @@
+"""Ledger metadata as bytes (pure): the value of a ledger's node.
+
+    "BookieMetadataFormatVersion" TAB version LF, then
+    version 3    varint length, LedgerMetadataFormat as protobuf binary
+    version 2    LedgerMetadataFormat as protobuf text, without the creation token
+    version 1    lines: write quorum LF ensemble size LF length LF
+                        per fragment: first entry id, TAB and bookie for each of the ensemble, LF
+                        CLOSED: last entry id TAB "CLOSED"; IN_RECOVERY: -102 TAB "CLOSED"     (no LF at the end)
+                 keeps no ack quorum (it is the write quorum), digest type, password or custom metadata
+
+Source: tests/golden/bookkeeper; BookKeeper's LedgerMetadataSerDe.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quire.metadata import text_proto
+from quire.metadata.errors import MalformedMetadataError, UnsupportedLayoutError
+from quire.metadata.ledger_metadata import NEWEST_FORMAT, NO_ENTRY, Fragment, LedgerMetadata, LedgerState
+from quire.wire.bookkeeper.entry import DigestType
+
+if TYPE_CHECKING:
+    from quire.wire.bookkeeper.DataFormats_pb2 import LedgerMetadataFormat
+
+NO_TOKEN = 0
+_MAGIC = b"BookieMetadataFormatVersion\t"
+_V1_CLOSED = "CLOSED"
+_V1_IN_RECOVERY = -102
+
+
+def encode(metadata: LedgerMetadata, *, token: int = NO_TOKEN) -> bytes:
+    """The bytes of `metadata` in its own format version; `token` (signed, 64 bits) is kept by version 3 only."""
+    head = _MAGIC + b"%d\n" % metadata.format_version
+    if metadata.format_version == 1:
+        return head + _encode_v1(metadata).encode()
+    message = _to_message(metadata)
+    if metadata.format_version == 2:
+        return head + text_proto.write(message)
+    message.cToken = token
+    body = message.SerializeToString()
+    return head + _varint(len(body)) + body
+
+
+def decode(data: bytes) -> LedgerMetadata:
+    """MalformedMetadataError if `data` is damaged, UnsupportedLayoutError if its version is newer than ours."""
+    return decode_with_token(data)[0]
+
+
+def decode_with_token(data: bytes) -> tuple[LedgerMetadata, int]:
+    """The metadata and its creation token; NO_TOKEN if it has none."""
+    end = data.find(b"\n")
+    version = data[len(_MAGIC) : end]
+    if not data.startswith(_MAGIC) or end < 0 or not version.isdigit():
+        raise MalformedMetadataError(f"these bytes are not the metadata of a ledger: {data[:40]!r}")
+    number = int(version)
+    if number > NEWEST_FORMAT:
+        raise UnsupportedLayoutError(f"ledger metadata has format version {number}; this program knows {NEWEST_FORMAT}")
+    body = data[end + 1 :]
+    if number == 1:
+        return _decode_v1(body), NO_TOKEN
+    if number == 2:
+        from quire.wire.bookkeeper.DataFormats_pb2 import LedgerMetadataFormat
+
+        message = text_proto.parse(body, LedgerMetadataFormat())
+    else:
+        message = _parse_binary(body)
+    return _from_message(message, number), message.cToken
+
+
+def _to_message(metadata: LedgerMetadata) -> LedgerMetadataFormat:
+    from quire.wire.bookkeeper.DataFormats_pb2 import LedgerMetadataFormat
+
+    message = LedgerMetadataFormat(
+        quorumSize=metadata.write_quorum,
+        ensembleSize=metadata.ensemble_size,
+        length=metadata.length,
+        lastEntryId=metadata.last_entry_id,
+        state=metadata.state.name,
+        digestType=metadata.digest_type.name if metadata.password_known else None,
+        password=metadata.password if metadata.password_known else None,
+        ackQuorumSize=metadata.ack_quorum,
+    )
+    for fragment in metadata.fragments:
+        message.segment.add(ensembleMember=fragment.bookies, firstEntryId=fragment.first_entry_id)
+    if metadata.ctime_ms >= 0:
+        message.ctime = metadata.ctime_ms
+    for key, value in metadata.custom_metadata:
+        message.customMetadata.add(key=key, value=value)
+    return message
+
+
+def _from_message(message: LedgerMetadataFormat, version: int) -> LedgerMetadata:
+    if not message.IsInitialized():
+        raise MalformedMetadataError("the metadata of a ledger lacks a field that it must have")
+    texts: list[object] = [bookie for segment in message.segment for bookie in segment.ensembleMember]
+    texts += [entry.key for entry in message.customMetadata]
+    if not all(isinstance(text, str) for text in texts):
+        # Protobuf hands out bytes for text that is not UTF-8.
+        raise MalformedMetadataError("the metadata of a ledger has text that is not UTF-8")
+    state = LedgerState(message.state)
+    closed = state is LedgerState.CLOSED
+    return LedgerMetadata(
+        ensemble_size=message.ensembleSize,
+        write_quorum=message.quorumSize,
+        ack_quorum=message.ackQuorumSize if message.HasField("ackQuorumSize") else message.quorumSize,
+        fragments=tuple(Fragment(segment.firstEntryId, tuple(segment.ensembleMember)) for segment in message.segment),
+        state=state,
+        last_entry_id=message.lastEntryId if closed and message.HasField("lastEntryId") else NO_ENTRY,
+        length=message.length if closed else 0,
+        digest_type=DigestType(message.digestType) if message.HasField("digestType") else DigestType.CRC32,
+        password=message.password,
+        password_known=message.HasField("password"),
+        ctime_ms=message.ctime if message.HasField("ctime") else -1,
+        custom_metadata=tuple((entry.key, entry.value) for entry in message.customMetadata),
+        format_version=version,
+    )
+
+
+def _parse_binary(body: bytes) -> LedgerMetadataFormat:
+    from google.protobuf.message import DecodeError
+
+    from quire.wire.bookkeeper.DataFormats_pb2 import LedgerMetadataFormat
+
+    size, start = _read_varint(body)
+    if len(body) - start < size:
+        raise MalformedMetadataError(f"the metadata of a ledger is cut off: {len(body) - start} of {size} bytes")
+    try:
+        return LedgerMetadataFormat.FromString(body[start : start + size])
+    except DecodeError as error:
+        raise MalformedMetadataError("the metadata of a ledger is damaged") from error
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _read_varint(data: bytes) -> tuple[int, int]:
+    """The number at the start of `data` (at most 32 bits) and where it ends."""
+    number = 0
+    for index, byte in enumerate(data[:5]):
+        number |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return number, index + 1
+    raise MalformedMetadataError("the metadata of a ledger has no length")
+
+
+def _encode_v1(metadata: LedgerMetadata) -> str:
+    if metadata.ack_quorum != metadata.write_quorum:
+        raise MalformedMetadataError("format version 1 cannot keep an ack quorum below the write quorum")
+    lines = [f"{metadata.write_quorum}\n{metadata.ensemble_size}\n{metadata.length}\n"]
+    lines += ["\t".join((str(fragment.first_entry_id), *fragment.bookies)) + "\n" for fragment in metadata.fragments]
+    if metadata.state is LedgerState.CLOSED:
+        lines.append(f"{metadata.last_entry_id}\t{_V1_CLOSED}")
+    elif metadata.state is LedgerState.IN_RECOVERY:
+        lines.append(f"{_V1_IN_RECOVERY}\t{_V1_CLOSED}")
+    return "".join(lines)
+
+
+def _decode_v1(body: bytes) -> LedgerMetadata:
+    state, last_entry_id = LedgerState.OPEN, NO_ENTRY
+    fragments = []
+    try:
+        write_quorum, ensemble_size, length, *lines = body.decode().splitlines()
+        for line in lines:
+            first, *bookies = line.split("\t")
+            if bookies == [_V1_CLOSED]:
+                state = LedgerState.CLOSED
+                last_entry_id = int(first)
+                if last_entry_id == _V1_IN_RECOVERY:
+                    state, last_entry_id = LedgerState.IN_RECOVERY, NO_ENTRY
+                break
+            fragments.append(Fragment(int(first), tuple(bookies)))
+        return LedgerMetadata(
+            ensemble_size=int(ensemble_size),
+            write_quorum=int(write_quorum),
+            ack_quorum=int(write_quorum),
+            fragments=tuple(fragments),
+            state=state,
+            last_entry_id=last_entry_id,
+            length=int(length) if state is LedgerState.CLOSED else 0,
+            digest_type=DigestType.CRC32,
+            password_known=False,
+            format_version=1,
+        )
+    except ValueError as error:
+        raise MalformedMetadataError("the metadata of a ledger is damaged") from error

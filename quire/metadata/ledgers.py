@@ -1,0 +1,230 @@
+"""The ledgers there are: their metadata in the store, under the hierarchical layout.
+
+    <root>/LAYOUT, INSTANCEID, available/, available/readonly/         made by `initialize_layout`
+    <root>/00/0000/L0000                     %010d of an id below 2^31-1, cut 2/4/4
+    <root>/000/0000/0000/0000/L0000          %019d of a greater one, cut 3/4/4/4/4
+    value: see `ledger_codec`
+
+Source: BookKeeper's HierarchicalLedgerManager, LegacyHierarchicalLedgerManager.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Protocol
+
+from quire.metadata import ledger_codec, paths, update_loop
+from quire.metadata.errors import (
+    MalformedMetadataError,
+    MetadataUnavailableError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    UnsupportedLayoutError,
+)
+from quire.metadata.ledger_ids import SHORT_ID_LIMIT, BlockLedgerIds, LedgerIds, SequenceLedgerIds
+from quire.metadata.ledger_metadata import NO_ENTRY, Fragment, LedgerMetadata, LedgerState
+from quire.metadata.store import ANY_VERSION, Create, MetadataStore, Op, Versioned, Watch
+
+__all__ = [
+    "LAYOUT",
+    "NO_ENTRY",
+    "BlockLedgerIds",
+    "Fragment",
+    "LedgerIds",
+    "LedgerManager",
+    "LedgerMetadata",
+    "LedgerState",
+    "SequenceLedgerIds",
+    "initialize_layout",
+    "ledger_path",
+    "read_instance_id",
+]
+
+LAYOUT = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
+LONG_ID_LIMIT = 1 << 63
+_SHORT = (2, 4, 4)
+_LONG = (3, 4, 4, 4, 4)
+
+
+class Random(Protocol):
+    """What is used of `World.rng`."""
+
+    def getrandbits(self, k: int, /) -> int: ...
+
+
+def ledger_path(root: str, ledger_id: int) -> str:
+    """Where the metadata of a ledger lies.
+
+    >>> ledger_path("/ledgers", 12345), ledger_path("/ledgers", 5_000_000_000)
+    ('/ledgers/00/0001/L2345', '/ledgers/000/0000/0050/0000/L0000')
+    """
+    assert 0 <= ledger_id < LONG_ID_LIMIT, f"{ledger_id} is no ledger id"
+    if ledger_id < SHORT_ID_LIMIT:
+        digits = f"{ledger_id:010d}"
+        return f"{root}/{digits[:2]}/{digits[2:6]}/L{digits[6:]}"
+    digits = f"{ledger_id:019d}"
+    return f"{root}/{digits[:3]}/{digits[3:7]}/{digits[7:11]}/{digits[11:15]}/L{digits[15:]}"
+
+
+async def initialize_layout(store: MetadataStore, root: str = "/ledgers", *, rng: Random) -> str:
+    """Make what a cluster needs under `root`, in one write, if it is not there; returns the instance id, a UUID.
+
+    UnsupportedLayoutError if `root` has another layout of ledgers.
+    """
+    while True:
+        layout = await store.get(paths.join(root, "LAYOUT"))
+        if layout is not None:
+            if layout.value != LAYOUT:
+                raise UnsupportedLayoutError(f"{root} has a layout of ledgers that is not served: {layout.value!r}")
+            return await read_instance_id(store, root)
+        instance_id = str(uuid.UUID(int=rng.getrandbits(128), version=4))
+        ops: list[Op] = [
+            Create(path=paths.join(root, "INSTANCEID"), value=instance_id.encode(), make_parents=True),
+            Create(path=paths.join(root, "available/readonly"), make_parents=True),
+            Create(path=paths.join(root, "LAYOUT"), value=LAYOUT),
+        ]
+        try:
+            await store.multi(ops)
+        except NodeExistsError as error:
+            if await store.get(paths.join(root, "LAYOUT")) is None:
+                raise UnsupportedLayoutError(f"{root} was begun by others and never finished: {error}") from error
+            continue
+        return instance_id
+
+
+async def read_instance_id(store: MetadataStore, root: str = "/ledgers") -> str:
+    """The UUID of the cluster; NoNodeError if there is none."""
+    path = paths.join(root, "INSTANCEID")
+    node = await store.get(path)
+    if node is None:
+        raise NoNodeError(f"there is no node {path}: the cluster was never initialised")
+    try:
+        return node.value.decode("ascii")
+    except UnicodeDecodeError as error:
+        raise MalformedMetadataError(f"{path} keeps no instance id: {node.value!r}") from error
+
+
+def _no_ops(ledger_id: int) -> Sequence[Op]:
+    return ()
+
+
+class LedgerManager:
+    """Creates, reads, changes, deletes and lists the metadata of ledgers."""
+
+    def __init__(self, store: MetadataStore, *, ids: LedgerIds, rng: Random, root: str = "/ledgers") -> None:
+        self._store = store
+        self._ids = ids
+        self._rng = rng
+        self.root = root
+
+    def path(self, ledger_id: int) -> str:
+        return ledger_path(self.root, ledger_id)
+
+    async def create(
+        self, metadata: LedgerMetadata, *, also: Callable[[int], Sequence[Op]] = _no_ops
+    ) -> tuple[int, int]:
+        """Give `metadata` an id and store it; returns the id and the node's version.
+
+        The ops that `also` answers for the id are done in the same write, all or nothing; their failures come with an
+        `.index` above 0. If the answer of the store is lost, the ledger is recognised by its random token: then the
+        write was made. MetadataUnavailableError: outcome unknown, and at worst an empty ledger is left over.
+        """
+        token = self._token()
+        while True:
+            ledger_id = await self._ids.next_id()
+            path = self.path(ledger_id)
+            value = ledger_codec.encode(metadata, token=token)
+            try:
+                await self._store.multi([Create(path=path, value=value, make_parents=True), *also(ledger_id)])
+                return ledger_id, 0
+            except NodeExistsError as error:
+                if error.index:
+                    raise
+                found = await self._version_if_mine(path, token)
+                if found is not None:
+                    return ledger_id, found
+                # Somebody chose this id by hand: take the next.
+            except MetadataUnavailableError:
+                found = await self._version_if_mine(path, token)
+                if found is None:
+                    raise
+                return ledger_id, found
+
+    async def read(self, ledger_id: int) -> Versioned[LedgerMetadata] | None:
+        """None if there is no such ledger. MalformedMetadataError, UnsupportedLayoutError."""
+        node = await self._store.get(self.path(ledger_id))
+        return None if node is None else Versioned(ledger_codec.decode(node.value), node.version)
+
+    async def write(self, ledger_id: int, metadata: LedgerMetadata, version: int) -> int:
+        """Compare and set; returns the new version. BadVersionError, NoNodeError."""
+        return await self._store.put(self.path(ledger_id), ledger_codec.encode(metadata), version)
+
+    async def update(
+        self, ledger_id: int, change: Callable[[LedgerMetadata], LedgerMetadata | None]
+    ) -> Versioned[LedgerMetadata]:
+        """Read, change, compare-and-set until it succeeds; see `update_loop.update`. NoNodeError."""
+
+        async def read() -> Versioned[LedgerMetadata] | None:
+            return await self.read(ledger_id)
+
+        async def write(metadata: LedgerMetadata, version: int) -> int:
+            return await self.write(ledger_id, metadata, version)
+
+        return await update_loop.update(read, change, write)
+
+    async def delete(self, ledger_id: int, version: int = ANY_VERSION) -> None:
+        """Fine if it is gone. BadVersionError. Folders that it leaves empty go too."""
+        path = self.path(ledger_id)
+        try:
+            await self._store.delete(path, version)
+        except NoNodeError:
+            return
+        try:
+            while (path := paths.parent(path)) != self.root:
+                await self._store.delete(path)
+        except (NoNodeError, NotEmptyError):
+            return
+
+    def watch(self, ledger_id: int) -> Watch:
+        return self._store.watch(self.path(ledger_id))
+
+    async def ledger_ids(self, first: int = 0) -> AsyncIterator[int]:
+        """Every id from `first` on, growing. Ledgers that come or go meanwhile may be seen or not."""
+        for widths in (_SHORT, _LONG):
+            async for ledger_id in self._walk(self.root, widths, 0, max(first, 0)):
+                yield ledger_id
+
+    async def _walk(self, folder: str, widths: tuple[int, ...], prefix: int, first: int) -> AsyncIterator[int]:
+        """Ids >= `first` below `folder`, whose path so far gives the digits `prefix`."""
+        width, rest = widths[0], widths[1:]
+        letter = "" if rest else "L"
+        unit = 10 ** sum(rest)
+        try:
+            names = await self._store.children(folder)
+        except NoNodeError:
+            return
+        for name in names:
+            digits = name.removeprefix(letter)
+            if len(name) != len(letter) + width or len(digits) != width or not (digits.isascii() and digits.isdigit()):
+                continue
+            number = prefix * 10**width + int(digits)
+            if (number + 1) * unit <= first:
+                continue
+            if not rest:
+                yield number
+                continue
+            async for ledger_id in self._walk(paths.join(folder, name), rest, number, first):
+                yield ledger_id
+
+    def _token(self) -> int:
+        """A random number that is never NO_TOKEN; signed, 64 bits."""
+        return self._rng.getrandbits(63) or 1
+
+    async def _version_if_mine(self, path: str, token: int) -> int | None:
+        """The version of the ledger at `path`, if it was created with `token`."""
+        node = await self._store.get(path)
+        if node is None:
+            return None
+        return node.version if ledger_codec.decode_with_token(node.value)[1] == token else None

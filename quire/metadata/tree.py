@@ -1,0 +1,197 @@
+"""The tree of nodes behind the embedded stores (pure): what an op does, and whether it may.
+
+`plan` tries a list of ops against some view of the nodes and answers with their effects, without touching anything;
+`Tree.apply` makes effects visible. So a store may validate against more than it shows (writes on their way to the disk).
+
+Sequence numbers come from a counter in the parent that grows with every child created, sequential or not, and never goes
+back while the parent lives. Source: ZooKeeper's cversion, counted in creates; seen in tests/golden/bookkeeper/zk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from quire.metadata import paths
+from quire.metadata.errors import (
+    BadVersionError,
+    InvalidPathError,
+    MetadataError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+)
+from quire.metadata.store import ANY_VERSION, Check, Create, Delete, Kind, Op, Put
+
+NOBODY = 0
+"""Owner of a persistent node; sessions count from 1."""
+
+
+class Znode(NamedTuple):
+    value: bytes
+    version: int
+    owner: int
+    """The session that made it, if it is ephemeral; NOBODY otherwise."""
+    counter: int
+    """Children ever created here: the next sequence number."""
+    child_count: int
+
+
+EMPTY_ROOT = Znode(b"", 0, NOBODY, 0, 0)
+
+Effects: TypeAlias = dict[str, Znode | None]
+"""Path to what the node becomes; None: it goes."""
+
+
+class Plan(NamedTuple):
+    effects: Effects
+    kept: dict[str, None]
+    """The paths among the effects that a durable store must write, in order: values, comings and goings of persistent
+    nodes, and the counter that a sequence number was taken from. The rest of the effects can be rebuilt."""
+    results: list[str]
+    """Per op: the path created, or the op's own."""
+
+
+def plan(lookup: Callable[[str], Znode | None], ops: Sequence[Op], session: int) -> Plan:
+    """What `ops` do, in order, all or nothing, to the nodes that `lookup` shows; `session` owns the ephemeral ones.
+
+    Raises the first failing op's error with its `.index`.
+    """
+    draft = _Draft(lookup, session)
+    results: list[str] = []
+    for index, op in enumerate(ops):
+        try:
+            results.append(draft.do(op))
+        except MetadataError as error:
+            error.index = index
+            raise
+    return Plan(draft.effects, draft.kept, results)
+
+
+class _Draft:
+    """The effects of the ops so far, over the nodes they started from."""
+
+    __slots__ = ("_lookup", "_session", "effects", "kept")
+
+    def __init__(self, lookup: Callable[[str], Znode | None], session: int) -> None:
+        self._lookup = lookup
+        self._session = session
+        self.effects: Effects = {}
+        self.kept: dict[str, None] = {}
+
+    def do(self, op: Op) -> str:
+        if isinstance(op, Create):
+            return self._create(op)
+        path = paths.check(op.path)
+        node = self._existing(path)
+        if op.version not in (ANY_VERSION, node.version):
+            raise BadVersionError(f"{path} has version {node.version}, not {op.version}")
+        if isinstance(op, Put):
+            self.effects[path] = Znode(op.value, node.version + 1, node.owner, node.counter, node.child_count)
+            if node.owner == NOBODY:
+                self.kept[path] = None
+        elif isinstance(op, Delete):
+            self._delete(path, node)
+        else:
+            assert isinstance(op, Check), f"{op!r} is not an op"
+        return path
+
+    def _node(self, path: str) -> Znode | None:
+        return self.effects[path] if path in self.effects else self._lookup(path)
+
+    def _existing(self, path: str) -> Znode:
+        node = self._node(path)
+        if node is None:
+            raise NoNodeError(f"there is no node {path}")
+        return node
+
+    def _create(self, op: Create) -> str:
+        # A sequential path may end with a slash: then the number is the whole name.
+        folder = paths.parent(paths.check(f"{op.path}0" if op.sequential else op.path))
+        above = self._node(folder)
+        if above is None:
+            if not op.make_parents:
+                raise NoNodeError(f"{op.path} cannot be created: there is no node {folder}")
+            self._create(Create(path=folder, make_parents=True))
+            above = self._existing(folder)
+        if above.owner != NOBODY:
+            raise InvalidPathError(f"{op.path} cannot be created: {folder} is ephemeral and has no children")
+        path = f"{op.path}{above.counter:010d}" if op.sequential else op.path
+        if self._node(path) is not None:
+            raise NodeExistsError(f"there is a node {path} already")
+        self.effects[folder] = Znode(above.value, above.version, above.owner, above.counter + 1, above.child_count + 1)
+        if op.sequential:
+            self.kept[folder] = None
+        if op.kind is Kind.EPHEMERAL:
+            assert self._session != NOBODY, "an ephemeral node needs a session"
+            self.effects[path] = Znode(op.value, 0, self._session, 0, 0)
+        else:
+            self.effects[path] = Znode(op.value, 0, NOBODY, 0, 0)
+            self.kept[path] = None
+        return path
+
+    def _delete(self, path: str, node: Znode) -> None:
+        if path == paths.ROOT:
+            raise InvalidPathError("the root cannot be deleted")
+        if node.child_count:
+            raise NotEmptyError(f"{path} has {node.child_count} children")
+        folder = paths.parent(path)
+        above = self._existing(folder)
+        self.effects[folder] = Znode(above.value, above.version, above.owner, above.counter, above.child_count - 1)
+        self.effects[path] = None
+        if node.owner == NOBODY:
+            self.kept[path] = None
+
+
+class Tree:
+    """The nodes that readers see."""
+
+    __slots__ = ("_ephemerals", "_names", "nodes")
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Znode] = {paths.ROOT: EMPTY_ROOT}
+        self._names: dict[str, dict[str, None]] = {}
+        self._ephemerals: dict[int, dict[str, None]] = {}
+
+    def children(self, path: str) -> list[str]:
+        """Names of the children, sorted; NoNodeError."""
+        if path not in self.nodes:
+            raise NoNodeError(f"there is no node {path}")
+        return sorted(self._names.get(path, ()))
+
+    def ephemerals(self, session: int) -> list[str]:
+        """Paths of the nodes that `session` owns, oldest first."""
+        return list(self._ephemerals.get(session, ()))
+
+    def apply(self, effects: Mapping[str, Znode | None]) -> list[str]:
+        """Make `effects` visible; return the paths whose node, or whose list of children, changed: what watches hear of."""
+        nodes = self.nodes
+        changed = []
+        for path, node in effects.items():
+            old = nodes.get(path)
+            if node == old:
+                continue
+            changed.append(path)
+            if old is not None and (node is None or node.owner != old.owner):
+                self._forget(path, old)
+            if node is None:
+                del nodes[path]
+                continue
+            nodes[path] = node
+            if old is None or node.owner != old.owner:
+                self._names.setdefault(paths.parent(path), {})[paths.name(path)] = None
+                if node.owner != NOBODY:
+                    self._ephemerals.setdefault(node.owner, {})[path] = None
+        return changed
+
+    def _forget(self, path: str, old: Znode) -> None:
+        folder = paths.parent(path)
+        names = self._names[folder]
+        del names[paths.name(path)]
+        if not names:
+            del self._names[folder]
+        if old.owner != NOBODY:
+            owned = self._ephemerals[old.owner]
+            del owned[path]
+            if not owned:
+                del self._ephemerals[old.owner]

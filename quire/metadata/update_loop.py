@@ -1,0 +1,51 @@
+"""Read, change, compare-and-set, again: how every shared value is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from quire.metadata.errors import BadVersionError, NoNodeError
+from quire.metadata.store import MetadataStore, Versioned
+
+T = TypeVar("T")
+
+
+async def update(
+    read: Callable[[], Awaitable[Versioned[T] | None]],
+    change: Callable[[T], T | None],
+    write: Callable[[T, int], Awaitable[int]],
+) -> Versioned[T]:
+    """Change a value that others change too; returns it as it then stands.
+
+    `change` sees the newest value and answers with the wanted one, or with None if it is right as it is; it is asked
+    again after each lost race, so it must decide from its argument alone, and may raise to give up. Every lost race
+    means that somebody else got on, so there is no limit of tries; the caller sets the deadline.
+
+    NoNodeError if there is no value. MetadataUnavailableError from `write` leaves the outcome open: ask again, with a
+    `change` that recognises its own work. Source: BookKeeper's MetadataUpdateLoop.
+    """
+    while True:
+        current = await read()
+        if current is None:
+            raise NoNodeError("there is no value to change")
+        wanted = change(current.value)
+        if wanted is None:
+            return current
+        try:
+            return Versioned(wanted, await write(wanted, current.version))
+        except BadVersionError:
+            continue
+
+
+async def update_node(store: MetadataStore, path: str, change: Callable[[bytes], bytes | None]) -> Versioned[bytes]:
+    """`update` for the bytes of one node."""
+
+    async def read() -> Versioned[bytes] | None:
+        node = await store.get(path)
+        return None if node is None else Versioned(node.value, node.version)
+
+    async def write(value: bytes, version: int) -> int:
+        return await store.put(path, value, version)
+
+    return await update(read, change, write)
