@@ -1,0 +1,375 @@
+"""The journal's bytes. Pure.
+
+A journal is a folder of files `<hex id>.txn`; a new one at every start and when one is full. Big-endian, signed.
+
+    file     header(512) group*  [zeros: space taken in advance]
+    header   "BKLG"(4) version(4)  mark  zeros
+             original: the mark is zeros too. Ours:
+    mark     "QUIREJNL"(8) fileId(8) previousId(8) previousEnd(8) crc32c(4)     = 36 bytes at 8..44; the crc covers 0..40
+             (previousId, previousEnd): the file before this one, and where its last good group ends; -1, 0: none
+    group    record* padding             begins and ends at a multiple of 512; written, then synced, as one
+    record   length(4) ledgerId(8) entryId(8) body(length - 16)
+             entryId >= 0    LAC(8) length(8) digest payload: the entry as it came           = 4 + entry bytes
+             -0x1000         keyLength(4) key: the ledger's master key                       = 4 + 16 + 4 + 20
+             -0x2000         nothing: the ledger is fenced                                   = 4 + 16
+             -0x8000         size(4) package: explicit LAC                                   = 4 + 16 + 4 + size
+    padding  0xFFFFFF00(4) padLength(4) zeros(padLength - 32) trailer(32)
+    trailer  "QUIREGRP"(8) fileId(8) offset(8) size(4) crc32c(4)
+             the group begins at `offset` of file `fileId` and has `size` bytes with its padding; the crc covers all
+             of them but its own four
+
+The original's reader takes a padding record's padLength for the number of bytes to skip and does not look at them, so the
+trailer is invisible to it; nor does it look at the header past byte 8. The padding record is written even where none is needed for
+alignment, so every group has its trailer in the last 32 bytes before a multiple of 512: there a reader finds
+it without trusting any length.
+
+Versions 1 to 5, and files of the original: see replay.py. Source: BookKeeper's Journal and JournalChannel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import Final, NamedTuple, TypeAlias
+
+from crc32c import crc32c
+
+from bookie.run import Run
+from quire.wire.bookkeeper.entry import Buffer
+
+MAGIC: Final = b"BKLG"
+VERSION: Final = 6
+HEADER_SIZE: Final = 512
+ALIGNMENT: Final = 512
+HEADER_SIZE_OF_VERSION: Final = {1: 0, 2: 8, 3: 8, 4: 8, 5: HEADER_SIZE, 6: HEADER_SIZE}
+
+PADDING_MASK: Final = -0x100
+LEDGER_KEY_ID: Final = -0x1000
+FENCE_ID: Final = -0x2000
+FORCE_ID: Final = -0x4000
+EXPLICIT_LAC_ID: Final = -0x8000
+VERSION_NEEDED: Final = {LEDGER_KEY_ID: 3, FENCE_ID: 4, EXPLICIT_LAC_ID: 6}
+
+RECORD_LENGTH_MIN: Final = 16
+RUN_SIZE_MAX: Final = 1 << 20
+"""Replay cuts its runs at this many bytes."""
+
+_HEADER_MAGIC: Final = b"QUIREJNL"
+_HEADER = Struct("!4si8sqqq")
+_HEADER_END: Final = _HEADER.size + 4  # 40 + 4
+TRAILER_MAGIC: Final = b"QUIREGRP"
+_TRAILER = Struct("!8sqqI")
+TRAILER_SIZE: Final = _TRAILER.size + 4  # 28 + 4
+_CRC = Struct("!I")
+_INT = Struct("!i")
+_PADDING = Struct("!ii")
+PADDING_SIZE_MIN: Final = _PADDING.size + TRAILER_SIZE
+_KEY_RECORD = Struct("!iqqi")
+_FENCE_RECORD = Struct("!iqq")
+_RECORD_HEAD = Struct("!iqq")
+_ZEROS: Final = bytes(ALIGNMENT)
+
+
+class LogMark(NamedTuple):
+    """A place in the journal: bytes from the start of file `file_id`. Ordered."""
+
+    file_id: int
+    offset: int
+
+
+NO_MARK: Final = LogMark(0, 0)
+"""Before every file: replay all there are."""
+
+_MARK = Struct("!qq")
+
+
+def encode_last_mark(mark: LogMark) -> bytes:
+    """The content of the file `lastMark`: 8 + 8 bytes."""
+    return _MARK.pack(*mark)
+
+
+def decode_last_mark(data: bytes) -> LogMark | None:
+    """None unless it is exactly 16 bytes, as the original has it."""
+    return LogMark(*_MARK.unpack(data)) if len(data) == _MARK.size else None
+
+
+class LedgerKey(NamedTuple):
+    """The master key of a ledger, before its first entry in a process's journal."""
+
+    ledger_id: int
+    key: bytes
+
+    def encode(self) -> bytes:
+        size = len(self.key)
+        return _KEY_RECORD.pack(RECORD_LENGTH_MIN + 4 + size, self.ledger_id, LEDGER_KEY_ID, size) + self.key
+
+
+class Fence(NamedTuple):
+    """The ledger takes no more adds but those of a recovery."""
+
+    ledger_id: int
+
+    def encode(self) -> bytes:
+        return _FENCE_RECORD.pack(RECORD_LENGTH_MIN, self.ledger_id, FENCE_ID)
+
+
+class ExplicitLac(NamedTuple):
+    """The last LAC package that the ledger's writer sent by itself."""
+
+    ledger_id: int
+    package: bytes
+
+    def encode(self) -> bytes:
+        size = len(self.package)
+        return _KEY_RECORD.pack(RECORD_LENGTH_MIN + 4 + size, self.ledger_id, EXPLICIT_LAC_ID, size) + self.package
+
+
+Record: TypeAlias = Run | LedgerKey | Fence | ExplicitLac
+
+
+class BadRecordError(Exception):
+    """Bytes that are no record; replay.py makes a JournalDamagedError of it, which names the file."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(reason)
+        self.offset = offset
+        """Bytes from the start of the data that was looked at."""
+
+
+class BadHeaderError(Exception):
+    """The first bytes of a file are neither ours nor the original's."""
+
+
+def file_name(file_id: int) -> str:
+    """
+    >>> file_name(0x1a1fdbcafc3)
+    '1a1fdbcafc3.txn'
+    """
+    return f"{file_id:x}.txn"
+
+
+def file_id_of(name: str) -> int | None:
+    """The id in a journal file's name; None if it is not one."""
+    stem, dot, suffix = name.rpartition(".")
+    if not dot or suffix != "txn":
+        return None
+    try:
+        return int(stem, 16)
+    except ValueError:
+        return None
+
+
+# --- header
+
+
+class FileHeader(NamedTuple):
+    """What the first bytes of a file say. `ours`: every group of it has a trailer, and `previous` tells where the file
+    before it ended (None: there was none)."""
+
+    version: int
+    start: int
+    """Where the first record is, in bytes from the start of the file."""
+    ours: bool
+    previous: LogMark | None
+
+
+def encode_header(file_id: int, previous: LogMark | None) -> bytes:
+    """512 bytes."""
+    head = _HEADER.pack(MAGIC, VERSION, _HEADER_MAGIC, file_id, *(previous or (-1, 0)))
+    return (head + _CRC.pack(crc32c(head))).ljust(HEADER_SIZE, b"\0")
+
+
+def decode_header(data: bytes, file_id: int) -> FileHeader | None:
+    """`data` is the first 512 bytes of the file, or all it has. None if the file was never begun: nothing in it, or a header
+    that was not written to its end. BadHeaderError.
+
+    Since ours is written and synced before the first group, a header of ours that is not whole says that the file is damaged,
+    unless it is all there is."""
+    if not any(data):
+        return None
+    begun = data.startswith(MAGIC) and len(data) >= 8
+    version = _INT.unpack_from(data, 4)[0] if begun else 1
+    mark = data[8:_HEADER_END]
+    if mark.startswith(_HEADER_MAGIC) or (version >= 5 and any(mark)):
+        return _decode_ours(data, file_id) if len(data) >= HEADER_SIZE else None
+    if not begun:
+        return None if MAGIC.startswith(data[:4]) else FileHeader(1, 0, False, None)
+    if version not in HEADER_SIZE_OF_VERSION or version == 1:
+        raise BadHeaderError(f"version {version}; 2 to {VERSION} are known")
+    start = HEADER_SIZE_OF_VERSION[version]
+    return FileHeader(version, start, False, None) if len(data) >= start else None
+
+
+def _decode_ours(data: bytes, file_id: int) -> FileHeader:
+    head = data[: _HEADER.size]
+    magic, version, own_magic, found_id, previous_id, previous_end = _HEADER.unpack(head)
+    crc = _CRC.unpack_from(data, _HEADER.size)[0]
+    if magic != MAGIC or own_magic != _HEADER_MAGIC or crc != crc32c(head) or any(data[_HEADER_END:]):
+        raise BadHeaderError("the header was not written so")
+    if version != VERSION:
+        raise BadHeaderError(f"version {version} with our mark; {VERSION} is known")
+    if found_id != file_id:
+        raise BadHeaderError(f"the header is that of file {file_name(found_id)}")
+    return FileHeader(version, HEADER_SIZE, True, None if previous_id < 0 else LogMark(previous_id, previous_end))
+
+
+# --- groups
+
+
+def seal_group(parts: list[Buffer], size: int, file_id: int, offset: int) -> int:
+    """Append to the records `parts`, `size` bytes of them, the padding record that ends the group at `offset` of
+    file `file_id`. Returns the size of the whole group, a multiple of 512."""
+    total = group_size(size)
+    pad_length = total - size - _PADDING.size
+    trailer = _TRAILER.pack(TRAILER_MAGIC, file_id, offset, total)
+    parts.append(_PADDING.pack(PADDING_MASK, pad_length) + _ZEROS[: pad_length - TRAILER_SIZE] + trailer)
+    crc = 0
+    for part in parts:
+        crc = crc32c(part, crc)
+    parts.append(_CRC.pack(crc))
+    return total
+
+
+def group_size(size: int) -> int:
+    """Bytes of a group of `size` bytes of records, with its padding.
+
+    >>> group_size(472), group_size(473)
+    (512, 1024)
+    """
+    return -(-(size + PADDING_SIZE_MIN) // ALIGNMENT) * ALIGNMENT
+
+
+class Trailer(NamedTuple):
+    file_id: int
+    offset: int
+    size: int
+    crc: int
+
+
+def decode_trailer(data: Buffer) -> Trailer | None:
+    """The trailer in these 32 bytes, if they are one."""
+    magic, file_id, offset, size = _TRAILER.unpack_from(data)
+    if magic != TRAILER_MAGIC:
+        return None
+    return Trailer(file_id, offset, size, _CRC.unpack_from(data, _TRAILER.size)[0])
+
+
+def group_is_good(group: Buffer, trailer: Trailer) -> bool:
+    """Are these the bytes that the trailer was made for?"""
+    return len(group) == trailer.size and crc32c(memoryview(group)[:-4]) == trailer.crc
+
+
+# --- records
+
+
+class RunBuilder:
+    """Puts records together that lie side by side: consecutive entries of one ledger become one run."""
+
+    __slots__ = ("_data", "_end", "_expected", "_first", "_ledger_id", "_offsets", "_start")
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._offsets: list[int] = []
+        self._ledger_id = -1
+        self._first = 0
+        self._expected = 0
+        self._start = 0
+        self._end = 0
+
+    def add(self, ledger_id: int, entry_id: int, start: int, stop: int) -> Run | None:
+        """Take the entry whose record is data[start:stop]; returns the run before it, if it does not go on."""
+        done: Run | None = None
+        if (
+            ledger_id != self._ledger_id
+            or entry_id != self._expected
+            or start != self._end
+            or stop - self._start > RUN_SIZE_MAX
+        ):
+            done = self.take()
+            self._ledger_id, self._first, self._start = ledger_id, entry_id, start
+        self._offsets.append(start - self._start)
+        self._expected = entry_id + 1
+        self._end = stop
+        return done
+
+    def take(self) -> Run | None:
+        """The run so far, if any; the next entry begins another."""
+        offsets = self._offsets
+        if not offsets:
+            return None
+        self._offsets = []
+        part = self._data[self._start : self._end]
+        ledger_id, self._ledger_id = self._ledger_id, -1
+        return Run(ledger_id, self._first, len(offsets), [part], len(part), offsets)
+
+
+def decode_records(data: memoryview, version: int, unknown: list[int]) -> Iterator[Record]:
+    """The records in `data`, which holds only whole ones. Ids of records of a kind that nobody knows are put into
+    `unknown` and left out. BadRecordError. Runs are views of `data`."""
+    runs = RunBuilder(data)
+    position = 0
+    end = len(data)
+    while position < end:
+        if end - position < 8:
+            raise BadRecordError(position, f"{end - position} bytes are left of a record")
+        length, word = _PADDING.unpack_from(data, position)
+        if length == PADDING_MASK and version >= 5:
+            if not 0 <= word <= end - position - 8:
+                raise BadRecordError(position, f"padding of {word} bytes; {end - position - 8} are there")
+            position += 8 + word
+            continue
+        stop = position + 4 + length
+        if length < RECORD_LENGTH_MIN or stop > end:
+            raise BadRecordError(position, f"a record of {length} bytes; {end - position - 4} are there")
+        _, ledger_id, entry_id = _RECORD_HEAD.unpack_from(data, position)
+        if entry_id >= 0:
+            run = runs.add(ledger_id, entry_id, position, stop)
+            if run is not None:
+                yield run
+        else:
+            run = runs.take()
+            if run is not None:
+                yield run
+            record = _decode_special(data[position + 4 : stop], ledger_id, entry_id, version, position)
+            if record is None:
+                unknown.append(entry_id)
+            else:
+                yield record
+        position = stop
+    run = runs.take()
+    if run is not None:
+        yield run
+
+
+def _decode_special(
+    body: memoryview, ledger_id: int, entry_id: int, version: int, position: int
+) -> LedgerKey | Fence | ExplicitLac | None:
+    needed = VERSION_NEEDED.get(entry_id)
+    if needed is None:
+        return None
+    if version < needed:
+        raise BadRecordError(position, f"a record of kind {entry_id} in a file of version {version}")
+    if entry_id == FENCE_ID:
+        return Fence(ledger_id)
+    if len(body) < 20:
+        raise BadRecordError(position, f"a record of kind {entry_id} with {len(body)} bytes")
+    size = _INT.unpack_from(body, 16)[0]
+    if size != len(body) - 20:
+        raise BadRecordError(position, f"{size} bytes in a record of kind {entry_id} with room for {len(body) - 20}")
+    value = bytes(body[20:])
+    return LedgerKey(ledger_id, value) if entry_id == LEDGER_KEY_ID else ExplicitLac(ledger_id, value)
+
+
+def record_bytes(records: Sequence[Record]) -> tuple[list[Buffer], int]:
+    """The parts that hold these records end to end, and how many bytes they are."""
+    parts: list[Buffer] = []
+    size = 0
+    for record in records:
+        if isinstance(record, Run):
+            parts += record.parts
+            size += record.size
+        else:
+            encoded = record.encode()
+            parts.append(encoded)
+            size += len(encoded)
+    return parts, size

@@ -1,0 +1,306 @@
+"""Reading the journal at start: every record behind the last mark, the torn tail told from damage.
+
+Files of ours carry a trailer per group (format.py), so each group is either good or not:
+
+    a group that is not good, with a good one behind it        damage: never an accident of a crash, since a group is
+                                                               written only when the one before it is on the disk
+    a group that is not good, before the end that the next     damage, for the same reason
+    file's header tells
+    a group that is not good, nothing good behind it           an unsynced tail: nobody was told that it is there; dropped,
+                                                               and logged with file, offset and bytes
+
+Files of the original have no checksums; the original's rules hold: a length of 0 and a record that the file is too short
+for end the file, any other length that no record can have is damage.
+
+Damage refuses the start (JournalDamagedError) unless `skip_invalid`: then a damaged group of ours is given up, or the rest of a
+damaged file of the original, with an ERROR that says what was lost.
+Source: BookKeeper's Journal.scanJournal and Bookie.readJournal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Final
+
+from bookie.errors import JournalDamagedError
+from bookie.journal.format import (
+    ALIGNMENT,
+    HEADER_SIZE,
+    PADDING_MASK,
+    RECORD_LENGTH_MIN,
+    RUN_SIZE_MAX,
+    TRAILER_MAGIC,
+    TRAILER_SIZE,
+    BadHeaderError,
+    BadRecordError,
+    FileHeader,
+    LogMark,
+    Record,
+    Trailer,
+    decode_header,
+    decode_records,
+    decode_trailer,
+    file_id_of,
+    file_name,
+    group_is_good,
+)
+from quire.service.log import get_logger
+from quire.world.doors import Disk, File
+
+log = get_logger(__name__)
+
+_BLOCK: Final = 1 << 20
+_LENGTHS = Struct("!ii")
+
+
+def journal_ids(disk: Disk, directory: str) -> list[int]:
+    """Ids of the journal files in a folder, oldest first. Blocking."""
+    return sorted(i for i in (file_id_of(name) for name in disk.names(directory)) if i is not None)
+
+
+@dataclass
+class Replay:
+    """One reading of the journal in `directory` from `mark` on. Blocking."""
+
+    disk: Disk
+    directory: str
+    mark: LogMark
+    skip_invalid: bool = False
+    """skipReplayJournalInvalidRecord"""
+    end: LogMark = field(init=False)
+    """After `batches` is exhausted: where the next record would have been; the mark if there was no file."""
+    records: int = field(init=False, default=0)
+    dropped: list[tuple[str, int, int]] = field(init=False, default_factory=list)
+    """(path, offset, bytes) of each unsynced tail."""
+    given_up: list[tuple[str, int, int]] = field(init=False, default_factory=list)
+    """(path, offset, bytes) of each damaged place that was skipped."""
+
+    def __post_init__(self) -> None:
+        self.end = self.mark
+
+    def batches(self) -> Iterator[list[Record]]:
+        """The records, in order, a group or a megabyte or so at a time. JournalDamagedError, OSError."""
+        ids = [i for i in journal_ids(self.disk, self.directory) if i >= self.mark.file_id]
+        if self.mark.file_id > 0 and (not ids or ids[0] != self.mark.file_id):
+            path = f"{self.directory}/{file_name(self.mark.file_id)}"
+            raise JournalDamagedError(path, 0, "lastMark names this file, and it is missing")
+        headers = {i: self._header(i) for i in ids}
+        for index, file_id in enumerate(ids):
+            header = headers[file_id]
+            self.end = LogMark(file_id, 0)
+            if header is None:
+                continue
+            start = max(header.start, self.mark.offset if file_id == self.mark.file_id else 0)
+            following = headers[ids[index + 1]] if index + 1 < len(ids) else None
+            promised: int | None = None
+            if following is not None and following.previous is not None and following.previous.file_id == file_id:
+                promised = following.previous.offset
+            path = f"{self.directory}/{file_name(file_id)}"
+            file = self.disk.open(path, writable=False)
+            try:
+                reader = _FileReader(self, file, path, file_id, header, start)
+                yield from reader.read_ours(promised) if header.ours else reader.read_originals()
+            finally:
+                file.close()
+
+    def _header(self, file_id: int) -> FileHeader | None:
+        path = f"{self.directory}/{file_name(file_id)}"
+        file = self.disk.open(path, writable=False)
+        try:
+            data = file.pread(HEADER_SIZE, 0)
+            header = decode_header(data, file_id)
+            if header is None and _extent(file, 0) > HEADER_SIZE:
+                raise BadHeaderError("no header, and something behind its place")
+        except BadHeaderError as error:
+            damage = JournalDamagedError(path, 0, str(error))
+            if not self.skip_invalid:
+                raise damage from error
+            log.error("journal file given up", file=path, bytes=file.size(), reason=str(error))
+            self.given_up.append((path, 0, file.size()))
+            return None
+        else:
+            if header is None and data:
+                self.drop(path, 0, len(data))
+            return header
+        finally:
+            file.close()
+
+    def drop(self, path: str, offset: int, size: int) -> None:
+        """Note an unsynced tail."""
+        log.warning("unsynced tail of the journal dropped", file=path, offset=offset, bytes=size)
+        self.dropped.append((path, offset, size))
+
+    def give_up(self, path: str, offset: int, size: int, reason: str) -> None:
+        """Raise JournalDamagedError, or note that we go on without these bytes."""
+        if not self.skip_invalid:
+            raise JournalDamagedError(path, offset, reason)
+        log.error("damaged part of the journal given up", file=path, offset=offset, bytes=size, reason=reason)
+        self.given_up.append((path, offset, size))
+
+
+def replay(
+    disk: Disk, directory: str, mark: LogMark, visit: Callable[[Record], None], *, skip_invalid: bool = False
+) -> LogMark:
+    """Show every record behind `mark` to `visit`, in order; returns where the journal ends. Blocking.
+    JournalDamagedError, OSError."""
+    reading = Replay(disk, directory, mark, skip_invalid)
+    for records in reading.batches():
+        for record in records:
+            visit(record)
+    return reading.end
+
+
+def _extent(file: File, start: int) -> int:
+    """Where the last byte from `start` on that is not zero ends; `start` if there is none."""
+    end = start
+    position = start
+    while block := file.pread(_BLOCK, position):
+        stripped = block.rstrip(b"\0")
+        if stripped:
+            end = position + len(stripped)
+        position += len(block)
+    return end
+
+
+class _FileReader:
+    """Reads one file into `replay`, which keeps the results."""
+
+    def __init__(self, replay: Replay, file: File, path: str, file_id: int, header: FileHeader, start: int) -> None:
+        self._replay = replay
+        self._file = file
+        self._path = path
+        self._file_id = file_id
+        self._version = header.version
+        self._start = start
+
+    def _records(self, data: memoryview, base: int) -> list[Record]:
+        unknown: list[int] = []
+        try:
+            records = list(decode_records(data, self._version, unknown))
+        except BadRecordError as error:
+            raise JournalDamagedError(self._path, base + error.offset, str(error)) from error
+        for kind in unknown:
+            log.warning("journal record of an unknown kind left out", file=self._path, kind=kind)
+        self._replay.records += len(records)
+        return records
+
+    # --- files of ours
+
+    def read_ours(self, promised: int | None) -> Iterator[list[Record]]:
+        """Good groups until the end, which is not before `promised`: so far this one reached when the next was begun."""
+        position = self._start - self._start % ALIGNMENT
+        self._replay.end = LogMark(self._file_id, position)
+        while (found := self._next_good_group(position)) is not None:
+            trailer, group = found
+            if trailer.offset != position:
+                size = trailer.offset - position
+                self._replay.give_up(self._path, position, size, f"a good group stands behind it at {trailer.offset}")
+            yield self._records(memoryview(group), trailer.offset)
+            position = trailer.offset + trailer.size
+            self._replay.end = LogMark(self._file_id, position)
+        size = _extent(self._file, position) - position
+        if promised is not None and position < promised:
+            reason = f"the next file says that it is good up to {promised}"
+            self._replay.give_up(self._path, position, promised - position, reason)
+        elif size:
+            self._replay.drop(self._path, position, size)
+
+    def _next_good_group(self, start: int) -> tuple[Trailer, bytes] | None:
+        """The first good group from `start` on. Trailers stand right before multiples of 512, so that no length has to be trusted."""
+        position = start
+        while block := self._file.pread(_BLOCK, position):
+            place = block.find(TRAILER_MAGIC)
+            while place >= 0:
+                boundary = position + place + TRAILER_SIZE
+                if boundary % ALIGNMENT == 0 and place + TRAILER_SIZE <= len(block):
+                    found = self._good_group(block[place : place + TRAILER_SIZE], start, boundary)
+                    if found is not None:
+                        return found
+                place = block.find(TRAILER_MAGIC, place + 1)
+            position += len(block)
+        return None
+
+    def _good_group(self, data: bytes, start: int, boundary: int) -> tuple[Trailer, bytes] | None:
+        trailer = decode_trailer(data)
+        if (
+            trailer is None
+            or trailer.file_id != self._file_id
+            or trailer.offset < start
+            or trailer.offset % ALIGNMENT
+            or trailer.offset + trailer.size != boundary
+        ):
+            return None
+        group = self._file.pread(trailer.size, trailer.offset)
+        return (trailer, group) if group_is_good(group, trailer) else None
+
+    # --- files of the original
+
+    def read_originals(self) -> Iterator[list[Record]]:
+        """Whole records until a length of 0, or until the file is too short for one."""
+        position = self._start
+        self._replay.end = LogMark(self._file_id, position)
+        size = self._file.size()
+        window = b""
+        base = position
+        while position < size:
+            window, base = self._file.pread(_BLOCK, position), position
+            whole, stop = self._whole_records(memoryview(window), position, size)
+            if whole:
+                yield self._records(memoryview(window)[:whole], base)
+                position += whole
+                self._replay.end = LogMark(self._file_id, position)
+                if not stop:
+                    continue
+            if stop:
+                return
+            # One record, or one padding, that is longer than a block.
+            length, word = _LENGTHS.unpack_from(window)
+            if length == PADDING_MASK:
+                position += 8 + word
+            else:
+                yield self._records(memoryview(self._file.pread(4 + length, position)), position)
+                position += 4 + length
+            self._replay.end = LogMark(self._file_id, position)
+
+    def _whole_records(self, window: memoryview, base: int, size: int) -> tuple[int, bool]:
+        """How many bytes of `window`, which begins at `base`, are whole records, and whether the file ends there."""
+        position = 0
+        end = len(window)
+        at_end = base + end >= size
+        while position < end:
+            if end - position < 8:
+                if at_end:
+                    self._tail(base + position, size)
+                return position, at_end
+            length, word = _LENGTHS.unpack_from(window, position)
+            if length == 0:
+                return position, True
+            if length == PADDING_MASK and self._version >= 5:
+                if word < 0:
+                    self._damaged(base + position, size, f"padding of {word} bytes")
+                    return position, True
+                stop = position + 8 + word
+            elif length < RECORD_LENGTH_MIN:
+                self._damaged(base + position, size, f"a record of {length} bytes")
+                return position, True
+            else:
+                stop = position + 4 + length
+            if base + stop > size:
+                self._tail(base + position, size)
+                return position, True
+            if stop > end:
+                return position, False
+            position = stop
+        return position, at_end
+
+    def _tail(self, offset: int, size: int) -> None:
+        if _extent(self._file, offset) > offset:
+            self._replay.drop(self._path, offset, size - offset)
+
+    def _damaged(self, offset: int, size: int, reason: str) -> None:
+        self._replay.give_up(self._path, offset, size - offset, reason)
+
+
+assert RUN_SIZE_MAX <= _BLOCK

@@ -1,0 +1,110 @@
+"""A run: consecutive entries of one ledger, as the bytes that the journal and the entry log both keep.
+
+    run     ( size(4, big-endian) entry(size) )*        entry ids are consecutive: first, first + 1, ...
+
+The session builds a run once from the frames it received; the journal writes its parts, the write cache keeps them, the
+flush writes them again. Nobody changes a run. Buffers may pin a larger received chunk: who keeps a run for long counts
+`size` bytes and lets go of it at the flush.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final
+
+from quire.wire.bookkeeper.entry import Buffer
+
+SIZE: Final = Struct("!i")
+SIZE_LENGTH: Final = 4
+
+
+class Run:
+    """`count` entries of ledger `ledger_id` from entry id `first` on.
+
+    `parts` end to end are the run's bytes, `size` of them; a part never ends inside a size field, and an entry lies in one part
+    or (a big one, not joined with its head) in two. `offsets[i]` is where the size field of entry `first + i` begins,
+    in bytes from the start of the run.
+    """
+
+    __slots__ = ("count", "first", "ledger_id", "offsets", "parts", "size")
+
+    def __init__(
+        self, ledger_id: int, first: int, count: int, parts: list[Buffer], size: int, offsets: list[int]
+    ) -> None:
+        self.ledger_id = ledger_id
+        self.first = first
+        self.count = count
+        self.parts = parts
+        self.size = size
+        self.offsets = offsets
+
+    def __repr__(self) -> str:
+        return f"Run(ledger {self.ledger_id}, entries {self.first}..{self.last}, {self.size} bytes)"
+
+    @property
+    def last(self) -> int:
+        """Id of the last entry."""
+        return self.first + self.count - 1
+
+    @classmethod
+    def of(cls, ledger_id: int, entries: Sequence[tuple[int, Buffer]]) -> Run:
+        """A run of (entry id, entry) pairs, joined into one part. The ids must be consecutive.
+
+        >>> run = Run.of(7, [(3, b"ab"), (4, b"c")])
+        >>> run.first, run.last, run.size, bytes(run.parts[0])
+        (3, 4, 11, b'\\x00\\x00\\x00\\x02ab\\x00\\x00\\x00\\x01c')
+        """
+        assert entries, "a run has entries"
+        first = entries[0][0]
+        pieces: list[Buffer] = []
+        offsets: list[int] = []
+        size = 0
+        for expected, (entry_id, entry) in enumerate(entries, first):
+            assert entry_id == expected, f"entry {entry_id} in the place of {expected}"
+            length = len(entry)
+            pieces.append(SIZE.pack(length))
+            pieces.append(entry)
+            offsets.append(size)
+            size += SIZE_LENGTH + length
+        return cls(ledger_id, first, len(offsets), [b"".join(pieces)], size, offsets)
+
+    @classmethod
+    def from_frames(cls, ledger_id: int, first: int, entries: Sequence[Buffer]) -> Run:
+        """A run of entries cut from ADD frames, joined into one part. The hot path: one join for the whole run."""
+        pieces: list[Buffer] = []
+        add = pieces.append
+        offsets: list[int] = []
+        size = 0
+        pack = SIZE.pack
+        for entry in entries:
+            offsets.append(size)
+            length = len(entry)
+            add(pack(length))
+            add(entry)
+            size += SIZE_LENGTH + length
+        return cls(ledger_id, first, len(offsets), [b"".join(pieces)], size, offsets)
+
+    @classmethod
+    def of_parts(cls, ledger_id: int, entry_id: int, head: Buffer, payload: Buffer) -> Run:
+        """A run of one big entry, in two buffers that are not joined: `head` then `payload`."""
+        length = len(head) + len(payload)
+        return cls(ledger_id, entry_id, 1, [b"".join((SIZE.pack(length), head)), payload], SIZE_LENGTH + length, [0])
+
+    def entry(self, entry_id: int) -> memoryview:
+        """The bytes of one entry, without its size field. Copies only if the entry lies in two parts."""
+        index = entry_id - self.first
+        offsets = self.offsets
+        start = offsets[index] + SIZE_LENGTH
+        end = offsets[index + 1] if index + 1 < self.count else self.size
+        parts = self.parts
+        if len(parts) == 1:
+            return memoryview(parts[0])[start:end]
+        pieces: list[memoryview] = []
+        position = 0
+        for part in parts:
+            length = len(part)
+            if position < end and position + length > start:
+                pieces.append(memoryview(part)[max(0, start - position) : end - position])
+            position += length
+        return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
