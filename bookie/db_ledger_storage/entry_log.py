@@ -1,0 +1,343 @@
+"""The entry logs of one directory: the one that is written, and all that are read. Blocking; format in entry_log_format.py.
+
+- A log is written by one flush after another, and never after a restart: each start takes a new id.
+- What a failed flush left behind is cut off, and that log is not written again: after a failed sync nobody knows what
+  is on the disk, so the flush is done over in a new log.
+- Readers run beside the flush. A file that is dropped or pushed out of the table of open files is closed only when
+  every read that had begun before has ended (`_retire`), without a lock: each step on a dict is one step of the interpreter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import count
+from typing import Final
+
+from bookie.db_ledger_storage.entry_log_format import (
+    HEADER_LENGTH,
+    LOG_ID_MAX,
+    MAP_FIELDS_OFFSET,
+    POSITION_MAX,
+    SIZE_LENGTH,
+    Header,
+    Scan,
+    decode_header,
+    decode_last_id,
+    decode_ledgers_map,
+    encode_header,
+    encode_last_id,
+    encode_ledgers_map,
+    encode_map_fields,
+    log_id_of,
+    log_name,
+    pack_location,
+)
+from bookie.errors import StorageDamagedError, StorageFailedError
+from bookie.run import Run
+from quire.wire.bookkeeper.entry import Buffer
+from quire.world.doors import Disk, File
+
+_WRITE_BYTES: Final = 2 << 20
+"""Runs are gathered up to this many bytes for one vectored write..."""
+_WRITE_PARTS: Final = 1000
+"""...or this many buffers."""
+_OPEN_FILES_MAX: Final = 64
+_LAST_ID: Final = "lastId"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogMetadata:
+    """What a log that is not written any more holds. `ledgers`: ledger id to bytes, size fields included.
+
+    Nothing guards a ledgers map against a flipped bit, and a torn log is read only to the tear: before a log is dropped,
+    the location index is asked too.
+    """
+
+    log_id: int
+    size: int
+    ledgers: Mapping[int, int]
+
+
+class _ActiveLog:
+    """The log that is being written. `position` is where the next record goes; `safe` is the end of what earlier flushes made durable."""
+
+    __slots__ = ("file", "ledgers", "log_id", "position", "safe", "safe_ledgers")
+
+    def __init__(self, log_id: int, file: File) -> None:
+        self.log_id = log_id
+        self.file = file
+        self.position = HEADER_LENGTH
+        self.safe = HEADER_LENGTH
+        self.ledgers: dict[int, int] = {}
+        self.safe_ledgers: dict[int, int] = {}
+
+    def seal(self) -> None:
+        """Write the ledgers map and tell the header of it; durable on return."""
+        self.file.pwrite(encode_ledgers_map(self.ledgers), self.position)
+        self.file.pwrite(encode_map_fields(self.position, len(self.ledgers)), MAP_FIELDS_OFFSET)
+        self.file.sync()
+
+
+class EntryLogs:
+    """Writes and reads `*.log` in one folder. `size_max`: bytes after which a log is sealed; `sync_every`: bytes written
+    between two syncs, so that a long flush does not get in the way of the journal's syncs all at once."""
+
+    def __init__(self, disk: Disk, directory: str, *, size_max: int = 1 << 30, sync_every: int = 32 << 20) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._size_max = min(size_max, POSITION_MAX)
+        self._sync_every = sync_every
+        self._log_ids: dict[int, None] = {}
+        self._next_id = 0
+        self._active: _ActiveLog | None = None
+        self._metadata: dict[int, LogMetadata] = {}
+        self._ends: dict[int, int] = {}
+        self._files: dict[int, File] = {}
+        self._reads: dict[int, None] = {}
+        self._read_ids = count()
+        self._retired: list[tuple[File, frozenset[int]]] = []
+
+    # ---------------------------------------------------------------------------------------------------- life
+
+    def open(self) -> None:
+        """Find the logs that are there. The next one gets an id above all of them and above `lastId`."""
+        ids = sorted(log_id for log_id in map(log_id_of, self._disk.names(self._directory)) if log_id >= 0)
+        self._log_ids = dict.fromkeys(ids)
+        last = ids[-1] if ids else -1
+        with suppress(FileNotFoundError):
+            last = max(last, decode_last_id(self._disk.read(self._path(_LAST_ID))))
+        self._next_id = last + 1
+
+    def close(self) -> None:
+        """Seal the log that was written, close all files. No read may be under way."""
+        active, self._active = self._active, None
+        try:
+            if active is not None:
+                active.seal()
+        finally:
+            if active is not None:
+                active.file.close()
+            for file in [*self._files.values(), *(file for file, _ in self._retired)]:
+                file.close()
+            self._files.clear()
+            self._retired.clear()
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}"
+
+    @property
+    def active_id(self) -> int:
+        """The log that is being written, -1 if none is."""
+        return -1 if self._active is None else self._active.log_id
+
+    def inactive_ids(self) -> list[int]:
+        """All other logs, sorted."""
+        active = self.active_id
+        return sorted(log_id for log_id in list(self._log_ids) if log_id != active)
+
+    # --------------------------------------------------------------------------------------------------- write
+
+    def append(self, runs: Iterable[Run]) -> list[tuple[Run, int]]:
+        """Write runs one behind the other; all of them durable on return, each with the location of its first size field.
+
+        OSError: none of them counts; the same may be tried again.
+        """
+        try:
+            placed = self._append(runs)
+            if self._active is not None:
+                self._active.file.sync()
+        except (OSError, StorageFailedError):
+            self._abandon()
+            raise
+        if self._active is not None:
+            self._active.safe = self._active.position
+            self._active.safe_ledgers = dict(self._active.ledgers)
+        return placed
+
+    def _append(self, runs: Iterable[Run]) -> list[tuple[Run, int]]:
+        placed: list[tuple[Run, int]] = []
+        log = self._active
+        parts: list[Buffer] = []
+        gathered = 0
+        unsynced = 0
+        for run in runs:
+            size = run.size
+            if log is None or (
+                log.position + gathered + size > self._size_max and log.position + gathered > HEADER_LENGTH
+            ):
+                if log is not None:
+                    self._write(log, parts)
+                    parts, gathered, unsynced = [], 0, 0
+                    self._seal_active(log)
+                log = self._new_log()
+            position = log.position + gathered
+            if position + size > POSITION_MAX:
+                raise StorageFailedError(f"a run of {size} bytes does not fit into an entry log")
+            placed.append((run, pack_location(log.log_id, position)))
+            log.ledgers[run.ledger_id] = log.ledgers.get(run.ledger_id, 0) + size
+            parts.extend(run.parts)
+            gathered += size
+            if gathered >= _WRITE_BYTES or len(parts) >= _WRITE_PARTS:
+                self._write(log, parts)
+                unsynced += gathered
+                parts, gathered = [], 0
+                if unsynced >= self._sync_every:
+                    log.file.sync()
+                    unsynced = 0
+        if log is not None:
+            self._write(log, parts)
+        return placed
+
+    def _write(self, log: _ActiveLog, parts: list[Buffer]) -> None:
+        if parts:
+            log.position += log.file.pwritev(parts, log.position)
+
+    def _new_log(self) -> _ActiveLog:
+        log_id = self._next_id
+        if log_id > LOG_ID_MAX:
+            raise StorageFailedError("there are no entry log ids left")
+        self._disk.write_atomic(self._path(_LAST_ID), encode_last_id(log_id))
+        self._next_id = log_id + 1
+        path = self._path(log_name(log_id))
+        file = self._disk.open(path, create=True)
+        try:
+            file.pwrite(encode_header(Header()), 0)
+            self._disk.sync_dir(self._directory)
+        except OSError:
+            file.close()
+            with suppress(OSError):
+                self._disk.unlink(path)
+            raise
+        self._log_ids[log_id] = None
+        self._active = _ActiveLog(log_id, file)
+        return self._active
+
+    def _seal_active(self, log: _ActiveLog) -> None:
+        log.seal()
+        log.file.close()
+        self._metadata[log.log_id] = LogMetadata(log_id=log.log_id, size=log.position, ledgers=log.ledgers)
+        self._ends[log.log_id] = log.position
+        self._active = None
+
+    def _abandon(self) -> None:
+        """Give up the active log: cut off what the failed flush wrote, leave it without a map, never write it again."""
+        log, self._active = self._active, None
+        if log is None:
+            return
+        empty = log.safe == HEADER_LENGTH
+        with suppress(OSError):
+            log.file.truncate(log.safe)
+        log.file.close()
+        # Should the cut have failed: no row of the index leads there, and what lies there is in the journal.
+        self._metadata[log.log_id] = LogMetadata(log_id=log.log_id, size=log.safe, ledgers=log.safe_ledgers)
+        self._ends[log.log_id] = log.safe
+        if empty:
+            with suppress(OSError):
+                self.delete(log.log_id)
+
+    # ---------------------------------------------------------------------------------------------------- read
+
+    @contextmanager
+    def reading(self, log_id: int) -> Iterator[File]:
+        """The log, open until the block ends. StorageDamagedError if it is not there."""
+        read_id = next(self._read_ids)
+        self._reads[read_id] = None
+        try:
+            yield self._file(log_id)
+        finally:
+            del self._reads[read_id]
+
+    def _file(self, log_id: int) -> File:
+        file = self._files.get(log_id)
+        if file is not None:
+            return file
+        try:
+            opened = self._disk.open(self._path(log_name(log_id)), writable=False)
+        except FileNotFoundError as error:
+            raise StorageDamagedError(f"entry log {log_name(log_id)} is missing") from error
+        file = self._files.setdefault(log_id, opened)
+        if file is not opened:
+            opened.close()  # another worker was faster
+        elif len(self._files) > _OPEN_FILES_MAX:
+            with suppress(StopIteration, RuntimeError):
+                self._retire(next(each for each in self._files if each != log_id))
+        return file
+
+    def records_end(self, log_id: int, file: File) -> int:
+        """Where the records of a log end that are durable, in bytes from its start; -1 if that is not known: a log that
+        was not sealed may be torn behind its last indexed entry."""
+        active = self._active
+        if active is not None and active.log_id == log_id:
+            return active.safe
+        end = self._ends.get(log_id)
+        if end is None:
+            header, found = self._ledgers_map(file)
+            end = self._ends[log_id] = -1 if found is None else header.map_offset
+        return end
+
+    def _ledgers_map(self, file: File) -> tuple[Header, dict[int, int] | None]:
+        """The header of a log, and its ledgers map unless it has no good one."""
+        header = Header()
+        with suppress(StorageDamagedError):
+            header = decode_header(file.pread(HEADER_LENGTH, 0))
+            size = file.size()
+            if header.has_map and HEADER_LENGTH <= header.map_offset < size:
+                return header, decode_ledgers_map(
+                    file.pread(size - header.map_offset, header.map_offset), header.ledgers
+                )
+        return header, None
+
+    def _retire(self, log_id: int) -> None:
+        file = self._files.pop(log_id, None)
+        if file is not None:
+            self._retired.append((file, frozenset(list(self._reads))))
+
+    def close_retired(self) -> None:
+        """Close the files that no read uses any more. Called by one worker at a time."""
+        waiting: list[tuple[File, frozenset[int]]] = []
+        retired, self._retired = self._retired, []
+        for file, reads in retired:
+            if reads.isdisjoint(list(self._reads)):
+                file.close()
+            else:
+                waiting.append((file, reads))
+        self._retired.extend(waiting)
+
+    # ------------------------------------------------------------------------------------------------- contents
+
+    def metadata(self, log_id: int) -> LogMetadata:
+        """What a log holds that is not written any more: from its ledgers map, or by reading all of it. Remembered."""
+        known = self._metadata.get(log_id)
+        if known is None:
+            known = self._metadata[log_id] = self._extract(log_id)
+        return known
+
+    def _extract(self, log_id: int) -> LogMetadata:
+        with self.reading(log_id) as file:
+            size = file.size()
+            ledgers = self._ledgers_map(file)[1]
+            if ledgers is None:
+                # Without a map a log is not empty: it was being written when its bookie died.
+                ledgers = {}
+                for entry in Scan(file.pread, size):
+                    ledgers[entry.ledger_id] = ledgers.get(entry.ledger_id, 0) + SIZE_LENGTH + entry.size
+            return LogMetadata(log_id=log_id, size=size, ledgers=ledgers)
+
+    def delete(self, log_id: int) -> int:
+        """Remove a log that is not written any more; returns the bytes this frees."""
+        assert log_id != self.active_id, "the log that is written is never deleted"
+        path = self._path(log_name(log_id))
+        freed = 0
+        with suppress(FileNotFoundError):
+            file = self._disk.open(path, writable=False)
+            freed = file.size()
+            file.close()
+            self._disk.unlink(path)
+        self._log_ids.pop(log_id, None)
+        self._metadata.pop(log_id, None)
+        self._ends.pop(log_id, None)
+        self._retire(log_id)
+        self.close_retired()
+        return freed

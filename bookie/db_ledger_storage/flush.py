@@ -1,0 +1,37 @@
+"""One flush: from the write cache to the entry log, to the location index, to the ledger index. Blocking: a worker runs it.
+
+The order is what a crash may cut anywhere: entries are durable before a row leads to them, and everything is durable
+before the caller moves the journal's mark. What a crash leaves behind without rows is waste that goes with its log.
+
+Source: BookKeeper's SingleDirectoryDbLedgerStorage.checkpoint; unlike there, the ledger index is written even when no
+entry waits, or the mark would pass a fence that only the journal knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bookie.db_ledger_storage.entry_log import EntryLogs
+from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerState
+from bookie.db_ledger_storage.location_index import LocationIndex
+from bookie.db_ledger_storage.write_cache import RunTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlushJob:
+    """`table` does not change while the job runs; `ledgers` is what changed in the ledger index."""
+
+    logs: EntryLogs
+    locations: LocationIndex
+    ledger_index: LedgerIndex
+    table: RunTable
+    ledgers: Sequence[tuple[int, LedgerState]]
+
+    def run(self) -> None:
+        """Write it all, durably on return. OSError or StorageFailedError: nothing of it counts, it may be tried again."""
+        if self.table.entries:
+            self.locations.put(self.logs.append(self.table.sorted_runs()))
+        if self.ledgers:
+            self.ledger_index.write(self.ledgers)
+        self.logs.close_retired()

@@ -1,0 +1,150 @@
+"""What is known of each ledger besides its entries: exists, fenced, master key, explicit LAC. In memory, and in the ordered
+map `current/ledgers`, to which `flush` writes what changed.
+
+    key    int64 ledger id; 16 bytes are read as well (a tool of the original's writes entry id 0 behind); negative: not ours
+    value  LedgerData (quire/wire/bookkeeper/DbLedgerStorageDataFormats.proto)
+
+The journal has every change too, so nothing is lost before the flush; but the journal's mark must not pass a change that
+`flush` has not written: it is called for every mark, also when there are no entries to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from bookie.errors import StorageDamagedError
+from quire.wire.bookkeeper.DbLedgerStorageDataFormats_pb2 import LedgerData
+from quire.world.doors import KeyValue
+
+_ROWS_PER_BATCH: Final = 1000
+_FIRST_KEY: Final = bytes(8)
+_PAST_LAST_KEY: Final = b"\x80"
+"""Above every key of an id >= 0; those of negative ids begin here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerState:
+    """`explicit_lac` is a LAC package with its digest, as the client sent it. `limbo`: entries may be missing here that
+    were acknowledged, so "not here" proves nothing."""
+
+    master_key: bytes = b""
+    fenced: bool = False
+    explicit_lac: bytes | None = None
+    limbo: bool = False
+
+    def encode(self) -> bytes:
+        """
+        >>> LedgerState(master_key=b"k", fenced=True).encode().hex()
+        '080110011a016b'
+        """
+        data = LedgerData(exists=True, fenced=self.fenced, masterKey=self.master_key)
+        if self.explicit_lac is not None:
+            data.explicitLac = self.explicit_lac
+        if self.limbo:
+            data.limbo = True
+        encoded: bytes = data.SerializeToString()
+        return encoded
+
+    @classmethod
+    def decode(cls, value: bytes) -> LedgerState:
+        """StorageDamagedError if it is no LedgerData."""
+        data = LedgerData()
+        try:
+            data.ParseFromString(value)
+        except DecodeError as error:
+            raise StorageDamagedError(f"a row of the ledger index is no LedgerData: {error}") from error
+        if not data.IsInitialized():
+            raise StorageDamagedError("a row of the ledger index lacks a required field")
+        return cls(
+            master_key=data.masterKey,
+            fenced=data.fenced,
+            explicit_lac=data.explicitLac if data.HasField("explicitLac") else None,
+            limbo=data.limbo,
+        )
+
+
+_UNKNOWN: Final = LedgerState()
+
+
+class LedgerIndex:
+    """All ledgers of one bookie directory. Only `load`, `write`, `delete_rows` and `close` block; they may run in a worker."""
+
+    def __init__(self, rows: KeyValue) -> None:
+        self._rows = rows
+        self._states: dict[int, LedgerState] = {}
+        self._dirty: dict[int, None] = {}
+
+    def load(self) -> None:
+        """Read all rows into memory. StorageDamagedError if one cannot be read: a lost fence would break a ledger."""
+        for key, value in self._rows.scan(_FIRST_KEY, _PAST_LAST_KEY):
+            if len(key) not in (8, 16):
+                raise StorageDamagedError(f"a key of the ledger index has {len(key)} bytes")
+            ledger_id = int.from_bytes(key[:8], "big")
+            # A rebuilt row of 16 bytes follows the one that we wrote since, and is older.
+            if len(key) == 8 or ledger_id not in self._states:
+                self._states[ledger_id] = LedgerState.decode(value)
+
+    def __contains__(self, ledger_id: int) -> bool:
+        return ledger_id in self._states
+
+    def ledgers(self) -> list[int]:
+        """Ids of all known ledgers, sorted."""
+        return sorted(self._states)
+
+    def get(self, ledger_id: int) -> LedgerState | None:
+        """What is known of the ledger, None if it is not."""
+        return self._states.get(ledger_id)
+
+    def _put(self, ledger_id: int, state: LedgerState) -> None:
+        if self._states.get(ledger_id) != state:
+            self._states[ledger_id] = state
+            self._dirty[ledger_id] = None
+
+    def set_master_key(self, ledger_id: int, key: bytes) -> None:
+        self._put(ledger_id, replace(self._states.get(ledger_id, _UNKNOWN), master_key=key))
+
+    def set_fenced(self, ledger_id: int) -> None:
+        """For good; makes an unknown ledger known."""
+        self._put(ledger_id, replace(self._states.get(ledger_id, _UNKNOWN), fenced=True))
+
+    def set_explicit_lac(self, ledger_id: int, package: bytes) -> None:
+        self._put(ledger_id, replace(self._states.get(ledger_id, _UNKNOWN), explicit_lac=package))
+
+    def take_dirty(self) -> list[tuple[int, LedgerState]]:
+        """What changed since it was last taken. Whoever takes it writes it, or gives it back by `mark_dirty`."""
+        taken = [(ledger_id, self._states[ledger_id]) for ledger_id in self._dirty if ledger_id in self._states]
+        self._dirty.clear()
+        return taken
+
+    def mark_dirty(self, taken: Sequence[tuple[int, LedgerState]]) -> None:
+        """These were not written after all."""
+        for ledger_id, _ in taken:
+            if ledger_id in self._states:
+                self._dirty[ledger_id] = None
+
+    def write(self, taken: Sequence[tuple[int, LedgerState]]) -> None:
+        """Write what was taken, durably on return. OSError: nothing is sure, give it back."""
+        for begin in range(0, len(taken), _ROWS_PER_BATCH):
+            batch = self._rows.batch()
+            for ledger_id, state in taken[begin : begin + _ROWS_PER_BATCH]:
+                batch.put(ledger_id.to_bytes(8, "big"), state.encode())
+            self._rows.write(batch, sync=begin + _ROWS_PER_BATCH >= len(taken))
+
+    def forget(self, ledger_id: int) -> None:
+        """Drop a ledger from memory; `delete_rows` drops it from the disk."""
+        self._states.pop(ledger_id, None)
+        self._dirty.pop(ledger_id, None)
+
+    def delete_rows(self, ledgers: Sequence[int]) -> None:
+        """Delete these ledgers' rows, of both key lengths, durably on return."""
+        batch = self._rows.batch()
+        for ledger_id in ledgers:
+            batch.delete_range(ledger_id.to_bytes(8, "big"), (ledger_id + 1).to_bytes(8, "big"))
+        self._rows.write(batch, sync=True)
+
+    def close(self) -> None:
+        self._rows.close()

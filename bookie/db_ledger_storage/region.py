@@ -1,0 +1,194 @@
+"""Reads entries that lie behind each other in one entry log, with one scan of the index and, nearly always, one read. Blocking.
+
+What is read is held against the index: size field, ledger id and entry id of each record, and where the next record begins.
+A record that does not fit is damaged, which is an I/O error and never "not here": recovery would take that for the end of
+the ledger. What a record holds behind its ids is guarded by its digest, which the client checks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, NamedTuple
+
+from bookie.db_ledger_storage.entry_log import EntryLogs
+from bookie.db_ledger_storage.entry_log_format import (
+    ENTRY_LENGTH_MIN,
+    HEADER_LENGTH,
+    RECORD_HEAD,
+    SIZE_LENGTH,
+    Scan,
+    location_text,
+)
+from bookie.db_ledger_storage.location_index import LocationIndex
+from bookie.errors import StorageDamagedError
+from bookie.run import Run
+from quire.wire.bookkeeper.entry import Buffer
+from quire.world.doors import File
+
+_POSITION: Final = 0xFFFFFFFF
+_TAIL_GUESS: Final = 16 << 10
+"""Bytes read for a last entry whose length is not known beforehand; a longer one takes a second read."""
+_TAIL_MAX: Final = 256 << 10
+"""Bytes from the last entry to the next one of its ledger up to which they are taken for its length."""
+_CHAIN_RECORDS: Final = 8
+"""Records behind an entry that are looked at to tell whether its size is right..."""
+_CHAIN_CHUNK: Final = 4096
+"""...read so many bytes at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Entries of `ledger_id` from `first` on, before `stop`: `count` of them in `size` bytes, and, to read ahead, up to
+    `ahead_count` in `ahead_size` bytes. Each bound is soft by one entry."""
+
+    ledger_id: int
+    first: int
+    stop: int
+    count: int
+    size: int
+    ahead_count: int
+    ahead_size: int
+
+
+class Region(NamedTuple):
+    """`bounded`: what was wanted in entries or bytes ended it, and more lies behind it."""
+
+    run: Run
+    bounded: bool
+
+
+def read_region(logs: EntryLogs, locations: LocationIndex, wanted: Wanted) -> Region | None:
+    """As many of the wanted entries as lie together, None if the index does not have the first one.
+
+    StorageDamagedError if the first one is not where the index says; if a later one is not, the region ends before it.
+    """
+    found = locations.locations(
+        wanted.ledger_id,
+        wanted.first,
+        wanted.stop,
+        max(wanted.count, wanted.ahead_count) + 1,
+        max(wanted.size, wanted.ahead_size),
+    )
+    if not found:
+        return None
+    base = found[0]
+    if base & _POSITION < HEADER_LENGTH + SIZE_LENGTH or base < 0:
+        raise _damaged(wanted, base, "the location index leads into the header of a log")
+    together = _together(found)
+    requested = min(wanted.count, _fitting(found, together, wanted.size))
+    ahead = min(wanted.ahead_count, _fitting(found, together, wanted.ahead_size))
+    # Reading ahead is for those who ask for little. Who asks for much would get scraps from the cache in every other answer.
+    taken = ahead if ahead >= 2 * requested else requested
+    # Offsets count from the first size field; that of a following entry of the ledger ends the region, if there is one.
+    offsets = [location - base for location in found[:taken]]
+    following = found[taken] - base if taken < together else -1
+    if following >= 0:
+        tail = min(following - offsets[-1], _TAIL_MAX)
+    else:
+        tail = max(_TAIL_GUESS, offsets[-1] - offsets[-2] if taken > 1 else 0)
+    start = (base & _POSITION) - SIZE_LENGTH
+    with logs.reading(base >> 32) as file:
+        data = file.pread(offsets[-1] + tail, start)
+        count, size, reason = _verify(wanted, data, offsets)
+        rest = b""
+        if count == taken:
+            # All headers are right; whether the last size is, the bytes behind it tell.
+            reason = _check_end(file, start, size, following, logs.records_end(base >> 32, file))
+            if not reason and size > len(data):
+                rest = file.pread(size - len(data), start + len(data))
+                if len(data) + len(rest) < size:
+                    reason = "the entry log ends before"
+            if reason:
+                count, size, rest = count - 1, offsets[-1], b""
+    if not count:
+        raise _damaged(wanted, base, reason)
+    parts: list[Buffer]
+    if rest:
+        parts = [data, rest]
+    else:
+        parts = [data if size == len(data) else memoryview(data)[:size]]
+    run = Run(wanted.ledger_id, wanted.first, count, parts, size, offsets[:count])
+    return Region(run, bounded=count == taken < together)
+
+
+def _together(found: list[int]) -> int:
+    """How many of the locations, from the first on, ascend within one log."""
+    together = len(found)
+    if found != sorted(found):
+        together = next(index for index in range(1, together) if found[index] <= found[index - 1])
+    return bisect_left(found, ((found[0] >> 32) + 1) << 32, 0, together)
+
+
+def _fitting(found: list[int], together: int, size: int) -> int:
+    """How many entries of the first `together`, at least one, lie within `size` bytes. The last one of those that begin
+    there is taken to be as long as the one before it: where it ends, the index does not tell."""
+    begun = bisect_left(found, found[0] + size, 0, together)
+    if begun < 2:
+        return 1
+    end = 2 * found[begun - 1] - found[begun - 2] - found[0]
+    return begun if end <= size else begun - 1
+
+
+def _verify(wanted: Wanted, data: bytes, offsets: list[int]) -> tuple[int, int, str]:
+    """Hold the records against the index: (entries that are right, end of the last of them, what is wrong with the next).
+
+    The reason is empty if all are right, or if a gap, in which other ledgers' entries may lie, ends the region.
+    """
+    ledger_id = wanted.ledger_id
+    unpack = RECORD_HEAD.unpack_from
+    available = len(data) - RECORD_HEAD.size
+    count = end = 0
+    for entry_id, offset in enumerate(offsets, wanted.first):
+        if offset != end:
+            return _end_at_gap(data, offsets, count, end)
+        if offset > available:
+            return count, end, "the entry log ends before"
+        size, found_ledger, found_entry = unpack(data, offset)
+        if found_entry != entry_id or found_ledger != ledger_id or size < ENTRY_LENGTH_MIN:
+            return count, end, f"there are {size} bytes of entry {found_ledger}:{found_entry}"
+        end = offset + SIZE_LENGTH + size
+        count += 1
+    return count, end, ""
+
+
+def _end_at_gap(data: bytes, offsets: list[int], count: int, end: int) -> tuple[int, int, str]:
+    """As `_verify`, if entry `count` does not begin where the one before it ends: fine if other records lie between."""
+    offset = offsets[count]
+    if offset > end:
+        scan = Scan(lambda size, at: data[at : at + size], offset, start=end)
+        for _ in islice(scan, _CHAIN_RECORDS):
+            pass
+        if scan.torn_at < 0:
+            return count, end, ""
+    return count - 1, offsets[count - 1], "its size is wrong"
+
+
+def _check_end(file: File, start: int, end: int, following: int, records_end: int) -> str:
+    """What is wrong with the size of the last entry, which makes it end at `end`; empty if nothing shows.
+
+    `following` is the offset of the next entry of the ledger in this log, -1 if there is none; both count from `start`.
+    `records_end` is where the records of the log end, -1 if it may be torn somewhere behind the last indexed entry.
+    """
+    if following == end:
+        return ""
+    if 0 <= following < end or start + end > (file.size() if records_end < 0 else records_end):
+        return "its size is too large"
+    if following >= 0:
+        return _check_chain(file, start + end, start + following)
+    return "" if records_end < 0 else _check_chain(file, start + end, records_end)
+
+
+def _check_chain(file: File, at: int, until: int) -> str:
+    """What is wrong with the records that begin at `at`, if some of them do not fit before `until`. Looks at a few only."""
+    scan = Scan(file.pread, until, start=at, chunk_size=_CHAIN_CHUNK)
+    for _ in islice(scan, _CHAIN_RECORDS):
+        pass
+    return "no entry begins behind it" if scan.torn_at >= 0 else ""
+
+
+def _damaged(wanted: Wanted, location: int, reason: str) -> StorageDamagedError:
+    return StorageDamagedError(
+        f"entry {wanted.first} of ledger {wanted.ledger_id} at {location_text(location)}: {reason}"
+    )

@@ -1,0 +1,396 @@
+"""Where a bookie keeps entries: the write and the read path over the parts beside this file.
+
+    add -> write cache -> (flush) -> entry log + location index
+    read <- write cache, read cache, entry log by location, and what follows there is read ahead
+
+The loop calls what is sync and does not say "blocking"; `read_run` and `last_entry_id` block and are called through
+`World.offload`. The journal comes before all this: an entry that is only here, in memory, is in the journal.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+
+import trio
+
+from bookie.db_ledger_storage import garbage_collector
+from bookie.db_ledger_storage.entry_log import EntryLogs, LogMetadata
+from bookie.db_ledger_storage.flush import FlushJob
+from bookie.db_ledger_storage.garbage_collector import Collected
+from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerState
+from bookie.db_ledger_storage.location_index import ENTRY_ID_MAX, LocationIndex
+from bookie.db_ledger_storage.read_cache import ReadCache
+from bookie.db_ledger_storage.region import Region, Wanted, read_region
+from bookie.db_ledger_storage.write_cache import WriteCache, cut, cut_parts
+from bookie.errors import NoEntryError, NoLedgerError, StorageDamagedError
+from bookie.run import Run
+from quire.wire.bookkeeper.entry import Buffer
+from quire.world.doors import World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageOptions:
+    """Bounds. In brackets the original's key."""
+
+    write_cache_bytes_max: int = 64 << 20
+    """Bytes of both tables of the write cache, overhead included (dbStorage_writeCacheMaxSizeMb)."""
+    flush_at_bytes: int = 16 << 20
+    """Bytes in the filling table at which `on_flush_due` is called; the room above it is for what comes meanwhile."""
+    read_cache_bytes_max: int = 16 << 20
+    """Bytes of entries that were read ahead (dbStorage_readAheadCacheMaxSizeMb)."""
+    read_ahead_entries: int = 100
+    """Entries read by one read at least, as far as they lie together (dbStorage_readAheadCacheBatchSize)."""
+    read_ahead_bytes: int = 256 << 10
+    """Bytes that reading ahead adds up to at most (dbStorage_readAheadCacheBatchBytesSize)."""
+    log_size_max: int = 1 << 30
+    """Bytes after which an entry log is sealed (logSizeLimit)."""
+    sync_every_bytes: int = 32 << 20
+    """Bytes a flush writes between two syncs of the entry log."""
+    block_cache_bytes: int = 8 << 20
+    """RocksDB's block cache for the location index (dbStorage_rocksDB_blockCacheSize)."""
+
+    def __post_init__(self) -> None:
+        assert 0 < self.flush_at_bytes <= self.write_cache_bytes_max
+        assert 0 < self.log_size_max <= 1 << 30
+
+
+@dataclass(slots=True)
+class StorageStats:
+    """Plain counters, read at scrape time."""
+
+    flushes: int = 0
+    flushed_entries: int = 0
+    flushed_bytes: int = 0
+    disk_reads: int = 0
+    """Regions read from entry logs."""
+    disk_read_bytes: int = 0
+
+
+class DbLedgerStorage:
+    """Entries and ledger facts of one bookie directory, in `<directory>/current` (and the indexes, if given, in
+    `<index_directory>/current`)."""
+
+    def __init__(
+        self,
+        world: World,
+        directory: str,
+        options: StorageOptions | None = None,
+        *,
+        index_directory: str | None = None,
+    ) -> None:
+        self._world = world
+        self._options = options or StorageOptions()
+        self._current = f"{directory}/current"
+        self._index_current = f"{index_directory or directory}/current"
+        self._cache = WriteCache(self._options.write_cache_bytes_max)
+        self._read_cache = ReadCache(self._options.read_cache_bytes_max)
+        self._logs = EntryLogs(
+            world.disk,
+            self._current,
+            size_max=self._options.log_size_max,
+            sync_every=self._options.sync_every_bytes,
+        )
+        self._locations: LocationIndex
+        self._ledgers: LedgerIndex
+        self._flush_lock = trio.Lock()
+        self._flush_at = self._options.flush_at_bytes
+        self._flush_asked = False
+        self.on_flush_due: Callable[[], None] | None = None
+        """Called once, synchronously, when the write cache has filled so far that a flush should begin; again after that
+        flush if the cache has filled meanwhile."""
+        self.stats = StorageStats()
+
+    # ---------------------------------------------------------------------------------------------------- life
+
+    async def open(self) -> None:
+        """Open the indexes, load the ledgers. StorageDamagedError if the ledger index cannot be read; OSError."""
+        await self._world.offload.run(self._open, name="open storage")
+
+    def _open(self) -> None:
+        world = self._world
+        world.disk.make_dirs(self._current)
+        self._logs.open()
+        for name in ("ledgers", "locations"):
+            world.disk.make_dirs(f"{self._index_current}/{name}")
+        self._ledgers = LedgerIndex(world.key_value.open(f"{self._index_current}/ledgers", cache_bytes=1 << 20))
+        self._locations = LocationIndex(
+            world.key_value.open(f"{self._index_current}/locations", cache_bytes=self._options.block_cache_bytes)
+        )
+        self._ledgers.load()
+
+    async def close(self) -> None:
+        """Seal the entry log and close everything. Does not flush: what only the write cache holds is in the journal."""
+        async with self._flush_lock:
+            await self._world.offload.run(self._close, name="close storage")
+
+    def _close(self) -> None:
+        try:
+            self._logs.close()
+        finally:
+            self._locations.close()
+            self._ledgers.close()
+
+    # --------------------------------------------------------------------------------------------------- write
+
+    def add(self, run: Run) -> None:
+        """Put a run into the write cache. WriteCacheFullError, and nothing put in, if there is no room."""
+        self._cache.add(run)
+        self._read_cache.forget_overlap(run)
+        if self._cache.active.size >= self._flush_at and not self._flush_asked:
+            self._flush_asked = True
+            if self.on_flush_due is not None:
+                self.on_flush_due()
+
+    @property
+    def flush_due(self) -> bool:
+        """Whether the write cache has filled so far that a flush should begin."""
+        return self._cache.active.size >= self._flush_at or self._cache.flushing is not None
+
+    @property
+    def write_cache_bytes(self) -> int:
+        """Bytes the write cache costs now."""
+        return self._cache.size
+
+    async def flush(self) -> None:
+        """Make everything that was added or set before this call durable in the entry log and the indexes.
+
+        Then the caller may move the journal's mark to where it was before the call. OSError or StorageFailedError:
+        nothing is sure, everything stays readable, and the next flush tries again.
+        """
+        async with self._flush_lock:
+            if self._cache.flushing is not None:
+                await self._flush_table()  # what the last flush failed to write
+            await self._flush_table()
+
+    async def _flush_table(self) -> None:
+        table = self._cache.begin_flush()
+        ledgers = self._ledgers.take_dirty()
+        self._flush_asked = False
+        job = FlushJob(
+            logs=self._logs, locations=self._locations, ledger_index=self._ledgers, table=table, ledgers=ledgers
+        )
+        done = False
+        try:
+            if table.entries or ledgers:
+                await self._world.offload.run(job.run, name="flush")
+            done = True
+        finally:
+            if not done:
+                self._ledgers.mark_dirty(ledgers)
+        self._cache.end_flush()
+        if table.entries:
+            self.stats.flushes += 1
+            self.stats.flushed_entries += table.entries
+            self.stats.flushed_bytes += table.size
+
+    # ---------------------------------------------------------------------------------------------------- read
+
+    def get_cached(self, ledger_id: int, entry_id: int) -> memoryview | None:
+        """One entry, if a cache has it."""
+        run = self._cache.find(ledger_id, entry_id) or self._read_cache.find(ledger_id, entry_id)
+        return None if run is None else run.entry(entry_id)
+
+    def read_cached(self, ledger_id: int, first: int, count_max: int, size_max: int) -> list[Buffer] | None:
+        """As `read_run`, from the caches alone: what they have together from `first` on, None if they lack `first`."""
+        parts: list[Buffer] = []
+        self._take_cached(parts, ledger_id, first, count_max, size_max, read_cache=True)
+        return parts or None
+
+    def _take_cached(
+        self, parts: list[Buffer], ledger_id: int, first: int, count_max: int, size_max: int, *, read_cache: bool
+    ) -> tuple[int, int, bool]:
+        """Append cached entries from `first` on to `parts`; returns (entries, bytes, whether a bound ended it)."""
+        cache = self._cache
+        count = size = 0
+        while True:
+            entry_id = first + count
+            run = cache.find(ledger_id, entry_id)
+            if run is None and read_cache:
+                run = self._read_cache.find(ledger_id, entry_id)
+            if run is None:
+                return count, size, False
+            last = run.last
+            following = cache.next_first(ledger_id, entry_id)
+            if following is not None and following <= last:
+                last = following - 1  # a newer run covers the rest
+            last = min(last, entry_id + count_max - count - 1)
+            last, taken = _fitting(run, entry_id, last, size_max - size, at_least_one=not parts)
+            if last < entry_id:
+                return count, size, True
+            parts.extend(cut_parts(run, entry_id, last))
+            count += last - entry_id + 1
+            size += taken
+            if count >= count_max or size >= size_max:
+                return count, size, True
+
+    def read_run(self, ledger_id: int, first: int, count_max: int, size_max: int) -> list[Buffer]:
+        """Entries from `first` on that follow each other, at most `count_max` of them and `size_max` bytes, at least one.
+        Blocking.
+
+        The parts end to end are (size field, entry)*. NoLedgerError, NoEntryError if `first` is not here;
+        StorageDamagedError if it was here and cannot be read, OSError: neither ever means that it is absent.
+        """
+        parts: list[Buffer] = []
+        count = size = 0
+        while True:
+            taken, taken_size, full = self._take_cached(
+                parts, ledger_id, first + count, count_max - count, size_max - size, read_cache=False
+            )
+            count += taken
+            size += taken_size
+            if full:
+                return parts
+            try:
+                region = self._read_region(ledger_id, first + count, count_max - count, size_max - size)
+            except (StorageDamagedError, OSError):
+                if parts:
+                    return parts  # the next call begins with the bad one
+                raise
+            if region is None:
+                break
+            run = region.run
+            last = min(run.last, run.first + count_max - count - 1)
+            last, taken_size = _fitting(run, run.first, last, size_max - size, at_least_one=not parts)
+            if last >= run.first:
+                parts.extend(cut_parts(run, run.first, last))
+                count += last - run.first + 1
+                size += taken_size
+            if run.last - last > last - run.first:  # not scraps: see `read_region`
+                self._read_cache.arrived.append(cut(run, last + 1, run.last))
+            if last < run.last or region.bounded or count >= count_max or size >= size_max:
+                return parts
+        if not parts:
+            self._raise_absent(ledger_id, first)
+        return parts
+
+    def _read_region(self, ledger_id: int, first: int, count: int, size: int) -> Region | None:
+        stop = self._cache.next_first(ledger_id, first)
+        wanted = Wanted(
+            ledger_id=ledger_id,
+            first=first,
+            stop=ENTRY_ID_MAX if stop is None else stop,
+            count=count,
+            size=size,
+            ahead_count=self._options.read_ahead_entries,
+            ahead_size=self._options.read_ahead_bytes,
+        )
+        region = read_region(self._logs, self._locations, wanted)
+        if region is not None:
+            self.stats.disk_reads += 1
+            self.stats.disk_read_bytes += region.run.size
+        return region
+
+    def _raise_absent(self, ledger_id: int, entry_id: int) -> None:
+        state = self._ledgers.get(ledger_id)
+        if state is None:
+            raise NoLedgerError(f"ledger {ledger_id} is unknown here")
+        if state.limbo:
+            raise StorageDamagedError(f"ledger {ledger_id} is in limbo: entry {entry_id} may be missing")
+        raise NoEntryError(f"entry {entry_id} of ledger {ledger_id} is not here")
+
+    def last_entry_id(self, ledger_id: int) -> int:
+        """The highest entry id of the ledger that is here. NoLedgerError, NoEntryError. Blocking."""
+        last = max(self._cache.last_entry_id(ledger_id), self._locations.last_entry_id(ledger_id))
+        if last < 0:
+            self._raise_absent(ledger_id, last)
+        return last
+
+    # -------------------------------------------------------------------------------------------------- ledgers
+
+    def ledger(self, ledger_id: int) -> LedgerState | None:
+        """Everything known of a ledger besides its entries, None if it is unknown."""
+        return self._ledgers.get(ledger_id)
+
+    def master_key(self, ledger_id: int) -> bytes | None:
+        """The key of the ledger, None if the ledger is unknown; b"" if it is known without one."""
+        state = self._ledgers.get(ledger_id)
+        return None if state is None else state.master_key
+
+    def set_master_key(self, ledger_id: int, key: bytes) -> None:
+        """Make the ledger known. In memory until the next flush, as all that follows: the journal has it first."""
+        self._ledgers.set_master_key(ledger_id, key)
+
+    def is_fenced(self, ledger_id: int) -> bool:
+        state = self._ledgers.get(ledger_id)
+        return state is not None and state.fenced
+
+    def set_fenced(self, ledger_id: int) -> None:
+        """For good."""
+        self._ledgers.set_fenced(ledger_id)
+
+    def explicit_lac(self, ledger_id: int) -> bytes | None:
+        """The last explicit LAC package of the ledger."""
+        state = self._ledgers.get(ledger_id)
+        return None if state is None else state.explicit_lac
+
+    def set_explicit_lac(self, ledger_id: int, package: bytes) -> None:
+        self._ledgers.set_explicit_lac(ledger_id, package)
+
+    def ledgers(self) -> list[int]:
+        """Ids of all known ledgers, sorted."""
+        return self._ledgers.ledgers()
+
+    # -------------------------------------------------------------------------------------------------- garbage
+
+    async def collect_garbage(self, live_ledgers: Callable[[], Awaitable[Collection[int]]]) -> Collected:
+        """Drop the ledgers that are not live any more, and the entry logs that nobody needs. See garbage_collector.py."""
+        return await garbage_collector.collect(self, live_ledgers)
+
+    async def delete_ledger(self, ledger_id: int) -> None:
+        """Forget a ledger and its entries; its bytes go when their entry logs do."""
+        await self.delete_ledgers([ledger_id])
+
+    async def delete_ledgers(self, ledgers: list[int]) -> None:
+        """As `delete_ledger`, for many at once."""
+        async with self._flush_lock:  # a flush that runs would write rows of the ledger behind us
+            for ledger_id in ledgers:
+                self._cache.drop_ledger(ledger_id)
+                self._read_cache.drop_ledger(ledger_id)
+            await self._world.offload.run(partial(self._locations.delete_ledgers, ledgers), name="delete ledgers")
+            # Entries first: a ledger whose facts are gone while rows remain would look unknown, and stay for ever.
+            await self._world.offload.run(partial(self._ledgers.delete_rows, ledgers), name="delete ledgers")
+            for ledger_id in ledgers:
+                self._ledgers.forget(ledger_id)
+
+    async def inactive_logs(self) -> list[int]:
+        """Entry logs that are not written any more and whose entries are all in the index."""
+        async with self._flush_lock:
+            return self._logs.inactive_ids()
+
+    async def log_metadata(self, log_id: int) -> LogMetadata:
+        """What an inactive log holds. StorageDamagedError, OSError."""
+        return await self._world.offload.run(partial(self._logs.metadata, log_id), name="entry log metadata")
+
+    async def local_ledgers(self) -> list[int]:
+        """Every ledger of which anything is here: known, with rows, or with entries in the write cache; sorted."""
+        cached = self._cache.ledgers()
+        with_rows = await self._world.offload.run(self._locations.ledgers, name="ledgers of the index")
+        return sorted({*cached, *with_rows, *self._ledgers.ledgers(), *self._cache.ledgers()})
+
+    async def logs_in_use(self, logs: list[int]) -> set[int]:
+        """Those of `logs` into which a row of the location index leads."""
+        return await self._world.offload.run(partial(self._locations.logs_in_use, logs), name="logs in use")
+
+    async def delete_log(self, log_id: int) -> int:
+        """Remove an inactive log; returns the bytes freed."""
+        return await self._world.offload.run(partial(self._logs.delete, log_id), name="delete entry log")
+
+
+def _fitting(run: Run, first: int, last: int, size_max: int, *, at_least_one: bool) -> tuple[int, int]:
+    """The last entry, up to `last`, such that entries from `first` on take at most `size_max` bytes, and these bytes;
+    `first - 1` if not even one fits and none must."""
+    offsets = run.offsets
+    begin = first - run.first
+    start = offsets[begin]
+    end_index = last + 1 - run.first
+    size = (offsets[end_index] if end_index < run.count else run.size) - start
+    if size <= size_max:
+        return last, size
+    # `bisect` finds the first entry that ends beyond the bound: entry i ends where entry i + 1 begins.
+    fits = bisect_right(offsets, start + size_max, begin + 1, end_index) - 1
+    fits = max(fits, begin + 1 if at_least_one else begin)
+    end = offsets[fits] if fits < run.count else run.size
+    return run.first + fits - 1, end - start

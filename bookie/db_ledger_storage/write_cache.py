@@ -1,0 +1,254 @@
+"""Entries that are in the journal but not yet in an entry log. Pure.
+
+Two tables: one fills while the other is being flushed. A table keeps runs, not entries: for each ledger a list of runs that
+do not overlap, ordered by first entry id. Nearly always a run comes after the last one and is appended; if it overlaps
+(recovery writes entries again), what it covers is cut out of the older runs, so that the newest wins.
+
+The loop changes tables; workers may look things up meanwhile. That needs no lock, because a lookup touches a ledger's two
+lists in single steps of the interpreter, an append adds to `runs` before `firsts`, and every other change puts new lists
+in the place of the old. `WriteCache` documents the one order in which the tables must be asked.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Final
+
+from bookie.errors import WriteCacheFullError
+from bookie.run import Run
+from quire.wire.bookkeeper.entry import Buffer
+
+RUN_OVERHEAD: Final = 400
+"""Bytes that a run costs besides its buffers: the object, its lists, its place in a table. Measured, rounded up."""
+ENTRY_OVERHEAD: Final = 40
+"""Bytes that each entry adds: its offset, an int in a list."""
+
+
+def cut_parts(run: Run, first: int, last: int) -> list[Buffer]:
+    """The bytes of entries `first` to `last` (inclusive) of a run, size fields included; no copy."""
+    if first == run.first and last == run.last:
+        return run.parts
+    start = run.offsets[first - run.first]
+    end = run.offsets[last + 1 - run.first] if last < run.last else run.size
+    parts: list[Buffer] = []
+    at = 0
+    for part in run.parts:
+        length = len(part)
+        if at < end and at + length > start:
+            parts.append(memoryview(part)[max(0, start - at) : end - at])
+        at += length
+    return parts
+
+
+def cut(run: Run, first: int, last: int) -> Run:
+    """The run of entries `first` to `last` (inclusive) of a run; its parts are views of the old ones."""
+    begin = first - run.first
+    offsets = run.offsets[begin : last + 1 - run.first]
+    start = offsets[0]
+    end = run.offsets[last + 1 - run.first] if last < run.last else run.size
+    return Run(
+        run.ledger_id,
+        first,
+        last - first + 1,
+        cut_parts(run, first, last),
+        end - start,
+        [offset - start for offset in offsets],
+    )
+
+
+def run_cost(run: Run) -> int:
+    """Bytes that keeping the run costs."""
+    return run.size + RUN_OVERHEAD + ENTRY_OVERHEAD * run.count
+
+
+class _LedgerRuns:
+    """The runs of one ledger: `firsts[i]` is `runs[i].first`; ascending, disjoint, never empty."""
+
+    __slots__ = ("firsts", "last", "runs")
+
+    def __init__(self, run: Run) -> None:
+        self.runs = [run]
+        self.firsts = [run.first]
+        self.last = run.last
+        """Id of the last entry of the last run."""
+
+
+class RunTable:
+    """Runs by ledger."""
+
+    __slots__ = ("_ledgers", "entries", "size")
+
+    def __init__(self) -> None:
+        self._ledgers: dict[int, _LedgerRuns] = {}
+        self.size = 0
+        """Bytes that the table costs, overhead included."""
+        self.entries = 0
+
+    def __len__(self) -> int:
+        """Ledgers that have entries here."""
+        return len(self._ledgers)
+
+    def ledgers(self) -> list[int]:
+        """Ids of these ledgers, sorted."""
+        return sorted(self._ledgers)
+
+    def add(self, run: Run) -> None:
+        """Put a run in; what it covers of older runs is dropped."""
+        found = self._ledgers.get(run.ledger_id)
+        if found is None:
+            self._ledgers[run.ledger_id] = _LedgerRuns(run)
+        elif run.first > found.last:
+            found.runs.append(run)
+            found.firsts.append(run.first)
+            found.last = run.first + run.count - 1
+        else:
+            self._insert(found, run)
+        self.size += run.size + RUN_OVERHEAD + ENTRY_OVERHEAD * run.count
+        self.entries += run.count
+
+    def _insert(self, found: _LedgerRuns, run: Run) -> None:
+        first, last = run.first, run.last
+        runs = found.runs
+        begin = bisect_right(found.firsts, first) - 1
+        if begin < 0 or runs[begin].last < first:
+            begin += 1
+        end = bisect_right(found.firsts, last)
+        pieces: list[Run] = []
+        for old in runs[begin:end]:
+            self.size -= run_cost(old)
+            self.entries -= old.count
+            if old.first < first:
+                pieces.append(cut(old, old.first, first - 1))
+            if old.last > last:
+                pieces.append(cut(old, last + 1, old.last))
+        for piece in pieces:
+            self.size += run_cost(piece)
+            self.entries += piece.count
+        pieces.insert(1 if pieces and pieces[0].first < first else 0, run)
+        # A new object, so that a reader sees either all of the change or nothing of it.
+        replaced = _LedgerRuns(run)
+        replaced.runs = [*runs[:begin], *pieces, *runs[end:]]
+        replaced.firsts = [*found.firsts[:begin], *(piece.first for piece in pieces), *found.firsts[end:]]
+        replaced.last = replaced.runs[-1].last
+        self._ledgers[run.ledger_id] = replaced
+
+    def find(self, ledger_id: int, entry_id: int) -> Run | None:
+        """The run that holds the entry."""
+        found = self._ledgers.get(ledger_id)
+        if found is None or entry_id > found.last:
+            return None
+        index = bisect_right(found.firsts, entry_id) - 1
+        if index < 0:
+            return None
+        run = found.runs[index]
+        return run if entry_id < run.first + run.count else None
+
+    def next_first(self, ledger_id: int, entry_id: int) -> int | None:
+        """The lowest first entry id of a run that begins after `entry_id`."""
+        found = self._ledgers.get(ledger_id)
+        if found is None:
+            return None
+        firsts = found.firsts
+        index = bisect_right(firsts, entry_id)
+        return firsts[index] if index < len(firsts) else None
+
+    def last_entry_id(self, ledger_id: int) -> int:
+        """The highest entry id of the ledger, -1 if it has none here."""
+        found = self._ledgers.get(ledger_id)
+        return -1 if found is None else found.last
+
+    def drop_ledger(self, ledger_id: int) -> None:
+        """Forget the ledger's entries."""
+        found = self._ledgers.pop(ledger_id, None)
+        if found is not None:
+            for run in found.runs:
+                self.size -= run_cost(run)
+                self.entries -= run.count
+
+    def sorted_runs(self) -> Iterator[Run]:
+        """All runs by (ledger id, first entry id): the order in which a flush writes them."""
+        for ledger_id in sorted(self._ledgers):
+            yield from self._ledgers[ledger_id].runs
+
+
+class WriteCache:
+    """The two tables, bounded together by `bytes_max`.
+
+    Readers take `active` before `flushing`: a flush that begins in between then shows them the same table twice, never none.
+    After both comes the index, which has the rows before the flushed table is let go.
+    """
+
+    __slots__ = ("active", "bytes_max", "flushing")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.active = RunTable()
+        self.flushing: RunTable | None = None
+        """The table that a flush writes; stays after a failed flush, for the next one."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that both tables cost."""
+        flushing = self.flushing
+        return self.active.size + (flushing.size if flushing is not None else 0)
+
+    def add(self, run: Run) -> None:
+        """Put a run in; WriteCacheFullError, and nothing put in, if there is no room for it."""
+        active = self.active
+        flushing = self.flushing
+        size = active.size if flushing is None else active.size + flushing.size
+        if size + run.size > self.bytes_max and active.entries:
+            raise WriteCacheFullError(f"the write cache holds {size} of {self.bytes_max} bytes")
+        active.add(run)
+
+    def begin_flush(self) -> RunTable:
+        """The table to write now: the one whose flush failed, or else what has gathered; a new one begins to fill."""
+        if self.flushing is None:
+            self.flushing = self.active
+            self.active = RunTable()
+        return self.flushing
+
+    def end_flush(self) -> None:
+        """The flushing table is in entry log and index, durably: let go of it."""
+        self.flushing = None
+
+    def find(self, ledger_id: int, entry_id: int) -> Run | None:
+        """The run that holds the entry, newest first. Workers may call this."""
+        active = self.active
+        flushing = self.flushing
+        run = active.find(ledger_id, entry_id)
+        if run is None and flushing is not None:
+            run = flushing.find(ledger_id, entry_id)
+        return run
+
+    def next_first(self, ledger_id: int, entry_id: int) -> int | None:
+        """The lowest first entry id of a run that begins after `entry_id`, in either table. Workers may call this."""
+        active = self.active
+        flushing = self.flushing
+        first = active.next_first(ledger_id, entry_id)
+        if flushing is not None:
+            other = flushing.next_first(ledger_id, entry_id)
+            if other is not None and (first is None or other < first):
+                return other
+        return first
+
+    def last_entry_id(self, ledger_id: int) -> int:
+        """The highest entry id of the ledger, -1 if it has none here. Workers may call this."""
+        active = self.active
+        flushing = self.flushing
+        last = active.last_entry_id(ledger_id)
+        return last if flushing is None else max(last, flushing.last_entry_id(ledger_id))
+
+    def ledgers(self) -> list[int]:
+        """Ids of the ledgers that have entries here, sorted."""
+        ids = self.active.ledgers()
+        if self.flushing is not None:
+            ids = sorted({*ids, *self.flushing.ledgers()})
+        return ids
+
+    def drop_ledger(self, ledger_id: int) -> None:
+        """Forget the ledger's entries. Not while a flush runs."""
+        self.active.drop_ledger(ledger_id)
+        if self.flushing is not None:
+            self.flushing.drop_ledger(ledger_id)

@@ -1,0 +1,44 @@
+"""Runs of entries that can be told apart, for every test of the storage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from struct import Struct
+
+import pytest
+
+from bookie.run import Run
+
+HEAD = Struct("!qqqq")
+
+
+def entry_of(ledger_id: int, entry_id: int, size: int = 40, version: int = 0) -> bytes:
+    """An entry with a true head; its payload tells its ids and its version, and fills it up to `size` bytes."""
+    payload = f"<{ledger_id}:{entry_id} v{version}>".encode()
+    return (HEAD.pack(ledger_id, entry_id, entry_id - 1, 0) + payload * (size // len(payload) + 1))[: max(size, 32)]
+
+
+def run_of(ledger_id: int, ids: Iterable[int], size: int = 40, version: int = 0) -> Run:
+    return Run.of(ledger_id, [(each, entry_of(ledger_id, each, size, version)) for each in ids])
+
+
+def records_of(ledger_id: int, ids: Iterable[int], size: int = 40, version: int = 0) -> bytes:
+    """What a read of these entries gives."""
+    return b"".join(
+        len(entry).to_bytes(4, "big") + entry for entry in (entry_of(ledger_id, each, size, version) for each in ids)
+    )
+
+
+@pytest.fixture(name="entry_of")
+def entry_of_fixture() -> Callable[..., bytes]:
+    return entry_of
+
+
+@pytest.fixture(name="run_of")
+def run_of_fixture() -> Callable[..., Run]:
+    return run_of
+
+
+@pytest.fixture(name="records_of")
+def records_of_fixture() -> Callable[..., bytes]:
+    return records_of

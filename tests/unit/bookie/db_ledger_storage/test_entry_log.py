@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import pytest
+
+from bookie.db_ledger_storage.entry_log import EntryLogs
+from bookie.db_ledger_storage.entry_log_format import HEADER_LENGTH, Header, decode_header, encode_header, pack_location
+from bookie.errors import StorageDamagedError
+from simulation.host import Host
+from simulation.world import Universe
+
+FOLDER = "/ledgers/current"
+
+
+@pytest.fixture
+def host() -> Host:
+    host = Universe(1).host("bookie")
+    host.world().disk.make_dirs(FOLDER)
+    host.end()
+    return host
+
+
+def opened(host: Host, **options: int) -> EntryLogs:
+    logs = EntryLogs(host.world().disk, FOLDER, **options)
+    logs.open()
+    return logs
+
+
+def test_runs_lie_behind_the_header_one_after_the_other(host, run_of, records_of):
+    logs = opened(host)
+    one, two = run_of(7, range(3)), run_of(9, [5])
+    assert logs.append([one, two]) == [(one, pack_location(0, 1024)), (two, pack_location(0, 1024 + 3 * 44))]
+    three = run_of(7, [3])
+    assert logs.append([three]) == [(three, pack_location(0, 1024 + 4 * 44))]
+    data = host.disk.read(f"{FOLDER}/0.log")
+    assert data[:HEADER_LENGTH] == encode_header(Header())
+    assert data[HEADER_LENGTH:] == records_of(7, range(3)) + records_of(9, [5]) + records_of(7, [3])
+    assert host.disk.read(f"{FOLDER}/lastId") == b"0\n"
+
+
+def test_what_was_appended_survives_a_crash_with_name_and_all(host, run_of, records_of):
+    logs = opened(host)
+    logs.append([run_of(7, range(100), 1000)])
+    host.cut_power()
+    assert host.disk.read(f"{FOLDER}/0.log")[1024:] == records_of(7, range(100), 1000)
+
+
+def test_no_file_is_made_before_there_is_something_to_write(host):
+    logs = opened(host)
+    logs.append([])
+    logs.close()
+    assert host.disk.paths() == []
+
+
+def test_closing_seals_the_log(host, run_of):
+    logs = opened(host)
+    logs.append([run_of(7, range(3)), run_of(9, [5])])
+    logs.close()
+    data = host.disk.read(f"{FOLDER}/0.log")
+    assert decode_header(data) == Header(map_offset=1024 + 4 * 44, ledgers=2)
+    host.end()
+    assert dict(opened(host).metadata(0).ledgers) == {7: 132, 9: 44}
+
+
+def test_a_full_log_is_sealed_and_the_next_one_begun(host, run_of):
+    logs = opened(host, size_max=1024 + 5 * 44)
+    placed = logs.append([run_of(7, [each]) for each in range(12)])
+    assert [location >> 32 for _, location in placed] == [0] * 5 + [1] * 5 + [2] * 2
+    assert logs.inactive_ids() == [0, 1]
+    assert logs.active_id == 2
+    for log_id in (0, 1):
+        assert dict(logs.metadata(log_id).ledgers) == {7: 5 * 44}
+        assert decode_header(host.disk.read(f"{FOLDER}/{log_id}.log")).has_map
+
+
+def test_a_run_longer_than_a_log_gets_one_of_its_own(host, run_of):
+    logs = opened(host, size_max=2000)
+    placed = logs.append([run_of(7, [0]), run_of(7, [1], 5000), run_of(7, [2])])
+    assert [location >> 32 for _, location in placed] == [0, 1, 2]
+
+
+def test_each_start_takes_a_new_id_and_never_an_old_file(host, run_of):
+    for start in range(3):
+        logs = opened(host)
+        before = {path: host.disk.read(path) for path in host.disk.paths() if path.endswith(".log")}
+        assert logs.append([run_of(7, [start])])[0][1] >> 32 == start
+        assert {path: host.disk.read(path) for path in before} == before
+        host.cut_power()
+
+
+def test_the_next_id_is_above_last_id_even_if_its_file_is_gone(host, run_of):
+    disk = host.world().disk
+    disk.write_atomic(f"{FOLDER}/lastId", b"1f\n")
+    host.end()
+    assert opened(host).append([run_of(7, [0])])[0][1] >> 32 == 0x20
+    assert f"{FOLDER}/20.log" in host.disk.paths()
+
+
+def test_without_last_id_the_files_tell_the_next_id(host, run_of):
+    disk = host.world().disk
+    disk.write_atomic(f"{FOLDER}/a.log", encode_header(Header()))
+    disk.write_atomic(f"{FOLDER}/lastId", b"garbage\n")
+    host.end()
+    assert opened(host).append([run_of(7, [0])])[0][1] >> 32 == 11
+
+
+@pytest.mark.parametrize("syncs_before", [0, 1])
+def test_after_a_failed_sync_the_log_is_left_alone_and_a_new_one_taken(host, run_of, records_of, syncs_before):
+    logs = opened(host)
+    kept = [run_of(7, [each]) for each in range(syncs_before)]
+    if kept:
+        logs.append(kept)
+        host.disk.fail_syncs(1)
+    else:
+        host.disk.fail_syncs(1)  # already the sync of lastId
+    with pytest.raises(OSError, match="Input/output"):
+        logs.append([run_of(7, [5])])
+    assert logs.active_id == -1
+    placed = logs.append([run_of(7, [5])])
+    log_id = placed[0][1] >> 32
+    assert log_id == syncs_before
+    if kept:
+        assert host.disk.read(f"{FOLDER}/0.log")[1024:] == records_of(7, [0])
+        assert dict(logs.metadata(0).ledgers) == {7: 44}
+    host.cut_power()
+    assert host.disk.read(f"{FOLDER}/{log_id:x}.log")[1024:] == records_of(7, [5])
+
+
+def test_a_full_disk_leaves_nothing_of_the_failed_flush_and_no_pile_of_files(host, run_of, records_of):
+    logs = opened(host)
+    logs.append([run_of(7, [0])])
+    for _ in range(5):
+        host.disk.limit(3000)
+        with pytest.raises(OSError, match="No space"):
+            logs.append([run_of(7, [each], 500) for each in range(1, 20)])
+    assert host.disk.paths() == [f"{FOLDER}/0.log", f"{FOLDER}/lastId"]
+    assert host.disk.read(f"{FOLDER}/0.log")[1024:] == records_of(7, [0])
+    host.disk.limit(None)
+    placed = logs.append([run_of(7, [1])])
+    assert placed[0][1] & 0xFFFFFFFF == 1024
+
+
+def test_a_log_without_map_is_scanned_not_taken_for_empty(host, run_of):
+    logs = opened(host)
+    logs.append([run_of(7, range(3)), run_of(9, [5])])
+    host.cut_power()
+    assert dict(opened(host).metadata(0).ledgers) == {7: 132, 9: 44}
+
+
+@pytest.mark.parametrize("offset", [8, 11, 12, 15, 16, 19])
+@pytest.mark.parametrize("bit", [0, 3, 7])
+def test_a_bit_flipped_in_the_fields_of_the_map_leads_to_a_scan(host, run_of, offset, bit):
+    logs = opened(host)
+    logs.append([run_of(7, range(3)), run_of(9, [5])])
+    logs.close()
+    host.disk.flip(f"{FOLDER}/0.log", offset, bit)
+    host.end()
+    assert dict(opened(host).metadata(0).ledgers) == {7: 132, 9: 44}
+
+
+def test_a_torn_map_leads_to_a_scan(host, run_of):
+    logs = opened(host)
+    logs.append([run_of(7, range(3)), run_of(9, [5])])
+    logs.close()
+    host.end()
+    whole = len(host.disk.read(f"{FOLDER}/0.log"))
+    for end in range(whole - 1, 1024 + 4 * 44 - 1, -1):
+        host.disk.cut(f"{FOLDER}/0.log", end)
+        assert dict(opened(host).metadata(0).ledgers) == {7: 132, 9: 44}, end
+        host.end()
+
+
+def test_a_missing_log_is_damage_not_absence(host):
+    logs = opened(host)
+    with pytest.raises(StorageDamagedError, match=r"3\.log is missing"), logs.reading(3):
+        pass
+
+
+def test_a_log_deleted_under_a_reader_stays_readable_until_it_is_done(host, run_of, records_of):
+    logs = opened(host, size_max=1100)
+    logs.append([run_of(7, [0]), run_of(7, [1])])
+    with logs.reading(0) as file:
+        assert logs.delete(0) == len(host.disk.read(f"{FOLDER}/1.log")) + 24 + 16
+        assert file.pread(44, 1024) == records_of(7, [0])
+    logs.close_retired()
+    with pytest.raises(OSError, match="closed"):
+        file.pread(44, 1024)
+    assert logs.inactive_ids() == []
+    with pytest.raises(StorageDamagedError), logs.reading(0):
+        pass
+
+
+def test_files_pushed_out_of_the_table_are_opened_again(host, run_of, records_of):
+    logs = opened(host, size_max=1100)
+    logs.append([run_of(7, [each]) for each in range(100)])
+    for _ in range(2):
+        for log_id in range(100):
+            with logs.reading(log_id) as file:
+                assert file.pread(44, 1024) == records_of(7, [log_id])
+        logs.close_retired()

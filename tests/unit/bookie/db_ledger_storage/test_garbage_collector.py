@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import doctest
+from collections.abc import Awaitable, Callable, Collection
+
+import pytest
+
+from bookie.db_ledger_storage import garbage_collector
+from bookie.db_ledger_storage.entry_log import LogMetadata
+from bookie.db_ledger_storage.garbage_collector import droppable_logs, gone_ledgers
+from bookie.db_ledger_storage.storage import DbLedgerStorage, StorageOptions
+from bookie.errors import NoLedgerError
+from simulation.host import Host
+from simulation.world import Universe, run
+
+BIG = 1 << 30
+FOLDER = "/b/current"
+OPTIONS = StorageOptions(log_size_max=1024 + 10 * 44)
+"""Ten entries a log."""
+
+
+def live(*ledgers: int) -> Callable[[], Awaitable[Collection[int]]]:
+    async def ledger_ids() -> Collection[int]:
+        return set(ledgers)
+
+    return ledger_ids
+
+
+def with_host(body: Callable[[Host, DbLedgerStorage], Awaitable[None]]) -> None:
+    async def story(universe: Universe) -> None:
+        host = universe.host("bookie")
+        await body(host, await started(host))
+
+    run(1, story)
+
+
+async def started(host: Host) -> DbLedgerStorage:
+    storage = DbLedgerStorage(host.world(), "/b", OPTIONS)
+    await storage.open()
+    return storage
+
+
+async def fill(storage: DbLedgerStorage, run_of, *ledgers: int, count: int = 10) -> None:
+    """One flush with `count` entries of each ledger; with ten, one log for each."""
+    for ledger in ledgers:
+        storage.set_master_key(ledger, b"k")
+        for entry_id in range(count):
+            storage.add(run_of(ledger, [entry_id]))
+    await storage.flush()
+
+
+def logs_of(host: Host) -> list[str]:
+    return [path.rpartition("/")[2] for path in host.disk.paths() if path.endswith(".log")]
+
+
+def test_the_examples_in_the_module_hold():
+    assert doctest.testmod(garbage_collector).failed == 0
+    assert doctest.testmod(garbage_collector).attempted > 0
+
+
+def test_a_ledger_is_gone_when_it_is_local_and_not_live():
+    assert gone_ledgers([], {1}) == []
+    assert gone_ledgers([0, 1, 2], {1}) == [0, 2]
+
+
+def test_a_log_may_go_when_none_of_its_ledgers_is_local():
+    logs = [
+        LogMetadata(log_id=0, size=1, ledgers={1: 10, 2: 10}),
+        LogMetadata(log_id=1, size=1, ledgers={2: 10}),
+        LogMetadata(log_id=2, size=1, ledgers={}),
+    ]
+    assert droppable_logs(logs, {1, 2}) == [2]
+    assert droppable_logs(logs, {1}) == [1, 2]
+    assert droppable_logs(logs, set()) == [0, 1, 2]
+
+
+def test_gone_ledgers_and_the_logs_that_held_only_them_are_dropped(run_of):
+    async def body(host: Host, storage: DbLedgerStorage) -> None:
+        await fill(storage, run_of, 1, 2, 3, 4)
+        assert logs_of(host) == ["0.log", "1.log", "2.log", "3.log"]
+        sizes = {name: len(host.disk.read(f"{FOLDER}/{name}")) for name in logs_of(host)}
+        collected = await storage.collect_garbage(live(2, 4))
+        assert (collected.ledgers, collected.logs, collected.failed) == ((1, 3), (0, 2), ())
+        assert collected.bytes == sizes["0.log"] + sizes["2.log"]
+        assert logs_of(host) == ["1.log", "3.log"]
+        assert storage.ledgers() == [2, 4]
+        with pytest.raises(NoLedgerError):
+            storage.read_run(1, 0, 1, BIG)
+        assert sum(map(len, storage.read_run(2, 0, 100, BIG))) == 10 * 44
+        assert (await storage.collect_garbage(live(2, 4))).logs == ()
+
+    with_host(body)
+
+
+def test_a_log_that_one_live_ledger_needs_stays(run_of):
+    async def body(host: Host, storage: DbLedgerStorage) -> None:
+        await fill(storage, run_of, 1, 2, count=5)
+        await fill(storage, run_of, 3)
+        assert (await storage.collect_garbage(live(2, 3))).logs == ()
+        assert (await storage.collect_garbage(live(3))).logs == (0,)
+
+    with_host(body)
+
+
+def test_the_log_that_is_written_never_goes(run_of):
+    async def body(host: Host, storage: DbLedgerStorage) -> None:
+        await fill(storage, run_of, 1, count=3)
+        assert (await storage.collect_garbage(live())).logs == ()
+        await fill(storage, run_of, 2, count=3)
+        assert sum(map(len, storage.read_run(2, 0, 100, BIG))) == 3 * 44
+
+    with_host(body)
+
+
+def test_nothing_goes_when_the_metadata_cannot_be_read(run_of):
+    async def broken() -> Collection[int]:
+        raise OSError("metadata is away")
+
+    async def body(host: Host, storage: DbLedgerStorage) -> None:
+        await fill(storage, run_of, 1, 2)
+        with pytest.raises(OSError, match="metadata is away"):
+            await storage.collect_garbage(broken)
+        assert storage.ledgers() == [1, 2]
+        assert len(logs_of(host)) == 2
+
+    with_host(body)
+
+
+def test_a_ledger_created_while_the_collector_looks_is_safe(run_of):
+    async def body(host: Host, storage: DbLedgerStorage) -> None:
+        await fill(storage, run_of, 1)
+
+        async def ledger_ids() -> Collection[int]:
+            ids = {1}  # as it stood when the listing began...
+            storage.set_master_key(9, b"k")
+            storage.add(run_of(9, range(3)))  # ...and ledger 9 got its first entries before it ended
+            return ids
+
+        assert (await storage.collect_garbage(ledger_ids)).ledgers == ()
+        assert storage.last_entry_id(9) == 2
+
+    with_host(body)
+
+
+def test_an_unsealed_log_is_scanned_and_its_live_ledgers_keep_it(run_of):
+    # bookkeeper#4607: an entry log without a ledgers map looked empty, and live data was deleted.
+    async def body(host: Host, storage: DbLedgerStorage) -> None:
+        await fill(storage, run_of, 1, 2, count=3)
+        host.cut_power()
+        storage = await started(host)
+        assert (await storage.collect_garbage(live(2))).logs == ()
+        assert sum(map(len, storage.read_run(2, 0, 100, BIG))) == 3 * 44
+        assert (await storage.collect_garbage(live())).logs == (0,)
+
+    with_host(body)
+
+
+def test_a_log_whose_records_or_map_are_damaged_stays_while_the_index_leads_into_it(run_of, log_events):
+    # A scan stops at the damage and does not see ledger 2 behind it; the index does.
+    async def body(host: Host, storage: DbLedgerStorage) -> None:
+        await fill(storage, run_of, 1, 2, count=3)
+        host.cut_power()
+        host.disk.flip(f"{FOLDER}/0.log", 1024 + 44, 5)
+        storage = await started(host)
+        assert (await storage.collect_garbage(live(2))).logs == ()
+        assert any("holds more" in event["event"] for event in log_events)
+        assert sum(map(len, storage.read_run(2, 0, 100, BIG))) == 3 * 44
+
+    with_host(body)
+
+
+def test_one_log_that_cannot_be_read_does_not_stop_the_others(run_of, log_events):
+    # bookkeeper#2373: a corrupt entry log stopped the collector.
+    async def body(host: Host, storage: DbLedgerStorage) -> None:
+        await fill(storage, run_of, 1, 2, 3)
+        await storage.close()
+        host.end()
+        storage = await started(host)
+        storage._world.disk.unlink(f"{FOLDER}/0.log")
+        collected = await storage.collect_garbage(live(3))
+        assert collected.failed == (0,)
+        assert collected.logs == (1,)
+        assert any("cannot be read" in event["event"] for event in log_events)
+
+    with_host(body)
+
+
+def test_rows_whose_ledger_is_unknown_are_garbage_too(run_of):
+    # A crash between the two indexes of a first flush leaves them; the journal brings the ledger back if it lives.
+    async def body(host: Host, storage: DbLedgerStorage) -> None:
+        await fill(storage, run_of, 1, 2)
+        storage._ledgers.forget(1)
+        storage._ledgers.forget(2)
+        collected = await storage.collect_garbage(live(2))
+        assert (collected.ledgers, collected.logs) == ((1,), (0,))
+        assert await storage.local_ledgers() == [2]
+
+    with_host(body)

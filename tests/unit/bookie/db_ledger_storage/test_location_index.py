@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import pack
+
+import pytest
+
+from bookie.db_ledger_storage.entry_log_format import pack_location
+from bookie.db_ledger_storage.location_index import ENTRY_ID_MAX, LocationIndex
+from bookie.errors import StorageDamagedError
+from quire.world.doors import KeyValue
+from simulation.world import Universe
+
+FAR = 1 << 40
+
+
+@pytest.fixture
+def rows() -> KeyValue:
+    return Universe(1).host("bookie").world().key_value.open("/locations")
+
+
+@pytest.fixture
+def index(rows: KeyValue) -> Iterator[LocationIndex]:
+    index = LocationIndex(rows)
+    yield index
+    index.close()
+
+
+def at(log_id: int, *positions: int) -> list[int]:
+    return [pack_location(log_id, position) for position in positions]
+
+
+def test_a_row_is_ledger_and_entry_to_log_and_position_behind_the_size_field(rows, index, run_of):
+    index.put([(run_of(5_000_000_000, [3, 4]), pack_location(2, 1024))])
+    assert list(rows.scan(bytes(16), b"\xff" * 16)) == [
+        (pack("!qq", 5_000_000_000, 3), pack("!q", (2 << 32) + 1028)),
+        (pack("!qq", 5_000_000_000, 4), pack("!q", (2 << 32) + 1028 + 44)),
+    ]
+    assert index.get(5_000_000_000, 4) == (2 << 32) + 1072
+    assert index.get(5_000_000_000, 5) == 0
+
+
+def test_entries_that_follow_each_other_are_found_up_to_a_hole(index, run_of):
+    index.put([(run_of(1, range(300)), pack_location(0, 1024)), (run_of(1, range(301, 310)), pack_location(0, 50_000))])
+    found = index.locations(1, 0, ENTRY_ID_MAX, 1000, FAR)
+    assert found == at(0, *(1028 + 44 * each for each in range(300)))
+    assert index.locations(1, 290, ENTRY_ID_MAX, 1000, FAR) == found[290:]
+    assert index.locations(1, 300, ENTRY_ID_MAX, 1000, FAR) == []
+    assert len(index.locations(1, 301, ENTRY_ID_MAX, 1000, FAR)) == 9
+    assert index.locations(1, 310, ENTRY_ID_MAX, 1000, FAR) == []
+
+
+def test_the_bounds_of_a_look_up_are_kept(index, run_of):
+    index.put([(run_of(1, range(500)), pack_location(0, 1024)), (run_of(2, range(5)), pack_location(0, 90_000))])
+    assert len(index.locations(1, 0, ENTRY_ID_MAX, 7, FAR)) == 7
+    assert len(index.locations(1, 0, 5, 100, FAR)) == 5, "ends before the entry named as stop"
+    assert len(index.locations(2, 0, ENTRY_ID_MAX, 100, FAR)) == 5, "ends with the ledger"
+    assert len(index.locations(1, 0, ENTRY_ID_MAX, 500, 44 * 10)) < 200, "ends soon after the span"
+
+
+def test_the_last_entry_of_each_ledger_is_found(index, run_of):
+    index.put([(run_of(1, range(5)), 1024), (run_of(2, [9]), 5000), (run_of(3, [0]), 6000)])
+    assert [index.last_entry_id(each) for each in (0, 1, 2, 3, 4)] == [-1, 4, 9, 0, -1]
+
+
+def test_ledgers_with_rows_and_logs_in_use_are_told(index, run_of):
+    index.put([(run_of(1, range(5)), pack_location(3, 1024)), (run_of(1 << 40, [9]), pack_location(300, 1024))])
+    assert index.ledgers() == [1, 1 << 40]
+    assert index.logs_in_use([2, 3, 4, 300]) == {3, 300}
+    assert index.logs_in_use([]) == set()
+
+
+def test_a_deleted_ledger_leaves_no_row_and_takes_no_other(index, run_of):
+    index.put([(run_of(each, range(3)), 1024 + each * 1000) for each in range(4)])
+    index.delete_ledgers([1, 2])
+    assert index.ledgers() == [0, 3]
+    assert index.last_entry_id(1) == -1
+    assert index.get(0, 2) > 0
+    assert index.get(3, 0) > 0
+
+
+def test_a_value_of_another_length_is_damage(rows, index):
+    batch = rows.batch()
+    batch.put(pack("!qq", 1, 0), b"short")
+    rows.write(batch, sync=True)
+    with pytest.raises(StorageDamagedError):
+        index.locations(1, 0, ENTRY_ID_MAX, 10, FAR)
+
+
+def test_many_rows_go_in_batches_and_are_durable_on_return(run_of):
+    host = Universe(1).host("bookie")
+    index = LocationIndex(host.world().key_value.open("/locations"))
+    index.put([(run_of(1, range(first, first + 700)), pack_location(0, first)) for first in range(1024, 5000, 700)])
+    assert host.maps.unsynced() == 0
+    host.cut_power()
+    again = LocationIndex(host.world().key_value.open("/locations"))
+    assert len(again.locations(1, 1024, ENTRY_ID_MAX, 10_000, FAR)) == 6 * 700
