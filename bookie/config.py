@@ -1,0 +1,115 @@
+"""What a bookie can be told: keys and meanings are those of BookKeeper's bk_server.conf."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bookie.journal.writer import JournalConfig
+from quire.service.config import conf_key
+
+MB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookieConfig:
+    """Units are in the names of the fields."""
+
+    bookie_id: str = conf_key("bookieId", "", doc="Name of the bookie in the cluster. Empty: host:port.")
+    host: str = conf_key(
+        "advertisedAddress", "127.0.0.1", doc="Host that clients connect to, and part of the bookie's name."
+    )
+    port: int = conf_key("bookiePort", 3181, minimum=0, maximum=65535, doc="Port to serve. 0 takes a free one.")
+    journal_directory: str = conf_key(
+        "journalDirectories", "data/bookkeeper/journal", doc="Folder of the journal; one."
+    )
+    ledger_directory: str = conf_key(
+        "ledgerDirectories", "data/bookkeeper/ledgers", doc="Folder of entry logs and indexes; one."
+    )
+    ledgers_root: str = "/ledgers"
+    """Where the cluster's facts are in the metadata store."""
+    root: str = ""
+    """The cookie names the folders relative to this one, so that it can be moved with all in it; empty: absolute."""
+
+    journal_size_max_mb: int = conf_key(
+        "journalMaxSizeMB", 2048, minimum=1, maximum=2048, doc="Size at which the journal starts its next file."
+    )
+    journal_backups_max: int = conf_key(
+        "journalMaxBackups", 5, minimum=0, doc="Journal files kept that recovery does not need any more."
+    )
+    journal_prealloc_mb: int = conf_key(
+        "journalPreAllocSizeMB", 16, minimum=0, doc="How far ahead of the writer the journal's space is reserved."
+    )
+    journal_group_wait_ms: int = conf_key(
+        "journalMaxGroupWaitMSec",
+        0,
+        minimum=0,
+        doc="Wait so long for more entries before a sync. 0: none, what queued during the last sync is the group.",
+    )
+    journal_memory_mb: int = conf_key(
+        "journalMaxMemorySizeMb", 64, minimum=1, doc="Bytes that may wait for the journal; more adds are refused."
+    )
+    journal_sync: bool = conf_key(
+        "journalSyncData", True, doc="false: acknowledge before the sync. A power cut then loses acknowledged entries."
+    )
+    journal_remove_from_page_cache: bool = conf_key(
+        "journalRemoveFromPageCache", True, doc="Give the memory of journal pages back once they are synced."
+    )
+    skip_invalid_records: bool = conf_key(
+        "skipReplayJournalInvalidRecord",
+        False,
+        doc="true: start even if the journal is damaged, giving up the damaged groups.",
+    )
+    write_cache_mb: int = conf_key(
+        "dbStorage_writeCacheMaxSizeMb", 64, minimum=2, doc="Memory for entries not yet in an entry log, both tables."
+    )
+    read_cache_mb: int = conf_key(
+        "dbStorage_readAheadCacheMaxSizeMb", 32, minimum=1, doc="Memory for entries read ahead from entry logs."
+    )
+    read_ahead_entries: int = conf_key(
+        "dbStorage_readAheadCacheBatchSize", 1000, minimum=1, doc="Entries read ahead at a time."
+    )
+    rocksdb_cache_bytes: int = conf_key(
+        "dbStorage_rocksDB_blockCacheSize",
+        8 << 20,
+        minimum=1 << 20,
+        doc="Memory for blocks of the two indexes, in bytes.",
+    )
+    flush_interval_ms: int = conf_key(
+        "flushInterval", 10_000, minimum=1, doc="How often the write cache goes to an entry log, in milliseconds."
+    )
+    entry_log_size_max: int = conf_key(
+        "logSizeLimit",
+        1 << 30,
+        minimum=1024,
+        maximum=1 << 30,
+        doc="Size at which the next entry log starts, in bytes.",
+    )
+    gc_wait_ms: int = conf_key(
+        "gcWaitTime",
+        300_000,
+        minimum=1,
+        doc="How often entry logs are looked through for what may go, in milliseconds.",
+    )
+    batch_read_size_max: int = conf_key(
+        "maxBatchReadSize", 5 * MB, minimum=1024, maximum=5 * MB, doc="Largest answer to a batch read, in bytes."
+    )
+    reads_in_flight_max: int = conf_key(
+        "maxPendingReadRequestsPerThread", 2500, minimum=1, doc="Reads from disk at once; more are refused."
+    )
+
+    @property
+    def id(self) -> str:
+        """The bookie's name in the cluster."""
+        return self.bookie_id or f"{self.host}:{self.port}"
+
+    @property
+    def journal(self) -> JournalConfig:
+        return JournalConfig(
+            file_size_max=self.journal_size_max_mb * MB,
+            preallocate=self.journal_prealloc_mb * MB,
+            backups=self.journal_backups_max,
+            queue_size_max=self.journal_memory_mb * MB,
+            sync=self.journal_sync,
+            group_wait_s=self.journal_group_wait_ms / 1000,
+            remove_from_page_cache=self.journal_remove_from_page_cache,
+        )

@@ -1,0 +1,99 @@
+"""Is this the disk we think it is? Each folder of a bookie carries a cookie, and the cluster keeps a copy.
+
+    the cluster has none    every folder must be empty: a new bookie; the folders are stamped, then the cluster
+    the cluster has one     every folder must carry the same; one without was wiped or not mounted, and a bookie that serves
+                            it would say "no such entry" of entries that it has acknowledged
+
+Source: BookKeeper's LegacyCookieValidation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from bookie.errors import CookieMismatchError
+from quire.metadata.bookies import Cookie, decode_cookie, encode_cookie, read_cookie, write_cookie
+from quire.metadata.errors import MetadataError, NodeExistsError
+from quire.metadata.store import MetadataStore
+from quire.world.doors import Disk, World
+
+VERSION_FILE: Final = "VERSION"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a folder has: its cookie, if any, and whether there is anything else in it."""
+
+    cookie: Cookie | None
+    has_data: bool
+
+
+def must_stamp(expected: Cookie, stored: Cookie | None, found: Mapping[str, Found]) -> bool:
+    """Pure: is this a new bookie (True), or one that may go on (False)? CookieMismatchError says what is wrong, and what
+    to do. `stored` is the cluster's copy, `found` what each folder has."""
+    if stored is not None:
+        _same(expected, stored, "the cluster")
+        for folder, there in found.items():
+            if there.cookie is None:
+                what = "holds data but no cookie" if there.has_data else "is empty: it was wiped, or is not mounted"
+                raise CookieMismatchError(
+                    f"{folder} {what}, but the cluster knows bookie {expected.bookie_id}. Mount the right disk; or, if "
+                    "its data is lost, delete the bookie's cookie in the cluster and let auto recovery copy its ledgers"
+                )
+            _same(expected, there.cookie, folder)
+        return False
+    for folder, there in found.items():
+        if there.cookie is not None:
+            _same(expected, there.cookie, folder)
+        if there.has_data:
+            raise CookieMismatchError(
+                f"{folder} holds data, but the cluster does not know bookie {expected.bookie_id}. Name the right "
+                "metadata store; or give the bookie an empty folder"
+            )
+    return True
+
+
+def _same(expected: Cookie, other: Cookie, whose: str) -> None:
+    for name in ("bookie_id", "instance_id", "journal_directories", "ledger_directories", "index_directories"):
+        mine, theirs = getattr(expected, name), getattr(other, name)
+        if mine != theirs and not (name == "instance_id" and not theirs):
+            raise CookieMismatchError(
+                f"the cookie of {whose} is for another bookie: its {name} is {theirs!r}, ours is {mine!r}. "
+                "Start with the configuration the folders were made with, or give the bookie empty ones"
+            )
+
+
+def _find(disk: Disk, folder: str) -> Found:
+    """Blocking. Temporary files of a crash do not count as data."""
+    disk.make_dirs(folder)
+    names = [name for name in disk.names(folder) if not name.endswith(".tmp")]
+    cookie: Cookie | None = None
+    if VERSION_FILE in names:
+        try:
+            cookie = decode_cookie(disk.read(f"{folder}/{VERSION_FILE}"))
+        except MetadataError as error:
+            raise CookieMismatchError(f"{folder}/{VERSION_FILE}: {error}. Restore the file from a backup") from error
+    return Found(cookie, any(name != VERSION_FILE for name in names))
+
+
+async def check_cookies(
+    world: World, metadata: MetadataStore, expected: Cookie, folders: tuple[str, ...], *, ledgers_root: str
+) -> None:
+    """Make sure that `folders` (the `current` ones) are those of this bookie; stamp them if it is new. CookieMismatchError."""
+    stored = await read_cookie(metadata, expected.bookie_id, root=ledgers_root)
+    found = await world.offload.run(lambda: {folder: _find(world.disk, folder) for folder in folders}, name="cookies")
+    if not must_stamp(expected, None if stored is None else stored.value, found):
+        return
+    data = encode_cookie(expected)
+
+    def stamp() -> None:
+        for folder in folders:
+            world.disk.write_atomic(f"{folder}/{VERSION_FILE}", data)
+
+    await world.offload.run(stamp, name="cookies")
+    try:
+        await write_cookie(metadata, expected, None, root=ledgers_root)
+    except NodeExistsError as error:
+        raise CookieMismatchError(f"another bookie {expected.bookie_id} is being started") from error

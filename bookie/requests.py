@@ -1,0 +1,50 @@
+"""What a request may do: master key, fence, read-only, limits. Pure.
+
+Source: BookKeeper's WriteEntryProcessor, ReadEntryProcessor, BatchedReadEntryProcessor, LedgerDescriptorImpl.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bookie.fencing import accepts
+from quire.wire.bookkeeper.v2 import HIGH_PRIORITY, BatchReadRequest, Rc
+
+LAST_ENTRY: Final = -1
+"""Asks for the last entry of the ledger."""
+BATCH_HEAD: Final = 36
+"""What the original counts against a batch's size for the head of its answer, in bytes."""
+
+
+def check_add(known_key: bytes | None, key: bytes, fenced: bool, read_only: bool, flags: int) -> Rc:
+    """May these adds go on? `known_key` is None if the ledger is new here."""
+    if read_only and not flags & HIGH_PRIORITY:
+        return Rc.READ_ONLY
+    if known_key is not None and known_key != key:
+        return Rc.UNAUTHORIZED
+    if not accepts(fenced, flags):
+        return Rc.FENCED
+    return Rc.OK
+
+
+def check_fence(known_key: bytes | None, key: bytes | None) -> Rc:
+    """May a read with this key fence the ledger? One that is new here, too: its writer may be on its way."""
+    if key is None:
+        return Rc.BAD_REQUEST
+    if known_key is not None and known_key != key:
+        return Rc.UNAUTHORIZED
+    return Rc.OK
+
+
+def check_read(known: bool, entry_id: int) -> Rc:
+    """May this entry be looked for?"""
+    if entry_id < LAST_ENTRY:
+        return Rc.BAD_REQUEST
+    return Rc.OK if known else Rc.NO_LEDGER
+
+
+def batch_limits(request: BatchReadRequest, size_max: int) -> tuple[int, int]:
+    """Entries (0 or less asked for: as many as fit) and bytes of (size entry)* that the answer may have; one entry may
+    always be there, however big."""
+    count = request.count_max if request.count_max > 0 else (1 << 31) - 1
+    return count, min(request.size_max, size_max) - BATCH_HEAD

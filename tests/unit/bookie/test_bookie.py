@@ -1,0 +1,410 @@
+"""A bookie through starts, stops, crashes and full disks, on a simulated host."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import trio
+
+from bookie.bookie import Bookie, open_bookie
+from bookie.errors import CookieMismatchError, DirectoryInUseError, JournalDamagedError
+from bookie.journal.format import LogMark, decode_last_mark
+from bookie.journal.replay import journal_ids
+from quire.metadata.memory import MemoryTree
+from quire.wire.bookkeeper import v2
+from quire.wire.bookkeeper.v2 import Rc
+from quire.world.doors import World
+from simulation.host import Host
+from simulation.world import Universe, run, run_world
+from tests.unit.bookie.build import (
+    CONFIG,
+    JOURNAL,
+    KEY,
+    LEDGERS,
+    Client,
+    add_frames,
+    cluster,
+    entry,
+    opened,
+    with_bookie,
+)
+
+
+def last_mark(world: World) -> LogMark | None:
+    return decode_last_mark(world.disk.read(f"{LEDGERS}/lastMark"))
+
+
+class Machine:
+    """A host with a bookie that is crashed, stopped and started again."""
+
+    def __init__(self, universe: Universe) -> None:
+        self.host: Host = universe.host("bookie")
+        self.tree = MemoryTree()
+        self.config = CONFIG
+
+    async def live(
+        self, story: Callable[[Bookie], Awaitable[None]], *, crash: bool = False, crash_after: int = 0
+    ) -> None:
+        """One incarnation: runs `story`, then stops cleanly or crashes; or crashes after so many changes to the disk."""
+        failures: list[BaseException] = []
+
+        async def main(world: World, stop: trio.Event) -> None:
+            try:
+                async with opened(world, self.tree, self.config) as bookie:
+                    await story(bookie)
+                    if crash:
+                        self.host.cut_power()
+                    await trio.lowlevel.checkpoint()
+            except Exception as error:
+                if self.host.running:
+                    failures.append(error)
+
+        self.host.start(main)
+        if crash_after:
+            self.host.crash_after(crash_after)
+        await self.host.wait_down()
+        if failures:
+            raise failures[0]
+
+
+def in_universe(story: Callable[[Machine], Awaitable[None]], seed: int = 1) -> None:
+    async def main(universe: Universe) -> None:
+        await story(Machine(universe))
+
+    run(seed, main)
+
+
+async def nothing(_: Bookie) -> None: ...
+
+
+def test_a_clean_stop_leaves_nothing_to_replay() -> None:
+    async def main(world: World) -> None:
+        tree = MemoryTree()
+        async with opened(world, tree) as bookie:
+            client = Client(bookie)
+            await client.add(7, 0, 5)
+            end = bookie.journal.mark()
+            assert world.disk.exists(f"{LEDGERS}/DIRTY")
+        assert last_mark(world) == end
+        assert not world.disk.exists(f"{LEDGERS}/DIRTY")
+        async with opened(world, tree) as bookie:
+            client = Client(bookie)
+            assert bytes((await client.read(7, 4)).entry) == entry(7, 4)
+            assert bookie.stats.reads_cached == 0
+            assert bookie.journal.mark().file_id == end.file_id + 1
+
+    run_world(1, main)
+
+
+def test_a_stop_waits_for_the_reads_that_workers_have_begun() -> None:
+    async def main(world: World) -> None:
+        outcomes: list[Rc] = []
+        async with opened(world, MemoryTree()) as bookie:
+            await Client(bookie).add(7, 0, 5)
+            await bookie.checkpoint()
+            for entry_id in range(5):
+                read = partial(bookie.storage.read_run, 7, entry_id, 1, 1 << 20)
+                assert bookie.read_by_worker(read, lambda parts, rc: outcomes.append(rc))
+        assert outcomes == [Rc.OK] * 5
+
+    run_world(1, main)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_what_was_acknowledged_survives_a_crash_at_any_change_to_the_disk(seed: int) -> None:
+    acked: set[int] = set()
+    fenced: set[int] = set()
+
+    async def work(bookie: Bookie) -> None:
+        client, owner = Client(bookie), Client(bookie)
+        first = max(acked, default=-1) + 1
+        for start in range(first, first + 90, 3):
+            if start % 6:
+                client.send(add_frames(7, start, 1))
+                client.send(add_frames(7, start + 1, 2))
+            else:
+                client.send(add_frames(7, start, 3))
+            for answer in await client.take():
+                assert isinstance(answer, v2.AddAcks)
+                assert answer.rc == Rc.OK
+                acked.update(range(answer.first, answer.last + 1))
+            if start % 9 == 0:
+                await owner.fence(1000 + start)
+                fenced.add(1000 + start)
+                bookie.request_flush()
+
+    async def check(bookie: Bookie) -> None:
+        client = Client(bookie)
+        for entry_id in sorted(acked):
+            assert bytes((await client.read(7, entry_id)).entry) == entry(7, entry_id)
+        for ledger_id in sorted(fenced):
+            assert await client.add(ledger_id, 0) == v2.AddAcks(Rc.FENCED, ledger_id, 0, 0)
+
+    async def story(machine: Machine) -> None:
+        machine.config = replace(CONFIG, journal_size_max_mb=1, journal_prealloc_mb=0)
+        for round_ in range(3):
+            await machine.live(work, crash_after=30 + (seed * 37 + round_ * 61) % 150)
+            await machine.live(check)
+        assert acked
+
+    in_universe(story, seed)
+
+
+def test_a_crash_during_replay_starts_again_from_the_old_mark() -> None:
+    async def fill(bookie: Bookie) -> None:
+        client = Client(bookie)
+        for first in range(0, 100, 10):
+            await client.add(7, first, 10)
+
+    async def check(bookie: Bookie) -> None:
+        client = Client(bookie)
+        for entry_id in range(100):
+            assert (await client.read(7, entry_id)).rc == Rc.OK
+
+    async def story(machine: Machine) -> None:
+        await machine.live(fill, crash=True)
+        for changes in range(1, 40, 3):
+            await machine.live(nothing, crash=True, crash_after=changes)
+        await machine.live(check)
+
+    in_universe(story)
+
+
+def test_the_write_cache_may_be_smaller_than_what_is_replayed() -> None:
+    async def fill(bookie: Bookie) -> None:
+        client = Client(bookie)
+        for entry_id in range(20):
+            await client.ask(add_frames(7, entry_id, 1, bytes(500_000)))
+
+    async def check(bookie: Bookie) -> None:
+        client = Client(bookie)
+        for entry_id in range(20):
+            assert len((await client.read(7, entry_id)).entry) > 500_000
+
+    async def story(machine: Machine) -> None:
+        machine.config = replace(CONFIG, write_cache_mb=16, flush_interval_ms=10_000_000)
+        await machine.live(fill, crash=True)
+        machine.config = replace(CONFIG, write_cache_mb=2)
+        await machine.live(check)
+
+    in_universe(story)
+
+
+def test_checkpoints_come_by_themselves_move_the_mark_and_delete_old_journals() -> None:
+    async def story(bookie: Bookie) -> None:
+        client = Client(bookie)
+        for entry_id in range(10):
+            await client.ask(add_frames(7, entry_id, 1, bytes(400_000)))
+        await trio.sleep(25)
+        assert bookie.stats.checkpoints >= 2
+        assert last_mark(bookie.world) == bookie.journal.mark()
+        ids = journal_ids(bookie.world.disk, JOURNAL)
+        assert len(ids) == 2
+        assert ids[-1] == bookie.journal.mark().file_id
+
+    with_bookie(story, config=replace(CONFIG, journal_size_max_mb=1, journal_backups_max=1))
+
+
+def test_the_mark_is_taken_before_the_flush_and_written_after_it() -> None:
+    async def story(bookie: Bookie) -> None:
+        client = Client(bookie)
+        await client.add(7, 0)
+        before = bookie.journal.mark()
+        seen: list[LogMark] = []
+        flush = bookie.storage.flush
+
+        async def slow_flush() -> None:
+            assert not bookie.world.disk.exists(f"{LEDGERS}/lastMark")
+            await client.add(7, 1)
+            seen.append(bookie.journal.mark())
+            await flush()
+
+        bookie.storage.flush = slow_flush  # type: ignore[method-assign]
+        await bookie.checkpoint()
+        bookie.storage.flush = flush  # type: ignore[method-assign]
+        assert last_mark(bookie.world) == before
+        assert seen[0] > before
+
+    with_bookie(story)
+
+
+@pytest.mark.expect_error("checkpoint failed")
+def test_a_flush_that_fails_leaves_the_mark_where_it_was() -> None:
+    async def story(machine: Machine) -> None:
+        async def life(bookie: Bookie) -> None:
+            client = Client(bookie)
+            await client.add(7, 0)
+            machine.host.disk.limit(0)
+            bookie.request_flush()
+            await trio.sleep(0.5)
+            assert not bookie.world.disk.exists(f"{LEDGERS}/lastMark")
+            assert bytes((await client.read(7, 0)).entry) == entry(7, 0)
+            machine.host.disk.limit(None)
+            await trio.sleep(15)
+            assert last_mark(bookie.world) == bookie.journal.mark()
+
+        await machine.live(life)
+
+    in_universe(story)
+
+
+@pytest.mark.expect_error("journal group not written")
+def test_a_full_disk_fails_adds_cleanly_and_the_bookie_goes_on_when_there_is_room() -> None:
+    async def story(machine: Machine) -> None:
+        async def life(bookie: Bookie) -> None:
+            client = Client(bookie)
+            await client.add(7, 0)
+            machine.host.disk.limit(100)
+            assert await client.add(7, 1, 20) == v2.AddAcks(Rc.IO, 7, 1, 20)
+            machine.host.disk.limit(None)
+            assert await client.add(7, 1, 20) == v2.AddAcks(Rc.OK, 7, 1, 20)
+
+        async def check(bookie: Bookie) -> None:
+            client = Client(bookie)
+            for entry_id in range(21):
+                assert bytes((await client.read(7, entry_id)).entry) == entry(7, entry_id)
+
+        machine.config = replace(CONFIG, journal_prealloc_mb=0)
+        await machine.live(life, crash=True)
+        await machine.live(check)
+
+    in_universe(story)
+
+
+@pytest.mark.expect_error("the journal has failed")
+def test_a_failed_sync_stops_all_acknowledgements() -> None:
+    async def story(machine: Machine) -> None:
+        async def life(bookie: Bookie) -> None:
+            client = Client(bookie)
+            await client.add(7, 0)
+            machine.host.disk.fail_syncs()
+            assert await client.add(7, 1) == v2.AddAcks(Rc.IO, 7, 1, 1)
+            assert await client.add(7, 2) == v2.AddAcks(Rc.IO, 7, 2, 2)
+            assert (await client.fence(7)).rc == Rc.IO
+            assert bookie.failed.is_set()
+
+        await machine.live(life, crash=True)
+
+    in_universe(story)
+
+
+def test_a_second_bookie_on_the_same_folders_is_refused() -> None:
+    async def main(world: World) -> None:
+        tree = MemoryTree()
+        async with opened(world, tree):
+            with pytest.raises(DirectoryInUseError, match="/data/journal"):
+                async with opened(world, tree):
+                    pytest.fail("two bookies serve one folder")
+        async with opened(world, tree):
+            pass
+
+    run_world(1, main)
+
+
+def test_a_wiped_folder_is_refused() -> None:
+    async def main(world: World) -> None:
+        tree = MemoryTree()
+        async with opened(world, tree) as bookie:
+            await Client(bookie).add(7, 0)
+        for name in world.disk.names(JOURNAL):
+            world.disk.unlink(f"{JOURNAL}/{name}")
+        with pytest.raises(CookieMismatchError, match=f"{JOURNAL} is empty: it was wiped"):
+            async with opened(world, tree):
+                pytest.fail("a bookie serves wiped folders")
+
+    run_world(1, main)
+
+
+def test_with_a_root_the_folders_may_move_together() -> None:
+    async def main(world: World) -> None:
+        store = await cluster(MemoryTree(), world)
+        async with open_bookie(world, replace(CONFIG, root="/data"), store):
+            pass
+        assert b'journalDir: "journal"' in world.disk.read(f"{JOURNAL}/VERSION")
+
+    run_world(1, main)
+
+
+def test_damage_in_the_journal_refuses_the_start_and_names_the_remedy_key() -> None:
+    async def fill(bookie: Bookie) -> None:
+        client = Client(bookie)
+        await client.add(7, 0)
+        await client.add(7, 1)
+
+    async def story(machine: Machine) -> None:
+        await machine.live(fill, crash=True)
+        (name,) = [path for path in machine.host.disk.paths() if path.endswith(".txn")]
+        machine.host.disk.flip(name, 560, 3)
+        with pytest.raises(JournalDamagedError, match=f"{name} is damaged at offset 512"):
+            await machine.live(nothing)
+
+    in_universe(story)
+
+
+@pytest.mark.expect_error("damaged part of the journal given up")
+def test_with_the_skip_key_a_damaged_journal_starts() -> None:
+    async def fill(bookie: Bookie) -> None:
+        client = Client(bookie)
+        await client.add(7, 0)
+        await client.add(8, 0)
+
+    async def check(bookie: Bookie) -> None:
+        client = Client(bookie)
+        assert (await client.read(7, 0)).rc == Rc.NO_LEDGER
+        assert (await client.read(8, 0)).rc == Rc.OK
+
+    async def story(machine: Machine) -> None:
+        await machine.live(fill, crash=True)
+        (name,) = [path for path in machine.host.disk.paths() if path.endswith(".txn")]
+        machine.host.disk.flip(name, 560, 3)
+        machine.config = replace(CONFIG, skip_invalid_records=True)
+        await machine.live(check)
+
+    in_universe(story)
+
+
+def test_explicit_lac_and_fence_of_the_journal_reach_the_storage() -> None:
+    async def fill(bookie: Bookie) -> None:
+        await Client(bookie).fence(7)
+
+    async def check(bookie: Bookie) -> None:
+        assert bookie.storage.is_fenced(7)
+        assert bookie.storage.master_key(7) == KEY
+
+    async def story(machine: Machine) -> None:
+        await machine.live(fill, crash=True)
+        await machine.live(check, crash=True)
+        await machine.live(check)
+
+    in_universe(story)
+
+
+def test_garbage_of_ledgers_without_metadata_is_dropped() -> None:
+    async def story(bookie: Bookie) -> None:
+        client = Client(bookie)
+        await client.add(7, 0)
+        await trio.sleep(bookie.config.gc_wait_ms / 1000 + 30)
+        assert (await client.read(7, 0)).rc == Rc.NO_LEDGER
+
+    with_bookie(story)
+
+
+@pytest.mark.parametrize("what", ["gone", "another"])
+def test_a_metadata_store_that_is_not_the_clusters_collects_nothing(what: str) -> None:
+    async def main(world: World) -> None:
+        tree = MemoryTree()
+        store = await cluster(tree, world)
+        async with open_bookie(world, CONFIG, store) as bookie:
+            client = Client(bookie)
+            await client.add(7, 0)
+            if what == "gone":
+                await store.delete("/ledgers/INSTANCEID")
+            else:
+                await store.put("/ledgers/INSTANCEID", b"another", -1)
+            await trio.sleep(CONFIG.gc_wait_ms / 1000 + 30)
+            assert (await client.read(7, 0)).rc == Rc.OK
+
+    run_world(1, main)

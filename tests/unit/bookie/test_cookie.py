@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import trio
+
+from bookie.cookie import Found, check_cookies, must_stamp
+from bookie.errors import CookieMismatchError
+from quire.metadata.bookies import Cookie, decode_cookie, read_cookie
+from quire.metadata.memory import MemoryTree
+from quire.world.doors import World
+from simulation.world import run_world
+from tests.unit.bookie.build import cluster
+
+COOKIE = Cookie(
+    bookie_id="bookie:1", journal_directories=("/j",), ledger_directories=("/l",), instance_id="an instance"
+)
+OTHERS = [
+    replace(COOKIE, bookie_id="bookie:2"),
+    replace(COOKIE, journal_directories=("/k",)),
+    replace(COOKIE, ledger_directories=("/l", "/m")),
+    replace(COOKIE, instance_id="another instance"),
+]
+EMPTY = Found(None, False)
+DATA = Found(COOKIE, True)
+
+
+def test_a_new_bookie_is_stamped() -> None:
+    assert must_stamp(COOKIE, None, {"/j": EMPTY, "/l": EMPTY})
+
+
+def test_a_stamping_that_a_crash_cut_short_is_finished() -> None:
+    assert must_stamp(COOKIE, None, {"/j": Found(COOKIE, False), "/l": EMPTY})
+
+
+def test_a_known_bookie_with_its_folders_goes_on() -> None:
+    assert not must_stamp(COOKIE, COOKIE, {"/j": DATA, "/l": DATA})
+    assert not must_stamp(COOKIE, replace(COOKIE, layout_version=4, instance_id=""), {"/j": DATA, "/l": DATA})
+
+
+@pytest.mark.parametrize("gone", [EMPTY, Found(None, True)], ids=["wiped", "without cookie"])
+def test_a_folder_of_a_known_bookie_that_lost_its_cookie_is_refused(gone: Found) -> None:
+    with pytest.raises(CookieMismatchError, match=r"/l .*the cluster knows bookie bookie:1\. Mount the right disk"):
+        must_stamp(COOKIE, COOKIE, {"/j": DATA, "/l": gone})
+
+
+def test_data_of_a_bookie_that_the_cluster_does_not_know_is_refused() -> None:
+    with pytest.raises(CookieMismatchError, match="holds data, but the cluster does not know"):
+        must_stamp(COOKIE, None, {"/j": EMPTY, "/l": DATA})
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_cookie_of_another_bookie_is_refused_wherever_it_is(other: Cookie) -> None:
+    with pytest.raises(CookieMismatchError, match="cookie of the cluster"):
+        must_stamp(COOKIE, other, {"/j": DATA, "/l": DATA})
+    with pytest.raises(CookieMismatchError, match="cookie of /l"):
+        must_stamp(COOKIE, COOKIE, {"/j": DATA, "/l": Found(other, True)})
+    with pytest.raises(CookieMismatchError, match="cookie of /j"):
+        must_stamp(COOKIE, None, {"/j": Found(other, False), "/l": EMPTY})
+
+
+def test_folders_and_cluster_get_the_same_cookie() -> None:
+    async def main(world: World) -> None:
+        store = await cluster(MemoryTree(), world)
+        folders = ("/j/current", "/l/current")
+        await check_cookies(world, store, COOKIE, folders, ledgers_root="/ledgers")
+        for folder in folders:
+            assert decode_cookie(world.disk.read(f"{folder}/VERSION")) == COOKIE
+        stored = await read_cookie(store, "bookie:1")
+        assert stored is not None
+        assert stored.value == COOKIE
+        await check_cookies(world, store, COOKIE, folders, ledgers_root="/ledgers")
+        world.disk.unlink("/l/current/VERSION")
+        with pytest.raises(CookieMismatchError, match="/l/current is empty"):
+            await check_cookies(world, store, COOKIE, folders, ledgers_root="/ledgers")
+        world.disk.write_atomic("/l/current/VERSION", b"nonsense")
+        with pytest.raises(CookieMismatchError, match="/l/current/VERSION"):
+            await check_cookies(world, store, COOKIE, folders, ledgers_root="/ledgers")
+        await trio.lowlevel.checkpoint()
+
+    run_world(1, main)

@@ -1,0 +1,154 @@
+"""A bookie on a port of the simulated network."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from struct import pack
+
+import pytest
+import trio
+
+from bookie.bookie import Bookie
+from bookie.server import serve_bookie
+from quire.metadata import bookies
+from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.wire.bookkeeper import v2
+from quire.wire.bookkeeper.stream import FrameStream
+from quire.wire.bookkeeper.v2 import Rc
+from quire.world.doors import Stream, World
+from simulation.world import run_world
+from tests.unit.bookie.build import CONFIG, KEY, add_frames, entry, opened
+
+
+class Socket:
+    """A client's end."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._frames = FrameStream()
+        self._answers: list[v2.Response] = []
+
+    async def send(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._stream.send_nowait([rest]) :]
+            if rest:
+                await self._stream.wait_writable()
+
+    async def take(self) -> v2.Response | None:
+        """The next answer; None when the bookie closed the connection."""
+        with trio.fail_after(60):
+            while not self._answers:
+                try:
+                    size = await self._stream.receive_into(self._frames.space())
+                except OSError:
+                    return None
+                if size == 0:
+                    return None
+                self._answers += v2.decode_responses(self._frames.received(size))
+        return self._answers.pop(0)
+
+
+def with_server(story: Callable[[Callable[[], Awaitable[Socket]], Bookie, MemoryStore], Awaitable[None]]) -> None:
+    async def main(world: World) -> None:
+        tree = MemoryTree()
+        store = MemoryStore(tree)
+        async with opened(world, tree) as bookie, trio.open_nursery() as nursery:
+            stop = trio.Event()
+            serve = partial(serve_bookie, world, bookie, store, bind_address="0.0.0.0", stop=stop)
+            address = await nursery.start(serve, name="bookie")
+
+            async def connect() -> Socket:
+                return Socket(await world.network.connect("host", address[1]))
+
+            await story(connect, bookie, store)
+            stop.set()
+        assert await bookies.available(store) == []
+
+    run_world(1, main)
+
+
+def test_adds_and_reads_go_over_the_wire() -> None:
+    async def story(connect: Callable[[], Awaitable[Socket]], bookie: Bookie, store: MemoryStore) -> None:
+        socket = await connect()
+        await socket.send(add_frames(7, 0, 100))
+        last = -1
+        while last < 99:
+            answer = await socket.take()
+            assert isinstance(answer, v2.AddAcks)
+            assert (answer.rc, answer.first) == (Rc.OK, last + 1)
+            last = answer.last
+        await socket.send(v2.read_request(7, 42))
+        answer = await socket.take()
+        assert isinstance(answer, v2.ReadResponse)
+        assert bytes(answer.entry) == entry(7, 42)
+
+    with_server(story)
+
+
+def test_big_entries_go_over_the_wire() -> None:
+    async def story(connect: Callable[[], Awaitable[Socket]], bookie: Bookie, store: MemoryStore) -> None:
+        socket = await connect()
+        payload = bytes(range(256)) * 8000
+        await socket.send(add_frames(7, 0, 2, payload))
+        answer = await socket.take()
+        assert isinstance(answer, v2.AddAcks)
+        await socket.send(v2.read_request(7, 0))
+        while not isinstance(answer, v2.ReadResponse):
+            answer = await socket.take()
+        assert bytes(answer.entry) == entry(7, 0, payload)
+
+    with_server(story)
+
+
+def test_the_bookie_is_announced_while_it_serves() -> None:
+    async def story(connect: Callable[[], Awaitable[Socket]], bookie: Bookie, store: MemoryStore) -> None:
+        assert await bookies.available(store) == [CONFIG.bookie_id]
+        info = await bookies.service_info(store, CONFIG.bookie_id)
+        assert info is not None
+        assert info.bookie_endpoint is not None
+        assert info.bookie_endpoint.port == CONFIG.port
+
+    with_server(story)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        bytes.fromhex("16030102000100") + bytes(600),
+        pack("!i", 0) + bytes(60),
+        pack("!i", 3) + bytes(60),
+        pack("!i", v2.FRAME_MAX + 1),
+        pack("!i", -(1 << 31)),
+        v2.read_request(7, 1)[:4] + bytes(20)[:2] + b"\xff" * 200,
+    ],
+    ids=["http", "tls", "0", "3", "over the limit", "negative", "random"],
+)
+def test_garbage_closes_its_connection_and_no_other(garbage: bytes) -> None:
+    async def story(connect: Callable[[], Awaitable[Socket]], bookie: Bookie, store: MemoryStore) -> None:
+        good, bad = await connect(), await connect()
+        await bad.send(garbage)
+        answer = await bad.take()
+        while answer is not None:
+            assert isinstance(answer, v2.OtherResponse | v2.ReadResponse)
+            assert answer.rc in (Rc.BAD_VERSION, Rc.BAD_REQUEST)
+            answer = await bad.take()
+        await good.send(add_frames(7, 0, 1))
+        assert await good.take() == v2.AddAcks(Rc.OK, 7, 0, 0)
+
+    with_server(story)
+
+
+def test_a_client_that_goes_leaves_its_adds_done() -> None:
+    async def story(connect: Callable[[], Awaitable[Socket]], bookie: Bookie, store: MemoryStore) -> None:
+        first = await connect()
+        await first.send(add_frames(7, 0, 5) + v2.read_request(7, -1, v2.DO_FENCING, KEY))
+        await first.take()
+        first._stream.close()
+        second = await connect()
+        await second.send(add_frames(7, 5, 1))
+        assert await second.take() == v2.AddAcks(Rc.FENCED, 7, 5, 5)
+
+    with_server(story)
