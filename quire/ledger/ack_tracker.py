@@ -1,0 +1,165 @@
+"""From acknowledgements, in any order and by run, to confirmations, in entry order. Pure.
+
+An entry is complete when `ack_quorum` distinct bookies of its write set have it; it is confirmed when it and every entry
+before it are complete. Per bookie we keep the entries it has as one watermark, `through`, and the few ranges ahead of it
+that came out of order. Entries that a bookie does not store count as had by it, so that striping leaves no holes in a
+range; they count for nothing when an entry's copies are counted, which looks only at its write set.
+
+    confirmed of one write set = the ack_quorum-th highest `through` of its bookies
+    confirmed                  = the entry before the first one that its write set has not confirmed
+
+So an in-order acknowledgement costs the same for one entry and for a thousand.
+
+While a failed bookie waits for its replacement nothing is confirmed: the new fragment begins at confirmed + 1, and that must
+not move. Acks of a replaced bookie are dropped with it.
+
+Source: BookKeeper's PendingAddOp and LedgerHandle.sendAddSuccessCallbacks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from quire.ledger.striping import Striping
+
+EMPTY = range(0)
+
+
+class AckTracker:
+    """Counts the copies of the entries in flight of one writer."""
+
+    __slots__ = ("_ack_quorum", "_ahead", "_failed", "_striping", "_through", "confirmed", "pushed_last")
+
+    def __init__(self, striping: Striping, ack_quorum: int, *, confirmed: int = -1) -> None:
+        assert 0 < ack_quorum <= striping.write_quorum, f"Qa={ack_quorum}, Qw={striping.write_quorum}"
+        self._striping = striping
+        self._ack_quorum = ack_quorum
+        self.confirmed = confirmed
+        """Last entry confirmed (LAC), inclusive; -1 for none."""
+        self.pushed_last = confirmed
+        """Last entry pushed (LAP), inclusive."""
+        size = striping.ensemble_size
+        self._through = [self._vacuous(index, confirmed) for index in range(size)]
+        self._ahead: list[list[tuple[int, int]]] = [[] for _ in range(size)]
+        self._failed = [False] * size
+
+    def pushed(self, first: int, last: int) -> None:
+        """Note that entries `first` to `last` were sent to their write sets."""
+        assert first == self.pushed_last + 1 <= last, f"pushed {first}..{last} after {self.pushed_last}"
+        self.pushed_last = last
+
+    def acked(self, index: int, first: int, last: int) -> range:
+        """Note that bookie `index` has those of the entries `first` to `last` that it stores; return what this confirms.
+
+        The same acknowledgement may come twice. Nothing counts from a bookie that has failed.
+        """
+        assert last <= self.pushed_last, f"ack of {last}, which was never pushed (LAP={self.pushed_last})"
+        if self._failed[index]:
+            return EMPTY
+        striping = self._striping
+        if striping.striped:
+            first = striping.stored_until(index, first - 1) + 1
+            last = striping.stored_from(index, last + 1) - 1
+        through = self._through
+        if last <= through[index]:
+            return EMPTY
+        if first > through[index] + 1:
+            self._insert_ahead(index, first, last)
+        else:
+            through[index] = last
+            if self._ahead[index]:
+                self._absorb(index)
+        return self._advance()
+
+    def failed(self, index: int) -> None:
+        """Bookie `index` is out: its acks no longer count, and nothing is confirmed until it is replaced."""
+        self._failed[index] = True
+
+    def replaced(self, index: int) -> None:
+        """A new bookie stands at `index`; it has none of the unconfirmed entries. `resume` afterwards."""
+        self._failed[index] = False
+        self._through[index] = self._vacuous(index, self.confirmed)
+        self._ahead[index].clear()
+
+    def resume(self) -> range:
+        """What can be confirmed now that the failed bookies have been replaced; empty while one has not."""
+        return self._advance()
+
+    def lacks(self, index: int, last: int) -> bool:
+        """Whether bookie `index` still has to acknowledge an entry up to `last` that it stores."""
+        return self._through[index] < last and self._striping.stored_until(index, last) > self._through[index]
+
+    def _vacuous(self, index: int, confirmed: int) -> int:
+        """The watermark of a bookie that has nothing after `confirmed`."""
+        return self._striping.stored_from(index, confirmed + 1) - 1
+
+    def _insert_ahead(self, index: int, first: int, last: int) -> None:
+        """Add a range beyond the watermark, merging it with those it touches."""
+        ahead = self._ahead[index]
+        start = bisect_left(ahead, (first, last))
+        if start and ahead[start - 1][1] >= first - 1:
+            start -= 1
+            first = ahead[start][0]
+            last = max(last, ahead[start][1])
+        stop = start
+        while stop < len(ahead) and ahead[stop][0] <= last + 1:
+            last = max(last, ahead[stop][1])
+            stop += 1
+        ahead[start:stop] = [(first, last)]
+
+    def _absorb(self, index: int) -> None:
+        """Move the watermark over the ranges that it has reached."""
+        ahead = self._ahead[index]
+        through = self._through[index]
+        reached = 0
+        while reached < len(ahead) and ahead[reached][0] <= through + 1:
+            through = max(through, ahead[reached][1])
+            reached += 1
+        del ahead[:reached]
+        self._through[index] = through
+
+    def _advance(self) -> range:
+        if True in self._failed:
+            return EMPTY
+        before = self.confirmed
+        after = self._by_watermarks()
+        if after < self.pushed_last and any(self._ahead):
+            after = self._by_counting(after)
+        if after <= before:
+            return EMPTY
+        self.confirmed = after
+        return range(before + 1, after + 1)
+
+    def _by_watermarks(self) -> int:
+        """The last entry that watermarks alone confirm."""
+        striping = self._striping
+        if not striping.striped:
+            through = self._through
+            reached = through[0] if len(through) == 1 else sorted(through)[-self._ack_quorum]
+            return min(reached, self.pushed_last)
+        after = self.pushed_last
+        size = striping.ensemble_size
+        for entry_id in range(self.confirmed + 1, self.confirmed + 1 + size):
+            reached = sorted([self._through[index] for index in striping.write_set(entry_id)])[-self._ack_quorum]
+            if reached < entry_id:
+                first_open = entry_id
+            else:
+                first_open = entry_id + ((reached - entry_id) // size + 1) * size
+            after = min(after, first_open - 1)
+        return after
+
+    def _by_counting(self, after: int) -> int:
+        """The last entry confirmed if ranges ahead of the watermarks count as well; looked at entry by entry."""
+        while after < self.pushed_last and self._copies(after + 1) >= self._ack_quorum:
+            after += 1
+        return after
+
+    def _copies(self, entry_id: int) -> int:
+        return sum([self._has(index, entry_id) for index in self._striping.write_set(entry_id)])
+
+    def _has(self, index: int, entry_id: int) -> bool:
+        if entry_id <= self._through[index]:
+            return True
+        ahead = self._ahead[index]
+        place = bisect_left(ahead, (entry_id + 1, -1)) - 1
+        return place >= 0 and ahead[place][1] >= entry_id

@@ -1,0 +1,36 @@
+"""BookieLink: one way to one bookie, in frames of the bookie protocol. Everything above it is the same in process and over TCP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+from quire.ledger.errors import BookieUnavailableError
+from quire.wire.bookkeeper import v2
+
+Receive: TypeAlias = Callable[[Sequence[v2.Response]], None]
+Closed: TypeAlias = Callable[[BookieUnavailableError], None]
+
+
+class BookieLink(Protocol):
+    """Made unconnected if need be: frames sent meanwhile are kept, within a bound, and sent when it is up.
+
+    `send` neither waits nor raises. A link that breaks, or whose bookie takes too little of what was sent, calls `closed`
+    once, perhaps from within `send`; frames sent after that are dropped. Responses may come from within `send` too.
+    """
+
+    closed: Closed
+    """Called once when the link is broken; not after `close`."""
+
+    def set_receiver(self, receive: Receive) -> None:
+        """Say who gets the responses, in the order in which they came. Before the first `send`."""
+
+    def send(self, frames: Sequence[v2.Frame]) -> None:
+        """Send whole frames, in order. The buffers must not change afterwards."""
+
+    def close(self) -> None:
+        """Give the link up; safe twice."""
+
+
+def ignore_closed(error: BookieUnavailableError) -> None:
+    """What a link calls until somebody sets `closed`."""

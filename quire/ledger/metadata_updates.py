@@ -1,0 +1,109 @@
+"""What may become of a ledger's metadata. Pure: each rule sees the stored value and answers with the wanted one, with None if
+it is right as it is, or with an error. `update` brings them together with the store.
+
+Source: BookKeeper's EnsembleUtils, LedgerHandle.doAsyncCloseInternal, ReadOnlyLedgerHandle.closeRecovered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+import trio
+
+from quire.ledger.context import LedgerContext
+from quire.ledger.errors import (
+    LedgerClosedError,
+    LedgerConflictError,
+    LedgerFencedError,
+    LedgerRecoveryError,
+    NoSuchLedgerError,
+)
+from quire.metadata.errors import MetadataUnavailableError, NoNodeError
+from quire.metadata.ledgers import Fragment, LedgerMetadata, LedgerState
+from quire.metadata.store import Versioned
+
+Rule: TypeAlias = Callable[[LedgerMetadata], LedgerMetadata | None]
+
+FIRST_PAUSE_S = 0.05
+
+
+def with_ensemble(fragments: Sequence[Fragment], first: int, ensemble: Sequence[str]) -> tuple[Fragment, ...]:
+    """The fragments with `ensemble` holding the entries from `first` on."""
+    kept = fragments[:-1] if fragments[-1].first_entry_id == first else fragments
+    return (*kept, Fragment(first, tuple(ensemble)))
+
+
+def replace_failed(
+    stored: LedgerMetadata, first: int, failed: Mapping[int, str], ensemble: Sequence[str]
+) -> LedgerMetadata | None:
+    """A writer's ensemble change: where a bookie of `failed` (by index) still stands, take the one of `ensemble`, for entries
+    from `first` on. None if others have replaced them all: adopt theirs. LedgerClosedError, LedgerFencedError."""
+    if stored.state is LedgerState.CLOSED:
+        raise LedgerClosedError("the ledger was closed while its ensemble was to be changed")
+    if stored.state is LedgerState.IN_RECOVERY:
+        raise LedgerFencedError("the ledger is being recovered: another client has taken it over")
+    bookies = list(stored.fragments[-1].bookies)
+    changed = False
+    for index, bookie_id in failed.items():
+        if bookies[index] == bookie_id and ensemble[index] not in bookies:
+            bookies[index] = ensemble[index]
+            changed = True
+    return replace(stored, fragments=with_ensemble(stored.fragments, first, bookies)) if changed else None
+
+
+def close(stored: LedgerMetadata, last: int, length: int) -> LedgerMetadata | None:
+    """A writer's close at its last confirmed entry. It overrides a recovery under way, which then adopts it: all that the writer
+    ever confirmed is below, and it has given up the rest. LedgerConflictError if it is closed elsewhere."""
+    if stored.state is not LedgerState.CLOSED:
+        return replace(stored, state=LedgerState.CLOSED, last_entry_id=last, length=length)
+    if (stored.last_entry_id, stored.length) == (last, length):
+        return None
+    raise LedgerConflictError(
+        f"the ledger was closed by others at entry {stored.last_entry_id}, {stored.length} bytes; we are at {last}, {length} bytes"
+    )
+
+
+def begin_recovery(stored: LedgerMetadata) -> LedgerMetadata | None:
+    """None if it is closed, or in recovery already."""
+    return replace(stored, state=LedgerState.IN_RECOVERY) if stored.state is LedgerState.OPEN else None
+
+
+def end_recovery(
+    stored: LedgerMetadata, started: LedgerMetadata, fragments: tuple[Fragment, ...], last: int, length: int
+) -> LedgerMetadata | None:
+    """Recovery's close, with the ensembles it changed since `started`. None if others closed the ledger: adopt theirs.
+
+    Fragments before the last one of `started` may have been repaired meanwhile: the stored ones are kept.
+    """
+    if stored.state is LedgerState.CLOSED:
+        return None
+    if stored.state is LedgerState.OPEN:
+        raise LedgerRecoveryError("the ledger is open again while we recover it")
+    if fragments != started.fragments:
+        before = len(started.fragments) - 1
+        fragments = (*stored.fragments[:before], *fragments[before:])
+    else:
+        fragments = stored.fragments
+    return replace(stored, state=LedgerState.CLOSED, last_entry_id=last, length=length, fragments=fragments)
+
+
+async def update(context: LedgerContext, ledger_id: int, rule: Rule) -> Versioned[LedgerMetadata]:
+    """Change the stored metadata by the rule, again after each lost race; returns it as it then stands.
+
+    While the store is unavailable the rule is tried again, some times; it must recognise its own work. What the rule
+    raises, NoSuchLedgerError, MetadataError.
+    """
+    pause = FIRST_PAUSE_S
+    for attempt in range(1, context.config.metadata_attempts + 1):
+        try:
+            return await context.ledgers.update(ledger_id, rule)
+        except NoNodeError as error:
+            raise NoSuchLedgerError(f"ledger {ledger_id} has no metadata") from error
+        except MetadataUnavailableError:
+            if attempt == context.config.metadata_attempts:
+                raise
+        await trio.sleep(pause)
+        pause *= 2
+    raise AssertionError("unreachable: the last attempt returns or raises")

@@ -1,0 +1,265 @@
+"""Bookies in memory that speak version 2 through a link, with faults at will; and a ledger client on top of them.
+
+A FakeBookie answers at once, from within `send`, unless told otherwise: `hold` keeps the answers to adds until `release`; `hung`
+swallows requests; `refuse` answers with a code of its choice; `lose_links` breaks the connections; `down` refuses new ones.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import trio
+from trio.testing import MockClock
+
+from quire.ledger.client import LedgerClient, open_ledger_client
+from quire.ledger.context import LedgerConfig
+from quire.ledger.errors import BookieUnavailableError
+from quire.ledger.link_local import LocalLink, Write
+from quire.metadata.errors import MetadataUnavailableError
+from quire.metadata.ledgers import BlockLedgerIds, LedgerManager, LedgerMetadata
+from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.wire.bookkeeper import v2
+from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.v2 import Rc
+from quire.world.doors import World
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    """Run an async test under virtual time, which jumps when everybody waits; an hour of it is too long."""
+
+    async def main() -> None:
+        with trio.fail_after(3600):
+            await test()
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+class FakeBookie:
+    """Keeps entries as they came, `bytes` by ledger and entry id."""
+
+    def __init__(self, bookie_id: str) -> None:
+        self.bookie_id = bookie_id
+        self.entries: dict[int, dict[int, bytes]] = {}
+        self.keys: dict[int, bytes] = {}
+        self.fenced: set[int] = set()
+        self.down = False
+        self.hung = False
+        self.hold = False
+        self.batch_reads = True
+        self.refuse: Callable[[v2.Request], Rc | None] = lambda request: None
+        self.requests: list[v2.Request] = []
+        self.held: list[tuple[FakeSession, bytes]] = []
+        self.links: list[LocalLink] = []
+
+    def connect(self) -> LocalLink:
+        if self.down:
+            raise BookieUnavailableError(f"{self.bookie_id} is down")
+        link = LocalLink(lambda write: FakeSession(self, write))
+        self.links.append(link)
+        return link
+
+    def lose_links(self) -> None:
+        """As when its process dies; a new one may be connected to unless `down`."""
+        self.held.clear()
+        links, self.links = self.links, []
+        for link in links:
+            link.close()
+            link.closed(BookieUnavailableError(f"{self.bookie_id} has gone"))
+
+    def stop(self) -> None:
+        self.down = True
+        self.lose_links()
+
+    def release(self, order: Callable[[list[Any]], None] = lambda held: None) -> None:
+        """Send the answers held back, in an `order` made by changing the list."""
+        held, self.held = self.held, []
+        order(held)
+        for session, answer in held:
+            session.write([answer])
+
+    def damage(self, ledger_id: int, entry_id: int) -> None:
+        """Flip a bit in the last byte of an entry."""
+        entry = self.entries[ledger_id][entry_id]
+        self.entries[ledger_id][entry_id] = entry[:-1] + bytes([entry[-1] ^ 1])
+
+    def add(self, add: v2.AddRun) -> Rc:
+        """Store a run; what BookKeeper's bookie would answer."""
+        if self.keys.setdefault(add.ledger_id, add.key) != add.key:
+            return Rc.UNAUTHORIZED
+        if add.ledger_id in self.fenced and not add.flags & v2.RECOVERY_ADD:
+            return Rc.FENCED
+        ledger = self.entries.setdefault(add.ledger_id, {})
+        for entry_id, entry in enumerate(v2.split_entries(memoryview(b"".join(add.parts))), add.first_entry_id):
+            ledger[entry_id] = bytes(entry)
+        return Rc.OK
+
+    def read(self, read: v2.ReadRequest) -> tuple[Rc, bytes]:
+        if read.flags & v2.DO_FENCING:
+            assert read.master_key is not None
+            if self.keys.setdefault(read.ledger_id, read.master_key) != read.master_key:
+                return Rc.UNAUTHORIZED, b""
+            self.fenced.add(read.ledger_id)
+        ledger = self.entries.get(read.ledger_id)
+        if not ledger:
+            return Rc.NO_LEDGER, b""
+        entry = ledger.get(max(ledger) if read.entry_id == -1 else read.entry_id)
+        return (Rc.NO_ENTRY, b"") if entry is None else (Rc.OK, entry)
+
+
+class FakeSession:
+    """One connection to a FakeBookie."""
+
+    def __init__(self, bookie: FakeBookie, write: Write) -> None:
+        self.bookie = bookie
+        self.write = write
+
+    def receive(self, frames: Sequence[v2.Frame]) -> None:
+        for frame in frames:
+            for request in v2.decode_requests(frame):
+                self._serve(request)
+
+    def close(self) -> None:
+        pass
+
+    def _serve(self, request: v2.Request) -> None:
+        bookie = self.bookie
+        bookie.requests.append(request)
+        if bookie.hung:
+            return
+        refused = bookie.refuse(request)
+        if isinstance(request, v2.AddRun):
+            rc = bookie.add(request) if refused is None else refused
+            ids = range(request.first_entry_id, request.first_entry_id + len(request.offsets))
+            answer = v2.add_responses(rc, request.ledger_id, ids)
+            if bookie.hold:
+                bookie.held.append((self, answer))
+            else:
+                self.write([answer])
+        elif isinstance(request, v2.ReadRequest):
+            rc, entry = bookie.read(request) if refused is None else (refused, b"")
+            head = v2.response_head(v2.Opcode.READ, rc, request.ledger_id, request.entry_id, len(entry))
+            self.write([head, entry])
+        elif isinstance(request, v2.BatchReadRequest):
+            self._serve_batch(request, refused)
+        else:
+            raise AssertionError(f"the client sent {request}")
+
+    def _serve_batch(self, request: v2.BatchReadRequest, refused: Rc | None) -> None:
+        if not self.bookie.batch_reads:
+            self.write([v2.response_head(v2.Opcode.BATCH_READ, Rc.BAD_REQUEST, -1, -1)])
+            return
+        ledger = self.bookie.entries.get(request.ledger_id)
+        body: list[Buffer] = []
+        size = 0
+        rc = refused or (Rc.NO_ENTRY if ledger else Rc.NO_LEDGER)
+        entry_id = request.entry_id
+        while refused is None and ledger and entry_id in ledger and entry_id < request.entry_id + request.count_max:
+            entry = ledger[entry_id]
+            if body and size + len(entry) > request.size_max:
+                break
+            rc = Rc.OK
+            body += [len(entry).to_bytes(4, "big"), entry]
+            size += 4 + len(entry)
+            entry_id += 1
+        head = v2.batch_response_head(rc, request.ledger_id, request.entry_id, request.request_id, size if body else 0)
+        self.write([head, *body])
+
+
+class RacingLedgers(LedgerManager):
+    """A ledger manager to which things happen: `before_write` is awaited before each write; the first `failures` writes
+    end with "unavailable", before or (`after`) after they were made."""
+
+    before_write: Callable[[int, LedgerMetadata], Awaitable[None]] | None = None
+    failures = 0
+    after = False
+    writes = 0
+
+    async def write(self, ledger_id: int, metadata: LedgerMetadata, version: int) -> int:
+        self.writes += 1
+        if self.before_write is not None:
+            await self.before_write(ledger_id, metadata)
+        if self.failures and not self.after:
+            self.failures -= 1
+            raise MetadataUnavailableError("not there")
+        version = await super().write(ledger_id, metadata, version)
+        if self.failures:
+            self.failures -= 1
+            raise MetadataUnavailableError("the answer was lost")
+        return version
+
+
+class FakeCluster:
+    """Bookies, metadata, and as many ledger clients as one likes."""
+
+    def __init__(self, size: int, *, seed: int = 0) -> None:
+        self.rng = random.Random(seed)
+        self.bookies = {f"bookie{i}:3181": FakeBookie(f"bookie{i}:3181") for i in range(size)}
+        self.store = MemoryStore(MemoryTree())
+        self.ledgers = RacingLedgers(self.store, ids=BlockLedgerIds(self.store), rng=self.rng)
+
+    def available(self) -> list[str]:
+        return [bookie.bookie_id for bookie in self.bookies.values() if not bookie.down]
+
+    @asynccontextmanager
+    async def client(self, **config: Any) -> AsyncIterator[LedgerClient]:
+        none = cast(Any, None)
+        world = World(clock=none, disk=none, key_value=none, network=none, offload=none, rng=self.rng)
+        async with open_ledger_client(
+            world, self.ledgers, lambda each: self.bookies[each].connect(), self.available, LedgerConfig(**config)
+        ) as client:
+            yield client
+
+    async def metadata(self, ledger_id: int) -> LedgerMetadata:
+        stored = await self.ledgers.read(ledger_id)
+        assert stored is not None
+        return stored.value
+
+    def of(self, ensemble: Sequence[str]) -> list[FakeBookie]:
+        return [self.bookies[each] for each in ensemble]
+
+
+class Confirmations:
+    """What a writer reports."""
+
+    def __init__(self, writer: Any) -> None:
+        self.writer = writer
+        self.ranges: list[tuple[int, int]] = []
+        self.payloads: list[bytes] = []
+        self.errors: list[Exception] = []
+        self._changed = trio.Event()
+        writer.on_confirmed = self._confirmed
+        writer.on_failed = self._failed
+
+    def _confirmed(self, first: int, last: int) -> None:
+        self.ranges.append((first, last))
+        self.payloads += [bytes(view) for view in self.writer.sealed(first, last)]
+        self._changed.set()
+
+    def _failed(self, error: Exception) -> None:
+        self.errors.append(error)
+        self._changed.set()
+
+    @property
+    def last(self) -> int:
+        return self.ranges[-1][1] if self.ranges else -1
+
+    async def until(self, last: int) -> None:
+        """Wait until entry `last` is confirmed."""
+        while self.last < last:
+            assert not self.errors, self.errors
+            self._changed = trio.Event()
+            await self._changed.wait()
+
+    async def until_failed(self) -> Exception:
+        while not self.errors:
+            self._changed = trio.Event()
+            await self._changed.wait()
+        return self.errors[0]
+
+
+def payloads(first: int, last: int, size: int = 20) -> list[bytes]:
+    """Distinct payloads for entries `first` to `last`."""
+    return [(f"entry {entry_id} ".encode() * size)[: size + entry_id % 7] for entry_id in range(first, last + 1)]

@@ -1,0 +1,136 @@
+"""The ledger client against our own bookie: in process and over the network, on simulated hosts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+import trio
+
+from bookie.bookie import Bookie
+from bookie.server import serve_client
+from quire.ledger.client import LedgerClient, open_ledger_client
+from quire.ledger.errors import LedgerFencedError, NoSuchEntryError
+from quire.ledger.link import BookieLink
+from quire.ledger.link_local import LocalLink
+from quire.ledger.link_tcp import tcp_links
+from quire.metadata.ledgers import BlockLedgerIds, LedgerManager
+from quire.metadata.memory import MemoryTree
+from quire.service.serve import serve_connections
+from quire.wire.bookkeeper import v2
+from quire.world.doors import World
+from simulation.world import run_world
+from tests.unit.bookie.build import cluster, opened
+from tests.unit.ledger.fake_bookie import Confirmations, payloads
+from tests.unit.ledger.test_reader import read_all
+
+Connect = Callable[[str], BookieLink]
+
+
+@asynccontextmanager
+async def in_process(world: World, bookie: Bookie) -> AsyncIterator[tuple[Connect, str]]:
+    yield lambda bookie_id: LocalLink(bookie.session), "bookie:1"
+
+
+@asynccontextmanager
+async def over_the_network(world: World, bookie: Bookie) -> AsyncIterator[tuple[Connect, str]]:
+    listener = await world.network.listen("127.0.0.1", 0)
+    host, port = listener.address
+    stop = trio.Event()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(
+            partial(serve_connections, listener, partial(serve_client, bookie), stop=stop, grace_s=1, name="bookie")
+        )
+        yield tcp_links(world.network, nursery), f"{host}:{port}"
+        nursery.cancel_scope.cancel()
+
+
+Way = Callable[..., object]
+WAYS = pytest.mark.parametrize("way", [in_process, over_the_network])
+
+
+def with_clients(way: Way, story: Callable[[LedgerClient, LedgerClient], Awaitable[None]]) -> None:
+    """Run `story` with two clients of one bookie."""
+
+    async def main(world: World) -> None:
+        tree = MemoryTree()
+        store = await cluster(tree, world)
+        ledgers = LedgerManager(store, ids=BlockLedgerIds(store), rng=world.rng)
+        async with opened(world, tree) as bookie, way(world, bookie) as (connect, bookie_id):  # type: ignore[attr-defined]
+            make = partial(open_ledger_client, world, ledgers, connect, lambda: [bookie_id])
+            async with make() as one, make() as two:
+                await story(one, two)
+
+    run_world(5, main)
+
+
+@WAYS
+def test_what_is_confirmed_is_read_back(way: Way) -> None:
+    async def story(client: LedgerClient, _: LedgerClient) -> None:
+        writer = await client.create(password=b"secret")
+        seen = Confirmations(writer)
+        expected: list[bytes] = []
+        for first in range(0, 200, 20):
+            run = payloads(first, first + 19)
+            run[3] = b"big" * v2.JOIN_MAX
+            expected += run
+            assert writer.append(run) == first
+        await seen.until(199)
+        assert seen.payloads == expected
+        assert [bytes(each) for each in await writer.read(198, 199, size_max=10**6)] == expected[198:]
+        await writer.close()
+        reader = await client.open(writer.ledger_id, password=b"secret", recover=False)
+        assert await read_all(reader) == expected
+        with pytest.raises(NoSuchEntryError):
+            await reader.read(200, 200, size_max=100)
+
+    with_clients(way, story)
+
+
+@WAYS
+def test_recovery_fences_the_writer_and_keeps_what_it_confirmed(way: Way) -> None:
+    async def story(one: LedgerClient, two: LedgerClient) -> None:
+        writer = await one.create()
+        seen = Confirmations(writer)
+        writer.append(payloads(0, 49))
+        await seen.until(49)
+        writer.append(payloads(50, 99))
+        reader = await two.open(writer.ledger_id, recover=True)
+        assert 49 <= seen.last <= reader.last_entry_id <= 99
+        assert await read_all(reader) == payloads(0, reader.last_entry_id)
+        if not seen.errors:
+            writer.append(payloads(100, 100))
+        assert isinstance(await seen.until_failed(), LedgerFencedError)
+        assert seen.last <= reader.last_entry_id
+
+    with_clients(way, story)
+
+
+@WAYS
+def test_an_empty_ledger_is_recovered_as_empty_and_its_writer_fenced(way: Way) -> None:
+    async def story(one: LedgerClient, two: LedgerClient) -> None:
+        writer = await one.create()
+        seen = Confirmations(writer)
+        reader = await two.open(writer.ledger_id, recover=True)
+        assert (reader.last_entry_id, reader.length) == (-1, 0)
+        writer.append(payloads(0, 0))
+        assert isinstance(await seen.until_failed(), LedgerFencedError)
+
+    with_clients(way, story)
+
+
+@WAYS
+def test_a_client_recovers_a_ledger_that_it_still_writes_itself(way: Way) -> None:
+    async def story(client: LedgerClient, _: LedgerClient) -> None:
+        writer = await client.create()
+        seen = Confirmations(writer)
+        writer.append(payloads(0, 9))
+        await seen.until(9)
+        writer.append(payloads(10, 19))
+        reader = await client.open(writer.ledger_id, recover=True)
+        assert reader.last_entry_id >= 9
+        assert await read_all(reader) == payloads(0, reader.last_entry_id)
+
+    with_clients(way, story)
