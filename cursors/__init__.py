@@ -1,1 +1,5 @@
-"""Where each subscription stands; itself kept in ledgers."""
+"""Where each subscription stands; itself kept in ledgers.
+
+from cursors.cursor import Cursor          read position, mark-delete position, acknowledge, rewind, seek
+from cursors.config import CursorConfig
+"""

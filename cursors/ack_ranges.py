@@ -1,0 +1,224 @@
+"""Individually acknowledged entries above the mark-delete position. Pure.
+
+Per ledger a map of chunks, each a bitmap of CHUNK entries kept as an int. A wholly acknowledged chunk is one shared
+int, so that memory goes with the number of holes, not with the distance between the first and the last:
+
+    chunk number   0            1      2      7
+    bitmap         ...0111101   FULL   FULL   1000000...     bit i of chunk c: entry 1024 c + i is acknowledged
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+
+CHUNK = 1024
+"""Entries per chunk."""
+CHUNK_BYTES = CHUNK // 8
+FULL = (1 << CHUNK) - 1
+_SHIFT = 10
+_LOW = CHUNK - 1
+_WORDS_PER_CHUNK = CHUNK // 64
+_CHUNK_WORDS = Struct(f"<{_WORDS_PER_CHUNK}q")
+_NO_WORDS = (0,) * _WORDS_PER_CHUNK
+
+
+class AckRanges:
+    """A set of (ledger id, entry id), cheap for runs and for holes alike."""
+
+    __slots__ = ("_ledgers", "count")
+
+    def __init__(self) -> None:
+        self._ledgers: dict[int, dict[int, int]] = {}
+        self.count = 0
+        """Entries in the set."""
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    def ledgers(self) -> list[int]:
+        """Ids of the ledgers that have entries in the set, ascending."""
+        return sorted(self._ledgers)
+
+    def clear(self) -> None:
+        self._ledgers.clear()
+        self.count = 0
+
+    def contains(self, ledger_id: int, entry_id: int) -> bool:
+        chunks = self._ledgers.get(ledger_id)
+        return chunks is not None and bool(chunks.get(entry_id >> _SHIFT, 0) >> (entry_id & _LOW) & 1)
+
+    def add_one(self, ledger_id: int, entry_id: int) -> bool:
+        """Add one entry; False if it was there."""
+        chunks = self._ledgers.get(ledger_id)
+        if chunks is None:
+            chunks = self._ledgers[ledger_id] = {}
+        number = entry_id >> _SHIFT
+        bitmap = chunks.get(number, 0)
+        bit = 1 << (entry_id & _LOW)
+        if bitmap & bit:
+            return False
+        bitmap |= bit
+        chunks[number] = FULL if bitmap == FULL else bitmap
+        self.count += 1
+        return True
+
+    def add(self, ledger_id: int, first: int, last: int) -> int:
+        """Add entries `first` to `last` (inclusive); returns how many were not there."""
+        if last < first:
+            return 0
+        chunks = self._ledgers.setdefault(ledger_id, {})
+        added = 0
+        for number in range(first >> _SHIFT, (last >> _SHIFT) + 1):
+            base = number << _SHIFT
+            low = max(first - base, 0)
+            high = min(last - base, _LOW)
+            mask = FULL if high - low == _LOW else ((1 << (high - low + 1)) - 1) << low
+            added += self._unite(chunks, number, mask)
+        return added
+
+    def _unite(self, chunks: dict[int, int], number: int, mask: int) -> int:
+        before = chunks.get(number, 0)
+        after = before | mask
+        chunks[number] = FULL if after == FULL else after
+        added = (mask & ~before).bit_count()
+        self.count += added
+        return added
+
+    def first_missing(self, ledger_id: int, entry_id: int) -> int:
+        """The first entry >= `entry_id` that is not in the set."""
+        chunks = self._ledgers.get(ledger_id)
+        if chunks is None:
+            return entry_id
+        number = entry_id >> _SHIFT
+        bitmap = chunks.get(number, 0) >> (entry_id & _LOW)
+        gap = ~bitmap & (bitmap + 1)  # the lowest bit that is 0
+        found = entry_id + gap.bit_length() - 1
+        if found >> _SHIFT == number:
+            return found
+        number += 1
+        while (bitmap := chunks.get(number, 0)) == FULL:
+            number += 1
+        return (number << _SHIFT) + (~bitmap & (bitmap + 1)).bit_length() - 1
+
+    def first_present(self, ledger_id: int, entry_id: int, last: int) -> int | None:
+        """The first entry in [`entry_id`, `last`] that is in the set, or None."""
+        chunks = self._ledgers.get(ledger_id)
+        if chunks is None:
+            return None
+        number = entry_id >> _SHIFT
+        bitmap = chunks.get(number, 0) >> (entry_id & _LOW) << (entry_id & _LOW)
+        end = last >> _SHIFT
+        if not bitmap and end - number > len(chunks):
+            later = min((n for n in chunks if n > number), default=None)
+            if later is None:
+                return None
+            number, bitmap = later, chunks[later]
+        while not bitmap:
+            number += 1
+            if number > end:
+                return None
+            bitmap = chunks.get(number, 0)
+        found = (number << _SHIFT) + (bitmap & -bitmap).bit_length() - 1
+        return found if found <= last else None
+
+    def missing_runs(self, ledger_id: int, first: int, last: int) -> list[tuple[int, int]]:
+        """The parts of [`first`, `last`] that are not in the set, as (first entry, count), ascending."""
+        if ledger_id not in self._ledgers:
+            return [(first, last - first + 1)] if first <= last else []
+        runs: list[tuple[int, int]] = []
+        at = self.first_missing(ledger_id, first)
+        while at <= last:
+            end = self.first_present(ledger_id, at, last)
+            if end is None:
+                runs.append((at, last - at + 1))
+                break
+            runs.append((at, end - at))
+            at = self.first_missing(ledger_id, end)
+        return runs
+
+    def forget_through(self, ledger_id: int, entry_id: int, *, after: int = -1) -> None:
+        """Take out every entry of earlier ledgers, and of this one up to and with `entry_id`. `after`: up to and with that
+        entry nothing is in the set any more, which saves looking."""
+        ledgers = self._ledgers
+        if not ledgers:
+            return
+        if len(ledgers) > 1 or ledger_id not in ledgers:
+            for other in [known for known in ledgers if known < ledger_id]:
+                self.count -= sum(bitmap.bit_count() for bitmap in ledgers.pop(other).values())
+        chunks = ledgers.get(ledger_id)
+        if chunks is None:
+            return
+        start, end = (after + 1) >> _SHIFT, (entry_id + 1) >> _SHIFT
+        gone = range(start, end) if end - start <= len(chunks) else [known for known in chunks if known < end]
+        for number in gone:
+            self.count -= chunks.pop(number, 0).bit_count()
+        low = (entry_id + 1) & _LOW
+        bitmap = chunks.get(end)
+        if bitmap is not None and low:
+            kept = bitmap >> low << low
+            self.count -= bitmap.bit_count() - kept.bit_count()
+            if kept:
+                chunks[end] = kept
+            else:
+                del chunks[end]
+        if not chunks:
+            del ledgers[ledger_id]
+
+    def ranges(self) -> Iterator[tuple[int, int, int]]:
+        """The set as (ledger id, first entry, last entry), ascending, not touching each other."""
+        for ledger_id in self.ledgers():
+            chunks = self._ledgers[ledger_id]
+            end = ((max(chunks) + 1) << _SHIFT) - 1
+            at = self.first_present(ledger_id, 0, end)
+            while at is not None:
+                missing = self.first_missing(ledger_id, at)
+                yield ledger_id, at, missing - 1
+                at = self.first_present(ledger_id, missing, end)
+
+    def range_count(self, limit: int) -> int:
+        """How many ranges `ranges` yields; counting stops above `limit`."""
+        found = 0
+        for chunks in self._ledgers.values():
+            for number, bitmap in chunks.items():
+                starts = (bitmap & ~(bitmap << 1)).bit_count()
+                if bitmap & 1 and chunks.get(number - 1, 0) >> _LOW:
+                    starts -= 1
+                found += starts
+                if found > limit:
+                    return found
+        return found
+
+    # Stored forms
+
+    def word_count(self) -> int:
+        """64-bit words that `words` of all ledgers give together."""
+        return sum((max(chunks) + 1) * _WORDS_PER_CHUNK for chunks in self._ledgers.values())
+
+    def words(self, ledger_id: int) -> list[int]:
+        """Bit i of word w: entry 64 w + i. Signed, as protobuf's int64; no zero words at the end."""
+        chunks = self._ledgers[ledger_id]
+        words: list[int] = []
+        for number in range(max(chunks) + 1):
+            bitmap = chunks.get(number)
+            words += _CHUNK_WORDS.unpack(bitmap.to_bytes(CHUNK_BYTES, "little")) if bitmap else _NO_WORDS
+        while words and words[-1] == 0:
+            words.pop()
+        return words
+
+    def add_words(self, ledger_id: int, words: list[int]) -> None:
+        """Add what `words` told."""
+        padding = -len(words) % _WORDS_PER_CHUNK
+        words = [*words, *([0] * padding)]
+        for number in range(len(words) // _WORDS_PER_CHUNK):
+            packed = _CHUNK_WORDS.pack(*words[number * _WORDS_PER_CHUNK : (number + 1) * _WORDS_PER_CHUNK])
+            self.add_chunk(ledger_id, number, int.from_bytes(packed, "little"))
+
+    def chunks(self, ledger_id: int) -> list[tuple[int, int]]:
+        """(chunk number, bitmap), ascending, without empty ones."""
+        return sorted(self._ledgers[ledger_id].items())
+
+    def add_chunk(self, ledger_id: int, number: int, bitmap: int) -> None:
+        """Add a whole chunk's bitmap."""
+        if bitmap:
+            self._unite(self._ledgers.setdefault(ledger_id, {}), number, bitmap)

@@ -1,0 +1,228 @@
+"""What a cursor knows of acknowledgements: the pure core of `Cursor`. No await, no clock, no I/O.
+
+What holds after every call:
+- MarkDeleteIsTight: the entry after the mark-delete position is not acknowledged; every entry up to it is.
+- AcksAreOfThisLog: nothing above the log's last confirmed entry, nor of a ledger it does not have, is acknowledged.
+- AcksNeverShrink: only `reset` takes an acknowledgement back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cursors.ack_ranges import AckRanges
+from cursors.batch_acks import BatchAcks
+from cursors.doors import Log
+from cursors.errors import InvalidAckError
+from quire.ledger.position import Position
+
+_CHANGES_MAX = 3 * 65_536
+
+
+class Changes:
+    """What was acknowledged above the mark-delete position since the state was last written."""
+
+    __slots__ = ("batches", "ranges", "replaced")
+
+    def __init__(self) -> None:
+        self.ranges: list[int] = []
+        """Ledger id, first entry id, last entry id, and so on."""
+        self.batches: dict[Position, None] = {}
+        """Batches whose bitmap changed."""
+        self.replaced = True
+        """The state cannot be told as changes: write it whole."""
+
+
+class AckState:
+    """Mark-delete position, acknowledged entries above it, and batches acknowledged in part."""
+
+    __slots__ = ("_changes", "_log", "batches", "mark_delete", "properties", "ranges")
+
+    def __init__(self, log: Log, mark_delete: Position) -> None:
+        self._log = log
+        self.mark_delete = mark_delete
+        """Every entry up to and with this one is acknowledged; entry -1 is "none of this ledger"."""
+        self.ranges = AckRanges()
+        self.batches = BatchAcks()
+        self.properties: dict[str, int] = {}
+        """Numbers that the last acknowledgement came with; stored with the position."""
+        self._changes = Changes()
+
+    def ack_individual(self, positions: Iterable[Position]) -> None:
+        """Acknowledge entries, in any order; those that already are, are passed over. InvalidAckError names the ones
+        that are not of this log; the others took effect. About 0.1 us each in order."""
+        mark_ledger, mark_entry = self.mark_delete
+        bound_ledger, bound = self._bound(mark_ledger)
+        invalid: list[Position] = []
+        ranges = self.ranges
+        add_one = ranges.add_one
+        for position in positions:
+            ledger_id, entry_id = position
+            if ledger_id == mark_ledger:
+                if entry_id <= mark_entry:
+                    continue
+                if entry_id == mark_entry + 1 and bound_ledger == ledger_id and entry_id <= bound:
+                    mark_entry = entry_id
+                    continue
+            elif ledger_id < mark_ledger:
+                continue
+            if ledger_id != bound_ledger:
+                bound_ledger, bound = self._bound(ledger_id)
+            if not 0 <= entry_id <= bound:
+                invalid.append(position)
+            elif add_one(ledger_id, entry_id):
+                self._note(ledger_id, entry_id)
+        self._advance(mark_ledger, mark_entry)
+        if invalid:
+            raise InvalidAckError(invalid)
+
+    def ack_batch(self, position: Position, unacked: int) -> int:
+        """Acknowledge part of a batch: only the messages in the bitmap `unacked` are still wanted by this consumer.
+        Returns what remains of the batch over all; 0: the entry is acknowledged. InvalidAckError."""
+        if self.is_acked(position):
+            return 0
+        self._check(position)
+        remaining = self.batches.ack(position, unacked)
+        if remaining:
+            self._changes.batches[position] = None
+        else:
+            self.ack_individual((position,))
+        return remaining
+
+    def ack_cumulative(self, position: Position, unacked: int | None = None) -> bool:
+        """Acknowledge everything up to and with `position`; with `unacked`, of that entry only the messages that are 0
+        in the bitmap. False if nothing changed. InvalidAckError."""
+        if position <= self.mark_delete:
+            return False
+        self._check(position)
+        if unacked:
+            before = self._log.previous_position(position)
+            if before > self.mark_delete:
+                self._advance(*before)
+            if position > self.mark_delete and not self.ranges.contains(*position):
+                self.ack_batch(position, unacked)
+            return True
+        self._advance(*position)
+        return True
+
+    def is_acked(self, position: Position) -> bool:
+        return position <= self.mark_delete or self.ranges.contains(*position)
+
+    def reset(self, mark_delete: Position) -> None:
+        """Start again after `mark_delete`, which may be a place before or behind."""
+        self.mark_delete = mark_delete
+        self.ranges.clear()
+        self.batches.clear()
+        self._changes = Changes()
+
+    def unacked_runs(self, first: Position, count: int) -> list[tuple[int, int]]:
+        """Which of the `count` entries of one ledger from `first` on are not acknowledged, as (first entry, count)."""
+        ledger_id, start = first
+        end = start + count - 1
+        if ledger_id <= self.mark_delete.ledger_id:
+            if ledger_id < self.mark_delete.ledger_id:
+                return []
+            start = max(start, self.mark_delete.entry_id + 1)
+        if not self.ranges:
+            return [(start, end - start + 1)] if start <= end else []
+        return self.ranges.missing_runs(ledger_id, start, end)
+
+    def next_unacked(self, position: Position) -> Position:
+        """The first place at or after `position` that is not acknowledged; it may not be written yet."""
+        log = self._log
+        position = max(position, self.mark_delete)
+        if position == self.mark_delete:
+            position = log.next_position(position)
+        while self.ranges:
+            ledger_id, entry_id = position
+            found = self.ranges.first_missing(ledger_id, entry_id)
+            last = log.last_entry_of(ledger_id)
+            if found == entry_id or last is None or found <= last:
+                return Position(ledger_id, found)
+            position = log.next_position(Position(ledger_id, found - 1))
+            if position.ledger_id == ledger_id:
+                return position
+        return position
+
+    def backlog(self) -> int:
+        """Confirmed entries that are not acknowledged; exact."""
+        return self._log.count_between(self.mark_delete, self._log.last_confirmed) - self.ranges.count
+
+    def take_changes(self) -> Changes:
+        """What changed since the last call; the caller writes it, or calls `rewrite`."""
+        taken = self._changes
+        self._changes = Changes()
+        self._changes.replaced = False
+        return taken
+
+    def rewrite(self) -> None:
+        """What was taken did not get written, or not where the next goes: the next is to be whole."""
+        self._changes = Changes()
+
+    def fit_to_log(self) -> None:
+        """After recovery: put the state in a place that the log has. A position above the last confirmed entry comes
+        down to it, one in a ledger that was trimmed moves to the start of the next."""
+        log = self._log
+        if self.mark_delete > log.last_confirmed and log.last_entry_of(self.mark_delete.ledger_id) != -1:
+            self.mark_delete = log.last_confirmed
+        last = log.last_entry_of(self.mark_delete.ledger_id)
+        if last is None:
+            following = log.next_position(self.mark_delete)
+            self.mark_delete = Position(following.ledger_id, -1)
+        elif self.mark_delete.entry_id > last:
+            self.mark_delete = Position(self.mark_delete.ledger_id, last)
+        kept = AckRanges()
+        for ledger_id, first, end in self.ranges.ranges():
+            _, bound = self._bound(ledger_id)
+            kept.add(ledger_id, first, min(end, bound))
+        self.ranges = kept
+        self.ranges.forget_through(*self.mark_delete)
+        self.batches.forget_above(log.last_confirmed)
+        for position, _ in list(self.batches.items()):
+            if self.is_acked(position) or log.last_entry_of(position.ledger_id) is None:
+                self.batches.forget(position)
+        self._advance(*self.mark_delete)
+
+    def _bound(self, ledger_id: int) -> tuple[int, int]:
+        """The ledger and its last entry that may be acknowledged, -1 if none."""
+        last = self._log.last_entry_of(ledger_id)
+        return ledger_id, -1 if last is None else last
+
+    def _check(self, position: Position) -> None:
+        if not 0 <= position.entry_id <= self._bound(position.ledger_id)[1]:
+            raise InvalidAckError([position])
+
+    def _note(self, ledger_id: int, entry_id: int) -> None:
+        changed = self._changes.ranges
+        if changed and changed[-1] == entry_id - 1 and changed[-3] == ledger_id:
+            changed[-1] = entry_id
+        elif len(changed) < _CHANGES_MAX:
+            changed += (ledger_id, entry_id, entry_id)
+        else:
+            self._changes = Changes()
+        if self.batches:
+            self.batches.forget(Position(ledger_id, entry_id))
+
+    def _advance(self, ledger_id: int, entry_id: int) -> None:
+        """Everything up to (ledger_id, entry_id) is acknowledged: move the mark-delete position there, and on over what
+        touches it, across ledgers."""
+        ranges = self.ranges
+        if ranges:
+            log = self._log
+            while True:
+                entry_id = ranges.first_missing(ledger_id, entry_id + 1) - 1
+                last = log.last_entry_of(ledger_id)
+                if last is not None and entry_id < last:
+                    break
+                following = log.next_position(Position(ledger_id, entry_id))
+                if following.ledger_id == ledger_id or not ranges.contains(*following):
+                    break
+                ledger_id, entry_id = following.ledger_id, -1
+        before = self.mark_delete
+        if ledger_id == before.ledger_id and entry_id == before.entry_id:
+            return
+        self.mark_delete = Position(ledger_id, entry_id)
+        if ranges:
+            ranges.forget_through(ledger_id, entry_id, after=before.entry_id if before.ledger_id == ledger_id else -1)
+        if self.batches:
+            self.batches.forget_through(self.mark_delete)

@@ -1,0 +1,192 @@
+"""One subscription's place in a log: where it reads, and what it has acknowledged.
+
+The calls that acknowledge are synchronous and take runs. What is acknowledged takes effect in memory at once; it is
+durable when `persisted` calls back, at the latest a moment later (`CursorConfig.flush_delay_ms`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from cursors.ack_state import AckState
+from cursors.batch_acks import to_bits, to_words
+from cursors.cursor_store import CursorStore, Persisted
+from cursors.doors import Log
+from quire.ledger.position import EARLIEST, LATEST, Position
+
+
+class Cursor:
+    """Made by a managed ledger: `open_cursor` or `new_reader_cursor`."""
+
+    def __init__(self, name: str, log: Log, state: AckState, store: CursorStore | None) -> None:
+        self.name = name
+        self._log = log
+        self._state = state
+        self._store = store
+        self.read_position = log.next_position(state.mark_delete)
+        """The next entry to deliver; whoever delivers moves it on."""
+        self.active = False
+        """Reads near the end of the log: new entries are kept in the cache for it. See `activate`."""
+        self.on_activity: Callable[[int], None] = _ignore_activity
+        """Told +1 and -1 when `active` changes."""
+
+    @property
+    def durable(self) -> bool:
+        """Kept over restarts, and holds data back from trimming."""
+        return self._store is not None
+
+    @property
+    def mark_delete(self) -> Position:
+        """Every entry up to and with this one is acknowledged."""
+        return self._state.mark_delete
+
+    @property
+    def durable_mark_delete(self) -> Position:
+        """The mark-delete position that a restart would find at least; that of memory if the cursor is not durable."""
+        return self._state.mark_delete if self._store is None else self._store.durable_mark_delete
+
+    @property
+    def store(self) -> CursorStore | None:
+        return self._store
+
+    @property
+    def cursor_properties(self) -> tuple[tuple[str, str], ...]:
+        """What the user gave with the subscription."""
+        return () if self._store is None else self._store.cursor_properties
+
+    @property
+    def properties(self) -> dict[str, int]:
+        """Numbers that are stored with the position; changed with `set_properties`."""
+        return dict(self._state.properties)
+
+    # Acknowledging
+
+    def ack_individual(self, positions: Iterable[Position]) -> None:
+        """Acknowledge whole entries, in any order. InvalidAckError names those that are not of this log (the others
+        took effect); one that is acknowledged already is passed over."""
+        try:
+            self._state.ack_individual(positions)
+        finally:
+            self._acked()
+
+    def ack_batch(self, position: Position, ack_set: Sequence[int]) -> bool:
+        """Acknowledge part of a batch: `ack_set` is the bitmap, in 64-bit words, of the messages that are still wanted.
+        True if the whole entry is acknowledged now. InvalidAckError."""
+        remaining = self._state.ack_batch(position, to_bits(ack_set))
+        self._acked()
+        return remaining == 0
+
+    def ack_cumulative(self, position: Position, ack_set: Sequence[int] = ()) -> bool:
+        """Acknowledge everything up to and with `position`; with `ack_set` only the messages of that entry that are 0 in
+        it. False if it was already. InvalidAckError."""
+        if not self._state.ack_cumulative(position, to_bits(ack_set) or None):
+            return False
+        self._acked()
+        return True
+
+    def skip_all(self) -> None:
+        """Acknowledge every confirmed entry."""
+        self._state.reset(self._log.last_confirmed)
+        self._acked()
+
+    def skip_to(self, mark_delete: Position) -> None:
+        """For a cursor whose next entries were trimmed: go on after `mark_delete`. Never moves back."""
+        if mark_delete > self._state.mark_delete:
+            self._state.reset(mark_delete)
+            self._acked()
+
+    def set_properties(self, properties: dict[str, int]) -> None:
+        """Replace the numbers stored with the position; they are durable when `persisted` calls back."""
+        self._state.properties = dict(properties)
+        self._acked()
+
+    def _acked(self) -> None:
+        if self.read_position <= self._state.mark_delete:
+            self.read_position = self._log.next_position(self._state.mark_delete)
+        if self._store is not None:
+            self._store.changed()
+
+    def persisted(self, callback: Persisted) -> None:
+        """Call back once, with None when everything acknowledged so far is durable (now, if it is), or with the
+        CursorError that keeps it from being so. A cursor that is not durable calls back at once."""
+        if self._store is None:
+            callback(None)
+        else:
+            self._store.persisted(callback)
+
+    async def wait_persisted(self) -> None:
+        """As `persisted`, awaited. CursorError."""
+        if self._store is not None:
+            await self._store.wait_persisted()
+
+    # Asking
+
+    def is_acked(self, position: Position) -> bool:
+        return self._state.is_acked(position)
+
+    def unacked_runs(self, first: Position, count: int) -> list[tuple[int, int]]:
+        """Which of the `count` entries from `first` on, all of one ledger, are not acknowledged: (first entry id, count)."""
+        return self._state.unacked_runs(first, count)
+
+    def next_unacked(self, position: Position) -> Position:
+        """The first place at or after `position` that is not acknowledged; maybe not written yet."""
+        return self._state.next_unacked(position)
+
+    @property
+    def has_ack_sets(self) -> bool:
+        """Whether any batch is acknowledged in part."""
+        return bool(self._state.batches)
+
+    def ack_set(self, position: Position) -> list[int] | None:
+        """The bitmap of messages still wanted of a batch that is acknowledged in part, in signed 64-bit words; else None."""
+        batches = self._state.batches
+        unacked = batches.unacked(position) if batches else None
+        return None if unacked is None else to_words(unacked)
+
+    def backlog(self) -> int:
+        """Confirmed entries that are not acknowledged; exact."""
+        return self._state.backlog()
+
+    def ack_ranges(self) -> list[tuple[int, int, int]]:
+        """Acknowledged entries above the mark-delete position: (ledger id, first, last), inclusive, ascending."""
+        return list(self._state.ranges.ranges())
+
+    # Moving
+
+    def rewind(self) -> None:
+        """Read again from the first entry that is not acknowledged."""
+        self.read_position = self._log.next_position(self._state.mark_delete)
+
+    async def seek(self, position: Position, ack_set: Sequence[int] = ()) -> None:
+        """Deliver next what stands at `position` (EARLIEST: the first entry there is, LATEST: the first to come); of that
+        entry, if it is a batch, only the messages in `ack_set`. Forgets every acknowledgement after it. Durable on
+        return; CursorError if it could not be made so."""
+        log = self._log
+        if position >= LATEST or position > log.last_confirmed:
+            mark_delete = log.last_confirmed
+        elif position <= EARLIEST or position < log.first_position():
+            mark_delete = log.previous_position(log.first_position())
+        else:
+            mark_delete = log.previous_position(position)
+        self._state.reset(mark_delete)
+        if ack_set and position <= log.last_confirmed and log.last_entry_of(position.ledger_id) is not None:
+            self._state.ack_batch(position, to_bits(ack_set))
+        self.rewind()
+        if self._store is not None:
+            self._store.changed()
+            await self._store.wait_persisted()
+
+    def activate(self) -> None:
+        """A consumer reads near the end of the log from now on."""
+        if not self.active:
+            self.active = True
+            self.on_activity(1)
+
+    def deactivate(self) -> None:
+        if self.active:
+            self.active = False
+            self.on_activity(-1)
+
+
+def _ignore_activity(change: int) -> None:
+    pass

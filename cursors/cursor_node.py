@@ -1,0 +1,155 @@
+"""A cursor's node in the metadata store, and the ledgers it names.
+
+What holds:
+- NodeNamesEveryLedger: a cursor ledger is named in the node from the write that made it until after it is deleted.
+- StateIsNamed: the ledger that holds the durable state is the node's ledger, or its previous ledger while the node's
+  ledger has no entry, or there is none and the node is the state.
+- Every write compares and sets the version; BadVersionError means that the cursor is no longer ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from cursors.ack_state import AckState
+from cursors.doors import Writer
+from cursors.errors import CursorClosedError
+from cursors.position_info import NO_LEDGER, CursorNode, Stored, decode_node, encode_node
+from cursors.services import Services
+from quire.ledger.errors import LedgerError, NoSuchLedgerError
+from quire.metadata.errors import BadVersionError, MetadataError, MetadataUnavailableError
+from quire.metadata.store import Op, Put
+from quire.service.log import get_logger
+
+log = get_logger(__name__)
+
+
+class StoredNode:
+    """The node as last written or read, with its version."""
+
+    def __init__(self, services: Services, path: str, log_name: str, cursor_name: str) -> None:
+        self._services = services
+        self._path = path
+        self._log_name = log_name
+        self._cursor_name = cursor_name
+        self._version = 0
+        self.value = CursorNode()
+        self.empty_ledger_id = NO_LEDGER
+        """The node's ledger, while it has no confirmed entry."""
+
+    async def create(self, state: AckState, cursor_properties: Sequence[tuple[str, str]]) -> None:
+        """Make the node; durable on return. NodeExistsError and other MetadataError."""
+        node = CursorNode(last_active_ms=self._now_ms(), cursor_properties=tuple(cursor_properties))
+        await self._services.metadata.create(self._path, self._encode(node, state))
+        self.value, self._version = node, 0
+
+    async def read(self) -> Stored:
+        """Read the node; the snapshot in it. CursorClosedError if there is none, CursorDamagedError, MetadataError."""
+        found = await self._services.metadata.get(self._path)
+        if found is None:
+            raise CursorClosedError(f"there is no cursor {self._cursor_name}")
+        self._version = found.version
+        self.value, snapshot = decode_node(found.value)
+        return snapshot
+
+    def ledger_ids(self) -> list[int]:
+        """Every ledger that the node names."""
+        node = self.value
+        return sorted({node.ledger_id, node.previous_ledger_id, *node.deleting} - {NO_LEDGER})
+
+    def useless_ledger_ids(self) -> list[int]:
+        """Those that no state is read from."""
+        kept = {self.value.ledger_id}
+        if self.empty_ledger_id != NO_LEDGER:
+            kept.add(self.value.previous_ledger_id)
+        return [ledger_id for ledger_id in self.ledger_ids() if ledger_id not in kept]
+
+    async def new_ledger(self, state: AckState) -> Writer:
+        """A new cursor ledger, named in the node by the same write that makes it. BadVersionError, NoNodeError: the cursor
+        is no longer ours; other LedgerError and MetadataError: try again."""
+        services, config = self._services, self._services.config
+        attempts: dict[int, CursorNode] = {}
+
+        def also(ledger_id: int) -> list[Op]:
+            before = self.value
+            holder = before.previous_ledger_id if self.empty_ledger_id != NO_LEDGER else before.ledger_id
+            node = replace(
+                before,
+                ledger_id=ledger_id,
+                previous_ledger_id=holder,
+                deleting=tuple(other for other in self.ledger_ids() if other != holder),
+                last_active_ms=self._now_ms(),
+            )
+            attempts[ledger_id] = node
+            return [Put(path=self._path, value=self._encode(node, state), version=self._version)]
+
+        try:
+            writer = await services.ledgers.create(
+                ensemble_size=config.ensemble_size,
+                write_quorum=config.write_quorum,
+                ack_quorum=config.ack_quorum,
+                custom_metadata=cursor_ledger_metadata(self._log_name, self._cursor_name),
+                also=also,
+            )
+        except MetadataUnavailableError:
+            await self._learn_outcome(attempts)
+            raise
+        self._version += 1
+        self.value = attempts[writer.ledger_id]
+        self.empty_ledger_id = writer.ledger_id
+        return writer
+
+    async def _learn_outcome(self, attempts: dict[int, CursorNode]) -> None:
+        """The outcome of a write is unknown: read what is there. If it happened, it made a ledger that nobody writes to;
+        the next attempt hands that over for deletion."""
+        found = await self._services.metadata.get(self._path)
+        if found is None:
+            raise BadVersionError(f"{self._path} is gone")
+        if found.version == self._version:
+            return
+        node, _ = decode_node(found.value)
+        if found.version != self._version + 1 or node.ledger_id not in attempts:
+            raise BadVersionError(f"{self._path} was changed by another")
+        self._version = found.version
+        self.value = attempts[node.ledger_id]
+        self.empty_ledger_id = node.ledger_id
+
+    async def put_state(self, state: AckState) -> None:
+        """Make the node the state; then no ledger is needed. BadVersionError, NoNodeError as `new_ledger`; MetadataError."""
+        node = replace(
+            self.value,
+            ledger_id=NO_LEDGER,
+            previous_ledger_id=NO_LEDGER,
+            deleting=tuple(self.ledger_ids()),
+            last_active_ms=self._now_ms(),
+        )
+        self._version = await self._services.metadata.put(self._path, self._encode(node, state), self._version)
+        self.value = node
+        self.empty_ledger_id = NO_LEDGER
+
+    async def delete_ledgers(self, ledger_ids: Iterable[int]) -> None:
+        """Best effort: the node names them until it is next written, so whoever opens the cursor next tries again."""
+        for ledger_id in ledger_ids:
+            try:
+                await self._services.ledgers.delete(ledger_id)
+            except NoSuchLedgerError:
+                pass
+            except (LedgerError, MetadataError) as error:
+                log.warning("cursor ledger not deleted yet", ledger_id=ledger_id, reason=str(error))
+
+    def _encode(self, node: CursorNode, state: AckState) -> bytes:
+        return encode_node(node, state, ranges_max=self._services.config.node_ranges_max)
+
+    def _now_ms(self) -> int:
+        return self._services.world.clock.wall_ms()
+
+
+def cursor_ledger_metadata(log_name: str, cursor_name: str) -> list[tuple[str, bytes]]:
+    """What a cursor ledger says of itself, as the original writes it."""
+    return [
+        ("component", b"managed-ledger"),
+        ("pulsar/managed-ledger", log_name.encode()),
+        ("pulsar/cursor", cursor_name.encode()),
+        ("application", b"pulsar"),
+    ]

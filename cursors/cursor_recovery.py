@@ -1,0 +1,67 @@
+"""Reads the stored state of a cursor.
+
+NoFallBack: the snapshot in the node is taken only if the ledgers that it names are gone or empty. Whatever else keeps us
+from the last entry fails the open (CursorRecoveryError, passing): bookies that are away for a moment must not bring
+acknowledged messages back.
+"""
+
+from __future__ import annotations
+
+from cursors.cursor_node import StoredNode
+from cursors.doors import Ledgers, Reader
+from cursors.errors import CursorDamagedError, CursorRecoveryError
+from cursors.position_info import NO_LEDGER, Stored, base_of, decode_chain
+from quire.ledger.errors import LedgerError, NoSuchLedgerError
+from quire.service.log import get_logger
+
+log = get_logger(__name__)
+
+_READ_BYTES = 1 << 20
+
+
+async def recover(node: StoredNode, ledgers: Ledgers, cursor_name: str) -> Stored:
+    """The last durable state. CursorRecoveryError, CursorDamagedError, CursorClosedError (no such cursor), MetadataError."""
+    snapshot = await node.read()
+    named = node.value
+    if named.ledger_id == NO_LEDGER:
+        return snapshot
+    stored = await _from_ledger(ledgers, named.ledger_id, cursor_name)
+    if stored is not None:
+        return stored
+    node.empty_ledger_id = named.ledger_id
+    if named.previous_ledger_id != NO_LEDGER:
+        stored = await _from_ledger(ledgers, named.previous_ledger_id, cursor_name)
+        if stored is not None:
+            return stored
+        log.warning("cursor goes back to the snapshot in its node", cursor=cursor_name)
+    return snapshot
+
+
+async def _from_ledger(ledgers: Ledgers, ledger_id: int, cursor_name: str) -> Stored | None:
+    """The state in a cursor ledger; None if the ledger is gone or empty."""
+    try:
+        reader = await ledgers.open(ledger_id, recover=True)
+        last_entry_id = reader.last_entry_id
+        if last_entry_id < 0:
+            return None
+        last = await _read(reader, last_entry_id, last_entry_id)
+        base = base_of(last[0])
+        if base is None:
+            return decode_chain(last)
+        if not 0 <= base < last_entry_id:
+            raise CursorDamagedError(f"cursor ledger {ledger_id}: entry {last_entry_id} builds on {base}")
+        return decode_chain(await _read(reader, base, last_entry_id))
+    except NoSuchLedgerError:
+        log.warning("cursor ledger is gone", cursor=cursor_name, ledger_id=ledger_id)
+        return None
+    except LedgerError as error:
+        raise CursorRecoveryError(f"cursor {cursor_name}: ledger {ledger_id} cannot be read: {error}") from error
+
+
+async def _read(reader: Reader, first: int, last: int) -> list[bytes]:
+    entries: list[bytes] = []
+    while first <= last:
+        run = await reader.read(first, last, size_max=_READ_BYTES)
+        entries += [bytes(entry) for entry in run]
+        first += len(run)
+    return entries

@@ -1,0 +1,387 @@
+"""The durable form of one cursor: a node in the metadata store, and usually a cursor ledger.
+
+    new                    node {cursorsLedgerId -1, initial position}        before the subscription is answered
+    first acknowledgement  ONE multi: ledger metadata + node {cursorsLedgerId, snapshot}; then the first entry
+    every other            one entry; all that came while the last was on its way goes into the next (group commit)
+    full, old or failed    as the first acknowledgement; the node names the old ledger until it is deleted
+    close                  node {cursorsLedgerId -1, whole state}, then the ledger is deleted; with too many ranges the
+                           ledger is kept and closed instead
+
+What holds:
+- AnsweredAcksAreDurable: a `persisted` callback gets None only after a confirmed entry (or a written node) tells at least
+  all that was acknowledged when it was asked.
+- OneAppendInFlight: the next entry is written after the last one is confirmed, so a chain of deltas has no gaps.
+- NodeNamesEveryLedger, StateIsNamed: see `cursor_node`; NoFallBack: see `cursor_recovery`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
+
+import trio
+
+from cursors.ack_state import AckState
+from cursors.cursor_node import StoredNode
+from cursors.cursor_recovery import recover
+from cursors.doors import Writer
+from cursors.errors import CursorClosedError, CursorError, CursorFencedError, CursorPersistError, CursorTooLargeError
+from cursors.position_info import NO_LEDGER, Stored, encode_delta, encode_whole, estimate
+from cursors.services import Services
+from quire.ledger.errors import LedgerConflictError, LedgerError, LedgerFencedError
+from quire.ledger.position import EARLIEST, Position
+from quire.metadata.errors import BadVersionError, MetadataError, NoNodeError
+from quire.service.log import get_logger
+
+log = get_logger(__name__)
+
+Persisted: TypeAlias = Callable[[CursorError | None], None]
+
+SMALL_BYTES = 1024
+"""Below this a state is always written whole."""
+CHAIN_BYTES_MIN = 64 * 1024
+CHAIN_ENTRIES_MAX = 1000
+RETRY_FIRST_S = 0.05
+RETRY_MAX_S = 2.0
+_NO_ENTRY = -1
+
+
+class CursorStore:
+    """Keeps one `AckState` durable. Either `create` it, or `recover` and then `attach`."""
+
+    def __init__(self, services: Services, path: str, log_name: str, name: str, on_fenced: Callable[[], None]) -> None:
+        self._services = services
+        self._name = name
+        self._log = log.bind(cursor=name, log=log_name)
+        self._on_fenced = on_fenced
+        self._node = StoredNode(services, path, log_name, name)
+        self._state: AckState | None = None
+        self._node_is_state = False
+        """The node tells the whole durable state."""
+        self._writer: Writer | None = None
+        self._writer_since = 0.0
+        self._dirty = False
+        self._queued = False
+        """In the flusher's list."""
+        self._busy = False
+        """An entry is in flight, or a ledger is being made."""
+        self._again = False
+        """Flush once more when no longer busy."""
+        self._idle = trio.Event()
+        self._waiting: list[Persisted] = []
+        self._in_flight: list[Persisted] = []
+        self._in_flight_mark_delete = EARLIEST
+        self._base_entry_id = _NO_ENTRY
+        self._base_bytes = self._chain_bytes = self._chain_entries = 0
+        self._broken: CursorError | None = None
+        self._closing = False
+        self.durable_mark_delete = EARLIEST
+        self.on_durable: Callable[[], None] = _nothing
+        """Called after the durable mark-delete position moved."""
+        self.entries_written = 0
+        self.bytes_written = 0
+
+    async def create(self, state: AckState, cursor_properties: Sequence[tuple[str, str]] = ()) -> None:
+        """Make the node; durable on return. NodeExistsError and other MetadataError."""
+        await self._node.create(state, cursor_properties)
+        self._state = state
+        self._in_node(state)
+
+    async def recover(self) -> Stored:
+        """The last durable state, of which the caller makes an `AckState` for `attach`. Raises as `recover` does."""
+        stored = await recover(self._node, self._services.ledgers, self._name)
+        self._node_is_state = self._node.value.ledger_id == NO_LEDGER
+        return stored
+
+    def attach(self, state: AckState) -> None:
+        """Keep this state from now on. Ledgers left over from before are deleted in the background."""
+        self._state = state
+        self.durable_mark_delete = state.mark_delete
+        self._delete_useless_ledgers()
+
+    @property
+    def cursor_properties(self) -> tuple[tuple[str, str], ...]:
+        return self._node.value.cursor_properties
+
+    @property
+    def ledger_id(self) -> int:
+        """The cursor ledger, or NO_LEDGER."""
+        return self._node.value.ledger_id
+
+    def ledger_ids(self) -> list[int]:
+        """Every ledger that the node names: what is to be deleted with the cursor."""
+        return self._node.ledger_ids()
+
+    # Persisting
+
+    def changed(self) -> None:
+        """The state changed; it will be written soon."""
+        self._dirty = True
+        if not self._queued and self._broken is None and not self._closing:
+            self._queued = True
+            self._services.flusher.add(self)
+
+    def persisted(self, callback: Persisted) -> None:
+        """Call back once everything acknowledged so far is durable (at once if it is), or with why it will not be."""
+        if self._broken is not None:
+            callback(self._broken)
+        elif self._dirty:
+            self._waiting.append(callback)
+            self._pump()
+        elif self._busy:
+            self._in_flight.append(callback)
+        else:
+            callback(None)
+
+    def flush(self) -> None:
+        """For the flusher."""
+        self._queued = False
+        if self._dirty:
+            self._pump()
+
+    def _pump(self) -> None:
+        if self._broken is not None or self._closing:
+            return
+        if self._busy:
+            self._again = True
+            return
+        self._busy = True
+        self._idle = trio.Event()
+        if self._writer is None or self._is_due(self._writer):
+            self._start_switch()
+        else:
+            self._append(self._writer)
+
+    def _is_due(self, writer: Writer) -> bool:
+        config = self._services.config
+        age_s = trio.current_time() - self._writer_since
+        return writer.last_pushed + 1 >= config.entries_max or age_s > config.age_max_s
+
+    def _append(self, writer: Writer) -> None:
+        """Write one entry that tells everything acknowledged so far."""
+        state = self._require_state()
+        self._in_flight += self._waiting
+        self._waiting = []
+        self._in_flight_mark_delete = state.mark_delete
+        self._dirty = self._again = False
+        try:
+            data = self._next_entry(state, writer.last_pushed + 1)
+            self.entries_written += 1
+            self.bytes_written += len(data)
+            writer.append([data])
+        except CursorTooLargeError as error:
+            self._log.error("cursor does not fit an entry", reason=str(error))
+            state.rewrite()
+            self._dirty = True
+            self._finish(error)
+        except LedgerError as error:
+            self._failed(writer, error)
+
+    def _next_entry(self, state: AckState, entry_id: int) -> bytes:
+        changes = state.take_changes()
+        if (
+            changes.replaced
+            or self._base_entry_id == _NO_ENTRY
+            or estimate(state) <= SMALL_BYTES
+            or self._chain_bytes > max(CHAIN_BYTES_MIN, 2 * self._base_bytes)
+            or self._chain_entries >= CHAIN_ENTRIES_MAX
+        ):
+            data = encode_whole(state)
+            self._base_entry_id, self._base_bytes = entry_id, len(data)
+            self._chain_bytes = self._chain_entries = 0
+        else:
+            data = encode_delta(state, changes, self._base_entry_id)
+            self._chain_bytes += len(data)
+            self._chain_entries += 1
+        return data
+
+    def _confirmed(self, writer: Writer, first: int, last: int) -> None:
+        if writer is not self._writer:
+            return
+        if self._node.empty_ledger_id != NO_LEDGER:
+            self._node.empty_ledger_id = NO_LEDGER
+            self._delete_useless_ledgers()
+        self._node_is_state = False
+        self._durable(self._in_flight_mark_delete)
+        self._finish(None)
+
+    def _durable(self, mark_delete: Position) -> None:
+        if mark_delete != self.durable_mark_delete:
+            self.durable_mark_delete = mark_delete
+            self.on_durable()
+
+    def _finish(self, error: CursorError | None) -> None:
+        """What was in flight is settled: answer for it, and go on with what came meanwhile."""
+        self._busy = False
+        settled, self._in_flight = self._in_flight, []
+        for callback in settled:
+            callback(error)
+        if self._busy:
+            return  # a callback asked for more
+        self._idle.set()
+        if self._waiting or (self._again and self._dirty):
+            self._pump()
+
+    def _failed(self, writer: Writer, error: LedgerError) -> None:
+        """The cursor ledger takes no more: everything unconfirmed goes into a new one."""
+        if writer is not self._writer:
+            return
+        self._writer = None
+        if isinstance(error, LedgerFencedError | LedgerConflictError):
+            self._fence(f"its ledger {writer.ledger_id} was taken over: {error}")
+            return
+        self._log.warning("cursor ledger failed", ledger_id=writer.ledger_id, reason=str(error))
+        if self._busy:
+            self._waiting = self._in_flight + self._waiting
+            self._in_flight = []
+            self._dirty = True
+            self._start_switch()
+
+    # A new cursor ledger
+
+    def _start_switch(self) -> None:
+        self._services.nursery.start_soon(self._switch, name=f"new ledger for cursor {self._name}")
+
+    async def _switch(self) -> None:
+        """Make a ledger, name it in the node, write the first entry. Tries again for `retry_timeout_s`."""
+        deadline = trio.current_time() + self._services.config.retry_timeout_s
+        pause_s = RETRY_FIRST_S
+        while self._broken is None:
+            try:
+                writer = await self._node.new_ledger(self._require_state())
+            except (BadVersionError, NoNodeError) as error:
+                self._fence(f"its node was changed by another: {error}")
+            except (LedgerError, MetadataError) as error:
+                if trio.current_time() + pause_s > deadline:
+                    self._give_up(error)
+                    return
+                await trio.sleep(pause_s)
+                pause_s = min(2 * pause_s, RETRY_MAX_S)
+            else:
+                if self._broken is None:
+                    self._begin(writer)
+                return
+
+    def _begin(self, writer: Writer) -> None:
+        writer.on_confirmed = partial(self._confirmed, writer)
+        writer.on_failed = partial(self._failed, writer)
+        self._writer = writer
+        self._writer_since = trio.current_time()
+        self._base_entry_id = _NO_ENTRY
+        self._append(writer)
+
+    def _give_up(self, error: Exception) -> None:
+        """Tell those who wait; the state stays dirty and is tried again after a while."""
+        self._log.warning("cursor cannot be stored for now", reason=str(error))
+        self._in_flight += self._waiting
+        self._waiting = []
+        self._again = False
+        self._finish(CursorPersistError(f"cursor {self._name} could not be stored: {error}"))
+        self.changed()
+
+    def _delete_useless_ledgers(self) -> None:
+        useless = self._node.useless_ledger_ids()
+        if useless:
+            self._services.nursery.start_soon(
+                self._node.delete_ledgers, useless, name=f"old ledgers of cursor {self._name}"
+            )
+
+    # The end
+
+    def _fence(self, reason: str) -> None:
+        if self._broken is None:
+            self._log.warning("cursor is fenced", reason=reason)
+            self.stop(CursorFencedError(f"cursor {self._name}: {reason}"))
+            self._on_fenced()
+
+    def stop(self, error: CursorError) -> None:
+        """Write no more; tell those who wait `error`."""
+        if self._broken is None:
+            self._broken = error
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.on_confirmed = _ignore_confirmed
+            writer.on_failed = _ignore_failed
+        self._in_flight += self._waiting
+        self._waiting = []
+        self._finish(self._broken)
+
+    async def settle(self) -> None:
+        """Wait until nothing is in flight."""
+        while self._busy:
+            await self._idle.wait()
+
+    async def close(self) -> None:
+        """Store the state so that the next open reads it from the node, and stop. Whatever it raises (CursorError,
+        LedgerError, MetadataError), the next open finds the last durable state."""
+        try:
+            await self.settle()
+            if self._broken is None and (self._dirty or not self._node_is_state):
+                state = self._require_state()
+                ranges_max = self._services.config.node_ranges_max
+                if state.ranges.range_count(ranges_max) <= ranges_max:
+                    await self._close_into_node(state)
+                else:
+                    await self._close_into_ledger()
+        finally:
+            self.stop(CursorClosedError(f"cursor {self._name} is closed"))
+
+    async def _close_into_node(self, state: AckState) -> None:
+        self._closing = True
+        useless = self.ledger_ids()
+        try:
+            await self._node.put_state(state)
+        except (BadVersionError, NoNodeError) as error:
+            self._fence(f"its node was changed by another: {error}")
+            return
+        self._in_node(state)
+        answered, self._waiting = self._waiting, []
+        for callback in answered:
+            callback(None)
+        await self._node.delete_ledgers(useless)
+
+    async def _close_into_ledger(self) -> None:
+        if self._dirty:
+            await self.wait_persisted()
+            await self.settle()
+        self._closing = True
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            await writer.close()
+
+    async def wait_persisted(self) -> None:
+        """Wait until everything acknowledged so far is durable. CursorError."""
+        done = trio.Event()
+        outcome: list[CursorError | None] = []
+
+        def told(error: CursorError | None) -> None:
+            outcome.append(error)
+            done.set()
+
+        self.persisted(told)
+        await done.wait()
+        if outcome[0] is not None:
+            raise outcome[0]
+
+    def _in_node(self, state: AckState) -> None:
+        """The node tells the whole state."""
+        self._dirty = False
+        self._node_is_state = True
+        self._durable(state.mark_delete)
+
+    def _require_state(self) -> AckState:
+        assert self._state is not None, "create or recover the cursor first"
+        return self._state
+
+
+def _nothing() -> None:
+    pass
+
+
+def _ignore_confirmed(first: int, last: int) -> None:
+    pass
+
+
+def _ignore_failed(error: LedgerError) -> None:
+    pass

@@ -1,0 +1,50 @@
+"""What can go wrong with a cursor. Each class says final or passing, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from quire.ledger.position import Position
+
+
+class CursorError(Exception):
+    """Root: catching it catches every failure of the package."""
+
+
+class InvalidAckError(CursorError):
+    """Positions that this log never had, or does not have yet. Final; they had no effect (the others of the same call did)."""
+
+    def __init__(self, positions: Sequence[Position]) -> None:
+        shown = ", ".join(str(position) for position in positions[:5])
+        super().__init__(f"cannot be acknowledged, not in this log: {shown}{', ...' if len(positions) > 5 else ''}")
+        self.positions = tuple(positions)
+
+
+class CursorFencedError(CursorError):
+    """Another broker has taken the cursor over. Final: close the topic and look it up again."""
+
+
+class CursorPersistError(CursorError):
+    """The position could not be made durable in time. Passing: it stays in memory and is tried again with the next one;
+    an acknowledgement that was waiting for it is not durable."""
+
+
+class CursorRecoveryError(CursorError):
+    """The stored position could not be read, though it is there. Passing: open again when the bookies are back. A cursor
+    never falls back to an older position instead."""
+
+
+class CursorTooLargeError(CursorError):
+    """The acknowledged ranges do not fit one entry. Final until the oldest entries are acknowledged or skipped."""
+
+
+class CursorClosedError(CursorError):
+    """The cursor was closed or deleted. Final for the handle."""
+
+
+class CursorDamagedError(CursorError):
+    """A stored value is not what it should be. Final: a human must look."""
+
+
+class InvalidCursorNameError(CursorError):
+    """No node can have this name. Final."""

@@ -1,0 +1,37 @@
+"""Writes acknowledgements that nobody waits for, a moment after they came: one task for all cursors of a broker."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import trio
+
+
+class Flushable(Protocol):
+    def flush(self) -> None:
+        """Start writing what is not written yet. Must not raise."""
+
+
+class Flusher:
+    """Collects dirty cursors and flushes them together, `delay_s` after the first of them became dirty."""
+
+    def __init__(self, delay_s: float) -> None:
+        self._delay_s = delay_s
+        self._dirty: list[Flushable] = []
+        self._some = trio.Event()
+
+    def add(self, dirty: Flushable) -> None:
+        """The caller adds itself once, until it is flushed."""
+        self._dirty.append(dirty)
+        if len(self._dirty) == 1:
+            self._some.set()
+
+    async def run(self) -> None:
+        """Flush until cancelled."""
+        while True:
+            await self._some.wait()
+            await trio.sleep(self._delay_s)
+            dirty, self._dirty = self._dirty, []
+            self._some = trio.Event()
+            for one in dirty:
+                one.flush()

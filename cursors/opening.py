@@ -1,0 +1,58 @@
+"""Makes cursors: a new one, one from its stored state, and one that is not stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from cursors.ack_state import AckState
+from cursors.cursor import Cursor
+from cursors.cursor_store import CursorStore
+from cursors.doors import Log
+from cursors.errors import InvalidCursorNameError
+from cursors.services import Services
+from quire.ledger.position import Position
+from quire.wire.pulsar.names import encode_name
+
+
+def cursor_path(log_path: str, name: str) -> str:
+    """The node of a cursor: a child of its log's. InvalidCursorNameError."""
+    component = encode_name(name)
+    if component in ("", ".", ".."):
+        raise InvalidCursorNameError(f"a subscription cannot be named {name!r}")
+    return f"{log_path}/{component}"
+
+
+async def create_cursor(
+    services: Services,
+    log: Log,
+    log_path: str,
+    log_name: str,
+    name: str,
+    mark_delete: Position,
+    properties: Sequence[tuple[str, str]],
+    on_fenced: Callable[[], None],
+) -> Cursor:
+    """A durable cursor that delivers what comes after `mark_delete`; its node is durable on return.
+    InvalidCursorNameError, NodeExistsError and other MetadataError."""
+    store = CursorStore(services, cursor_path(log_path, name), log_name, name, on_fenced)
+    state = AckState(log, mark_delete)
+    await store.create(state, properties)
+    return Cursor(name, log, state, store)
+
+
+async def recover_cursor(
+    services: Services, log: Log, log_path: str, log_name: str, name: str, on_fenced: Callable[[], None]
+) -> Cursor:
+    """The cursor as it was last durable. CursorError, MetadataError."""
+    store = CursorStore(services, cursor_path(log_path, name), log_name, name, on_fenced)
+    stored = await store.recover()
+    state = AckState(log, stored.mark_delete)
+    state.ranges, state.batches, state.properties = stored.ranges, stored.batches, stored.properties
+    state.fit_to_log()
+    store.attach(state)
+    return Cursor(name, log, state, store)
+
+
+def memory_cursor(log: Log, name: str, mark_delete: Position) -> Cursor:
+    """A cursor that is gone with the process and holds no data back: a reader's."""
+    return Cursor(name, log, AckState(log, mark_delete), None)

@@ -1,0 +1,247 @@
+"""The stored forms of a cursor and their codecs. Pure.
+
+An entry of a cursor ledger is always a PositionInfo that Pulsar reads, with the right mark-delete position and
+properties. It is one of
+
+    small   everything in Pulsar's own fields: ack bitmaps (field 6) and batch bitmaps (field 5)
+    base    the bitmaps would be larger than PUBLIC_BYTES_MAX: Pulsar's fields hold the first PUBLIC_RANGES_MAX ranges,
+            our field (16001) the whole set in chunks
+    delta   Pulsar's fields hold the mark-delete position and the batches that changed; our field holds the ranges added
+            since the entry before, and the id of the base (or small) entry that the chain begins with
+
+The state told by an entry is that of its base united with every delta from there to it: acknowledgements only grow, and
+whatever takes some back (a seek) is written as a base. So a Pulsar that reads such a ledger finds the right mark-delete
+position, and may deliver again what was acknowledged above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from cursors.ack_ranges import CHUNK_BYTES, FULL, AckRanges
+from cursors.ack_state import AckState, Changes
+from cursors.batch_acks import BatchAcks, to_bits, to_words
+from cursors.compression import CompressedValueError, plain
+from cursors.errors import CursorDamagedError, CursorTooLargeError
+from quire.ledger.position import Position
+from quire.wire.pulsar import MLDataFormats_pb2 as pb
+
+PUBLIC_BYTES_MAX = 64 * 1024
+PUBLIC_RANGES_MAX = 1000
+ENTRY_BYTES_MAX = 4 * 1024 * 1024
+_BYTES_PER_WORD = 11
+"""A word of a bitmap on the wire at most: tag and ten bytes of a negative varint."""
+
+NO_LEDGER = -1
+
+MessageT = TypeVar("MessageT", bound=Message)
+
+
+@dataclass(slots=True)
+class Stored:
+    """The state of a cursor as it was read."""
+
+    mark_delete: Position
+    ranges: AckRanges = field(default_factory=AckRanges)
+    batches: BatchAcks = field(default_factory=BatchAcks)
+    properties: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CursorNode:
+    """The value of a cursor's node."""
+
+    ledger_id: int = NO_LEDGER
+    """The cursor ledger, or NO_LEDGER: the node is the state."""
+    previous_ledger_id: int = NO_LEDGER
+    """Holds the state while the cursor ledger is empty."""
+    deleting: tuple[int, ...] = ()
+    """Ledgers that may be left to delete."""
+    last_active_ms: int = 0
+    cursor_properties: tuple[tuple[str, str], ...] = ()
+    """Given by the user with the subscription."""
+
+
+def estimate(state: AckState) -> int:
+    """About how many bytes the state takes in Pulsar's own fields, at most."""
+    return 64 + state.ranges.word_count() * _BYTES_PER_WORD + len(state.batches) * 48
+
+
+def encode_whole(state: AckState) -> bytes:
+    """A small or a base entry. CursorTooLargeError."""
+    info = _head(state)
+    for position, unacked in state.batches.items():
+        _put_batch(info.batchedEntryDeletionIndexInfo, position, unacked)
+    if state.ranges.word_count() * _BYTES_PER_WORD <= PUBLIC_BYTES_MAX:
+        for ledger_id in state.ranges.ledgers():
+            # The original writes one zero word more.
+            info.individualDeletedMessageRanges.add(key=ledger_id, values=[*state.ranges.words(ledger_id), 0])
+    else:
+        _put_ranges(info.individualDeletedMessages, state.ranges, PUBLIC_RANGES_MAX)
+        for ledger_id in state.ranges.ledgers():
+            _put_chunks(info.quireAcks.ledgers.add(ledgerId=ledger_id), state.ranges.chunks(ledger_id))
+    data = info.SerializeToString()
+    if len(data) > ENTRY_BYTES_MAX:
+        raise CursorTooLargeError(f"{len(data)} bytes of acknowledged ranges do not fit an entry ({ENTRY_BYTES_MAX})")
+    return data
+
+
+def encode_delta(state: AckState, changes: Changes, base_entry_id: int) -> bytes:
+    """An entry that adds `changes` to those from `base_entry_id` on."""
+    info = _head(state)
+    for position in changes.batches:
+        unacked = state.batches.unacked(position)
+        if unacked is not None:
+            _put_batch(info.batchedEntryDeletionIndexInfo, position, unacked)
+    info.quireAcks.baseEntryId = base_entry_id
+    info.quireAcks.ranges.extend(changes.ranges)
+    return info.SerializeToString()
+
+
+def base_of(data: bytes) -> int | None:
+    """The id of the entry that this one's chain begins with; None if it stands alone. CursorDamagedError."""
+    acks = _parse(pb.PositionInfo, data).quireAcks
+    return acks.baseEntryId if acks.HasField("baseEntryId") else None
+
+
+def decode_chain(entries: Sequence[bytes]) -> Stored:
+    """The state told by a base (or small) entry and the deltas after it, in order. CursorDamagedError."""
+    infos = [_parse(pb.PositionInfo, data) for data in entries]
+    stored = Stored(Position(infos[-1].ledgerId, infos[-1].entryId))
+    stored.properties = {found.name: found.value for found in infos[-1].properties}
+    for info in infos:
+        _take_ranges(stored.ranges, info.individualDeletedMessages)
+        for longs in info.individualDeletedMessageRanges:
+            stored.ranges.add_words(longs.key, list(longs.values))
+        _take_batches(stored.batches, info.batchedEntryDeletionIndexInfo)
+        for chunks in info.quireAcks.ledgers:
+            _take_chunks(stored.ranges, chunks)
+        flat = list(info.quireAcks.ranges)
+        if len(flat) % 3:
+            raise CursorDamagedError(f"{len(flat)} numbers are no ranges")
+        for at in range(0, len(flat), 3):
+            stored.ranges.add(*flat[at : at + 3])
+    stored.ranges.forget_through(*stored.mark_delete)
+    return stored
+
+
+def encode_node(node: CursorNode, state: AckState, *, ranges_max: int) -> bytes:
+    """The value of a cursor's node, with the state as its snapshot: at most `ranges_max` ranges."""
+    info = pb.ManagedCursorInfo(
+        cursorsLedgerId=node.ledger_id,
+        markDeleteLedgerId=state.mark_delete.ledger_id,
+        markDeleteEntryId=state.mark_delete.entry_id,
+        lastActive=node.last_active_ms,
+    )
+    _put_ranges(info.individualDeletedMessages, state.ranges, ranges_max)
+    for name, number in state.properties.items():
+        info.properties.add(name=name, value=number)
+    for position, unacked in state.batches.items():
+        _put_batch(info.batchedEntryDeletionIndexInfo, position, unacked)
+    for key, text in node.cursor_properties:
+        info.cursorProperties.add(name=key, value=text)
+    if node.previous_ledger_id != NO_LEDGER:
+        info.quirePreviousLedgerId = node.previous_ledger_id
+    info.quireDeletingLedgerIds.extend(node.deleting)
+    return info.SerializeToString()
+
+
+def decode_node(value: bytes) -> tuple[CursorNode, Stored]:
+    """A cursor's node and the snapshot in it. CursorDamagedError."""
+    try:
+        info = _parse(pb.ManagedCursorInfo, plain(value))
+    except CompressedValueError as error:
+        raise CursorDamagedError(str(error)) from error
+    if info.cursorsLedgerId == NO_LEDGER and not info.HasField("markDeleteLedgerId"):
+        raise CursorDamagedError("a cursor's node names neither a ledger nor a position")
+    stored = Stored(Position(info.markDeleteLedgerId, info.markDeleteEntryId))
+    _take_ranges(stored.ranges, info.individualDeletedMessages)
+    _take_batches(stored.batches, info.batchedEntryDeletionIndexInfo)
+    stored.ranges.forget_through(*stored.mark_delete)
+    stored.properties = {found.name: found.value for found in info.properties}
+    node = CursorNode(
+        ledger_id=info.cursorsLedgerId,
+        previous_ledger_id=info.quirePreviousLedgerId if info.HasField("quirePreviousLedgerId") else NO_LEDGER,
+        deleting=tuple(info.quireDeletingLedgerIds),
+        last_active_ms=info.lastActive,
+        cursor_properties=tuple((found.name, found.value) for found in info.cursorProperties),
+    )
+    return node, stored
+
+
+def _parse(kind: type[MessageT], data: bytes) -> MessageT:
+    try:
+        found = kind.FromString(data)
+    except DecodeError as error:
+        raise CursorDamagedError(f"not a {kind.DESCRIPTOR.name}: {error}") from error
+    if not found.IsInitialized():
+        raise CursorDamagedError(f"not a {kind.DESCRIPTOR.name}: a required field is missing")
+    return found
+
+
+def _head(state: AckState) -> pb.PositionInfo:
+    info = pb.PositionInfo(ledgerId=state.mark_delete.ledger_id, entryId=state.mark_delete.entry_id)
+    for name, number in state.properties.items():
+        info.properties.add(name=name, value=number)
+    return info
+
+
+def _put_batch(target: Any, position: Position, unacked: int) -> None:
+    added = target.add(deleteSet=to_words(unacked))
+    added.position.ledgerId, added.position.entryId = position
+
+
+def _take_batches(batches: BatchAcks, source: Iterable[pb.BatchedEntryDeletionIndexInfo]) -> None:
+    for found in source:
+        position = Position(found.position.ledgerId, found.position.entryId)
+        batches.ack(position, to_bits(found.deleteSet))
+
+
+def _put_ranges(target: Any, ranges: AckRanges, limit: int) -> None:
+    """(lower, upper]: the lower endpoint is the place before the first entry."""
+    for count, (ledger_id, first, last) in enumerate(ranges.ranges()):
+        if count == limit:
+            break
+        added = target.add()
+        added.lowerEndpoint.ledgerId, added.lowerEndpoint.entryId = ledger_id, first - 1
+        added.upperEndpoint.ledgerId, added.upperEndpoint.entryId = ledger_id, last
+
+
+def _take_ranges(ranges: AckRanges, source: Iterable[pb.MessageRange]) -> None:
+    """A range over two ledgers tells of the upper one only what is certain: its entries from 0 on."""
+    for found in source:
+        lower, upper = found.lowerEndpoint, found.upperEndpoint
+        first = lower.entryId + 1 if lower.ledgerId == upper.ledgerId else 0
+        ranges.add(upper.ledgerId, first, upper.entryId)
+
+
+def _put_chunks(target: pb.QuireLedgerAcks, chunks: Sequence[tuple[int, int]]) -> None:
+    full: list[int] = []
+    bitmaps: list[bytes] = []
+    for number, bitmap in chunks:
+        if bitmap != FULL:
+            target.partial.append(number)
+            bitmaps.append(bitmap.to_bytes(CHUNK_BYTES, "little"))
+        elif full and full[-2] + full[-1] == number:
+            full[-1] += 1
+        else:
+            full += (number, 1)
+    target.full.extend(full)
+    target.bitmaps = b"".join(bitmaps)
+
+
+def _take_chunks(ranges: AckRanges, source: pb.QuireLedgerAcks) -> None:
+    bitmaps = source.bitmaps
+    if len(bitmaps) != len(source.partial) * CHUNK_BYTES or len(source.full) % 2:
+        raise CursorDamagedError(f"the acknowledged chunks of ledger {source.ledgerId} do not fit together")
+    for at, number in enumerate(source.partial):
+        ranges.add_chunk(
+            source.ledgerId, number, int.from_bytes(bitmaps[at * CHUNK_BYTES : (at + 1) * CHUNK_BYTES], "little")
+        )
+    for at in range(0, len(source.full), 2):
+        for number in range(source.full[at], source.full[at] + source.full[at + 1]):
+            ranges.add_chunk(source.ledgerId, number, FULL)

@@ -1,0 +1,77 @@
+"""A log of closed ledgers and a current one, in memory, and cursors in it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import trio
+from trio.testing import MockClock
+
+from cursors.config import CursorConfig
+from cursors.flusher import Flusher
+from cursors.services import Services
+from managed_ledger.ledger_list import LedgerInfo
+from managed_ledger.log_index import LogIndex
+from quire.ledger.position import Position
+from quire.metadata.memory import MemoryStore, MemoryTree
+from tests.unit.managed_ledger.fake_ledgers import FakeLedgers, fake_world, running
+
+LOG_PATH = "/managed-ledgers/t/n/persistent/log"
+LOG_NAME = "t/n/persistent/log"
+
+
+def fake_log(*sizes: tuple[int, int]) -> LogIndex:
+    """Ledgers as (id, entries); the last one is the current, whose entries are confirmed."""
+    index = LogIndex()
+    closed = [LedgerInfo(ledger_id=ledger_id, entries=entries) for ledger_id, entries in sizes]
+    index.set(closed, sizes[-1][0])
+    for ledger_id, entries in sizes:
+        if entries or index.last_confirmed.ledger_id < 0:
+            index.last_confirmed = Position(ledger_id, entries - 1)
+    return index
+
+
+def at(*pairs: tuple[int, int]) -> list[Position]:
+    return [Position(*pair) for pair in pairs]
+
+
+class Bench:
+    """What the cursors of one broker need."""
+
+    def __init__(self, tree: MemoryTree, ledgers: FakeLedgers, nursery: trio.Nursery, config: CursorConfig) -> None:
+        self.tree = tree
+        self.ledgers = ledgers
+        self.metadata = MemoryStore(tree)
+        self.nursery = nursery
+        self.fenced: list[str] = []
+        self.services = Services(
+            world=fake_world(),
+            metadata=self.metadata,
+            ledgers=ledgers,
+            nursery=nursery,
+            flusher=Flusher(config.flush_delay_ms / 1000),
+            config=config,
+        )
+        nursery.start_soon(self.services.flusher.run, name="flusher")
+
+    def on_fenced(self) -> None:
+        self.fenced.append("fenced")
+
+
+def in_bench(
+    test: Callable[[Bench], Awaitable[None]], *, config: CursorConfig | None = None, before: Sequence[Any] = ()
+) -> None:
+    """Run a test with a broker's surroundings, in virtual time."""
+
+    async def main() -> None:
+        tree = MemoryTree()
+        await MemoryStore(tree).create(LOG_PATH, make_parents=True)
+        ledgers = FakeLedgers(tree, first_id=100)
+        async with running(ledgers), trio.open_nursery() as nursery:
+            await test(
+                Bench(tree, ledgers, nursery, config or CursorConfig(ensemble_size=1, write_quorum=1, ack_quorum=1))
+            )
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))

@@ -1,0 +1,397 @@
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+import trio
+
+from cursors.config import CursorConfig
+from cursors.cursor import Cursor
+from cursors.errors import (
+    CursorClosedError,
+    CursorError,
+    CursorFencedError,
+    CursorPersistError,
+    CursorRecoveryError,
+)
+from cursors.opening import create_cursor, cursor_path, recover_cursor
+from cursors.position_info import CursorNode, base_of, decode_chain, decode_node
+from quire.ledger.errors import LedgerReadError, LedgerRecoveryError, LedgerWriteError, NotEnoughBookiesError
+from quire.ledger.position import Position
+from quire.metadata.errors import MetadataUnavailableError, NodeExistsError
+from quire.metadata.memory import MemoryStore
+from quire.metadata.store import Put
+from tests.unit.cursors.fake_log import LOG_NAME, LOG_PATH, Bench, at, fake_log, in_bench
+from tests.unit.managed_ledger.fake_ledgers import until
+
+LOG = fake_log((1, 100_000))
+SMALL = CursorConfig(ensemble_size=1, write_quorum=1, ack_quorum=1, entries_max=3, retry_timeout_s=5)
+
+
+async def new(bench: Bench, name: str = "sub") -> Cursor:
+    return await create_cursor(
+        bench.services, LOG, LOG_PATH, LOG_NAME, name, Position(1, -1), [("who", "me")], bench.on_fenced
+    )
+
+
+async def again(bench: Bench, name: str = "sub") -> Cursor:
+    """What another broker finds."""
+    return await recover_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, name, bench.on_fenced)
+
+
+async def node(bench: Bench, name: str = "sub") -> CursorNode:
+    found = await bench.metadata.get(cursor_path(LOG_PATH, name))
+    assert found is not None
+    return decode_node(found.value)[0]
+
+
+def test_a_new_cursor_is_durable_before_it_is_answered_and_makes_no_ledger() -> None:
+    async def test(bench: Bench) -> None:
+        await new(bench)
+        assert (await node(bench)).ledger_id == -1
+        found = await again(bench)
+        assert (found.mark_delete, found.cursor_properties) == (Position(1, -1), (("who", "me"),))
+        with pytest.raises(NodeExistsError):
+            await new(bench)
+        assert bench.ledgers.listed() == set()
+
+    in_bench(test)
+
+
+def test_the_first_ack_makes_the_ledger_in_one_multi_with_the_node() -> None:
+    async def test(bench: Bench) -> None:
+        cursor = await new(bench)
+        cursor.ack_individual(at((1, 0)))
+        await cursor.wait_persisted()
+        assert [type(op).__name__ for op in bench.ledgers.multis[0]] == ["Create", "Put"]
+        assert (await node(bench)).ledger_id == 100
+        assert (await again(bench)).mark_delete == Position(1, 0)
+        assert dict(bench.ledgers.stored[100].custom_metadata)["pulsar/cursor"] == b"sub"
+
+    in_bench(test)
+
+
+def test_an_answer_comes_only_after_the_entry_is_confirmed() -> None:
+    async def test(bench: Bench) -> None:
+        cursor = await new(bench)
+        cursor.ack_individual(at((1, 0)))
+        await cursor.wait_persisted()
+        bench.ledgers.writers[100].held = True
+        answers: list[object] = []
+        cursor.ack_individual(at((1, 1)))
+        cursor.persisted(answers.append)
+        await trio.sleep(5)
+        assert answers == []
+        assert cursor.durable_mark_delete == Position(1, 0)
+        bench.ledgers.release()
+        assert answers == [None]
+        assert cursor.durable_mark_delete == Position(1, 1)
+        cursor.persisted(answers.append)
+        assert answers == [None, None]
+
+    in_bench(test)
+
+
+def test_what_comes_while_an_entry_is_in_flight_goes_into_the_next_one() -> None:
+    async def test(bench: Bench) -> None:
+        cursor = await new(bench)
+        cursor.ack_individual(at((1, 0)))
+        await cursor.wait_persisted()
+        writer = bench.ledgers.writers[100]
+        writer.held = True
+        answers: list[object] = []
+        for entry in range(1, 1000):
+            cursor.ack_individual(at((1, entry)))
+            cursor.persisted(answers.append)
+        assert writer.last_pushed == 1
+        writer.confirm()
+        assert len(answers) == 1
+        assert writer.last_pushed == 2
+        writer.confirm()
+        assert len(answers) == 999
+        assert decode_chain(writer.stored.entries[-1:]).mark_delete == Position(1, 999)
+
+    in_bench(test)
+
+
+def test_acks_that_nobody_waits_for_are_written_a_moment_later() -> None:
+    async def test(bench: Bench) -> None:
+        cursor = await new(bench)
+        for entry in range(500):
+            cursor.ack_individual(at((1, entry)))
+        assert bench.ledgers.listed() == set()
+        await trio.sleep(0.1)
+        assert cursor.durable_mark_delete == Position(1, 499)
+        assert cursor.store is not None
+        assert cursor.store.entries_written == 1
+
+    in_bench(test)
+
+
+def test_many_holes_cost_little_per_entry_and_come_back_whole() -> None:
+    async def test(bench: Bench) -> None:
+        cursor = await new(bench)
+        places = [Position(1, entry) for entry in range(1, 100_000, 2)]
+        random.Random(5).shuffle(places)
+        cursor.ack_individual(places[:20_000])
+        await cursor.wait_persisted()
+        assert cursor.store is not None
+        start = cursor.store.bytes_written
+        for number in range(300):
+            cursor.ack_individual(places[20_000 + 10 * number : 20_010 + 10 * number])
+            cursor.ack_batch(Position(1, 2 * number), [0b101])
+            await cursor.wait_persisted()
+        assert (cursor.store.bytes_written - start) / 300 < 800
+        stored = bench.ledgers.stored[100]
+        assert base_of(stored.entries[-1]) is not None
+        found = await again(bench)
+        assert found.ack_ranges() == cursor.ack_ranges()
+        assert all(found.ack_set(Position(1, 2 * number)) == [0b101] for number in range(300))
+
+    in_bench(test)
+
+
+def test_a_full_ledger_is_followed_by_a_new_one_and_deleted() -> None:
+    async def test(bench: Bench) -> None:
+        cursor = await new(bench)
+        for entry in range(10):
+            cursor.ack_individual(at((1, entry)))
+            await cursor.wait_persisted()
+            await trio.sleep(0.1)
+            named = (await node(bench)).ledger_id
+            assert bench.ledgers.listed() == {named}
+            assert decode_chain(bench.ledgers.stored[named].entries[-1:]).mark_delete == Position(1, entry)
+        assert named == 103
+        assert (await again(bench)).mark_delete == Position(1, 9)
+
+    in_bench(test, config=SMALL)
+
+
+def test_the_old_ledger_stays_until_the_new_one_has_an_entry() -> None:
+    async def test(bench: Bench) -> None:
+        cursor = await new(bench)
+        for entry in range(3):
+            cursor.ack_individual(at((1, entry)))
+            await cursor.wait_persisted()
+        bench.ledgers.hold = True
+        cursor.ack_individual(at((1, 3)))
+        await trio.sleep(1)
+        assert (await node(bench)).ledger_id == 101
+        assert bench.ledgers.listed() == {100, 101}
+        assert (await again(bench)).durable_mark_delete == Position(1, 2)
+
+    in_bench(test, config=SMALL)
+
+
+def test_a_ledger_that_fails_is_replaced_and_nobody_notices() -> None:
+    async def test(bench: Bench) -> None:
+        cursor = await new(bench)
+        cursor.ack_individual(at((1, 0), (1, 5)))
+        await cursor.wait_persisted()
+        writer = bench.ledgers.writers[100]
+        writer.held = True
+        answers: list[object] = []
+        cursor.ack_individual(at((1, 1)))
+        cursor.persisted(answers.append)
+        bench.ledgers.failures["create"] = [NotEnoughBookiesError("none"), NotEnoughBookiesError("none")]
+        writer.fail(LedgerWriteError("no quorum"))
+        cursor.ack_individual(at((1, 7)))
+        cursor.persisted(answers.append)
+        await until(lambda: len(answers) == 2)
+        assert answers == [None, None]
+        found = await again(bench)
+        assert (found.mark_delete, found.ack_ranges()) == (Position(1, 1), [(1, 5, 5), (1, 7, 7)])
+        await until(lambda: bench.ledgers.listed() == {101})
+
+    in_bench(test)
+
+
+def test_a_position_that_cannot_be_stored_in_time_is_answered_so_and_stored_later() -> None:
+    async def test(bench: Bench) -> None:
+        cursor = await new(bench)
+        bench.ledgers.failures["create"] = [NotEnoughBookiesError("none")] * 8
+        cursor.ack_individual(at((1, 0)))
+        with pytest.raises(CursorPersistError):
+            await cursor.wait_persisted()
+        assert cursor.durable_mark_delete == Position(1, -1)
+        await until(lambda: cursor.durable_mark_delete == Position(1, 0))
+        assert bench.fenced == []
+
+    in_bench(test, config=SMALL)
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_a_write_of_unknown_outcome_is_looked_up(happened: bool) -> None:
+    async def test(bench: Bench) -> None:
+        cursor = await new(bench)
+        lost = MetadataUnavailableError("the answer was lost")
+        bench.ledgers.failures["created" if happened else "create"] = [lost]
+        cursor.ack_individual(at((1, 0)))
+        await cursor.wait_persisted()
+        assert bench.fenced == []
+        assert (await again(bench)).mark_delete == Position(1, 0)
+        await trio.sleep(1)
+        assert bench.ledgers.listed() == {(await node(bench)).ledger_id}
+
+    in_bench(test)
+
+
+def test_a_node_changed_by_another_fences_the_cursor() -> None:
+    async def test(bench: Bench) -> None:
+        cursor = await new(bench)
+        path = cursor_path(LOG_PATH, "sub")
+        found = await bench.metadata.get(path)
+        assert found is not None
+        await MemoryStore(bench.tree).multi([Put(path=path, value=found.value, version=0)])
+        cursor.ack_individual(at((1, 0)))
+        with pytest.raises(CursorFencedError):
+            await cursor.wait_persisted()
+        assert bench.fenced == ["fenced"]
+        assert bench.ledgers.listed() == set()
+        with pytest.raises(CursorFencedError):
+            await cursor.wait_persisted()
+
+    in_bench(test)
+
+
+def test_a_cursor_ledger_that_another_recovered_fences_the_cursor() -> None:
+    async def test(bench: Bench) -> None:
+        cursor = await new(bench)
+        cursor.ack_individual(at((1, 0)))
+        await cursor.wait_persisted()
+        await again(bench)
+        cursor.ack_individual(at((1, 1)))
+        with pytest.raises(CursorFencedError):
+            await cursor.wait_persisted()
+        assert bench.fenced == ["fenced"]
+        assert (await again(bench)).mark_delete == Position(1, 0)
+
+    in_bench(test)
+
+
+@pytest.mark.parametrize("step", ["open", "read"])
+@pytest.mark.parametrize("error", [LedgerReadError("bookies away"), LedgerRecoveryError("bookies away")])
+def test_a_cursor_never_falls_back_because_bookies_are_away(step: str, error: Exception) -> None:
+    async def test(bench: Bench) -> None:
+        cursor = await new(bench)
+        cursor.ack_individual(at((1, 0)))
+        await cursor.wait_persisted()
+        bench.ledgers.failures[step] = [error]
+        with pytest.raises(CursorRecoveryError):
+            await again(bench)
+        assert (await again(bench)).mark_delete == Position(1, 0)
+
+    in_bench(test)
+
+
+def test_a_cursor_whose_ledger_is_gone_takes_the_snapshot_in_its_node() -> None:
+    async def test(bench: Bench) -> None:
+        cursor = await new(bench)
+        cursor.ack_individual(at((1, 0), (1, 4)))
+        await cursor.wait_persisted()
+        cursor.ack_individual(at((1, 1)))
+        await cursor.wait_persisted()
+        await bench.ledgers.delete(100)
+        found = await again(bench)
+        assert (found.mark_delete, found.ack_ranges()) == (Position(1, 0), [(1, 4, 4)])
+        found.ack_individual(at((1, 1)))
+        await found.wait_persisted()
+        assert (await again(bench)).mark_delete == Position(1, 1)
+
+    in_bench(test)
+
+
+def test_a_graceful_close_brings_the_state_into_the_node_and_deletes_the_ledger() -> None:
+    async def test(bench: Bench) -> None:
+        cursor = await new(bench)
+        cursor.ack_individual(at((1, 0), (1, 4)))
+        await cursor.wait_persisted()
+        cursor.ack_batch(Position(1, 2), [0b100])
+        assert cursor.store is not None
+        await cursor.store.close()
+        assert (await node(bench)).ledger_id == -1
+        assert bench.ledgers.listed() == set()
+        found = await again(bench)
+        assert (found.mark_delete, found.ack_ranges()) == (Position(1, 0), [(1, 4, 4)])
+        assert found.ack_set(Position(1, 2)) == [0b100]
+        with pytest.raises(CursorClosedError):
+            await cursor.wait_persisted()
+
+    in_bench(test)
+
+
+def test_a_close_with_too_many_ranges_for_the_node_keeps_the_ledger() -> None:
+    async def test(bench: Bench) -> None:
+        cursor = await new(bench)
+        cursor.ack_individual([Position(1, entry) for entry in range(1, 21, 2)])
+        assert cursor.store is not None
+        await cursor.store.close()
+        assert (await node(bench)).ledger_id == 100
+        assert bench.ledgers.stored[100].last_entry_id == 0
+        assert (await again(bench)).ack_ranges() == cursor.ack_ranges()
+
+    in_bench(test, config=replace(SMALL, node_ranges_max=9))
+
+
+def test_a_close_that_fails_loses_nothing_that_was_durable() -> None:
+    async def test(bench: Bench) -> None:
+        cursor = await new(bench)
+        cursor.ack_individual(at((1, 0)))
+        await cursor.wait_persisted()
+        bench.metadata.disconnect()
+        assert cursor.store is not None
+        with pytest.raises(MetadataUnavailableError):
+            await cursor.store.close()
+        bench.metadata.reconnect()
+        assert (await again(bench)).mark_delete == Position(1, 0)
+
+    in_bench(test)
+
+
+def test_a_cursor_that_was_not_touched_writes_nothing_on_close() -> None:
+    async def test(bench: Bench) -> None:
+        cursor = await new(bench)
+        assert cursor.store is not None
+        await cursor.store.close()
+        found = await bench.metadata.get(cursor_path(LOG_PATH, "sub"))
+        assert found is not None
+        assert found.version == 0
+
+    in_bench(test)
+
+
+def test_whatever_the_moment_of_a_crash_answered_acks_are_found_again() -> None:
+    """The history of a cursor with failures in between; after each step another broker could take over."""
+
+    async def test(bench: Bench) -> None:
+        rng = random.Random(11)
+        cursor = await new(bench)
+        answered: set[Position] = set()
+        for _ in range(60):
+            places = [Position(1, rng.randrange(200)) for _ in range(rng.randrange(1, 6))]
+            kind = rng.randrange(6)
+            if kind == 0:
+                bench.ledgers.failures["create"] = [NotEnoughBookiesError("none")]
+            elif kind == 1:
+                bench.ledgers.failures["created"] = [MetadataUnavailableError("lost")]
+            elif kind == 2 and bench.ledgers.writers:
+                bench.ledgers.writers[max(bench.ledgers.writers)].fail(LedgerWriteError("no quorum"))
+            cursor.ack_individual(places)
+            outcome: list[CursorError | None] = []
+            cursor.persisted(outcome.append)
+            await until(lambda outcome=outcome: bool(outcome))  # type: ignore[misc]
+            assert outcome == [None]
+            answered |= set(places)
+            if kind == 5:
+                cursor = await again(bench)
+            assert all(cursor.is_acked(place) for place in answered)
+        found = await again(bench)
+        assert {place for entry in range(200) if found.is_acked(place := Position(1, entry))} == answered | {
+            Position(1, entry) for entry in range(found.mark_delete.entry_id + 1)
+        }
+        assert all(found.is_acked(place) for place in answered)
+        await trio.sleep(5)
+        assert bench.ledgers.listed() <= set(found.store.ledger_ids() if found.store else [])
+
+    in_bench(test, config=SMALL)
