@@ -1,0 +1,90 @@
+"""What an operator may set about managed ledgers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quire.service.config import conf_key
+
+MINUTE_MS = 60_000
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagedLedgerConfig:
+    """Keys have Pulsar's names."""
+
+    ensemble_size: int = conf_key(
+        "managedLedgerDefaultEnsembleSize", 2, minimum=1, doc="Bookies that a new ledger is spread over."
+    )
+    write_quorum: int = conf_key(
+        "managedLedgerDefaultWriteQuorum", 2, minimum=1, doc="Bookies that each entry is written to."
+    )
+    ack_quorum: int = conf_key(
+        "managedLedgerDefaultAckQuorum", 2, minimum=1, doc="Bookies that must have an entry on disk before it counts."
+    )
+    entries_max: int = conf_key(
+        "managedLedgerMaxEntriesPerLedger",
+        50_000,
+        minimum=1,
+        doc="Entries after which a topic goes on in a new ledger, if the least age is reached.",
+    )
+    size_max_mb: int = conf_key(
+        "managedLedgerMaxSizePerLedgerMbytes",
+        2048,
+        minimum=1,
+        doc="MiB of payload after which a topic goes on in a new ledger, if the least age is reached.",
+    )
+    age_min_minutes: int = conf_key(
+        "managedLedgerMinLedgerRolloverTimeMinutes",
+        10,
+        minimum=0,
+        doc="Minutes that a ledger is used at least, however full; 0: exactly managedLedgerMaxEntriesPerLedger entries.",
+    )
+    age_max_minutes: int = conf_key(
+        "managedLedgerMaxLedgerRolloverTimeMinutes",
+        240,
+        minimum=1,
+        doc="Minutes after which a ledger that has entries is closed.",
+    )
+    retention_minutes: int = conf_key(
+        "defaultRetentionTimeInMinutes",
+        0,
+        minimum=-1,
+        doc="Minutes that entries are kept after their ledger was closed, though all subscriptions have consumed them;"
+        " -1: for ever.",
+    )
+    retention_mb: int = conf_key(
+        "defaultRetentionSizeInMB",
+        0,
+        minimum=-1,
+        doc="MiB that a topic keeps though all subscriptions have consumed them; -1: no limit.",
+    )
+    retention_check_s: int = conf_key(
+        "retentionCheckIntervalInSeconds", 120, minimum=1, doc="Seconds between looking for ledgers to delete."
+    )
+    cache_size_mb: int = conf_key(
+        "managedLedgerCacheSizeMB",
+        64,
+        minimum=0,
+        doc="MiB of recent entries that a broker keeps in memory for consumers.",
+    )
+    cache_watermark: float = conf_key(
+        "managedLedgerCacheEvictionWatermark",
+        0.9,
+        minimum=0,
+        maximum=1,
+        doc="Part of the cache's size that an eviction goes down to.",
+    )
+    cache_age_ms: int = conf_key(
+        "managedLedgerCacheEvictionTimeThresholdMillis",
+        1000,
+        minimum=1,
+        doc="Milliseconds after which an entry leaves the cache though consumers have yet to read it.",
+    )
+    retry_timeout_s: int = conf_key(
+        "managedLedgerMetadataOperationsTimeoutSeconds",
+        60,
+        minimum=1,
+        doc="Seconds for which a new ledger is tried again before the entries that wait for it fail.",
+    )

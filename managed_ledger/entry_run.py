@@ -1,0 +1,15 @@
+"""A run of consecutive entries of one ledger, as it is read."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from quire.world.doors import Buffer
+
+
+class EntryRun(NamedTuple):
+    """Entries from `first_entry_id` on; no payloads: nothing to read there yet. Do not change the list: it may be shared."""
+
+    ledger_id: int
+    first_entry_id: int
+    payloads: list[Buffer]

@@ -1,0 +1,215 @@
+"""One per broker: opens managed ledgers, shares them, and looks after them.
+
+async with open_factory(world, metadata, ledger_client, config) as factory:
+    managed_ledger = await factory.open("public/default/persistent/orders")
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from cursors.config import CursorConfig
+from cursors.doors import Ledgers
+from cursors.errors import CursorDamagedError
+from cursors.flusher import Flusher
+from cursors.position_info import NO_LEDGER, decode_node
+from cursors.services import Services as CursorServices
+from managed_ledger.config import MIB, ManagedLedgerConfig
+from managed_ledger.entry_cache import CacheBudget
+from managed_ledger.errors import ManagedLedgerUnavailableError, NoSuchManagedLedgerError
+from managed_ledger.managed_ledger import ManagedLedger, Services
+from managed_ledger.opening import open_log
+from managed_ledger.stored_list import StoredList, log_path
+from quire.ledger.errors import LedgerError, NoSuchLedgerError
+from quire.metadata.errors import MetadataError, NoNodeError
+from quire.metadata.store import Delete, MetadataStore
+from quire.service.log import get_logger
+from quire.world.doors import World
+
+log = get_logger(__name__)
+
+TICK_S = 1.0
+
+
+class ManagedLedgerFactory:
+    """Opens each log once. The tasks of all logs run in the nursery, which outlives them; `open_factory` gives one."""
+
+    def __init__(
+        self,
+        world: World,
+        metadata: MetadataStore,
+        ledger_client: Ledgers,
+        config: ManagedLedgerConfig,
+        nursery: trio.Nursery,
+        cursor_config: CursorConfig | None = None,
+    ) -> None:
+        cursor_config = cursor_config or CursorConfig(
+            ensemble_size=config.ensemble_size, write_quorum=config.write_quorum, ack_quorum=config.ack_quorum
+        )
+        self.budget = CacheBudget(config.cache_size_mb * MIB, config.cache_watermark, config.cache_age_ms / 1000)
+        self._flusher = Flusher(cursor_config.flush_delay_ms / 1000)
+        self._services = Services(
+            world=world,
+            metadata=metadata,
+            ledgers=ledger_client,
+            nursery=nursery,
+            config=config,
+            budget=self.budget,
+            cursors=CursorServices(
+                world=world,
+                metadata=metadata,
+                ledgers=ledger_client,
+                nursery=nursery,
+                flusher=self._flusher,
+                config=cursor_config,
+            ),
+            on_gone=self._gone,
+        )
+        self._open: dict[str, ManagedLedger] = {}
+        self._busy: dict[str, trio.Event] = {}
+        """Names that are being opened, closed or deleted."""
+
+    @property
+    def managed_ledgers(self) -> dict[str, ManagedLedger]:
+        """Those that are open, by name; not to be changed."""
+        return self._open
+
+    async def run(self) -> None:
+        """Roll by age, evict, trim and flush, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._flusher.run, name="cursor flusher")
+            nursery.start_soon(self._keep_house, name="managed ledger housekeeping")
+
+    async def _keep_house(self) -> None:
+        trimmed_at = trio.current_time()
+        while True:
+            await trio.sleep(TICK_S)
+            now = trio.current_time()
+            self.budget.evict_old(now)
+            trim = now - trimmed_at >= self._services.config.retention_check_s
+            if trim:
+                trimmed_at = now
+            for managed_ledger in list(self._open.values()):
+                managed_ledger.check_age(now)
+                if trim:
+                    managed_ledger.want_trim()
+
+    async def open(self, name: str, *, create: bool = True) -> ManagedLedger:
+        """The log `tenant/namespace/persistent/<escaped topic>`; who asks at the same time gets the same.
+
+        NoSuchManagedLedgerError without `create`, and other ManagedLedgerError; CursorError."""
+        while True:
+            await self._free(name)
+            managed_ledger = self._open.get(name)
+            if managed_ledger is not None and managed_ledger.is_usable:
+                return managed_ledger
+            if managed_ledger is not None:
+                await self._finish_close(name, managed_ledger)
+                continue
+            with self._reserved(name):
+                managed_ledger = await open_log(self._services, name, create=create)
+                if managed_ledger.is_usable:
+                    self._open[name] = managed_ledger
+                return managed_ledger
+
+    async def delete(self, name: str) -> None:
+        """Close the log and delete it: ledgers, cursors, node. NoSuchManagedLedgerError, ManagedLedgerFencedError,
+        ManagedLedgerUnavailableError (begun and not ended: it can be called again)."""
+        await self._free(name)
+        managed_ledger = self._open.get(name)
+        with self._reserved(name):
+            if managed_ledger is not None:
+                await managed_ledger.close()
+            try:
+                await self._delete(name)
+            except (LedgerError, MetadataError) as error:
+                raise ManagedLedgerUnavailableError(f"{name} cannot be deleted: {error}") from error
+
+    async def _delete(self, name: str) -> None:
+        """First the intent, which makes the log empty and names every ledger of it; then the ledgers; then the nodes, at once."""
+        services, path = self._services, log_path(name)
+        stored = StoredList(services.metadata, services.ledgers, services.config, name)
+        if not await stored.read():
+            raise NoSuchManagedLedgerError(f"there is no log {name}")
+        cursor_paths = [f"{path}/{component}" for component in await services.metadata.children(path)]
+        doomed = [info.ledger_id for info in stored.value.ledgers]
+        for cursor_path in cursor_paths:
+            doomed += await self._cursor_ledgers(cursor_path)
+        await stored.put(stored.value.without(doomed))
+        for ledger_id in stored.value.deleting:
+            try:
+                await services.ledgers.delete(ledger_id)
+            except NoSuchLedgerError:
+                pass
+        await services.metadata.multi(
+            [*(Delete(path=cursor_path) for cursor_path in cursor_paths), Delete(path=path, version=stored.version)]
+        )
+
+    async def _cursor_ledgers(self, path: str) -> list[int]:
+        found = await self._services.metadata.get(path)
+        if found is None:
+            raise NoNodeError(f"{path} vanished")
+        try:
+            node, _ = decode_node(found.value)
+        except CursorDamagedError as error:
+            log.error("a cursor that cannot be read is deleted; its ledgers may stay", path=path, reason=str(error))
+            return []
+        return [each for each in (node.ledger_id, node.previous_ledger_id, *node.deleting) if each != NO_LEDGER]
+
+    async def close(self) -> None:
+        """Close every log, all at once; the caller sets the deadline. Correctness does not need it."""
+        async with trio.open_nursery() as nursery:
+            for name, managed_ledger in list(self._open.items()):
+                nursery.start_soon(managed_ledger.close, name=f"close {name}")
+
+    async def _free(self, name: str) -> None:
+        while name in self._busy:
+            await self._busy[name].wait()
+
+    async def _finish_close(self, name: str, managed_ledger: ManagedLedger) -> None:
+        """Somebody is closing it: until that is done, nobody opens it."""
+        await managed_ledger.closed.wait()
+        self._gone(managed_ledger)
+
+    def _reserved(self, name: str) -> _Reservation:
+        return _Reservation(self._busy, name)
+
+    def _gone(self, managed_ledger: ManagedLedger) -> None:
+        if self._open.get(managed_ledger.name) is managed_ledger:
+            del self._open[managed_ledger.name]
+
+
+class _Reservation:
+    """A name is being opened or deleted while inside; others wait."""
+
+    def __init__(self, busy: dict[str, trio.Event], name: str) -> None:
+        self._busy = busy
+        self._name = name
+
+    def __enter__(self) -> None:
+        self._busy[self._name] = trio.Event()
+
+    def __exit__(self, *_: object) -> None:
+        self._busy.pop(self._name).set()
+
+
+@asynccontextmanager
+async def open_factory(
+    world: World,
+    metadata: MetadataStore,
+    ledger_client: Ledgers,
+    config: ManagedLedgerConfig,
+    cursor_config: CursorConfig | None = None,
+) -> AsyncIterator[ManagedLedgerFactory]:
+    """A factory with its tasks; on the way out, unless cancelled, every log is closed."""
+    async with trio.open_nursery() as nursery:
+        factory = ManagedLedgerFactory(world, metadata, ledger_client, config, nursery, cursor_config)
+        nursery.start_soon(factory.run, name="managed ledgers")
+        try:
+            yield factory
+            await factory.close()
+        finally:
+            nursery.cancel_scope.cancel()

@@ -1,0 +1,126 @@
+"""The ledgers a log is made of, in order, and the codec of the stored value. Pure.
+
+Value of /managed-ledgers/<tenant>/<namespace>/persistent/<topic>: Pulsar's ManagedLedgerInfo. Ours alone is a list of
+ledgers that are off the list and to be deleted (field 16001); Pulsar's reader skips it.
+
+What holds: OnlyOneLedgerOpenAtATime (only the last ledger may be open); ids grow; a ledger leaves the list only into
+`deleting`, and leaves that only after it was deleted, so that nothing leaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from google.protobuf.message import DecodeError
+
+from cursors.compression import CompressedValueError, plain
+from managed_ledger.errors import ManagedLedgerDamagedError
+from quire.ledger.position import Position
+from quire.wire.pulsar import MLDataFormats_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerInfo:
+    """One ledger of the log."""
+
+    ledger_id: int
+    entries: int = 0
+    """0 while it is open."""
+    size: int = 0
+    """Bytes of payload; 0 while it is open."""
+    closed_ms: int = 0
+    """When it was closed, in ms since 1970; 0: it was not, or is not known to be."""
+    offload: bytes = b""
+    """Serialised OffloadContext, kept as it is."""
+    properties: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def last_entry_id(self) -> int:
+        return self.entries - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerList:
+    """The value of a log's node. Changed by the methods, which return new values."""
+
+    ledgers: tuple[LedgerInfo, ...] = ()
+    terminated: Position | None = None
+    properties: tuple[tuple[str, str], ...] = ()
+    deleting: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        ids = [info.ledger_id for info in self.ledgers]
+        if any(after <= before for before, after in pairwise(ids)):
+            raise ManagedLedgerDamagedError(f"the ids of a ledger list do not grow: {ids}")
+
+    def opened(self, ledger_id: int) -> LedgerList:
+        """With a new, open ledger at the end."""
+        return replace(self, ledgers=(*self.ledgers, LedgerInfo(ledger_id=ledger_id)))
+
+    def closed(self, ledger_id: int, *, entries: int, size: int, now_ms: int) -> LedgerList:
+        """The last ledger was closed with this; without entries it leaves the list. One that is marked as closed already
+        keeps its time, so that a restart does not prolong its retention."""
+        last = self.ledgers[-1]
+        assert last.ledger_id == ledger_id, f"{ledger_id} is not the last ledger, {last.ledger_id} is"
+        if entries == 0:
+            return self.without([ledger_id])
+        info = replace(last, entries=entries, size=size, closed_ms=last.closed_ms or now_ms)
+        return replace(self, ledgers=(*self.ledgers[:-1], info))
+
+    def without(self, ledger_ids: Collection[int]) -> LedgerList:
+        """Without these ledgers, which are now to be deleted."""
+        kept = tuple(info for info in self.ledgers if info.ledger_id not in ledger_ids)
+        return replace(self, ledgers=kept).also_deleting(ledger_ids)
+
+    def also_deleting(self, ledger_ids: Collection[int]) -> LedgerList:
+        return replace(self, deleting=tuple(sorted({*self.deleting, *ledger_ids})))
+
+    def deleted(self, ledger_ids: Collection[int]) -> LedgerList:
+        """These were deleted."""
+        return replace(self, deleting=tuple(one for one in self.deleting if one not in ledger_ids))
+
+
+def encode(value: LedgerList) -> bytes:
+    info = pb.ManagedLedgerInfo(quireDeletingLedgerIds=value.deleting)
+    for ledger in value.ledgers:
+        added = info.ledgerInfo.add(ledgerId=ledger.ledger_id, timestamp=ledger.closed_ms)
+        if ledger.entries:
+            added.entries, added.size = ledger.entries, ledger.size
+        if ledger.offload:
+            added.offloadContext.MergeFromString(ledger.offload)
+        for key, text in ledger.properties:
+            added.properties.add(key=key, value=text)
+    if value.terminated is not None:
+        info.terminatedPosition.ledgerId, info.terminatedPosition.entryId = value.terminated
+    for key, text in value.properties:
+        info.properties.add(key=key, value=text)
+    return info.SerializeToString()
+
+
+def decode(value: bytes) -> LedgerList:
+    """Of no bytes: an empty list, as of a log just made. ManagedLedgerDamagedError."""
+    try:
+        info = pb.ManagedLedgerInfo.FromString(plain(value))
+    except (DecodeError, CompressedValueError) as error:
+        raise ManagedLedgerDamagedError(f"not a ledger list: {error}") from error
+    if not info.IsInitialized():
+        raise ManagedLedgerDamagedError("not a ledger list: a required field is missing")
+    end = info.terminatedPosition
+    return LedgerList(
+        ledgers=tuple(
+            LedgerInfo(
+                ledger_id=ledger.ledgerId,
+                entries=ledger.entries,
+                size=ledger.size,
+                closed_ms=ledger.timestamp,
+                offload=ledger.offloadContext.SerializeToString(),
+                properties=tuple((pair.key, pair.value) for pair in ledger.properties),
+            )
+            for ledger in info.ledgerInfo
+        ),
+        terminated=Position(end.ledgerId, end.entryId) if info.HasField("terminatedPosition") else None,
+        properties=tuple((pair.key, pair.value) for pair in info.properties),
+        deleting=tuple(info.quireDeletingLedgerIds),
+    )

@@ -1,0 +1,115 @@
+"""Where entries stand in a log: the order of its ledgers, kept for questions about positions. Pure; answers in memory.
+
+What holds: NoOutOfOrderEntries (`last_confirmed` only grows); nothing above `last_confirmed` counts as there.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
+from managed_ledger.ledger_list import LedgerInfo
+from quire.ledger.position import Position
+
+NO_LEDGER = -1
+
+
+class LogIndex:
+    """The closed ledgers with their entries, and the current one, which grows."""
+
+    __slots__ = ("_before", "_ids", "_lasts", "_ordinals", "current_id", "last_confirmed")
+
+    def __init__(self) -> None:
+        self._ids: list[int] = []
+        self._lasts: list[int] = []
+        """Last entry of each; of the current ledger it is in `last_confirmed`."""
+        self._before: list[int] = []
+        """Entries of the log before each ledger."""
+        self._ordinals: dict[int, int] = {}
+        self.current_id = NO_LEDGER
+        self.last_confirmed = Position(-1, -1)
+
+    def set(self, ledgers: Sequence[LedgerInfo], current_id: int) -> None:
+        """These are the ledgers; `current_id` is the open one, the last of them, or NO_LEDGER."""
+        self._ids = [info.ledger_id for info in ledgers]
+        self._lasts = [info.last_entry_id for info in ledgers]
+        self._ordinals = {ledger_id: ordinal for ordinal, ledger_id in enumerate(self._ids)}
+        self._before = []
+        total = 0
+        for info in ledgers:
+            self._before.append(total)
+            total += info.entries
+        self.current_id = current_id
+
+    @property
+    def ledger_ids(self) -> list[int]:
+        return self._ids
+
+    def last_entry_of(self, ledger_id: int) -> int | None:
+        """See `cursors.doors.Log`."""
+        if ledger_id == self.current_id:
+            confirmed = self.last_confirmed
+            return confirmed.entry_id if confirmed.ledger_id == ledger_id else -1
+        ordinal = self._ordinals.get(ledger_id)
+        return None if ordinal is None else self._lasts[ordinal]
+
+    def first_position(self) -> Position:
+        return Position(self._ids[0], 0) if self._ids else Position(self.last_confirmed.ledger_id, 0)
+
+    def next_position(self, position: Position) -> Position:
+        ledger_id, entry_id = position
+        if ledger_id == self.current_id:
+            return Position(ledger_id, entry_id + 1)
+        last = self.last_entry_of(ledger_id)
+        if last is not None and entry_id < last:
+            return Position(ledger_id, entry_id + 1)
+        ordinal = bisect_right(self._ids, ledger_id)
+        if ordinal < len(self._ids):
+            return Position(self._ids[ordinal], 0)
+        if not self._ids:
+            return Position(ledger_id, entry_id + 1)
+        end = self._ids[-1]
+        return (
+            Position(end, (self.last_entry_of(end) or 0) + 1) if ledger_id > end else Position(ledger_id, entry_id + 1)
+        )
+
+    def previous_position(self, position: Position) -> Position:
+        ledger_id, entry_id = position
+        last = self.last_entry_of(ledger_id)
+        if last is not None and entry_id > 0:
+            before = min(entry_id - 1, last)
+            if before >= 0:
+                return Position(ledger_id, before)
+        for ordinal in range(bisect_left(self._ids, ledger_id) - 1, -1, -1):
+            if self._lasts[ordinal] >= 0:
+                return Position(self._ids[ordinal], self._lasts[ordinal])
+        return Position(self._ids[0] if self._ids else ledger_id, -1)
+
+    def count_between(self, after: Position, upto: Position) -> int:
+        return max(0, self._count_through(upto) - self._count_through(after))
+
+    def count(self) -> int:
+        """Confirmed entries in the log."""
+        return self._count_through(self.last_confirmed)
+
+    def _count_through(self, position: Position) -> int:
+        """Entries of the log up to and with `position`."""
+        ledger_id, entry_id = position
+        ordinal = self._ordinals.get(ledger_id)
+        if ordinal is not None:
+            last = self.last_entry_of(ledger_id)
+            return self._before[ordinal] + min(entry_id, -1 if last is None else last) + 1
+        ordinal = bisect_left(self._ids, ledger_id)
+        if ordinal < len(self._ids):
+            return self._before[ordinal]
+        if not self._ids:
+            return 0
+        return self._before[-1] + (self.last_entry_of(self._ids[-1]) or 0) + 1
+
+    def readable(self, position: Position) -> Position | None:
+        """The first confirmed entry at or after `position`; None if there is none yet."""
+        ledger_id, entry_id = position
+        last = self.last_entry_of(ledger_id)
+        if last is None or entry_id > last or entry_id < 0:
+            position = self.next_position(Position(ledger_id, max(entry_id, 0) - 1))
+        return position if position <= self.last_confirmed else None

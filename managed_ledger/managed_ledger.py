@@ -1,0 +1,498 @@
+"""One endless log: append, read, positions, cursors, trimming, close. Opened by `factory`.
+
+What holds, beside what `appends`, `stored_list` and the cursors promise:
+- ReadersSeeOnlyConfirmed: no read goes above `last_confirmed`, nor above the entries that a closed ledger has in the list.
+- A ledger is deleted only after the list was read again at its current version and stored without it, with the intent to
+  delete in the same value (LedgersNeverLeak), and only behind every durable cursor's durable position.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, cast
+
+import trio
+
+from cursors.cursor import Cursor
+from cursors.doors import Ledgers
+from cursors.errors import CursorClosedError, CursorError, CursorFencedError
+from cursors.opening import create_cursor, cursor_path, memory_cursor, recover_cursor
+from cursors.services import Services as CursorServices
+from managed_ledger.appends import Appends, Listeners, State
+from managed_ledger.config import ManagedLedgerConfig
+from managed_ledger.entry_cache import CacheBudget, EntryCache
+from managed_ledger.entry_run import EntryRun
+from managed_ledger.errors import (
+    ManagedLedgerClosedError,
+    ManagedLedgerError,
+    ManagedLedgerFencedError,
+    ManagedLedgerReadError,
+    ManagedLedgerUnavailableError,
+    NoSuchCursorError,
+)
+from managed_ledger.ledger_list import LedgerInfo
+from managed_ledger.log_index import LogIndex
+from managed_ledger.pending import AppendSink
+from managed_ledger.reading import LedgerReads
+from managed_ledger.rollover import RolloverLimits
+from managed_ledger.stored_list import StoredList, log_path
+from managed_ledger.trimming import Retention, trimmable
+from quire.ledger.errors import LedgerError, NoSuchLedgerError
+from quire.ledger.position import EARLIEST, LATEST, Position
+from quire.metadata.errors import MetadataError, NodeExistsError
+from quire.metadata.store import Delete, MetadataStore
+from quire.service.log import get_logger
+from quire.world.doors import Buffer, World
+
+__all__ = ["AppendSink", "EntryRun", "ManagedLedger", "Services"]
+
+log = get_logger(__name__)
+
+
+class _Closed(Protocol):
+    def __call__(self, closed: ManagedLedger, /) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What the logs of a broker share."""
+
+    world: World
+    metadata: MetadataStore
+    ledgers: Ledgers
+    nursery: trio.Nursery
+    config: ManagedLedgerConfig
+    budget: CacheBudget
+    cursors: CursorServices
+    on_gone: _Closed
+    """The log is fenced or closed: a new open reads it anew."""
+
+
+class ManagedLedger:
+    """See the module. Everything not `async` answers from memory, at once."""
+
+    def __init__(self, services: Services, name: str, stored: StoredList) -> None:
+        self.name = name
+        """tenant/namespace/persistent/<escaped topic>"""
+        self.cursors: dict[str, Cursor] = {}
+        """The durable cursors, by subscription name."""
+        self.reader_cursors: dict[str, Cursor] = {}
+        self.on_fenced: Callable[[], None] = _nothing
+        """Set by the owner; called once, when another broker has taken the log over."""
+        self.retention = Retention.of(services.config)
+        """May be replaced at any time; the next trim goes by it."""
+        self.cache = EntryCache(services.budget)
+        self._services = services
+        self._stored = stored
+        self._index = LogIndex()
+        self._reads = LedgerReads(services.ledgers)
+        self._waiters: dict[Callable[[], None], None] = {}
+        self._appends = Appends(
+            name,
+            services.world,
+            services.nursery,
+            stored,
+            self._index,
+            self.cache,
+            RolloverLimits.of(services.config),
+            services.config.retry_timeout_s,
+            Listeners(confirmed=self._wake, switched=self.want_trim, fenced=self._fenced),
+        )
+        self.closed = trio.Event()
+        """Set when `close` is done."""
+        self._trim_tried_at = -1  # what `_passed` was at the last trim
+        self._trim_wanted = False
+        self._trimming = False
+        self._readers_made = 0
+        self._making = trio.Lock()
+        self.last_entry_of = self._index.last_entry_of
+        self.next_position = self._index.next_position
+        self.previous_position = self._index.previous_position
+        self.first_position = self._index.first_position
+        self.count_between = self._index.count_between
+        self.append = self._appends.append
+
+    # Facts
+
+    @property
+    def last_confirmed(self) -> Position:
+        """The last entry there is; entry -1 of the first ledger if there was none ever."""
+        return self._index.last_confirmed
+
+    @property
+    def state(self) -> State:
+        return self._appends.state
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes appended and not confirmed."""
+        writer = self._appends.writer
+        return self._appends.pending.queued_bytes + (0 if writer is None else writer.pending_bytes)
+
+    @property
+    def ledgers(self) -> tuple[LedgerInfo, ...]:
+        """The list as stored: the last ledger without entries and size while it is open."""
+        return self._stored.value.ledgers
+
+    @property
+    def properties(self) -> tuple[tuple[str, str], ...]:
+        return self._stored.value.properties
+
+    @property
+    def entry_count(self) -> int:
+        """Confirmed entries in the log."""
+        return self._index.count()
+
+    @property
+    def size(self) -> int:
+        """Bytes of payload in the log; of the current ledger those on the way too."""
+        writer = self._appends.writer
+        current = 0 if writer is None or self._index.current_id != writer.ledger_id else writer.length
+        return current + sum(info.size for info in self._stored.value.ledgers)
+
+    @property
+    def entries_added(self) -> int:
+        """Entries confirmed since the log was opened."""
+        return self._appends.entries_added
+
+    @property
+    def ledger_reads(self) -> int:
+        """Reads that went to the bookies since the log was opened."""
+        return self._reads.reads
+
+    # Reading
+
+    def add_waiter(self, callback: Callable[[], None]) -> None:
+        """Call `callback` after each pass that confirmed entries, until `remove_waiter`; adding it twice is adding it once."""
+        self._waiters[callback] = None
+
+    def remove_waiter(self, callback: Callable[[], None]) -> None:
+        self._waiters.pop(callback, None)
+
+    def _wake(self) -> None:
+        for waiter in list(self._waiters):
+            waiter()
+
+    def read_cached(
+        self, position: Position, count_max: int, size_max: int, *, replay: bool = False
+    ) -> EntryRun | None:
+        """What the cache has from `position` on, at least one entry; None if it has not that one. `replay`: the entry was
+        delivered before, so this is not the read that the cache expects of an active cursor."""
+        return self.cache.get(position[0], position[1], count_max, size_max, counted=not replay)
+
+    async def read(self, position: Position, count_max: int, size_max: int, *, replay: bool = False) -> EntryRun:
+        """Entries from `position` on, or from the next place that has one: of one ledger, at least one, at most
+        `count_max` and about `size_max` bytes; without payloads if nothing is confirmed there yet.
+        ManagedLedgerReadError, ManagedLedgerFencedError, ManagedLedgerClosedError."""
+        self._check_usable()
+        start = self._index.readable(position)
+        if start is None:
+            await trio.lowlevel.checkpoint()
+            return EntryRun(position[0], position[1], [])
+        cached = self.read_cached(start, count_max, size_max, replay=replay)
+        if cached is not None:
+            await trio.lowlevel.checkpoint()
+            return cached
+        ledger_id, first = start
+        end = self._index.last_entry_of(ledger_id)
+        assert end is not None, f"{start} is readable and of no ledger"
+        last = min(first + count_max - 1, end)
+        writer = self._appends.writer
+        source = writer if writer is not None and writer.ledger_id == ledger_id else None
+        try:
+            found, was_read = await self._reads.read(source, ledger_id, first, last, size_max)
+        except (LedgerError, MetadataError) as error:
+            raise ManagedLedgerReadError(f"{self.name}: {start} cannot be read: {error}") from error
+        payloads = cast("list[Buffer]", found)
+        if was_read:
+            others = self._readers_before(start) - (0 if replay else 1)
+            if others > 0 and self._index.last_entry_of(ledger_id) is not None:
+                self.cache.add(ledger_id, first, payloads, others, trio.current_time())
+        return EntryRun(ledger_id, first, payloads)
+
+    def _readers_before(self, position: Position) -> int:
+        """Active cursors that have yet to read the entry there."""
+        if self._appends.readers < 2:
+            return self._appends.readers
+        cursors = (*self.cursors.values(), *self.reader_cursors.values())
+        return sum(cursor.active and cursor.read_position <= position for cursor in cursors)
+
+    # Cursors
+
+    async def open_cursor(
+        self,
+        name: str,
+        *,
+        initial: Position | Literal["latest", "earliest"] = "latest",
+        properties: Sequence[tuple[str, str]] = (),
+    ) -> Cursor:
+        """The durable cursor of that name. A new one delivers what comes after `initial` (a mark-delete position), and is
+        durable on return. It is active from now on. CursorError, ManagedLedgerUnavailableError."""
+        self._check_usable()
+        async with self._making:
+            cursor = self.cursors.get(name)
+            if cursor is None:
+                cursor = await self._make_cursor(name, self._mark_delete_of(initial), properties)
+                self.adopt(cursor)
+        cursor.activate()
+        return cursor
+
+    async def _make_cursor(self, name: str, mark_delete: Position, properties: Sequence[tuple[str, str]]) -> Cursor:
+        """A new cursor; or the stored one, if an earlier attempt made it and did not hear of it."""
+        services, path = self._services.cursors, log_path(self.name)
+        try:
+            try:
+                return await create_cursor(
+                    services, self, path, self.name, name, mark_delete, properties, self._cursor_fenced
+                )
+            except NodeExistsError:
+                await self._stored.check()
+                return await recover_cursor(services, self, path, self.name, name, self._cursor_fenced)
+        except ManagedLedgerFencedError as error:
+            self._appends.fence(str(error))
+            raise
+        except MetadataError as error:
+            raise ManagedLedgerUnavailableError(f"cursor {name} cannot be made: {error}") from error
+
+    def adopt(self, cursor: Cursor) -> None:
+        """A durable cursor of this log was made or recovered."""
+        self.cursors[cursor.name] = cursor
+        cursor.on_activity = self._activity
+        if cursor.store is not None:
+            cursor.store.on_durable = self._cursor_moved
+
+    def new_reader_cursor(self, position: Position, name: str = "") -> Cursor:
+        """A cursor in memory that delivers what comes after `position` (EARLIEST: everything, LATEST: what comes from now
+        on); it holds no data back. It is active. Give it back with `drop_reader_cursor`."""
+        self._check_usable()
+        self._readers_made += 1
+        name = name or f"reader-{self._readers_made}"
+        cursor = memory_cursor(self, name, self._mark_delete_of(position))
+        self.reader_cursors[name] = cursor
+        cursor.on_activity = self._activity
+        cursor.activate()
+        return cursor
+
+    def drop_reader_cursor(self, cursor: Cursor) -> None:
+        """Fine if it is gone."""
+        if self.reader_cursors.get(cursor.name) is cursor:
+            del self.reader_cursors[cursor.name]
+        cursor.deactivate()
+
+    async def delete_cursor(self, name: str) -> None:
+        """Delete a durable cursor, node and ledgers; gone for good on return. NoSuchCursorError, ManagedLedgerFencedError,
+        ManagedLedgerUnavailableError."""
+        self._check_usable()
+        async with self._making:
+            cursor = self.cursors.get(name)
+            if cursor is None or cursor.store is None:
+                raise NoSuchCursorError(f"{self.name} has no cursor {name}")
+            store = cursor.store
+            store.stop(CursorClosedError(f"cursor {name} was deleted"))
+            await store.settle()
+            ledger_ids = store.ledger_ids()
+            delete = Delete(path=cursor_path(log_path(self.name), name))
+            try:
+                async with self._stored.lock:
+                    await self._stored.put(self._stored.value.also_deleting(ledger_ids), delete)
+            except MetadataError as error:
+                raise ManagedLedgerUnavailableError(f"cursor {name} cannot be deleted: {error}") from error
+            except ManagedLedgerFencedError as error:
+                self._appends.fence(str(error))
+                raise
+            cursor.deactivate()
+            del self.cursors[name]
+        await self.delete_ledgers(ledger_ids)
+        self.want_trim()
+
+    def _mark_delete_of(self, initial: Position | Literal["latest", "earliest"]) -> Position:
+        if initial == "latest":
+            return self.last_confirmed
+        if initial == "earliest":
+            return self.previous_position(self.first_position())
+        assert not isinstance(initial, str), f"{initial!r} is no initial position"
+        if initial >= min(self.last_confirmed, LATEST):
+            return self.last_confirmed
+        if initial <= EARLIEST or initial < self.first_position():
+            return self.previous_position(self.first_position())
+        last = self.last_entry_of(initial.ledger_id)
+        if last is None or initial.entry_id > last:
+            return self.previous_position(self.next_position(initial))
+        return initial
+
+    def _activity(self, change: int) -> None:
+        self._appends.readers += change
+
+    def _cursor_fenced(self) -> None:
+        self._appends.fence("a cursor was taken over")
+
+    def _cursor_moved(self) -> None:
+        """A durable position moved: perhaps the first ledgers are of no more use."""
+        ids = self._index.ledger_ids
+        if len(ids) > 1:
+            passed = self._passed()
+            if passed >= ids[0] and passed != self._trim_tried_at:
+                self.want_trim()
+
+    def _passed(self) -> int:
+        """The last ledger that every durable cursor has consumed durably; -1 if there is none such."""
+        slowest = self._slowest()
+        ids = self._index.ledger_ids
+        if slowest is None or not ids:
+            return -1
+        last = self._index.last_entry_of(slowest.ledger_id)
+        at_end = last is not None and slowest.entry_id >= last and slowest.ledger_id != self._index.current_id
+        number = bisect_left(ids, slowest.ledger_id) + at_end
+        return ids[number - 1] if number else -1
+
+    # Trimming
+
+    def _slowest(self) -> Position | None:
+        """The position behind which no durable cursor needs anything; None without durable cursors."""
+        return min((min(one.mark_delete, one.durable_mark_delete) for one in self.cursors.values()), default=None)
+
+    def want_trim(self) -> None:
+        """Trim soon, in the background."""
+        self._trim_wanted = True
+        if not self._trimming and self.is_usable:
+            self._trimming = True
+            self._services.nursery.start_soon(self._trim_wanted_now, name=f"trim {self.name}")
+
+    async def _trim_wanted_now(self) -> None:
+        try:
+            while self._trim_wanted and self.is_usable:
+                self._trim_wanted = False
+                await self.trim()
+        except ManagedLedgerError as error:
+            log.warning("ledgers not trimmed", log=self.name, reason=str(error))
+        finally:
+            self._trimming = False
+
+    async def trim(self) -> int:
+        """Delete the ledgers that nobody needs any more; returns how many. ManagedLedgerFencedError,
+        ManagedLedgerUnavailableError (whatever was begun, a later trim or open ends)."""
+        self._check_usable()
+        try:
+            async with self._stored.lock:
+                slowest = self._slowest()
+                self._trim_tried_at = self._passed()
+                useless = trimmable(
+                    self._stored.value.ledgers,
+                    self._stored.value.ledgers[-1].ledger_id if self._stored.value.ledgers else -1,
+                    slowest,
+                    self.retention,
+                    total_size=self.size,
+                    now_ms=self._services.world.clock.wall_ms(),
+                )
+                if not useless:
+                    return 0
+                await self._stored.check()
+                await self._stored.put(self._stored.value.without(useless))
+                self._forget_ledgers(useless)
+        except ManagedLedgerFencedError as error:
+            self._appends.fence(str(error))
+            raise
+        except MetadataError as error:
+            raise ManagedLedgerUnavailableError(f"{self.name} cannot be trimmed: {error}") from error
+        await self.delete_ledgers(useless)
+        return len(useless)
+
+    def _forget_ledgers(self, ledger_ids: Sequence[int]) -> None:
+        """They are off the list: nothing may point into them."""
+        self._index.set(self._stored.value.ledgers, self._index.current_id)
+        for ledger_id in ledger_ids:
+            self._reads.forget(ledger_id)
+            self.cache.forget_ledger(ledger_id)
+        start = self.first_position()
+        for cursor in (*self.reader_cursors.values(), *self.cursors.values()):
+            if not cursor.durable:
+                cursor.skip_to(Position(start.ledger_id, -1))
+            if cursor.read_position < start:
+                cursor.rewind()
+
+    async def delete_ledgers(self, ledger_ids: Sequence[int]) -> None:
+        """Delete ledgers that the stored list names as to be deleted; what fails, the next open tries again."""
+        done: list[int] = []
+        for ledger_id in ledger_ids:
+            try:
+                await self._services.ledgers.delete(ledger_id)
+                done.append(ledger_id)
+            except NoSuchLedgerError:
+                done.append(ledger_id)
+            except (LedgerError, MetadataError) as error:
+                log.warning("ledger not deleted yet", log=self.name, ledger_id=ledger_id, reason=str(error))
+        async with self._stored.lock:
+            self._stored.change_of(lambda value: value.deleted(done))
+
+    # Life
+
+    @property
+    def is_usable(self) -> bool:
+        return self._appends.state not in (State.FENCED, State.CLOSING, State.CLOSED)
+
+    def _check_usable(self) -> None:
+        if self._appends.state is State.FENCED:
+            raise ManagedLedgerFencedError(f"{self.name} was taken over")
+        if not self.is_usable:
+            raise ManagedLedgerClosedError(f"{self.name} is closed")
+
+    @property
+    def appends(self) -> Appends:
+        """The writing side; for `opening`."""
+        return self._appends
+
+    @property
+    def index(self) -> LogIndex:
+        """For `opening`."""
+        return self._index
+
+    @property
+    def reads(self) -> LedgerReads:
+        """For `opening`."""
+        return self._reads
+
+    def check_age(self, now: float) -> None:
+        """Roll the current ledger if it has come of age (trio's time)."""
+        self._appends.check_age(now)
+
+    def roll(self) -> None:
+        """Go on in a new ledger soon, if the current one has entries."""
+        self._appends.roll()
+
+    def _fenced(self) -> None:
+        for cursor in self.cursors.values():
+            if cursor.store is not None:
+                cursor.store.stop(CursorFencedError(f"{self.name} was taken over"))
+        self.cache.clear()
+        self._services.on_gone(self)
+        self.on_fenced()
+
+    async def close(self) -> None:
+        """Store what is known, cursors first, and let go of everything. Never raises for what recovery mends."""
+        if self._appends.state in (State.CLOSING, State.CLOSED, State.FENCED):
+            return
+        try:
+            try:
+                await self._appends.close()
+            except (LedgerError, MetadataError) as error:
+                log.warning("ledger not closed; the next open recovers it", log=self.name, reason=str(error))
+            async with trio.open_nursery() as nursery:
+                for cursor in self.cursors.values():
+                    nursery.start_soon(self._close_cursor, cursor, name=f"close cursor {cursor.name}")
+        finally:
+            self.cache.clear()
+            self.closed.set()
+            self._services.on_gone(self)
+
+    async def _close_cursor(self, cursor: Cursor) -> None:
+        try:
+            if cursor.store is not None:
+                await cursor.store.close()
+        except (CursorError, LedgerError, MetadataError) as error:
+            log.warning("cursor not closed; the next open recovers it", cursor=cursor.name, reason=str(error))
+
+
+def _nothing() -> None:
+    pass

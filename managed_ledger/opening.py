@@ -1,0 +1,141 @@
+"""Opens a log: recovery of its last ledger, a new ledger in the list, its cursors.
+
+    1. read the list; none: there is nothing to recover
+    2. open the last ledger with recovery, which fences whoever wrote it; gone: off the list, with a warning; any other error
+       fails the open
+    3. make a new ledger, in one write with the list that has it: this compare-and-set proves that the log is ours now
+    4. recover all cursors; an error fails the open
+    5. delete what the list says is to be deleted
+
+What holds: NoDivergenceBetweenClientAndMetaData (the list tells the true end of every ledger but the last);
+AllAckedEntriesAreReadable: what the last owner confirmed is at or below where recovery ends its ledger.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from cursors.cursor import Cursor
+from cursors.errors import CursorError
+from cursors.opening import recover_cursor
+from managed_ledger.errors import (
+    ManagedLedgerError,
+    ManagedLedgerFencedError,
+    ManagedLedgerUnavailableError,
+    NoSuchManagedLedgerError,
+)
+from managed_ledger.ledger_list import LedgerList
+from managed_ledger.managed_ledger import ManagedLedger, Services
+from managed_ledger.stored_list import StoredList, log_path
+from quire.ledger.errors import LedgerError, NoSuchLedgerError
+from quire.ledger.position import Position
+from quire.metadata.errors import MetadataError, NoNodeError
+from quire.service.log import get_logger
+from quire.wire.pulsar.names import decode_name
+
+log = get_logger(__name__)
+
+_RACES_MAX = 3
+
+
+async def open_log(services: Services, name: str, *, create: bool) -> ManagedLedger:
+    """NoSuchManagedLedgerError (only without `create`), ManagedLedgerFencedError (somebody else opened it meanwhile),
+    ManagedLedgerUnavailableError, ManagedLedgerDamagedError, CursorError (a cursor cannot be recovered now)."""
+    try:
+        return await _open(services, name, create=create)
+    except (LedgerError, MetadataError) as error:
+        raise ManagedLedgerUnavailableError(f"{name} cannot be opened: {error}") from error
+
+
+async def _open(services: Services, name: str, *, create: bool) -> ManagedLedger:
+    stored = StoredList(services.metadata, services.ledgers, services.config, name)
+    for race in range(_RACES_MAX):
+        if not await stored.read() and not create:
+            raise NoSuchManagedLedgerError(f"there is no log {name}")
+        is_new = stored.version < 0
+        managed_ledger = ManagedLedger(services, name, stored)
+        closed = await _recover_last(services, managed_ledger, stored.value)
+        try:
+            await _begin(managed_ledger, stored, closed)
+            break
+        except ManagedLedgerFencedError:
+            if race + 1 == _RACES_MAX or not is_new:
+                raise
+    try:
+        if not is_new:
+            await _recover_cursors(services, managed_ledger)
+    except (CursorError, MetadataError, ManagedLedgerError):
+        await managed_ledger.appends.close()
+        raise
+    if stored.value.deleting:
+        services.nursery.start_soon(managed_ledger.delete_ledgers, stored.value.deleting, name=f"left over of {name}")
+    return managed_ledger
+
+
+async def _recover_last(services: Services, managed_ledger: ManagedLedger, value: LedgerList) -> LedgerList:
+    """The list with the true end of its last ledger, without empty ledgers. LedgerError, MetadataError."""
+    while value.ledgers:
+        last = value.ledgers[-1]
+        try:
+            reader = await services.ledgers.open(last.ledger_id, recover=True)
+        except NoSuchLedgerError:
+            log.warning("a ledger of the list is gone", log=managed_ledger.name, ledger_id=last.ledger_id)
+            value = value.without([last.ledger_id])
+            continue
+        now_ms = services.world.clock.wall_ms()
+        entries = reader.last_entry_id + 1
+        value = value.closed(last.ledger_id, entries=entries, size=reader.length, now_ms=now_ms)
+        if entries:
+            managed_ledger.reads.keep(last.ledger_id, reader)
+        break
+    return value.without([info.ledger_id for info in value.ledgers if info.entries == 0])
+
+
+async def _begin(managed_ledger: ManagedLedger, stored: StoredList, closed: LedgerList) -> None:
+    index = managed_ledger.index
+    if closed.terminated is not None:
+        index.set(closed.ledgers, -1)
+        index.last_confirmed = closed.terminated
+        managed_ledger.appends.terminate()
+        return
+    async with stored.lock:
+        writer = await stored.new_ledger(closed)
+    if closed.ledgers:
+        last = closed.ledgers[-1]
+        index.last_confirmed = Position(last.ledger_id, last.last_entry_id)
+    else:
+        index.last_confirmed = Position(writer.ledger_id, -1)
+    managed_ledger.appends.begin(writer)
+
+
+async def _recover_cursors(services: Services, managed_ledger: ManagedLedger) -> None:
+    """All at once; the first error is raised. CursorError, MetadataError."""
+    try:
+        components = await services.metadata.children(log_path(managed_ledger.name))
+    except NoNodeError as error:
+        raise ManagedLedgerFencedError(f"{managed_ledger.name} was deleted meanwhile") from error
+    found: list[Cursor | None] = [None] * len(components)
+    errors: list[Exception] = []
+
+    async def recover(number: int) -> None:
+        try:
+            found[number] = await recover_cursor(
+                services.cursors,
+                managed_ledger,
+                log_path(managed_ledger.name),
+                managed_ledger.name,
+                decode_name(components[number]),
+                lambda: managed_ledger.appends.fence("a cursor was taken over"),
+            )
+        except (CursorError, MetadataError) as error:
+            errors.append(error)
+            nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        for number, component in enumerate(components):
+            nursery.start_soon(recover, number, name=f"recover cursor {component}")
+    if errors:
+        raise errors[0]
+    for cursor in found:
+        if cursor is not None:
+            managed_ledger.adopt(cursor)

@@ -1,0 +1,117 @@
+"""Appends that are not confirmed yet, in order. Pure.
+
+    sent     given to the current ledger, oldest first; the ledger keeps their payloads
+    queued   wait for the next ledger; their payloads are copies of our own
+
+What holds: NoOutOfOrderEntries: entries are confirmed in the order of `append`; a run goes back from `sent` to `queued` only
+whole, in front of what is queued.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from quire.world.doors import Buffer
+
+COPY_MAX = 16 * 1024
+"""Bytes: payloads up to this lie in a receive buffer that is used again after the pass, so what waits is a copy."""
+
+
+class AppendSink(Protocol):
+    """Who appended. Neither call may raise."""
+
+    def confirmed(self, ledger_id: int, first_entry_id: int, count: int) -> None:
+        """The next `count` entries of the append are stored. Several times if a ledger filled up meanwhile."""
+
+    def failed(self, error: Exception) -> None:
+        """What was not confirmed will not be; once per append. A ManagedLedgerError."""
+
+
+class PendingAppend:
+    """A run of entries of one append; `payloads` only while it is queued."""
+
+    __slots__ = ("count", "first", "is_end", "payloads", "sink", "size")
+
+    def __init__(self, sink: AppendSink, payloads: Sequence[Buffer], *, is_end: bool = True) -> None:
+        self.sink = sink
+        self.payloads: Sequence[Buffer] | None = payloads
+        self.count = len(payloads)
+        self.first = -1
+        """Entry id of the first, once sent."""
+        self.is_end = is_end
+        """False: the rest of the same append follows right behind."""
+        self.size = 0
+        """Bytes of payload, while queued."""
+
+    def take(self, count: int) -> PendingAppend:
+        """Cut off the first `count` entries of a queued run; this one keeps the rest."""
+        assert self.payloads is not None, "what was sent is not cut"
+        assert 0 < count < self.count, f"cannot take {count} of {self.count}"
+        head = PendingAppend(self.sink, self.payloads[:count], is_end=False)
+        self.payloads = self.payloads[count:]
+        self.count -= count
+        return head
+
+
+class PendingAppends:
+    """The two queues."""
+
+    __slots__ = ("queued", "queued_bytes", "sent")
+
+    def __init__(self) -> None:
+        self.sent: deque[PendingAppend] = deque()
+        self.queued: deque[PendingAppend] = deque()
+        self.queued_bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.sent or self.queued)
+
+    def enqueue(self, run: PendingAppend, *, in_front: bool = False) -> None:
+        """Let it wait for the next ledger. Takes copies of what lies in a receive buffer."""
+        assert run.payloads is not None, "a run that waits has payloads"
+        run.payloads = [
+            bytes(payload) if len(payload) <= COPY_MAX and not isinstance(payload, bytes) else payload
+            for payload in run.payloads
+        ]
+        run.first = -1
+        run.size = sum(map(len, run.payloads))
+        self.queued_bytes += run.size
+        if in_front:
+            self.queued.appendleft(run)
+        else:
+            self.queued.append(run)
+
+    def dequeue(self) -> PendingAppend:
+        run = self.queued.popleft()
+        self.queued_bytes -= run.size
+        run.size = 0
+        return run
+
+    def confirm_through(self, last: int) -> list[tuple[AppendSink, int, int]]:
+        """Entries up to and with `last` of the current ledger are stored: whom to tell, as (sink, first, count)."""
+        told: list[tuple[AppendSink, int, int]] = []
+        sent = self.sent
+        while sent:
+            run = sent[0]
+            first = run.first
+            count = run.count
+            if first + count - 1 <= last:
+                sent.popleft()
+            elif first <= last:
+                count = last - first + 1
+                run.first = last + 1
+                run.count -= count
+            else:
+                break
+            told.append((run.sink, first, count))
+        return told
+
+    def take_all(self) -> list[AppendSink]:
+        """Give everything up: the sinks to tell, one per append."""
+        sinks = [run.sink for queue in (self.sent, self.queued) for run in queue if run.is_end]
+        self.sent.clear()
+        self.queued.clear()
+        self.queued_bytes = 0
+        return sinks

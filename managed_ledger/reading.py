@@ -1,0 +1,77 @@
+"""Reads of closed ledgers: opens each once, and lets equal reads share one answer."""
+
+from __future__ import annotations
+
+import trio
+from cachetools import LRUCache
+
+from cursors.doors import Ledgers, Readable
+
+READERS_MAX = 16
+
+
+class LedgerReads:
+    """The reading side of one log."""
+
+    def __init__(self, ledgers: Ledgers) -> None:
+        self._ledgers = ledgers
+        self._readers: LRUCache[int, Readable] = LRUCache(READERS_MAX)
+        self._opening: dict[int, trio.Event] = {}
+        self._running: dict[tuple[int, int, int, int], _Running] = {}
+        self.reads = 0
+        """Reads that went to a ledger."""
+
+    async def read(
+        self, source: Readable | None, ledger_id: int, first: int, last: int, size_max: int
+    ) -> tuple[list[memoryview], bool]:
+        """Payloads from `first` on, at least one, and whether this call was the one that read them (others of the same
+        range share its answer). `source`: an open ledger; None: open the closed one. LedgerError, MetadataError."""
+        key = (ledger_id, first, last, size_max)
+        running = self._running.get(key)
+        if running is not None:
+            await running.done.wait()
+            if running.payloads is not None:
+                return running.payloads, False
+        running = self._running[key] = _Running()
+        try:
+            reader = source or await self._reader(ledger_id)
+            self.reads += 1
+            running.payloads = await reader.read(first, last, size_max=size_max)
+            return running.payloads, True
+        except Exception:
+            self.forget(ledger_id)
+            raise
+        finally:
+            if self._running.get(key) is running:
+                del self._running[key]
+            running.done.set()
+
+    async def _reader(self, ledger_id: int) -> Readable:
+        while ledger_id in self._opening:
+            await self._opening[ledger_id].wait()
+        reader = self._readers.get(ledger_id)
+        if reader is None:
+            opened = self._opening[ledger_id] = trio.Event()
+            try:
+                reader = await self._ledgers.open(ledger_id, recover=False)
+                self._readers[ledger_id] = reader
+            finally:
+                del self._opening[ledger_id]
+                opened.set()
+        return reader
+
+    def keep(self, ledger_id: int, reader: Readable) -> None:
+        """A reader that was opened elsewhere."""
+        self._readers[ledger_id] = reader
+
+    def forget(self, ledger_id: int) -> None:
+        """The ledger was deleted, or its reader failed: open it anew."""
+        self._readers.pop(ledger_id, None)
+
+
+class _Running:
+    __slots__ = ("done", "payloads")
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.payloads: list[memoryview] | None = None

@@ -1,0 +1,92 @@
+"""Brokers that share bookies and metadata, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import trio
+from trio.testing import MockClock
+
+from cursors.config import CursorConfig
+from managed_ledger.config import ManagedLedgerConfig
+from managed_ledger.factory import ManagedLedgerFactory, open_factory
+from managed_ledger.ledger_list import LedgerList, decode
+from managed_ledger.managed_ledger import ManagedLedger
+from managed_ledger.stored_list import log_path
+from quire.ledger.position import Position
+from quire.metadata.memory import MemoryStore, MemoryTree
+from tests.unit.managed_ledger.fake_ledgers import FakeLedgers, Sink, fake_world, running, until
+
+NAME = "public/default/persistent/orders"
+CONFIG = ManagedLedgerConfig(
+    ensemble_size=1,
+    write_quorum=1,
+    ack_quorum=1,
+    entries_max=10,
+    age_min_minutes=0,
+    retry_timeout_s=5,
+    retention_minutes=-1,
+    retention_mb=-1,
+)
+
+
+class Cluster:
+    def __init__(self) -> None:
+        self.tree = MemoryTree()
+        self.ledgers = FakeLedgers(self.tree)
+        self.metadata = MemoryStore(self.tree)
+        self.stores: list[MemoryStore] = []
+
+    @asynccontextmanager
+    async def broker(self, **config: Any) -> AsyncIterator[ManagedLedgerFactory]:
+        store = MemoryStore(self.tree)
+        self.stores.append(store)
+        cursor_config = CursorConfig(ensemble_size=1, write_quorum=1, ack_quorum=1, entries_max=5, retry_timeout_s=5)
+        async with open_factory(fake_world(), store, self.ledgers, replace(CONFIG, **config), cursor_config) as factory:
+            yield factory
+
+    async def stored_list(self, name: str = NAME) -> LedgerList:
+        node = await self.metadata.get(log_path(name))
+        assert node is not None
+        return decode(node.value)
+
+    async def named_ledgers(self) -> set[int]:
+        """Ledgers that exist and are in the stored list."""
+        value = await self.stored_list()
+        return {info.ledger_id for info in value.ledgers}
+
+
+def in_cluster(test: Callable[[Cluster], Awaitable[None]]) -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        async with running(cluster.ledgers):
+            await test(cluster)
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+async def publish(log: ManagedLedger, *payloads: bytes) -> list[tuple[int, int]]:
+    """Append in one run, and wait until all of it is confirmed; the ids."""
+    sink = Sink()
+    log.append(payloads, sink)
+    await until(lambda: sink.count == len(payloads) or bool(sink.errors))
+    assert not sink.errors, sink.errors
+    return sink.ids()
+
+
+def numbered(first: int, count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, first + count)]
+
+
+async def read_all(log: ManagedLedger, start: Position | None = None) -> list[bytes]:
+    found: list[bytes] = []
+    position = start or log.first_position()
+    while True:
+        run = await log.read(position, 7, 1 << 20)
+        if not run.payloads:
+            return found
+        found += [bytes(payload) for payload in run.payloads]
+        position = log.next_position(Position(run.ledger_id, run.first_entry_id + len(run.payloads) - 1))

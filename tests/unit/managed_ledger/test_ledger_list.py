@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+
+from managed_ledger.errors import ManagedLedgerDamagedError
+from managed_ledger.ledger_list import LedgerInfo, LedgerList, decode, encode
+from quire.ledger.position import Position
+from quire.wire.pulsar import MLDataFormats_pb2 as pb
+
+CLOSED = LedgerInfo(ledger_id=2, entries=10, size=1143, closed_ms=1795259371000, properties=(("index", "9"),))
+LIST = LedgerList(ledgers=(CLOSED, LedgerInfo(ledger_id=4)))
+
+
+def test_a_list_comes_back_as_it_was_stored() -> None:
+    offload = pb.OffloadContext(uidMsb=5, complete=True).SerializeToString()
+    value = LedgerList(
+        ledgers=(LedgerInfo(ledger_id=1, entries=3, size=9, closed_ms=7, offload=offload), *LIST.ledgers),
+        terminated=Position(4, 7),
+        properties=(("a", "b"),),
+        deleting=(0, 3),
+    )
+    assert decode(encode(value)) == value
+
+
+def test_no_bytes_are_an_empty_list() -> None:
+    assert decode(b"") == LedgerList()
+
+
+@pytest.mark.parametrize("value", [b"\xff", b"\x0a\x00", b"\x47\x78\x00", encode(LIST) + b"\x0a"])
+def test_a_value_that_is_no_list_is_an_error_of_ours(value: bytes) -> None:
+    with pytest.raises(ManagedLedgerDamagedError):
+        decode(value)
+
+
+def test_ids_that_do_not_grow_are_refused() -> None:
+    with pytest.raises(ManagedLedgerDamagedError):
+        LIST.opened(4)
+
+
+def test_a_reader_that_does_not_know_our_field_reads_the_rest() -> None:
+    with_intent, without = encode(LIST.also_deleting([1])), encode(LIST)
+    assert with_intent.startswith(without)
+    assert decode(with_intent).deleting == (1,)
+
+
+def test_closing_the_last_ledger_notes_its_end() -> None:
+    closed = LIST.closed(4, entries=5, size=50, now_ms=99)
+    assert closed.ledgers[-1] == LedgerInfo(ledger_id=4, entries=5, size=50, closed_ms=99)
+
+
+def test_a_ledger_that_was_closed_before_keeps_its_time() -> None:
+    twice = LIST.closed(4, entries=5, size=50, now_ms=99).closed(4, entries=5, size=50, now_ms=1000)
+    assert twice.ledgers[-1].closed_ms == 99
+
+
+def test_an_empty_ledger_leaves_the_list_with_the_intent_to_delete_it() -> None:
+    closed = LIST.closed(4, entries=0, size=0, now_ms=99)
+    assert (closed.ledgers, closed.deleting) == ((CLOSED,), (4,))
+    assert closed.deleted([4]).deleting == ()

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import pytest
+
+from managed_ledger.config import ManagedLedgerConfig
+from managed_ledger.ledger_list import LedgerInfo
+from managed_ledger.trimming import Retention, trimmable
+from quire.ledger.position import Position
+
+LEDGERS = [LedgerInfo(ledger_id=n, entries=10, size=100, closed_ms=1000 * n) for n in (1, 2, 3)] + [
+    LedgerInfo(ledger_id=4)
+]
+
+
+def trim(slowest: Position | None, retention: Retention = Retention(), now_ms: int = 10_000) -> list[int]:  # noqa: B008
+    return trimmable(LEDGERS, 4, slowest, retention, total_size=350, now_ms=now_ms)
+
+
+@pytest.mark.parametrize(
+    ("slowest", "gone"),
+    [
+        (Position(1, -1), []),
+        (Position(1, 8), []),
+        (Position(1, 9), [1]),
+        (Position(2, -1), [1]),
+        (Position(3, 9), [1, 2, 3]),
+        (Position(4, 50), [1, 2, 3]),
+        (None, [1, 2, 3]),
+    ],
+)
+def test_a_ledger_goes_when_the_slowest_durable_cursor_has_passed_all_of_it(
+    slowest: Position | None, gone: list[int]
+) -> None:
+    assert trim(slowest) == gone
+
+
+def test_the_current_ledger_never_goes() -> None:
+    assert 4 not in trim(Position(99, 0))
+
+
+def test_without_limits_everything_is_kept() -> None:
+    assert trim(None, Retention(time_ms=-1, size=-1)) == []
+
+
+def test_retention_by_time_keeps_what_was_closed_lately() -> None:
+    assert trim(None, Retention(time_ms=8500, size=-1)) == [1]
+    assert trim(None, Retention(time_ms=8000, size=-1), now_ms=10_001) == [1, 2]
+
+
+def test_retention_by_size_keeps_the_newest_bytes() -> None:
+    assert trim(None, Retention(time_ms=-1, size=250)) == [1]
+    assert trim(None, Retention(time_ms=-1, size=251)) == []
+    assert trim(None, Retention(time_ms=-1, size=0)) == [1, 2, 3]
+
+
+def test_either_limit_is_enough_to_go() -> None:
+    assert trim(None, Retention(time_ms=1 << 40, size=150)) == [1, 2]
+
+
+def test_the_first_ledger_that_is_kept_ends_it() -> None:
+    late = [LedgerInfo(ledger_id=1, entries=1, size=1, closed_ms=9_999), *LEDGERS[1:]]
+    assert trimmable(late, 4, None, Retention(time_ms=100, size=-1), total_size=1, now_ms=10_000) == []
+
+
+def test_the_defaults_keep_nothing_that_is_consumed() -> None:
+    assert Retention.of(ManagedLedgerConfig()) == Retention(time_ms=0, size=0)
+    assert Retention.of(ManagedLedgerConfig(retention_minutes=-1, retention_mb=-1)) == Retention(time_ms=-1, size=-1)
+    assert Retention.of(ManagedLedgerConfig(retention_minutes=2, retention_mb=3)) == Retention(
+        time_ms=120_000, size=3 << 20
+    )
