@@ -1,0 +1,321 @@
+"""One client connection: bytes in, topic calls out.
+
+The reader receives up to 256 KiB, works on every whole frame in it in one synchronous pass, flushes what the pass wants
+to send, and only then waits again. SEND, ACK, FLOW, REDELIVER and PING are done in the pass, in order; whatever has to
+wait (PRODUCER, SUBSCRIBE, SEEK ...) runs in a task of this connection, in `broker.commands`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from broker import acks, commands, replies
+from broker.consumer import Consumer
+from broker.errors import BrokerError
+from broker.producer import Producer
+from quire.service.log import get_logger
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.errors import FrameError
+from quire.wire.pulsar.frames import FRAME_HEADROOM, PROTOCOL_VERSION
+from quire.wire.pulsar.receive_buffer import ReceiveBuffer
+from quire.wire.pulsar.splitter import TRANSACTION, BadChecksum, Other, SendRun
+from quire.world.doors import Buffer, Stream
+from quire.world.outbox import Outbox
+
+if TYPE_CHECKING:
+    from broker.server import Broker
+
+log = get_logger(__name__)
+
+CLOSED_PRODUCERS_MAX = 10_000
+"""Producers closed on one connection that are remembered; a SEND of one closed before them closes the connection."""
+SERVER_VERSION = "Quire 0.1.0"
+
+
+class ProtocolError(Exception):
+    """The peer broke the protocol; the connection is closed and one line says why."""
+
+
+class Connection:
+    """The state of one connection; every method but `serve` is synchronous."""
+
+    def __init__(self, broker: Broker, stream: Stream) -> None:
+        self.broker = broker
+        self.stream = stream
+        self.producers: dict[int, Producer] = {}
+        self.consumers: dict[int, Consumer] = {}
+        self.closed_producers: dict[int, None] = {}
+        """Producers that we closed: what they still have on the way is ignored."""
+        self.creating: dict[tuple[str, int], commands.Creation] = {}
+        """Producers and consumers that are being created, by kind and id."""
+        self.closed = False
+        self.connected = False
+        self.client_version = ""
+        self.sends_in_flight = 0
+        self.requests_in_flight = 0
+        self.opened_at = self.last_heard = trio.current_time()
+        self.pinged = False
+        self._buffer = ReceiveBuffer(broker.options.message_size_max + FRAME_HEADROOM)
+        self._outbox = Outbox(stream, bytes_max=16 * broker.options.connection_out_bytes_max, on_broken=self._broken)
+        self._may_read = trio.Event()
+        self._output_full = trio.Event()
+        self.nursery: trio.Nursery
+
+    # Life
+
+    async def serve(self) -> None:
+        """Serve until the peer goes, breaks the protocol, or the connection is aborted."""
+        why = "closed by the client"
+        try:
+            async with trio.open_nursery() as nursery:
+                self.nursery = nursery
+                nursery.start_soon(self._outbox.run, name="connection output")
+                nursery.start_soon(self._resume_consumers, name="connection resume")
+                await self._read()
+                nursery.cancel_scope.cancel()
+        except* (FrameError, ProtocolError) as errors:
+            why = str(errors.exceptions[0])
+            log.warning("connection closed: protocol violation", peer=self.stream.peer, reason=why)
+        except* OSError as errors:
+            why = str(errors.exceptions[0])
+        finally:
+            self._gone()
+            log.debug("connection ended", peer=self.stream.peer, reason=why)
+
+    async def _read(self) -> None:
+        receive_into = self.stream.receive_into
+        options = self.broker.options
+        while not self.closed:
+            received = await receive_into(self._buffer.space(), self._buffer.missing)
+            if received == 0:
+                return
+            self.last_heard = trio.current_time()
+            self.pinged = False
+            try:
+                items = self._buffer.received(received)
+            except FrameError as error:
+                self._pass(error.items)
+                raise
+            self._pass(items)
+            in_flight = self.sends_in_flight
+            if in_flight >= options.send_linger_threshold and received < options.send_linger_chunk_max:
+                await trio.sleep(min(in_flight * options.send_linger_per_send_s, options.send_linger_max_s))
+            if self._must_pause():
+                await self._pause()
+
+    def _pass(self, items: Sequence[SendRun | BadChecksum | Other]) -> None:
+        """Work on everything a chunk brought, then send everything that caused."""
+        turn = self.broker.turn
+        turn.working = True
+        try:
+            self._work(items)
+        finally:
+            turn.flush()
+
+    def _work(self, items: Sequence[SendRun | BadChecksum | Other]) -> None:
+        for item in items:
+            kind = type(item)
+            if kind is SendRun:
+                self._send(item)  # type: ignore[arg-type]
+            elif kind is Other:
+                self._handle(item.command)  # type: ignore[union-attr]
+            else:
+                self._bad_checksum(item)  # type: ignore[arg-type]
+
+    def _gone(self) -> None:
+        """The connection is over: its producers and consumers vanish; what they held is given to others."""
+        self.closed = True
+        self.stream.close()
+        del self._buffer  # at once: the connection itself may be part of a cycle, and the collector comes seldom
+        # `closed` is set: nothing of what one consumer held goes to another of this connection on the way.
+        for producer in list(self.producers.values()):
+            producer.topic.remove_producer(producer)
+        self.producers.clear()
+        for consumer in list(self.consumers.values()):
+            consumer.closed = True
+            consumer.subscription.remove_consumer(consumer)
+        self.consumers.clear()
+        self.broker.connections.pop(self, None)
+
+    def _broken(self, error: OSError) -> None:
+        self.abort(str(error))
+
+    def abort(self, why: str) -> None:
+        """Close from outside: keep-alive, shutdown."""
+        log.debug("connection aborted", peer=self.stream.peer, reason=why)
+        self.closed = True
+        self.stream.close()
+
+    # Back-pressure
+
+    def _must_pause(self) -> bool:
+        options = self.broker.options
+        return (
+            self.sends_in_flight > options.pending_sends_max
+            or self.requests_in_flight > options.pending_requests_max
+            or self.broker.publish_bytes > options.publish_buffer_bytes_max
+            or not self.output_below_bound
+        )
+
+    async def _pause(self) -> None:
+        """Stop reading until half of what was in flight is answered."""
+        options = self.broker.options
+        while (
+            self.sends_in_flight > options.pending_sends_max // 2
+            or self.requests_in_flight > options.pending_requests_max // 2
+            or self.broker.publish_bytes > options.publish_buffer_bytes_max // 2
+            or not self.output_below_bound
+        ):
+            if self.output_below_bound:
+                # It is we who do not listen: the peer's silence is not held against it.
+                self.last_heard = trio.current_time()
+                self.pinged = False
+            self._may_read = trio.Event()
+            # Another connection's confirmations can free the shared budget: look again now and then.
+            with trio.move_on_after(0.05):
+                await self._may_read.wait()
+            if self.closed:
+                return
+
+    def sends_answered(self, count: int) -> None:
+        self.sends_in_flight -= count
+        self._may_read.set()
+
+    def request_done(self) -> None:
+        self.requests_in_flight -= 1
+        self._may_read.set()
+
+    def producer_closed(self, producer: Producer) -> None:
+        """What the producer still has on its way is ignored from now on."""
+        if self.producers.get(producer.producer_id) is producer:
+            del self.producers[producer.producer_id]
+            self.closed_producers[producer.producer_id] = None
+        if len(self.closed_producers) > CLOSED_PRODUCERS_MAX:
+            del self.closed_producers[next(iter(self.closed_producers))]
+
+    @property
+    def output_below_bound(self) -> bool:
+        if self._outbox.pending_bytes < self.broker.options.connection_out_bytes_max:
+            return True
+        self._output_full.set()
+        return False
+
+    async def _resume_consumers(self) -> None:
+        """When a slow peer has taken half of what was queued for it, dispatch to it again."""
+        while True:
+            await self._output_full.wait()
+            await self._outbox.wait_below(self.broker.options.connection_out_bytes_max // 2)
+            self._output_full = trio.Event()
+            self._may_read.set()
+            for consumer in list(self.consumers.values()):
+                consumer.subscription.pump()
+
+    def write(self, parts: Sequence[Buffer]) -> None:
+        """Queue output; it leaves when the pass ends."""
+        if not self.closed:
+            self._outbox.write(parts)
+            self.broker.turn.mark(self._outbox)
+
+    # What is done in the pass
+
+    def _send(self, run: SendRun) -> None:
+        producer = self.producers.get(run.producer_id)
+        if producer is None or producer.closed:
+            if run.producer_id in self.closed_producers:
+                return
+            raise ProtocolError(f"SEND of unknown producer {run.producer_id}")
+        if run.flags & TRANSACTION:
+            for sequence_id in run.sequence_ids:
+                message = "transactions are not served"
+                producer.after_sends(replies.send_error(run.producer_id, sequence_id, pb.NotAllowedError, message))
+            return
+        self.sends_in_flight += len(run.sequence_ids)
+        producer.topic.publish(producer, run)
+
+    def _bad_checksum(self, bad: BadChecksum) -> None:
+        producer = self.producers.get(bad.producer_id)
+        if producer is None or producer.closed:
+            if bad.producer_id in self.closed_producers:
+                return
+            raise ProtocolError(f"SEND of unknown producer {bad.producer_id}")
+        message = "the checksum of the message does not match"
+        producer.after_sends(replies.send_error(bad.producer_id, bad.sequence_id, pb.ChecksumError, message))
+
+    def _handle(self, command: pb.BaseCommand) -> None:
+        kind = command.type
+        if not self.connected:
+            if kind != pb.BaseCommand.CONNECT:
+                raise ProtocolError(f"{pb.BaseCommand.Type.Name(kind)} before CONNECT")
+            self._connect(command.connect)
+        elif kind == pb.BaseCommand.ACK:
+            acks.acknowledge(self, command.ack)
+        elif kind == pb.BaseCommand.FLOW:
+            if (consumer := self.consumers.get(command.flow.consumer_id)) is not None:
+                consumer.subscription.flow(consumer, command.flow.messagePermits)
+        elif kind == pb.BaseCommand.PING:
+            self.write((replies.PONG,))
+        elif kind == pb.BaseCommand.PONG:
+            pass
+        elif kind == pb.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES:
+            acks.redeliver(self, command.redeliverUnacknowledgedMessages)
+        elif kind == pb.BaseCommand.CONNECT:
+            raise ProtocolError("a second CONNECT")
+        elif kind == pb.BaseCommand.CLOSE_PRODUCER:
+            commands.close_producer(self, command.close_producer)
+        elif kind == pb.BaseCommand.CLOSE_CONSUMER:
+            commands.close_consumer(self, command.close_consumer)
+        elif kind in commands.QUICK and commands.answer_at_once(self, command):
+            pass
+        elif (handler := commands.HANDLERS.get(kind)) is not None:
+            self._start(command, partial(handler, self, command))
+        elif (maker := commands.MAKERS.get(kind)) is not None:
+            self._start(command, partial(commands.Creation(self, command).run, maker, command))
+        else:
+            self.write((commands.refuse(command),))
+
+    def _start(self, command: pb.BaseCommand, work: Callable[[], Awaitable[None]]) -> None:
+        self.requests_in_flight += 1
+        self.nursery.start_soon(self._request, command, work, name=pb.BaseCommand.Type.Name(command.type))
+
+    async def _request(self, command: pb.BaseCommand, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except BrokerError as error:
+            self.write((commands.failed(command, error.code, str(error)),))
+        except Exception as error:
+            kind = pb.BaseCommand.Type.Name(command.type)
+            log.error("request failed", peer=self.stream.peer, request=kind, error=repr(error), exc_info=True)
+            self.write((commands.failed(command, pb.UnknownError, f"{kind} failed"),))
+        finally:
+            self.request_done()
+
+    def _connect(self, connect: pb.CommandConnect) -> None:
+        self.connected = True
+        self.client_version = connect.client_version
+        version = min(PROTOCOL_VERSION, connect.protocol_version)
+        self.write((replies.connected(SERVER_VERSION, version, self.broker.options.message_size_max),))
+
+    def ping(self) -> None:
+        """Ask for a sign of life; any command is one."""
+        self.write((replies.PING,))
+
+    async def alive(self) -> bool:
+        """Ask the peer for a sign of life: what lets a name be taken over from a connection that died silently."""
+        if self.closed:
+            return False
+        self.pinged = True
+        self.write((replies.PING,))
+        self.broker.turn.flush()
+        deadline = trio.current_time() + self.broker.options.liveness_probe_timeout_s
+        while trio.current_time() < deadline:
+            await trio.sleep(0.02)
+            if self.closed:
+                return False
+            if not self.pinged:
+                return True
+        self.abort("no answer to a liveness probe")
+        return False

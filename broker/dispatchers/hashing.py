@@ -1,0 +1,10 @@
+"""The hash that Pulsar's brokers go by when they choose a consumer."""
+
+from __future__ import annotations
+
+import mmh3
+
+
+def murmur(data: bytes | str) -> int:
+    """Murmur3 (x86, 32 bits, seed 0) without its sign bit; text as UTF-8."""
+    return mmh3.hash(data, 0, False) & 0x7FFF_FFFF

@@ -1,0 +1,161 @@
+"""What has to be delivered again, and what each consumer holds (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, ItemsView, Mapping
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from quire.ledger.position import Position
+
+COUNTS_MAX = 1_000_000
+"""Redelivery counts remembered at most; the oldest are forgotten first (to the client: delivered for the first time)."""
+
+
+class PendingAck(NamedTuple):
+    """One entry that a consumer holds: messages in it, and its key's hash (0 if keys do not matter)."""
+
+    messages: int
+    key_hash: int
+
+
+_PLAIN = PendingAck(1, 0)
+
+
+class PendingAcks:
+    """What one consumer was sent and has not acknowledged, in the order in which it was sent."""
+
+    __slots__ = ("_entries", "messages")
+
+    def __init__(self) -> None:
+        self._entries: dict[Position, PendingAck] = {}
+        self.messages = 0
+        """Messages in all of them."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, position: Position, messages: int, key_hash: int) -> None:
+        """The entry was sent. One that is held already is held once, as last sent."""
+        before = self._entries.get(position)
+        if before is not None:
+            self.messages -= before.messages
+        self._entries[position] = _PLAIN if messages == 1 and not key_hash else PendingAck(messages, key_hash)
+        self.messages += messages
+
+    def pop(self, position: Position) -> PendingAck | None:
+        """The entry is no longer held; None if it was not."""
+        entry = self._entries.pop(position, None)
+        if entry is not None:
+            self.messages -= entry.messages
+        return entry
+
+    def items(self) -> ItemsView[Position, PendingAck]:
+        return self._entries.items()
+
+    def clear(self) -> None:
+        self._entries.clear()
+        self.messages = 0
+
+
+class Redelivery:
+    """Entries that wait to be delivered again, in order, and how often each was. Bounded by what the subscription may
+    hold unacknowledged and by the caller's look-ahead; the counts by COUNTS_MAX.
+
+    Per hash a heap of positions; positions that went away stay in it until they come up.
+    """
+
+    __slots__ = ("_counts", "_entries", "_heaps", "_waiting")
+
+    def __init__(self) -> None:
+        self._entries: dict[Position, int] = {}
+        """The hash of each position that waits."""
+        self._heaps: dict[int, list[Position]] = {}
+        self._waiting: dict[int, int] = {}
+        """How many wait, by hash."""
+        self._counts: dict[Position, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, position: object) -> bool:
+        return position in self._entries
+
+    @property
+    def knows(self) -> bool:
+        """Whether anything waits or was ever delivered again: if not, nothing needs to be asked."""
+        return bool(self._entries or self._counts)
+
+    @property
+    def hashes(self) -> Mapping[int, int]:
+        """How many entries wait, by hash; the hashes that no newer entry may overtake."""
+        return self._waiting
+
+    def add(self, position: Position, key_hash: int, *, again: bool) -> None:
+        """The entry waits. `again`: it was delivered before, and that counts."""
+        if again:
+            self._counts[position] = self._counts.get(position, 0) + 1
+            if len(self._counts) > COUNTS_MAX:
+                del self._counts[next(iter(self._counts))]
+        if position in self._entries:
+            return
+        self._entries[position] = key_hash
+        waiting = self._waiting[key_hash] = self._waiting.get(key_hash, 0) + 1
+        heap = self._heaps.get(key_hash)
+        if heap is None:
+            self._heaps[key_hash] = [position]
+            return
+        heappush(heap, position)
+        if len(heap) > 2 * waiting + 64:  # mostly positions that went away
+            heap[:] = [each for each in dict.fromkeys(heap) if each in self._entries]
+            heapify(heap)
+
+    def discard(self, position: Position, *, keep_count: bool = False) -> None:
+        """The entry does not wait any more; `keep_count` if it was delivered, not acknowledged."""
+        if not keep_count:
+            self._counts.pop(position, None)
+        key_hash = self._entries.pop(position, None)
+        if key_hash is None:
+            return
+        waiting = self._waiting[key_hash] - 1
+        if waiting:
+            self._waiting[key_hash] = waiting
+        else:
+            del self._waiting[key_hash]
+            del self._heaps[key_hash]
+
+    def count(self, position: Position) -> int:
+        """How often the entry was given back before: 0 for one that never was."""
+        return self._counts.get(position, 0)
+
+    def first_run(self, count_max: int, is_blocked: Callable[[int], bool]) -> tuple[Position, int] | None:
+        """The oldest entry whose hash is not blocked and how many follow it without a gap (itself counted, whatever
+        their hashes), at most `count_max`; None if all are blocked. Asks once per hash."""
+        entries = self._entries
+        first: Position | None = None
+        for key_hash, heap in self._heaps.items():
+            while heap[0] not in entries:
+                heappop(heap)
+            if (first is None or heap[0] < first) and not is_blocked(key_hash):
+                first = heap[0]
+        if first is None:
+            return None
+        ledger_id, entry_id = first
+        count = 1
+        while count < count_max and (ledger_id, entry_id + count) in entries:
+            count += 1
+        return first, count
+
+    def discard_acked(self, is_acked: Callable[[Position], bool], ledger_id: int, first: int, stop: int) -> None:
+        """Of the entries `first` to `stop` (exclusive) of a ledger, those that are acknowledged wait no longer."""
+        for entry_id in range(first, stop):
+            position = Position(ledger_id, entry_id)
+            if position in self._entries and is_acked(position):
+                self.discard(position)
+
+    def clear(self) -> None:
+        """Nothing waits and nothing was delivered before: the cursor went elsewhere."""
+        self._entries.clear()
+        self._heaps.clear()
+        self._waiting.clear()
+        self._counts.clear()

@@ -1,0 +1,72 @@
+"""What a broker says no with. Each class names the ServerError the client gets and whether the client goes on."""
+
+from __future__ import annotations
+
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+
+
+class BrokerError(Exception):
+    """Root: catching it catches every failure of the package. `code` is what goes on the wire."""
+
+    code: pb.ServerError = pb.UnknownError
+
+
+class ServiceNotReadyError(BrokerError):
+    """Not the owner, being loaded, fenced or closing. Passing: the client looks up again and retries."""
+
+    code = pb.ServiceNotReady
+
+
+class TopicNotFoundError(BrokerError):
+    """No such namespace, or no such topic and it may not be created. Final for the client."""
+
+    code = pb.TopicNotFound
+
+
+class InvalidTopicError(BrokerError):
+    """The name is not a topic name. Final."""
+
+    code = pb.InvalidTopicName
+
+
+class ProducerBusyError(BrokerError):
+    """A living producer has that name. Final."""
+
+    code = pb.ProducerBusy
+
+
+class ConsumerBusyError(BrokerError):
+    """The subscription is taken, or of another type. Final."""
+
+    code = pb.ConsumerBusy
+
+
+class ConsumerAssignError(BrokerError):
+    """Key_Shared: the ranges or the mode do not fit those of the connected consumers. Final."""
+
+    code = pb.ConsumerAssignError
+
+
+class NotAllowedError(BrokerError):
+    """A policy or a missing feature forbids it. Final."""
+
+    code = pb.NotAllowedError
+
+
+class MetadataUnavailableError(BrokerError):
+    """The metadata store cannot be asked now. Passing; unlike ServiceNotReady it does not make clients drop the
+    connection they asked on."""
+
+    code = pb.MetadataError
+
+
+class MetadataRefusedError(BrokerError):
+    """The request makes no sense in this state."""
+
+    code = pb.MetadataError
+
+
+class ConsumerNotFoundError(BrokerError):
+    """The consumer that is asked about is not on this connection. Final."""
+
+    code = pb.ConsumerNotFound

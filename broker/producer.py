@@ -1,0 +1,123 @@
+"""One producer: its sends on their way, and receipts in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from broker import replies
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.messages import ReceiptEncoder
+from quire.wire.pulsar.splitter import SendRun
+
+if TYPE_CHECKING:
+    from broker.connection import Connection
+    from broker.topic import Topic
+
+
+class Producer:
+    """What a connection knows under a producer id."""
+
+    __slots__ = (
+        "_deferred",
+        "_receipts",
+        "answered",
+        "closed",
+        "connection",
+        "epoch",
+        "messages_in",
+        "name",
+        "producer_id",
+        "sent",
+        "topic",
+    )
+
+    def __init__(self, connection: Connection, topic: Topic, producer_id: int, name: str, epoch: int) -> None:
+        self.connection = connection
+        self.topic = topic
+        self.producer_id = producer_id
+        self.name = name
+        self.epoch = epoch
+        self.closed = False
+        self.messages_in = 0
+        self.sent = 0
+        """Sends handed to the managed ledger."""
+        self.answered = 0
+        """Of those, the ones that are durable or failed."""
+        self._deferred: list[tuple[int, bytes]] = []
+        self._receipts = ReceiptEncoder(producer_id)
+
+    def confirmed(self, run: SendRun, offset: int, ledger_id: int, first_entry_id: int, count: int) -> None:
+        """`count` sends of `run`, from its `offset`, are durable as entries from `first_entry_id`."""
+        connection = self.connection
+        connection.sends_answered(count)
+        self.answered += count
+        if self.closed:
+            self._release()
+            return
+        sequence_ids: Sequence[int] = run.sequence_ids
+        highest_ids = run.highest_ids
+        if offset or count != len(sequence_ids):
+            sequence_ids = sequence_ids[offset : offset + count]
+            highest_ids = highest_ids[offset : offset + count] if highest_ids is not None else None
+        partition = self.topic.name.partition
+        connection.write((self._receipts.encode(sequence_ids, highest_ids, ledger_id, first_entry_id, partition),))
+        if self._deferred:
+            self._release()
+
+    def failed(self, run: SendRun, offset: int, message: str) -> None:
+        """The sends of `run` from `offset` on were not stored, or it is not known."""
+        count = len(run.sequence_ids) - offset
+        self.connection.sends_answered(count)
+        self.answered += count
+        if not self.closed:
+            for sequence_id in run.sequence_ids[offset:]:
+                failure = replies.send_error(self.producer_id, sequence_id, pb.PersistenceError, message)
+                self.connection.write((failure,))
+        self._release()
+
+    def after_sends(self, frame: bytes) -> None:
+        """Send `frame` behind the receipts of everything sent so far: answers keep the order of what they answer."""
+        if self.answered == self.sent:
+            self.connection.write((frame,))
+        else:
+            self.connection.requests_in_flight += 1
+            self._deferred.append((self.sent, frame))
+
+    def _release(self) -> None:
+        while self._deferred and self._deferred[0][0] <= self.answered:
+            _, frame = self._deferred.pop(0)
+            self.connection.write((frame,))
+            self.connection.request_done()
+
+    def disconnect(self) -> None:
+        """Tell the client that this producer is closed; it looks up again and sends again what has no receipt."""
+        if not self.closed:
+            self.closed = True
+            self.connection.producer_closed(self)
+            self.connection.write((replies.close_producer(self.producer_id),))
+
+
+class PublishSink:
+    """Links one run of sends to the managed ledger's confirmations; one object per run, not per message."""
+
+    __slots__ = ("_done", "_producer", "_run", "_size", "_topic")
+
+    def __init__(self, producer: Producer, run: SendRun, topic: Topic, size: int) -> None:
+        self._producer = producer
+        self._run = run
+        self._topic = topic
+        self._size = size
+        self._done = 0
+
+    def confirmed(self, ledger_id: int, first_entry_id: int, count: int) -> None:
+        offset = self._done
+        done = self._done = offset + count
+        if done == len(self._run.sequence_ids):
+            self._topic.broker.publish_bytes -= self._size
+        self._producer.confirmed(self._run, offset, ledger_id, first_entry_id, count)
+
+    def failed(self, error: Exception) -> None:
+        self._topic.broker.publish_bytes -= self._size
+        self._topic.publish_failed(error)
+        self._producer.failed(self._run, self._done, str(error))

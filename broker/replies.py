@@ -1,0 +1,239 @@
+"""Answers, as frames. Each failure travels in the reply type that the client waits for (pure).
+
+Source: docs/formats.md#errors; which reply carries which error was read from the official clients.
+"""
+
+from __future__ import annotations
+
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.frames import encode
+
+U64_MAX = (1 << 64) - 1
+"""-1 in an unsigned field: "no request", "no ledger"."""
+
+
+def command(kind: pb.BaseCommand.Type) -> pb.BaseCommand:
+    """A BaseCommand of the given type, for the caller to fill."""
+    reply = pb.BaseCommand()
+    reply.type = kind
+    return reply
+
+
+def success(request_id: int) -> bytes:
+    reply = command(pb.BaseCommand.SUCCESS)
+    reply.success.request_id = request_id
+    return encode(reply)
+
+
+def error(request_id: int, code: pb.ServerError, message: str) -> bytes:
+    reply = command(pb.BaseCommand.ERROR)
+    reply.error.request_id = request_id
+    reply.error.error = code
+    reply.error.message = message
+    return encode(reply)
+
+
+def connected(server_version: str, protocol_version: int, message_size_max: int) -> bytes:
+    reply = command(pb.BaseCommand.CONNECTED)
+    reply.connected.server_version = server_version
+    reply.connected.protocol_version = protocol_version
+    reply.connected.max_message_size = message_size_max
+    return encode(reply)
+
+
+def partitions(request_id: int, count: int) -> bytes:
+    reply = command(pb.BaseCommand.PARTITIONED_METADATA_RESPONSE)
+    body = reply.partitionMetadataResponse
+    body.request_id = request_id
+    body.partitions = count
+    # The C++ client tests that the field is there, not its value: leaving the default out counts as a failure.
+    body.response = pb.CommandPartitionedTopicMetadataResponse.Success
+    return encode(reply)
+
+
+def partitions_failed(request_id: int, code: pb.ServerError, message: str) -> bytes:
+    reply = command(pb.BaseCommand.PARTITIONED_METADATA_RESPONSE)
+    body = reply.partitionMetadataResponse
+    body.request_id = request_id
+    body.response = pb.CommandPartitionedTopicMetadataResponse.Failed
+    body.error = code
+    body.message = message
+    return encode(reply)
+
+
+def lookup(request_id: int, service_url: str) -> bytes:
+    reply = command(pb.BaseCommand.LOOKUP_RESPONSE)
+    body = reply.lookupTopicResponse
+    body.request_id = request_id
+    body.response = pb.CommandLookupTopicResponse.Connect
+    body.brokerServiceUrl = service_url
+    body.authoritative = True
+    body.proxy_through_service_url = False
+    return encode(reply)
+
+
+def lookup_failed(request_id: int, code: pb.ServerError, message: str) -> bytes:
+    reply = command(pb.BaseCommand.LOOKUP_RESPONSE)
+    body = reply.lookupTopicResponse
+    body.request_id = request_id
+    body.response = pb.CommandLookupTopicResponse.Failed
+    body.error = code
+    body.message = message
+    return encode(reply)
+
+
+def producer_success(request_id: int, producer_name: str) -> bytes:
+    reply = command(pb.BaseCommand.PRODUCER_SUCCESS)
+    body = reply.producer_success
+    body.request_id = request_id
+    body.producer_name = producer_name
+    body.last_sequence_id = -1
+    body.schema_version = b""
+    body.producer_ready = True
+    return encode(reply)
+
+
+def send_error(producer_id: int, sequence_id: int, code: pb.ServerError, message: str) -> bytes:
+    reply = command(pb.BaseCommand.SEND_ERROR)
+    body = reply.send_error
+    body.producer_id = producer_id
+    body.sequence_id = sequence_id
+    body.error = code
+    body.message = message
+    return encode(reply)
+
+
+def ack_response(consumer_id: int, request_id: int, code: pb.ServerError | None = None, message: str = "") -> bytes:
+    reply = command(pb.BaseCommand.ACK_RESPONSE)
+    body = reply.ackResponse
+    body.consumer_id = consumer_id
+    body.request_id = request_id
+    if code is not None:
+        body.error = code
+        body.message = message
+    return encode(reply)
+
+
+def close_producer(producer_id: int) -> bytes:
+    reply = command(pb.BaseCommand.CLOSE_PRODUCER)
+    reply.close_producer.producer_id = producer_id
+    reply.close_producer.request_id = U64_MAX
+    return encode(reply)
+
+
+def close_consumer(consumer_id: int) -> bytes:
+    reply = command(pb.BaseCommand.CLOSE_CONSUMER)
+    reply.close_consumer.consumer_id = consumer_id
+    reply.close_consumer.request_id = U64_MAX
+    return encode(reply)
+
+
+def active_consumer_change(consumer_id: int, is_active: bool) -> bytes:
+    reply = command(pb.BaseCommand.ACTIVE_CONSUMER_CHANGE)
+    reply.active_consumer_change.consumer_id = consumer_id
+    reply.active_consumer_change.is_active = is_active
+    return encode(reply)
+
+
+def consumer_stats(
+    request_id: int, *, name: str, kind: str, address: str, permits: int, unacked: int, blocked: bool, backlog: int
+) -> bytes:
+    """Rates are not kept per consumer; no error code is what says success."""
+    reply = command(pb.BaseCommand.CONSUMER_STATS_RESPONSE)
+    body = reply.consumerStatsResponse
+    body.request_id = request_id
+    body.consumerName = name
+    body.type = kind
+    body.address = address
+    body.availablePermits = max(0, permits)
+    body.unackedMessages = unacked
+    body.blockedConsumerOnUnackedMsgs = blocked
+    body.msgBacklog = backlog
+    return encode(reply)
+
+
+def last_message_id(
+    request_id: int, last: tuple[int, int], partition: int, batch_index: int, mark_delete: tuple[int, int]
+) -> bytes:
+    """`last` and `mark_delete` are (ledger, entry), -1 where there is none."""
+    reply = command(pb.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE)
+    body = reply.getLastMessageIdResponse
+    body.request_id = request_id
+    body.last_message_id.ledgerId = last[0] & U64_MAX
+    body.last_message_id.entryId = last[1] & U64_MAX
+    body.last_message_id.partition = partition
+    body.last_message_id.batch_index = batch_index
+    body.consumer_mark_delete_position.ledgerId = mark_delete[0] & U64_MAX
+    body.consumer_mark_delete_position.entryId = mark_delete[1] & U64_MAX
+    return encode(reply)
+
+
+PING = encode(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()))
+PONG = encode(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong()))
+
+_RESPONSES = {
+    # command: (its body's field, the response's type, the response's field, the name of the error field)
+    pb.BaseCommand.GET_SCHEMA: ("getSchema", pb.BaseCommand.GET_SCHEMA_RESPONSE, "getSchemaResponse", "error_code"),
+    pb.BaseCommand.GET_OR_CREATE_SCHEMA: (
+        "getOrCreateSchema",
+        pb.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE,
+        "getOrCreateSchemaResponse",
+        "error_code",
+    ),
+    pb.BaseCommand.CONSUMER_STATS: (
+        "consumerStats",
+        pb.BaseCommand.CONSUMER_STATS_RESPONSE,
+        "consumerStatsResponse",
+        "error_code",
+    ),
+    pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST: (
+        "tcClientConnectRequest",
+        pb.BaseCommand.TC_CLIENT_CONNECT_RESPONSE,
+        "tcClientConnectResponse",
+        "error",
+    ),
+    pb.BaseCommand.NEW_TXN: ("newTxn", pb.BaseCommand.NEW_TXN_RESPONSE, "newTxnResponse", "error"),
+    pb.BaseCommand.ADD_PARTITION_TO_TXN: (
+        "addPartitionToTxn",
+        pb.BaseCommand.ADD_PARTITION_TO_TXN_RESPONSE,
+        "addPartitionToTxnResponse",
+        "error",
+    ),
+    pb.BaseCommand.ADD_SUBSCRIPTION_TO_TXN: (
+        "addSubscriptionToTxn",
+        pb.BaseCommand.ADD_SUBSCRIPTION_TO_TXN_RESPONSE,
+        "addSubscriptionToTxnResponse",
+        "error",
+    ),
+    pb.BaseCommand.END_TXN: ("endTxn", pb.BaseCommand.END_TXN_RESPONSE, "endTxnResponse", "error"),
+    pb.BaseCommand.END_TXN_ON_PARTITION: (
+        "endTxnOnPartition",
+        pb.BaseCommand.END_TXN_ON_PARTITION_RESPONSE,
+        "endTxnOnPartitionResponse",
+        "error",
+    ),
+    pb.BaseCommand.END_TXN_ON_SUBSCRIPTION: (
+        "endTxnOnSubscription",
+        pb.BaseCommand.END_TXN_ON_SUBSCRIPTION_RESPONSE,
+        "endTxnOnSubscriptionResponse",
+        "error",
+    ),
+}
+
+
+def own_error(request: pb.BaseCommand, code: pb.ServerError, message: str) -> bytes:
+    """A failure in the request's own response type if it has one with an error field, else ERROR."""
+    for field, body in request.ListFields():
+        if field.name == "type":
+            continue
+        request_id = getattr(body, "request_id", U64_MAX)
+        shape = _RESPONSES.get(request.type)
+        if shape is None or shape[0] != field.name:
+            return error(request_id, code, message)
+        reply = command(shape[1])
+        answer = getattr(reply, shape[2])
+        answer.request_id = request_id
+        setattr(answer, shape[3], code)
+        setattr(answer, "error_message" if shape[3] == "error_code" else "message", message)
+        return encode(reply)
+    return error(U64_MAX, code, message)

@@ -1,0 +1,268 @@
+"""One topic: its managed ledger, its producers, its subscriptions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from broker.errors import BrokerError, ConsumerBusyError, NotAllowedError, ProducerBusyError, ServiceNotReadyError
+from broker.producer import Producer, PublishSink
+from broker.publish_time import first_published_at
+from broker.subscription import Subscription, make_subscription
+from cursors.cursor import Cursor
+from cursors.errors import CursorError
+from managed_ledger.errors import ManagedLedgerError, ManagedLedgerFencedError, NoSuchCursorError
+from managed_ledger.managed_ledger import ManagedLedger
+from quire.ledger.position import EARLIEST, LATEST, Position
+from quire.service.log import get_logger
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.errors import PulsarWireError
+from quire.wire.pulsar.names import TopicName
+from quire.wire.pulsar.splitter import SendRun
+
+if TYPE_CHECKING:
+    from broker.connection import Connection
+    from broker.server import Broker
+
+log = get_logger(__name__)
+
+
+class _Deletion:
+    """How the deletion of a subscription ended."""
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.error: BrokerError | None = None
+
+
+class Topic:
+    """A loaded topic. Everything in it happens on the event loop; what awaits says so."""
+
+    def __init__(self, broker: Broker, name: TopicName, ledger: ManagedLedger, nursery: trio.Nursery) -> None:
+        self.broker = broker
+        self.name = name
+        self.ledger = ledger
+        self.nursery = nursery
+        self.producers: dict[str, Producer] = {}
+        self.subscriptions: dict[str, Subscription] = {}
+        self.closing = False
+        self._creating: dict[str, trio.Event] = {}
+        self.bytes_in = 0
+        self.messages_in = 0
+        self.entries_in = 0
+        ledger.add_waiter(self._entries_confirmed)
+        ledger.on_fenced = self._fenced
+
+    # Publishing
+
+    def add_producer(self, connection: Connection, producer_id: int, name: str, epoch: int) -> Producer:
+        """ProducerBusyError if a living producer has the name; the caller probes the holder first."""
+        self.check_open()
+        if (holder := self.producers.get(name)) is not None:
+            same = holder.connection is connection and holder.producer_id == producer_id
+            if not (same and epoch > holder.epoch) and not holder.connection.closed:
+                raise ProducerBusyError(f"producer {name!r} is already connected to {self.name.full}")
+            holder.closed = True
+        producer = Producer(connection, self, producer_id, name, epoch)
+        self.producers[name] = producer
+        return producer
+
+    def release_producer(self, producer: Producer) -> None:
+        """Its client closes it: the name is free; receipts of what is on its way still follow."""
+        if self.producers.get(producer.name) is producer:
+            del self.producers[producer.name]
+
+    def remove_producer(self, producer: Producer) -> None:
+        """The producer is gone, and nobody waits for its receipts."""
+        producer.closed = True
+        self.release_producer(producer)
+
+    def disconnect_producer(self, producer: Producer) -> None:
+        """CLOSE_PRODUCER: the client connects it again and sends again what has no receipt."""
+        producer.disconnect()
+        self.remove_producer(producer)
+
+    def publish(self, producer: Producer, run: SendRun) -> None:
+        """Hand a run of entries to the managed ledger; receipts follow when they are durable."""
+        payloads = run.payloads
+        size = sum(map(len, payloads))
+        self.entries_in += len(payloads)
+        self.messages_in += sum(run.counts)
+        self.bytes_in += size
+        self.broker.publish_bytes += size
+        producer.sent += len(payloads)
+        self.ledger.append(payloads, PublishSink(producer, run, self, size))
+
+    def _fenced(self) -> None:
+        log.warning("topic lost its ledgers to another owner", topic=self.name.full)
+        self.broker.topics.close_soon(self)
+
+    def publish_failed(self, error: Exception) -> None:
+        """An append failed: producers reconnect and send again; a fenced log has another owner, so the topic goes."""
+        if self.closing:
+            return
+        if isinstance(error, ManagedLedgerFencedError):
+            return
+        if not self.producers:
+            return
+        log.warning("append failed; producers have to connect again", topic=self.name.full, error=str(error))
+        producers = list(self.producers.values())
+        for producer in producers:
+            # From here on their sends are ignored: nothing may be stored behind a gap, before what failed is sent again.
+            self.release_producer(producer)
+            producer.connection.producer_closed(producer)
+        self.nursery.start_soon(self._disconnect_later, producers, name="disconnect producers")
+
+    async def _disconnect_later(self, producers: list[Producer]) -> None:
+        # After the SEND_ERRORs of this pass, so that the client sees them in order.
+        await trio.lowlevel.checkpoint()
+        for producer in producers:
+            producer.disconnect()
+
+    # Subscriptions
+
+    async def subscription(self, subscribe: pb.CommandSubscribe) -> Subscription:
+        """The subscription a SUBSCRIBE names, made (durably) if it is new; in that step there is no consumer yet, so the
+        caller adds one, or calls its `abandoned`. ConsumerBusyError, NotAllowedError, ServiceNotReadyError."""
+        self.check_open()
+        name = subscribe.subscription
+        while (creating := self._creating.get(name)) is not None:
+            await creating.wait()
+        if (found := self.subscriptions.get(name)) is not None:
+            if found.durable != subscribe.durable:
+                raise NotAllowedError(f"subscription {name!r} exists with another durability")
+            if found.kind != subscribe.subType:
+                found = self._change_kind(found, subscribe)
+            return found
+        self.check_open()
+        self._creating[name] = trio.Event()
+        try:
+            cursor = await self._open_cursor(subscribe)
+            self.check_open()
+            found = make_subscription(self, name, cursor, subscribe)
+            self.subscriptions[name] = found
+            return found
+        finally:
+            self._creating.pop(name).set()
+
+    def _change_kind(self, found: Subscription, subscribe: pb.CommandSubscribe) -> Subscription:
+        if found.consumers:
+            raise ConsumerBusyError(f"subscription {found.name!r} has consumers of another type")
+        if found.stopped or found.seeking:
+            raise ServiceNotReadyError("Subscription is fenced")
+        found.stop()
+        changed = make_subscription(self, found.name, found.cursor, subscribe)
+        self.subscriptions[found.name] = changed
+        return changed
+
+    async def _open_cursor(self, subscribe: pb.CommandSubscribe) -> Cursor:
+        ledger = self.ledger
+        start = start_position(subscribe)
+        if start is None and subscribe.start_message_rollback_duration_sec > 0:
+            start = await self._published_ago(subscribe.start_message_rollback_duration_sec)
+        # Cursors are told what comes before the first entry to deliver.
+        before = start if start is None or start in (EARLIEST, LATEST) else ledger.previous_position(start)
+        try:
+            if not subscribe.durable:
+                return ledger.new_reader_cursor(LATEST if before is None else before)
+            if before is None:
+                before = EARLIEST if subscribe.initialPosition == pb.CommandSubscribe.Earliest else LATEST
+            properties = [(pair.key, pair.value) for pair in subscribe.subscription_properties]
+            return await ledger.open_cursor(subscribe.subscription, initial=before, properties=properties)
+        except (ManagedLedgerError, CursorError) as error:
+            raise ServiceNotReadyError(f"subscription {subscribe.subscription!r}: {error}") from error
+
+    async def _published_ago(self, seconds: int) -> Position:
+        try:
+            since = self.broker.world.clock.wall_ms() - 1000 * seconds
+            return await first_published_at(self.ledger, since)
+        except (ManagedLedgerError, PulsarWireError) as error:
+            raise ServiceNotReadyError(f"{self.name.full}: {error}") from error
+
+    def restore_subscriptions(self) -> None:
+        """Cursors found in metadata hold data and positions before any consumer is back."""
+        for name, cursor in self.ledger.cursors.items():
+            subscribe = pb.CommandSubscribe(subscription=name, subType=pb.CommandSubscribe.Exclusive, durable=True)
+            self.subscriptions[name] = make_subscription(self, name, cursor, subscribe)
+
+    async def delete_subscription(self, subscription: Subscription) -> None:
+        """Forget the subscription and its cursor, durably. ServiceNotReadyError: it may or may not be gone, and the
+        topic is loaded anew to find out."""
+        subscription.stop()
+        deletion = _Deletion()
+        # Not in a task of the connection: one that breaks meanwhile must not leave half of it undone.
+        self.nursery.start_soon(self._delete, subscription, deletion, name=f"delete subscription {subscription.name}")
+        await deletion.done.wait()
+        if deletion.error is not None:
+            raise deletion.error
+
+    async def _delete(self, subscription: Subscription, deletion: _Deletion) -> None:
+        try:
+            await self._delete_cursor(subscription)
+            if self.subscriptions.get(subscription.name) is subscription:
+                del self.subscriptions[subscription.name]
+        except BrokerError as error:
+            deletion.error = error
+        finally:
+            deletion.done.set()
+
+    async def _delete_cursor(self, subscription: Subscription) -> None:
+        if subscription.durable:
+            try:
+                await self.ledger.delete_cursor(subscription.name)
+            except NoSuchCursorError:
+                pass  # another UNSUBSCRIBE was quicker
+            except (ManagedLedgerError, CursorError) as error:
+                # Its cursor has stopped for good; a new one has to be read from where it is stored.
+                self.broker.topics.close_soon(self)
+                raise ServiceNotReadyError(f"subscription {subscription.name!r}: {error}") from error
+        else:
+            self.ledger.drop_reader_cursor(subscription.cursor)
+
+    def drop_if_unused(self, subscription: Subscription) -> None:
+        """A non-durable subscription goes with its last consumer, unless a seek disconnected it."""
+        if not subscription.durable and not subscription.consumers and not subscription.seeking:
+            subscription.stop()
+            self.ledger.drop_reader_cursor(subscription.cursor)
+            if self.subscriptions.get(subscription.name) is subscription:
+                del self.subscriptions[subscription.name]
+
+    def _entries_confirmed(self) -> None:
+        for subscription in self.subscriptions.values():
+            if subscription.hungry:
+                subscription.pump()
+
+    # Life
+
+    def check_open(self) -> None:
+        if self.closing:
+            raise ServiceNotReadyError(f"topic {self.name.full} is being closed; look it up again")
+
+    async def close(self) -> None:
+        """Disconnect everybody, then close the managed ledger (which writes nothing if it is another owner's now)."""
+        self.closing = True
+        for producer in list(self.producers.values()):
+            self.disconnect_producer(producer)
+        for subscription in list(self.subscriptions.values()):
+            subscription.stop()
+            subscription.disconnect_all()
+        self.broker.turn.flush()
+        self.ledger.remove_waiter(self._entries_confirmed)
+        await self.ledger.close()
+
+
+def start_position(subscribe: pb.CommandSubscribe) -> Position | None:
+    """The position that a SUBSCRIBE with start_message_id names as next, or None if it names none.
+
+    Real ids come back as they are: the start entry itself is delivered, and the client drops what it did not ask for.
+    """
+    if not subscribe.HasField("start_message_id"):
+        return None
+    start = subscribe.start_message_id
+    return Position(to_signed(start.ledgerId), to_signed(start.entryId))
+
+
+def to_signed(value: int) -> int:
+    """-1 travels as 2^64-1 in the unsigned id fields."""
+    return value - (1 << 64) if value >= 1 << 63 else value

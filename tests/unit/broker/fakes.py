@@ -1,0 +1,161 @@
+"""One subscription alone: a log of one ledger whose reads come when the test says so, and connections that note frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import trio
+
+from broker.config import BrokerOptions
+from broker.consumer import Consumer
+from broker.subscription import Subscription, make_subscription
+from cursors.opening import memory_cursor
+from managed_ledger.entry_run import EntryRun
+from managed_ledger.errors import ManagedLedgerReadError
+from managed_ledger.ledger_list import LedgerInfo
+from managed_ledger.log_index import LogIndex
+from quire.ledger.position import Position
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.names import TopicName
+from quire.world.doors import Buffer
+from tests.unit.broker.peers import entry, payload_of
+
+LEDGER = 5
+
+
+class HeldRead:
+    """A read that went to the bookies and waits for the test."""
+
+    def __init__(self, first: int, count: int, replay: bool) -> None:
+        self.first = first
+        self.count = count
+        self.replay = replay
+        self.arrived = trio.Event()
+        self.error: ManagedLedgerReadError | None = None
+
+
+class FakeLog:
+    """Entries of ledger 5. Cold: nothing is in the cache."""
+
+    def __init__(self, *, cold: bool = False) -> None:
+        self.cold = cold
+        self.entries: list[Buffer] = []
+        self.reads: list[HeldRead] = []
+        self.index = LogIndex()
+        self.index.set((LedgerInfo(ledger_id=LEDGER),), LEDGER)
+        self.index.last_confirmed = Position(LEDGER, -1)
+        self.next_position = self.index.next_position
+        self.previous_position = self.index.previous_position
+        self.first_position = self.index.first_position
+        self.last_entry_of = self.index.last_entry_of
+        self.count_between = self.index.count_between
+
+    @property
+    def last_confirmed(self) -> Position:
+        return self.index.last_confirmed
+
+    def add(self, payload: bytes, **metadata: Any) -> Position:
+        self.entries.append(entry(payload, sequence_id=len(self.entries), **metadata))
+        self.index.last_confirmed = Position(LEDGER, len(self.entries) - 1)
+        return self.index.last_confirmed
+
+    def _run(self, first: int, count_max: int) -> EntryRun:
+        return EntryRun(LEDGER, first, self.entries[first : first + count_max])
+
+    def read_cached(
+        self, position: Position, count_max: int, size_max: int, *, replay: bool = False
+    ) -> EntryRun | None:
+        if self.cold or position > self.last_confirmed:
+            return None
+        return self._run(position.entry_id, count_max)
+
+    async def read(self, position: Position, count_max: int, size_max: int, *, replay: bool = False) -> EntryRun:
+        held = HeldRead(position.entry_id, count_max, replay)
+        self.reads.append(held)
+        await held.arrived.wait()
+        if held.error is not None:
+            raise held.error
+        return self._run(position.entry_id, count_max)
+
+
+class FakeConnection:
+    def __init__(self) -> None:
+        self.closed = False
+        self.output_below_bound = True
+        self.consumers: dict[int, Consumer] = {}
+        self.frames: list[Any] = []
+
+    def write(self, parts: Sequence[Buffer]) -> None:
+        self.frames.append(b"".join(parts))
+
+
+class Stage:
+    """A subscription of one type and its consumers."""
+
+    def __init__(self, kind: pb.CommandSubscribe.SubType, log: FakeLog, nursery: trio.Nursery, **options: Any) -> None:
+        self.log = log
+        self.dropped: list[Subscription] = []
+        topic: Any = SimpleNamespace(
+            broker=SimpleNamespace(options=BrokerOptions(**options)),
+            name=TopicName.parse("persistent://public/default/orders"),
+            ledger=log,
+            nursery=nursery,
+            closing=False,
+            drop_if_unused=self.dropped.append,
+        )
+        world: Any = log
+        cursor = memory_cursor(world, "s", Position(LEDGER, -1))
+        wanted = pb.CommandSubscribe(subType=kind, durable=True)
+        self.subscription: Any = make_subscription(topic, "s", cursor, wanted)
+        self._number = 0
+
+    def join(self, name: str = "", *, priority: int = 0) -> Consumer:
+        connection: Any = FakeConnection()
+        self._number += 1
+        consumer = Consumer(connection, self.subscription, self._number, name or f"c{self._number}", priority, None)
+        self.subscription.add_consumer(consumer)
+        connection.consumers[self._number] = consumer
+        self.subscription.announce()
+        return consumer
+
+    def publish(self, *payloads: bytes, **metadata: Any) -> list[Position]:
+        positions = [self.log.add(payload, **metadata) for payload in payloads]
+        if self.subscription.hungry:
+            self.subscription.pump()
+        return positions
+
+
+def commands(consumer: Consumer) -> list[tuple[pb.BaseCommand, bytes]]:
+    """What was written to the consumer's connection since the last call."""
+    connection: Any = consumer.connection
+    data = b"".join(connection.frames)
+    connection.frames.clear()
+    found = []
+    while data:
+        size = 4 + int.from_bytes(data[:4], "big")
+        command_size = int.from_bytes(data[4:8], "big")
+        found.append((pb.BaseCommand.FromString(data[8 : 8 + command_size]), data[8 + command_size : size]))
+        data = data[size:]
+    return found
+
+
+def delivered(consumer: Consumer) -> list[bytes]:
+    """Payloads of the messages sent since the last call."""
+    return [payload_of(tail) for command, tail in commands(consumer) if command.type == pb.BaseCommand.MESSAGE]
+
+
+def counts(consumer: Consumer) -> list[tuple[bytes, int]]:
+    """The same with their redelivery counts."""
+    return [
+        (payload_of(tail), command.message.redelivery_count)
+        for command, tail in commands(consumer)
+        if command.type == pb.BaseCommand.MESSAGE
+    ]
+
+
+async def settled(condition: Callable[[], bool]) -> None:
+    with trio.fail_after(60):
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event of its own
+            await trio.sleep(0.001)

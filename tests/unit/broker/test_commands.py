@@ -1,0 +1,278 @@
+"""Requests: what is answered, with which error, and what a close in the middle of a creation leaves behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+from managed_ledger.managed_ledger import ManagedLedger
+from quire.ledger.errors import LedgerError
+from quire.metadata.errors import MetadataError
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from tests.unit.broker.peers import SUB, TOPIC, C, Peer, Room, in_broker
+from tests.unit.managed_ledger.fake_ledgers import until
+
+
+def lookup(peer: Peer, topic: str, **options: Any) -> None:
+    peer.send(C(type=C.LOOKUP, lookupTopic=pb.CommandLookupTopic(topic=topic, request_id=4, **options)))
+
+
+def partitions(peer: Peer, topic: str) -> None:
+    body = pb.CommandPartitionedTopicMetadata(topic=topic, request_id=5)
+    peer.send(C(type=C.PARTITIONED_METADATA, partitionMetadata=body))
+
+
+def test_lookups_fail_in_their_own_answers() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        for topic, code in (
+            ("persistent://public/nowhere/t", pb.TopicNotFound),
+            ("persistent://public/default/..", pb.InvalidTopicName),
+            ("non-persistent://public/default/t", pb.NotAllowedError),
+        ):
+            lookup(peer, topic)
+            assert (await peer.expect(C.LOOKUP_RESPONSE)).lookupTopicResponse.error == code
+            partitions(peer, topic)
+            assert (await peer.expect(C.PARTITIONED_METADATA_RESPONSE)).partitionMetadataResponse.error == code
+        lookup(peer, TOPIC, advertised_listener_name="test")
+        found = (await peer.expect(C.LOOKUP_RESPONSE)).lookupTopicResponse
+        assert (found.error, "the broker do not have test listener" in found.message) == (pb.ServiceNotReady, True)
+        lookup(peer, TOPIC)
+        assert (await peer.expect(C.LOOKUP_RESPONSE)).lookupTopicResponse.brokerServiceUrl == "pulsar://test:6650"
+
+    in_broker(test)
+
+
+def test_metadata_that_is_away_is_not_answered_so_that_clients_hang_up() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        store = room.cluster.stores[0]
+
+        async def away(path: str) -> None:
+            raise MetadataError("away")
+
+        store.get = away  # type: ignore[method-assign]
+        lookup(peer, TOPIC)
+        assert (await peer.expect(C.LOOKUP_RESPONSE)).lookupTopicResponse.error == pb.MetadataError
+
+    in_broker(test)
+
+
+@pytest.mark.expect_error("request failed")
+def test_our_own_mistake_in_a_request_is_answered_and_logged_and_the_connection_lives() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+
+        async def wrong(*_: object) -> None:
+            raise ZeroDivisionError
+
+        room.broker.topics.check_namespace = wrong  # type: ignore[method-assign, assignment]
+        lookup(peer, TOPIC)
+        assert (await peer.expect(C.LOOKUP_RESPONSE)).lookupTopicResponse.error == pb.UnknownError
+        peer.send(C(type=C.PING, ping=pb.CommandPing()))
+        await peer.expect(C.PONG)
+
+    in_broker(test)
+
+
+def test_a_topic_is_not_made_where_that_is_not_allowed() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        peer.ask_subscribe(force_topic_creation=False)
+        assert (await peer.error())[0] == pb.TopicNotFound
+        await peer.subscribe()
+
+    in_broker(test)
+
+    async def nor_here(room: Room) -> None:
+        peer = await room.connect()
+        peer.ask_producer()
+        assert (await peer.error())[0] == pb.TopicNotFound
+        peer.ask_subscribe()
+        assert (await peer.error())[0] == pb.TopicNotFound
+
+    in_broker(nor_here, allow_auto_topic_creation=False)
+
+
+def test_who_may_make_a_topic_makes_it_although_somebody_who_may_not_asked_first() -> None:
+    async def test(room: Room) -> None:
+        first, second = await room.connect(), await room.connect()
+        opens = room.factory.open
+
+        async def slow(name: str, *, create: bool = True) -> ManagedLedger:
+            await trio.sleep(1)
+            return await opens(name, create=create)
+
+        room.factory.open = slow  # type: ignore[method-assign]
+        first.ask_subscribe(force_topic_creation=False)
+        await trio.sleep(0.5)
+        second.ask_producer()
+        assert (await first.error())[0] == pb.TopicNotFound
+        await second.expect(C.PRODUCER_SUCCESS)
+
+    in_broker(test)
+
+
+def test_the_same_id_again_is_a_success_if_it_is_the_same_and_refused_if_it_is_another() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        name = await peer.producer()
+        assert await peer.producer() == name
+        peer.ask_producer(TOPIC + "-other")
+        assert (await peer.error())[0] == pb.NotAllowedError
+        await peer.subscribe()
+        await peer.subscribe()
+        topic = await room.topic()
+        assert len(topic.subscriptions["s"].consumers) == 1
+        peer.ask_subscribe(name="t")
+        assert (await peer.error())[0] == pb.NotAllowedError
+
+    in_broker(test)
+
+
+def test_an_id_that_is_being_created_is_refused_and_one_closed_meanwhile_comes_to_nothing() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        room.cluster.ledgers.delay_s = 2  # loading takes a while
+        peer.ask_producer(producer_name="p")
+        peer.ask_producer(producer_name="p")
+        assert (await peer.error())[0] == pb.ServiceNotReady
+        peer.ask_subscribe()
+        peer.close_producer()
+        peer.close_consumer()
+        await peer.expect(C.SUCCESS)
+        await peer.expect(C.SUCCESS)
+        assert [(await peer.error())[0] for _ in range(2)] == [pb.ServiceNotReady] * 2
+        topic = await room.topic()
+        assert not topic.producers
+        assert not topic.subscriptions["s"].consumers
+        room.cluster.ledgers.delay_s = 0
+        await peer.producer(producer_name="p")
+        await peer.subscribe()
+
+    in_broker(test)
+
+
+def test_an_exclusive_subscription_is_taken_over_only_from_a_dead_connection() -> None:
+    async def test(room: Room) -> None:
+        for durable in (True, False):
+            name = f"s-{durable}"
+            first, second = await room.connect(), await room.connect()
+            await first.producer()
+            await first.subscribe(name=name, durable=durable)
+            first.ask_subscribe(name=name, durable=durable, consumer_id=2)
+            assert (await first.error())[0] == pb.ConsumerBusy
+            second.ask_subscribe(name=name, durable=durable)
+            await first.silent(0.5)
+            assert first.pings
+            assert (await second.error())[0] == pb.ConsumerBusy
+            first.dead = True
+            await second.subscribe(name=name, durable=durable)
+            assert first.stream.closed
+            topic = await room.topic()
+            assert len(topic.subscriptions[name].consumers) == 1
+            second.flow(10)
+            await second.producer()
+            await second.closed_by_us()
+
+    in_broker(test)
+
+
+def test_a_closed_consumer_makes_way_at_once() -> None:
+    async def test(room: Room) -> None:
+        first, second = await room.connect(), await room.connect()
+        await first.subscribe()
+        first.close_consumer()
+        await first.expect(C.SUCCESS)
+        await second.subscribe()
+
+    in_broker(test)
+
+
+def test_names_and_properties_have_bounds() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        big = [pb.KeyValue(key="k", value="v" * 100_000)]
+        for options in ({"metadata": big}, {"producer_name": "p" * 5000}, {"initial_subscription_name": "a\0b"}):
+            peer.ask_producer(**options)
+            assert (await peer.error())[0] == pb.NotAllowedError
+        for options in ({"metadata": big}, {"subscription_properties": big}, {"consumer_name": "c" * 5000}):
+            peer.ask_subscribe(**options)
+            assert (await peer.error())[0] == pb.NotAllowedError
+        peer.ask_subscribe(name="")
+        assert (await peer.error())[0] == pb.ProducerBusy
+
+    in_broker(test)
+
+
+def test_what_is_not_served_of_producing_and_subscribing_is_refused() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        for options in ({"producer_access_mode": pb.Exclusive}, {"txn_enabled": True}):
+            peer.ask_producer(**options)
+            assert (await peer.error())[0] == pb.NotAllowedError
+        peer.ask_subscribe(subType=SUB.Shared, read_compacted=True)
+        assert (await peer.error())[0] == pb.NotAllowedError
+        await peer.subscribe(name="durable")
+        peer.close_consumer()
+        await peer.expect(C.SUCCESS)
+        peer.ask_subscribe(name="durable", durable=False)
+        assert (await peer.error())[0] == pb.NotAllowedError
+
+    in_broker(test)
+
+
+def test_an_initial_subscription_is_there_from_the_first_message_on_and_holds_no_cache() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        await peer.producer(initial_subscription_name="dlq")
+        topic = await room.topic()
+        assert not topic.subscriptions["dlq"].cursor.active
+        await peer.publish(b"m0", b"m1")
+        await peer.subscribe(name="dlq", subType=SUB.Shared, initialPosition=SUB.Latest)
+        peer.flow(10)
+        assert await peer.payloads(2) == [b"m0", b"m1"]
+        await peer.producer(producer_id=2, initial_subscription_name="dlq")  # fine, with consumers of another type
+
+    in_broker(test)
+
+
+def test_consumer_stats_tell_permits_backlog_and_type() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        await peer.producer()
+        for consumer_id, kind, unacked in ((1, SUB.Exclusive, 0), (2, SUB.Shared, 2), (3, SUB.Key_Shared, 2)):
+            topic = f"{TOPIC}-{kind}"
+            await peer.producer(topic, producer_id=10 + consumer_id)
+            await peer.subscribe(topic, subType=kind, consumer_id=consumer_id, consumer_name="me")
+            peer.flow(5, consumer_id)
+            for number in range(2):
+                peer.send_message(b"x", number, 10 + consumer_id)
+            for _ in range(4):
+                await peer.receive()
+            body = pb.CommandConsumerStats(request_id=9, consumer_id=consumer_id)
+            peer.send(C(type=C.CONSUMER_STATS, consumerStats=body))
+            stats = (await peer.expect(C.CONSUMER_STATS_RESPONSE)).consumerStatsResponse
+            assert not stats.HasField("error_code")
+            assert (stats.request_id, stats.consumerName, stats.type) == (9, "me", SUB.SubType.Name(kind))
+            assert (stats.availablePermits, stats.msgBacklog, stats.unackedMessages) == (3, 2, unacked)
+        peer.send(C(type=C.CONSUMER_STATS, consumerStats=pb.CommandConsumerStats(request_id=9, consumer_id=99)))
+        stats = (await peer.expect(C.CONSUMER_STATS_RESPONSE)).consumerStatsResponse
+        assert stats.error_code == pb.ConsumerNotFound
+
+    in_broker(test)
+
+
+def test_a_topic_that_cannot_be_loaded_is_tried_again_when_it_is_asked_for_again() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        room.cluster.ledgers.failures["create"] = [LedgerError("no bookies")] * 1000
+        peer.ask_producer()
+        assert (await peer.error())[0] == pb.ServiceNotReady
+        room.cluster.ledgers.failures.clear()
+        await peer.producer()
+        await until(lambda: len(room.broker.topics.loaded()) == 1)
+
+    in_broker(test, topic_load_timeout_s=100.0)

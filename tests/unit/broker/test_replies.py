@@ -1,0 +1,38 @@
+"""Failures travel in the answer that the client waits for."""
+
+from __future__ import annotations
+
+from broker import commands, replies
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from tests.unit.broker.peers import C
+
+
+def parse(frame: bytes) -> pb.BaseCommand:
+    return pb.BaseCommand.FromString(frame[8:])
+
+
+def test_each_failure_travels_in_the_answer_of_its_request() -> None:
+    lookup = C(type=C.LOOKUP, lookupTopic=pb.CommandLookupTopic(topic="t", request_id=3))
+    found = parse(commands.failed(lookup, pb.TopicNotFound, "no"))
+    assert found.type == C.LOOKUP_RESPONSE
+    # The C++ client tests that the field is there, not its value.
+    assert found.lookupTopicResponse.HasField("response")
+    assert (found.lookupTopicResponse.request_id, found.lookupTopicResponse.error) == (3, pb.TopicNotFound)
+    schema = C(type=C.GET_SCHEMA, getSchema=pb.CommandGetSchema(topic="t", request_id=4))
+    refused = parse(commands.refuse(schema))
+    assert refused.type == C.GET_SCHEMA_RESPONSE
+    assert (refused.getSchemaResponse.request_id, refused.getSchemaResponse.error_code) == (4, pb.NotAllowedError)
+    seek = C(type=C.SEEK, seek=pb.CommandSeek(consumer_id=1, request_id=5))
+    assert parse(commands.failed(seek, pb.MetadataError, "no")).error.request_id == 5
+
+
+def test_success_of_a_lookup_and_of_metadata_says_so_explicitly() -> None:
+    assert parse(replies.partitions(1, 0)).partitionMetadataResponse.HasField("response")
+    assert parse(replies.lookup(1, "pulsar://h:1")).lookupTopicResponse.HasField("response")
+
+
+def test_no_id_travels_as_all_ones() -> None:
+    answer = parse(replies.last_message_id(1, (-1, -1), -1, -1, (7, -1))).getLastMessageIdResponse
+    assert answer.last_message_id.ledgerId == answer.last_message_id.entryId == replies.U64_MAX
+    assert (answer.consumer_mark_delete_position.ledgerId, answer.last_message_id.batch_index) == (7, -1)
+    assert parse(replies.close_consumer(4)).close_consumer.request_id == replies.U64_MAX

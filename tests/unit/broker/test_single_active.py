@@ -1,0 +1,122 @@
+"""Exclusive and Failover: who is active, what the others hear, what comes again."""
+
+from __future__ import annotations
+
+import trio
+import trio.testing
+
+from broker.consumer import Consumer
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from tests.unit.broker.fakes import Stage, commands, delivered
+from tests.unit.broker.test_shared_subscription import on_stage
+
+FAILOVER = pb.CommandSubscribe.Failover
+EXCLUSIVE = pb.CommandSubscribe.Exclusive
+
+
+def told(consumer: Consumer) -> list[bool]:
+    """Whether it was told to be active, each time it was told."""
+    return [
+        command.active_consumer_change.is_active
+        for command, _ in commands(consumer)
+        if command.type == pb.BaseCommand.ACTIVE_CONSUMER_CHANGE
+    ]
+
+
+def test_failover_tells_everybody_on_a_change_and_a_newcomer_where_it_stands() -> None:
+    async def test(stage: Stage) -> None:
+        first = stage.join("a", priority=0)
+        assert told(first) == [True]
+        second = stage.join("b", priority=1)
+        assert (told(first), told(second)) == ([], [False])
+        stage.subscription.remove_consumer(first)
+        assert (told(first), told(second)) == ([], [True])
+
+    on_stage(FAILOVER, test)
+
+
+def test_failover_delivers_what_is_not_acknowledged_again_a_moment_later_and_to_one_only() -> None:
+    async def test(stage: Stage) -> None:
+        first, second = stage.join("a", priority=0), stage.join("b", priority=1)
+        for consumer in (first, second):
+            stage.subscription.flow(consumer, 100)
+        positions = stage.publish(*[b"%d" % number for number in range(5)])
+        assert len(delivered(first)) == 5
+        assert delivered(second) == []
+        stage.subscription.remove_consumer(first)
+        assert delivered(second) == []
+        stage.subscription.ack_individual(second, positions[1:2], [])  # of the one before, still on its way
+        await trio.sleep(1.5)
+        assert delivered(second) == [b"0", b"2", b"3", b"4"]
+
+    on_stage(FAILOVER, test)
+
+
+def test_a_stopped_failover_subscription_starts_no_one() -> None:
+    async def test(stage: Stage) -> None:
+        first, second = stage.join("a", priority=0), stage.join("b", priority=1)
+        stage.publish(b"0")
+        stage.subscription.flow(second, 10)
+        stage.subscription.remove_consumer(first)
+        stage.subscription.stop()
+        await trio.testing.wait_all_tasks_blocked()
+        assert (
+            not stage.subscription.topic.nursery.child_tasks
+        )  # nobody waits to rewind a cursor that is another's then
+        await trio.sleep(5)
+        assert delivered(second) == []
+
+    on_stage(FAILOVER, test)
+
+
+def test_redeliver_on_an_exclusive_subscription_brings_everything_unacknowledged_in_order() -> None:
+    async def test(stage: Stage) -> None:
+        consumer = stage.join()
+        stage.subscription.flow(consumer, 100)
+        positions = stage.publish(*[b"%d" % number for number in range(5)])
+        assert len(delivered(consumer)) == 5
+        stage.subscription.ack_individual(consumer, positions[2:3], [])
+        stage.subscription.redeliver(consumer, positions[4:])
+        stage.subscription.pump()
+        assert delivered(consumer) == [b"0", b"1", b"3", b"4"]
+
+    on_stage(EXCLUSIVE, test)
+
+
+def test_permits_are_counted_in_messages_and_go_below_zero_by_less_than_a_batch() -> None:
+    async def test(stage: Stage) -> None:
+        consumer = stage.join()
+        stage.publish(*[b"batch"] * 4, num_messages_in_batch=10)
+        stage.subscription.flow(consumer, 15)
+        assert len(delivered(consumer)) == 2
+        assert stage.subscription.permits_of(consumer) == -5
+        stage.subscription.flow(consumer, 5)
+        assert delivered(consumer) == []
+        stage.subscription.flow(consumer, 1)
+        assert len(delivered(consumer)) == 1
+
+    on_stage(EXCLUSIVE, test)
+
+
+def test_greedy_permits_are_capped() -> None:
+    async def test(stage: Stage) -> None:
+        consumer = stage.join()
+        for _ in range(3):
+            stage.subscription.flow(consumer, (1 << 32) - 1)
+        assert stage.subscription.permits_of(consumer) == 1000
+
+    for kind in (EXCLUSIVE, FAILOVER, pb.CommandSubscribe.Shared, pb.CommandSubscribe.Key_Shared):
+        on_stage(kind, test, permits_max=1000)
+
+
+def test_nothing_is_kept_in_the_cache_for_a_subscription_without_consumers() -> None:
+    async def test(stage: Stage) -> None:
+        consumer = stage.join()
+        stage.subscription.flow(consumer, 10)
+        assert stage.subscription.cursor.active
+        stage.subscription.remove_consumer(consumer)
+        assert not stage.subscription.cursor.active
+        assert not stage.subscription.hungry
+        assert stage.dropped == [stage.subscription]
+
+    on_stage(EXCLUSIVE, test)

@@ -1,0 +1,133 @@
+"""Loading and closing topics."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from broker.errors import ServiceNotReadyError
+from broker.topic import Topic
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.names import TopicName
+from tests.unit.broker.peers import SUB, TOPIC, C, Room, in_broker
+
+NAME = TopicName.parse(TOPIC)
+
+
+def test_many_who_ask_at_once_get_the_same_topic() -> None:
+    async def test(room: Room) -> None:
+        found: list[Topic] = []
+
+        async def ask() -> None:
+            found.append(await room.broker.topics.get(NAME))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(10):
+                nursery.start_soon(ask)
+        assert len(set(map(id, found))) == 1
+        assert room.cluster.ledgers.log.count("create 0") == 1
+        assert len(room.broker.topics.loaded()) == 1
+
+    in_broker(test)
+
+
+def test_closing_tells_producers_and_consumers_of_every_kind_and_a_new_lookup_loads_anew() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        await peer.producer()
+        await peer.publish(b"m0")
+        kinds = (SUB.Exclusive, SUB.Shared, SUB.Failover, SUB.Key_Shared)
+        for kind in kinds:
+            for durable in (True, False):
+                consumer_id = 10 * int(durable) + kind
+                await peer.subscribe(name=f"{kind}-{durable}", consumer_id=consumer_id, subType=kind, durable=durable)
+                if kind == SUB.Failover:
+                    await peer.expect(C.ACTIVE_CONSUMER_CHANGE)
+        topic = await room.topic()
+        room.broker.topics.close_soon(topic)
+        closed = [(await peer.receive())[0].type for _ in range(9)]
+        assert closed.count(C.CLOSE_PRODUCER) == 1
+        assert closed.count(C.CLOSE_CONSUMER) == 8
+        await peer.producer()
+        assert (await room.topic()) is not topic
+        await peer.publish(b"m1", first=1)
+        await peer.subscribe(name="0-True", consumer_id=10)
+        peer.flow(10, 10)
+        assert await peer.payloads(2) == [b"m0", b"m1"]
+
+    in_broker(test)
+
+
+def test_messages_of_a_closing_shared_subscription_are_not_passed_around() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        await peer.producer()
+        for consumer_id in (1, 2):
+            await peer.subscribe(consumer_id=consumer_id, subType=SUB.Shared)
+        await peer.publish(b"m0")
+        peer.flow(10, 1)
+        await peer.message()
+        peer.flow(10, 2)
+        await peer.silent()
+        room.broker.topics.close_soon(await room.topic())
+        closed = [(await peer.receive())[0].type for _ in range(3)]
+        assert sorted(closed) == sorted([C.CLOSE_PRODUCER, C.CLOSE_CONSUMER, C.CLOSE_CONSUMER])
+
+    in_broker(test)
+
+
+def test_a_topic_whose_log_was_taken_over_lets_go_and_comes_back() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        await peer.producer()
+        await peer.publish(b"m0")
+        await peer.subscribe()
+        topic = await room.topic()
+        topic.ledger.appends.fence("a test says so")
+        assert {(await peer.receive())[0].type for _ in range(2)} == {C.CLOSE_PRODUCER, C.CLOSE_CONSUMER}
+        await peer.producer()
+        await peer.publish(b"m1", first=1)
+        await peer.subscribe()
+        peer.flow(10)
+        assert await peer.payloads(2) == [b"m0", b"m1"]
+
+    in_broker(test)
+
+
+def test_a_log_that_is_lost_while_it_is_being_opened_is_not_kept() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        opens = room.factory.open
+
+        async def lost(name: str, *, create: bool = True) -> object:
+            ledger = await opens(name, create=create)
+            ledger.appends.fence("a test says so")
+            return ledger
+
+        room.factory.open = lost  # type: ignore[method-assign, assignment]
+        peer.ask_producer()
+        assert (await peer.error())[0] == pb.ServiceNotReady
+        assert not room.broker.topics.loaded()
+        room.factory.open = opens  # type: ignore[method-assign]
+        await peer.producer()
+
+    in_broker(test)
+
+
+def test_stopping_closes_every_topic_and_loads_no_other() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        for number in range(3):
+            await peer.producer(f"{TOPIC}-{number}", producer_id=number)
+        room.broker.begin_close()
+        closed = [(await peer.receive())[0].type for _ in range(3)]
+        assert closed == [C.CLOSE_PRODUCER] * 3
+        with trio.fail_after(30):
+            await room.broker.closed.wait()
+        with pytest.raises(ServiceNotReadyError):
+            await room.broker.topics.get(NAME)
+        assert not room.broker.topics.loaded()
+        assert not room.factory.managed_ledgers
+        assert peer.stream.closed
+
+    in_broker(test)
