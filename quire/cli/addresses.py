@@ -1,0 +1,31 @@
+"""Where a started server is found, and the line that says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Host and port as clients use them; `web` is None when no web port is served."""
+
+    broker: tuple[str, int]
+    web: tuple[str, int] | None
+
+    @property
+    def broker_url(self) -> str:
+        return f"pulsar://{_host_port(self.broker)}"
+
+    @property
+    def web_url(self) -> str:
+        return f"http://{_host_port(self.web)}" if self.web else ""
+
+
+def _host_port(address: tuple[str, int]) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def ready_line(addresses: Addresses, *, data: str, pid: int, start_s: float) -> str:
+    """`ready broker=pulsar://127.0.0.1:6650 web=http://127.0.0.1:8080 data=... pid=... start_s=0.42`"""
+    return f"ready broker={addresses.broker_url} web={addresses.web_url} data={data} pid={pid} start_s={start_s:.2f}"

@@ -1,0 +1,11 @@
+"""What can keep a command from doing its work. Each is told in one line, without a traceback."""
+
+from __future__ import annotations
+
+
+class CliError(Exception):
+    """Root: catching it catches every failure of the package. Final: the message says what to do."""
+
+
+class DataDirectoryError(CliError):
+    """The data directory is in use, is of a newer version, or holds something else."""

@@ -1,0 +1,135 @@
+"""`quire ...`: the one door in. Each command imports what it needs when it runs, so that `--help` is quick and a
+server loads nothing it does not serve with."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    import trio
+
+    from quire.cli.addresses import Addresses
+    from quire.cli.standalone_config import StandaloneConfig
+
+DEFAULT_CONF = Path("conf/standalone.conf")
+
+app = typer.Typer(
+    name="quire",
+    help="A durable topic broker with Pulsar's protocol on a bookie tier with BookKeeper's formats.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def quire() -> None:
+    """A durable topic broker with Pulsar's protocol on a bookie tier with BookKeeper's formats."""
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from importlib.metadata import version as installed_version
+
+    print(f"quire {installed_version('quire')}")
+
+
+@app.command()
+def standalone(
+    data_dir: Annotated[Path, typer.Option(help="Where everything is kept.")] = Path("data"),
+    conf: Annotated[
+        Path | None, typer.Option(help=f"Configuration file.  [default: {DEFAULT_CONF} if there is one]")
+    ] = None,
+    bind_address: Annotated[str | None, typer.Option(help="Address to listen on (bindAddress).")] = None,
+    advertised_address: Annotated[
+        str | None, typer.Option(help="Host that clients on other machines connect to (advertisedAddress).")
+    ] = None,
+    broker_port: Annotated[
+        int | None,
+        typer.Option("--port", "--broker-port", help="Port of the binary protocol (brokerServicePort); 0: a free one."),
+    ] = None,
+    web_port: Annotated[
+        int | None, typer.Option(help="Port of status, health, metrics (webServicePort); 0: a free one.")
+    ] = None,
+    http: Annotated[bool, typer.Option(help="Serve the web port.")] = True,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Run a whole server in this process: broker, bookie and metadata, durable in one directory.
+
+    Prints a line "ready broker=... web=... data=..." when it serves. SIGTERM stops it; so does Ctrl-C.
+    """
+    overrides = {
+        "bind_address": bind_address,
+        "advertised_address": advertised_address,
+        "broker_port": broker_port,
+        "web_port": web_port,
+    }
+    given = {name: value for name, value in overrides.items() if value is not None}
+    raise SystemExit(_run_standalone(str(data_dir.absolute()), conf, given, http, log_level))
+
+
+def _run_standalone(data_dir: str, conf: Path | None, overrides: dict[str, Any], http: bool, log_level: str) -> int:
+    from quire.service import log
+    from quire.service.errors import ConfigError
+
+    try:
+        log.configure(log_level, sys.stderr)
+        config = _load_config(conf, overrides)
+    except (ConfigError, ValueError) as error:
+        print(f"quire standalone: {error}", file=sys.stderr)
+        return 2
+
+    from quire.cli.process import run_server
+    from quire.cli.standalone import run_standalone
+    from quire.world.real import real_world
+
+    world = real_world()
+    log.configure(log_level, sys.stderr, wall_ms=world.clock.wall_ms)
+
+    def ready(addresses: Addresses) -> None:
+        from quire.cli.addresses import ready_line
+
+        line = ready_line(addresses, data=data_dir, pid=os.getpid(), start_s=_seconds_since_process_start())
+        print(line, flush=True)
+
+    async def serve(stop: trio.Event) -> None:
+        await run_standalone(world, config, data_dir=data_dir, ready=ready, stop=stop, http=http)
+
+    return run_server("standalone", serve)
+
+
+def _load_config(conf: Path | None, overrides: dict[str, Any]) -> StandaloneConfig:
+    from quire.cli.standalone_config import StandaloneConfig
+    from quire.service.config import build, load
+
+    if conf is None and DEFAULT_CONF.exists():
+        conf = DEFAULT_CONF
+    return load(conf, StandaloneConfig, overrides=overrides) if conf else build(StandaloneConfig, overrides)
+
+
+def _seconds_since_process_start() -> float:
+    """Real seconds since the kernel made this process; since this module was loaded where it does not tell."""
+    try:
+        started_ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - started_ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError, ValueError):
+        return time.perf_counter() - _LOADED_S
+
+
+_LOADED_S = time.perf_counter()
+
+
+def main() -> None:
+    """The console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""quire.cli.main and what it prints"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from quire.cli.addresses import Addresses, ready_line
+from quire.cli.standalone_config import StandaloneConfig
+
+
+def quire(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    root = Path(__file__).resolve().parents[3]
+    code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from quire.cli.main import main; main()"
+    command = [sys.executable, "-c", code, str(root), *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_help_names_every_command(tmp_path: Path) -> None:
+    shown = quire("--help", cwd=tmp_path)
+    assert shown.returncode == 0
+    for command in ("standalone", "version"):
+        assert command in shown.stdout
+
+
+def test_help_loads_no_server(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[3]
+    code = (
+        "import sys; sys.path.insert(0, sys.argv.pop(1)); import quire.cli.main\n"
+        "bad = {'trio', 'broker', 'bookie', 'structlog', 'google.protobuf', 'rocksdict', 'starlette'} & set(sys.modules)\n"
+        "assert not bad, bad"
+    )
+    ran = subprocess.run([sys.executable, "-c", code, str(root)], cwd=tmp_path, capture_output=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_a_wrong_configuration_is_one_line_and_code_2(tmp_path: Path) -> None:
+    (tmp_path / "my.conf").write_text("brokerServicePorr=1\n")
+    ran = quire("standalone", "--conf", "my.conf", cwd=tmp_path)
+    assert ran.returncode == 2
+    assert ran.stderr == (
+        "quire standalone: my.conf:1: no such key: 'brokerServicePorr' (did you mean brokerServicePort?)\n"
+    )
+
+
+def test_a_log_level_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    ran = quire("standalone", "--log-level", "loud", cwd=tmp_path)
+    assert ran.returncode == 2
+    assert "'loud' is no log level" in ran.stderr
+
+
+def test_the_ready_line_has_the_addresses() -> None:
+    addresses = Addresses(("127.0.0.1", 6650), ("::1", 8080))
+    assert ready_line(addresses, data="/d", pid=7, start_s=0.416) == (
+        "ready broker=pulsar://127.0.0.1:6650 web=http://[::1]:8080 data=/d pid=7 start_s=0.42"
+    )
+    assert Addresses(("h", 1), None).web_url == ""
+
+
+@pytest.mark.parametrize(
+    ("bind", "advertised", "host"),
+    [("0.0.0.0", "", "127.0.0.1"), ("::", "", "127.0.0.1"), ("10.0.0.7", "", "10.0.0.7"), ("0.0.0.0", "box", "box")],
+)
+def test_lookups_answer_a_host_that_clients_can_reach(bind: str, advertised: str, host: str) -> None:
+    assert StandaloneConfig(bind_address=bind, advertised_address=advertised).advertised_host == host

@@ -1,0 +1,79 @@
+"""quire.cli.process"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+
+import pytest
+import trio
+
+from bookie.errors import JournalDamagedError
+from quire.cli.errors import DataDirectoryError
+from quire.cli.process import SWITCH_INTERVAL_S, run_server
+from quire.metadata.errors import UnsupportedLayoutError
+from quire.service.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def switch_interval() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_sigterm_asks_the_server_to_stop() -> None:
+    async def serve(stop: trio.Event) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        with trio.fail_after(5):
+            await stop.wait()
+
+    assert run_server("test", serve) == 0
+
+
+def test_a_second_signal_cuts_a_server_that_does_not_end() -> None:
+    async def serve(stop: trio.Event) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        await stop.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+        with trio.fail_after(5):
+            await trio.sleep_forever()
+
+    assert run_server("test", serve) == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (DataDirectoryError("is in use"), 1),
+        (OSError(98, "Address already in use"), 1),
+        (ConfigError("no such key"), 2),
+        (JournalDamagedError("1a.txn", 512, "a good group stands behind it"), 1),
+        (UnsupportedLayoutError("layout version 9"), 1),
+    ],
+)
+def test_what_an_operator_can_mend_is_one_line(error: Exception, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    async def serve(stop: trio.Event) -> None:
+        async with trio.open_nursery():
+            raise error
+
+    assert run_server("test", serve) == code
+    assert capsys.readouterr().err == f"quire test: {error}\n"
+
+
+def test_our_mistakes_keep_their_traceback() -> None:
+    async def serve(stop: trio.Event) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ExceptionGroup) as caught:
+        run_server("test", serve)
+    assert caught.group_contains(ZeroDivisionError)
+
+
+def test_waiting_threads_get_the_interpreter_soon() -> None:
+    async def serve(stop: trio.Event) -> None:
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_INTERVAL_S)
+
+    assert run_server("test", serve) == 0
