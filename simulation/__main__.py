@@ -1,0 +1,92 @@
+"""Run histories, or tell the story of one.
+
+    python -m simulation --seeds 0..199              both histories, two processes, a line for each
+    python -m simulation --history fencing --seed 7  the story of one seed: every event, with the server's log
+    python -m simulation --seeds 0..199 --plant ack-before-fsync
+
+Exit code 0: nothing was violated. 1: something was; the last lines say how to replay it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import nullcontext
+
+from quire.service import log
+from simulation.bugs import BUGS, plant
+from simulation.sweep import HISTORIES, Outcome, run_one, sweep
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    if options.seed is not None:
+        return _tell(options)
+    histories = list(HISTORIES) if options.history == "all" else [options.history]
+    failed: list[Outcome] = []
+    total = len(histories) * len(options.seeds)
+    with open(options.digests, "w", encoding="ascii") if options.digests else nullcontext() as digests:
+        for number, outcome in enumerate(
+            sweep(histories, options.seeds, jobs=options.jobs, bug=options.plant or ""), 1
+        ):
+            _progress("")
+            if not outcome.ok:
+                failed.append(outcome)
+            print(f"{outcome.history} {'' if outcome.ok else 'FAILED '}{outcome.line}")
+            if digests is not None:
+                digests.write(f"{outcome.history} {outcome.seed} {outcome.digest or outcome.violation}\n")
+            _progress(f"{number} of {total}, {len(failed)} failed")
+    _progress("")
+    print(f"{total} histories, {len(failed)} failed")
+    for outcome in failed:
+        print(f"replay: python -m simulation --history {outcome.history} --seed {outcome.seed}{_planted(options)}")
+    return 1 if failed else 0
+
+
+def _tell(options: argparse.Namespace) -> int:
+    """The story of one seed: events as they come, between them what the server logs."""
+    history = "standalone" if options.history == "all" else options.history
+    log.configure("info", sys.stdout)
+    lines = _Printed()
+    with plant(options.plant) if options.plant else nullcontext():
+        outcome = run_one(history, options.seed, lines=lines, steps=options.steps)
+    print(outcome.details, end="")
+    print(f"{history} {'' if outcome.ok else 'FAILED '}{outcome.line}")
+    return 0 if outcome.ok else 1
+
+
+class _Printed(list[str]):
+    """A list that prints what it is given instead of keeping it."""
+
+    def append(self, line: str) -> None:
+        print(line)
+
+
+def _progress(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def _planted(options: argparse.Namespace) -> str:
+    return f" --plant {options.plant}" if options.plant else ""
+
+
+def _seeds(text: str) -> range:
+    first, _, last = text.partition("..")
+    return range(int(first), int(last or first) + 1)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m simulation", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seeds", type=_seeds, default=range(200), metavar="FIRST..LAST", help="default 0..199")
+    parser.add_argument("--seed", type=int, help="tell the story of this one")
+    parser.add_argument("--steps", action="store_true", help="with --seed: every step of every task too")
+    parser.add_argument("--history", choices=[*HISTORIES, "all"], default="all")
+    parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
+    parser.add_argument("--plant", choices=sorted(BUGS), help="with this bug in the server")
+    parser.add_argument("--digests", metavar="FILE", help="write history, seed and whole digest of each to FILE")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+"""The clients of a standalone history: producers, consumers and a reader, each on a host of its own.
+
+They reconnect for ever; what they see goes into the `TopicHistory`, which says at once if it must not be.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+import trio
+
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.world.doors import World
+from simulation.checkers import Place, SubscriptionHistory, TopicHistory, message, numbered, require
+from simulation.pulsar_client import ClientError, Connection
+from simulation.world import Universe
+
+KEYS = 5
+QUIET_S = 10.0
+"""Virtual seconds without a message after which a reader believes that it has everything."""
+ORDERS: dict[int, str] = {
+    pb.CommandSubscribe.Exclusive: "all",
+    pb.CommandSubscribe.Failover: "all",
+    pb.CommandSubscribe.Key_Shared: "key",
+    pb.CommandSubscribe.Shared: "none",
+}
+
+
+def key_of(number: int) -> str:
+    return f"k{number % KEYS}"
+
+
+@dataclass
+class Clients:
+    """All clients of one history."""
+
+    universe: Universe
+    server: str
+    port: int
+    sizes: Sequence[int]
+    """Sizes of payloads, drawn for each message."""
+    names: list[str] = field(default_factory=list)
+    """Hosts of them, for the nemesis."""
+    finish: trio.Event = field(default_factory=trio.Event)
+    """Producers stop sending."""
+    enough: Callable[[], bool] = lambda: False
+    """Producers take their time, for there is enough to look at."""
+    _done: dict[str, int] = field(default_factory=dict)
+    """Per producer: the number after the last one with a receipt."""
+
+    def start(self, name: str, work: Callable[[World, Connection], Awaitable[None]]) -> None:
+        """Connect and work, again and again, on a host of its own."""
+
+        async def main(world: World, stop: trio.Event) -> None:
+            while True:
+                try:
+                    connection = await Connection.open(world, self.server, self.port)
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(connection.run, name=f"{name} receives")
+                        await connection.handshake()
+                        await work(world, connection)
+                        nursery.cancel_scope.cancel()
+                except* (OSError, ClientError):
+                    pass
+                await trio.sleep(world.rng.uniform(0.005, 0.03))
+
+        self.names.append(name)
+        self.universe.host(name).start(main)
+
+    async def produce(
+        self,
+        history: TopicHistory,
+        name: str,
+        window: int,
+        subscribed: Sequence[trio.Event],
+        world: World,
+        connection: Connection,
+    ) -> None:
+        """Once all subscriptions are made, send numbered messages, at most `window` unanswered; after a reconnect what has
+        no receipt is sent again."""
+        for each in subscribed:
+            await each.wait()
+        await connection.producer(history.topic, 1, name)
+        done = sent = self._done.get(name, 0)
+        waiting: deque[bytes] = deque()
+        while not self.finish.is_set():
+            if sent - done <= window // 2:
+                fresh = [message(name, number, world.rng.choice(self.sizes)) for number in range(sent, done + window)]
+                connection.publish(1, name, sent, [(key_of(sent + i), payload) for i, payload in enumerate(fresh)])
+                waiting += fresh
+                sent += len(fresh)
+            await connection.changed()
+            while connection.receipts:
+                receipt = connection.receipts.popleft()
+                require(
+                    receipt.sequence_id == done,
+                    "NoOutOfOrderEntries",
+                    f"{name}: receipt {receipt.sequence_id}, not {done}",
+                )
+                place = (receipt.message_id.ledgerId, receipt.message_id.entryId)
+                self.universe.trace.event(name, "Receipt", number=done, ledger=place[0], entry=place[1])
+                history.receipt(connection, name, place, waiting.popleft())
+                done += 1
+                self._done[name] = done
+            if self.enough():
+                await trio.sleep(world.rng.uniform(0, 0.05))
+        await trio.sleep_forever()
+
+    async def consume(
+        self,
+        history: TopicHistory,
+        subscription: str,
+        kind: int,
+        subscribed: trio.Event,
+        world: World,
+        connection: Connection,
+    ) -> None:
+        """Take messages and acknowledge them with a request id, in groups, now and then late, or cumulatively."""
+        rng = world.rng
+        seen = history.subscriptions.setdefault(subscription, SubscriptionHistory(ORDERS[kind]))
+        over = set(seen.answered)
+        await connection.subscribe(history.topic, subscription, 1, kind)
+        subscribed.set()
+        connection.flow(1, 60)
+        taken = 0
+        unacked: list[Place] = []
+        ordered = ORDERS[kind] == "all"
+        last: Place = (-1, -1)
+        while True:
+            if 1 in connection.dropped:
+                raise ClientError("the server closed the consumer")
+            if not connection.messages or connection.closed:
+                await connection.changed()
+                continue
+            while connection.messages:
+                _, got = connection.messages.popleft()
+                place = (got.ledger_id, got.entry_id)
+                self.universe.trace.event(subscription, "Delivered", ledger=place[0], entry=place[1])
+                history.delivery(subscription, place, got.payload, key_of(numbered(got.payload)[1]), done=over)
+                if ordered:
+                    require(
+                        place > last, "NoOutOfOrderEntries", f"{history.topic} {subscription}: {place} after {last}"
+                    )
+                last = place
+                unacked.append(place)
+                taken += 1
+                if taken % 30 == 0:
+                    connection.flow(1, 30)
+            if rng.random() < 0.6:
+                covered = await self._ack(history, subscription, connection, unacked, rng, cumulative=ordered)
+                over |= covered
+                unacked = [each for each in unacked if each not in covered]
+
+    async def _ack(
+        self,
+        history: TopicHistory,
+        subscription: str,
+        connection: Connection,
+        unacked: list[Place],
+        rng: random.Random,
+        *,
+        cumulative: bool,
+    ) -> set[Place]:
+        """Acknowledge some; returns what that covers."""
+        if not unacked:
+            return set()
+        cumulative = cumulative and rng.random() < 0.3
+        count = rng.randrange(1, len(unacked) + 1)
+        group = unacked[:count] if cumulative else rng.sample(unacked, count)
+        covered = set(history.up_to(group[-1]) if cumulative else group)
+        history.ack_sent(subscription, covered)
+        await connection.ack(1, group[-1:] if cumulative else group, cumulative=cumulative)
+        history.ack_answered(subscription, covered)
+        self.universe.trace.event(subscription, "AckAnswered", count=count, last=str(group[-1]))
+        return covered
+
+    async def read_all(self, topic: str) -> dict[Place, bytes]:
+        """Everything from the beginning, in the reader's order."""
+        found: dict[Place, bytes] = {}
+        done = trio.Event()
+
+        async def work(world: World, connection: Connection) -> None:
+            found.clear()
+            await connection.subscribe(topic, "reader", 1, pb.CommandSubscribe.Exclusive, durable=False)
+            end = await connection.last_message_id(1)
+            connection.flow(1, 1_000_000)
+            while not found or max(found) < end:
+                with trio.move_on_after(QUIET_S) as quiet:
+                    while not connection.messages:
+                        await connection.changed()
+                if quiet.cancelled_caught:
+                    break
+                while connection.messages:
+                    _, got = connection.messages.popleft()
+                    found[got.ledger_id, got.entry_id] = got.payload
+            done.set()
+            await trio.sleep_forever()
+
+        self.start(f"reader of {topic}", work)
+        await done.wait()
+        return found

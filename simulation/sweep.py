@@ -1,0 +1,91 @@
+"""Many histories, over several processes; each outcome is a value, so that it can cross from one process to another."""
+
+from __future__ import annotations
+
+import multiprocessing
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import trio
+
+from quire.service import log
+from simulation.bugs import plant
+from simulation.checkers import ViolationError
+from simulation.fencing_history import run_fencing_history
+from simulation.standalone_history import run_standalone_history
+
+
+class Summary(Protocol):
+    """What a history tells of itself in one line by `str`."""
+
+    @property
+    def digest(self) -> str: ...
+
+
+HISTORIES: dict[str, Callable[..., Summary]] = {
+    "standalone": run_standalone_history,
+    "fencing": run_fencing_history,
+}
+"""By name: `run(seed, *, lines=None, steps=False)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one history went."""
+
+    history: str
+    seed: int
+    line: str
+    """What happened, in one line."""
+    digest: str = ""
+    violation: str = ""
+    """Name of the invariant that does not hold, or of the exception that ended the history."""
+    details: str = ""
+    """The traceback, if anything but an invariant failed."""
+
+    @property
+    def ok(self) -> bool:
+        return not self.violation
+
+
+def run_one(history: str, seed: int, *, lines: list[str] | None = None, steps: bool = False) -> Outcome:
+    """Run a history and say how it went, whatever that was. `lines` gets the trace, with every step of every task if
+    `steps`."""
+    try:
+        summary = HISTORIES[history](seed, lines=lines, steps=steps)
+    except ViolationError as error:
+        return Outcome(history, seed, f"seed {seed}: {error}", violation=error.name)
+    except trio.TooSlowError:
+        line = f"seed {seed}: Liveness: the healed system makes no progress"
+        return Outcome(history, seed, line, violation="Liveness", details=traceback.format_exc())
+    except Exception as error:
+        line = f"seed {seed}: {type(error).__name__}: {error}"
+        return Outcome(history, seed, line, violation=type(error).__name__, details=traceback.format_exc())
+    return Outcome(history, seed, str(summary), digest=summary.digest)
+
+
+def sweep(histories: Iterable[str], seeds: Iterable[int], *, jobs: int = 1, bug: str = "") -> Iterator[Outcome]:
+    """Run each history for each seed, in `jobs` processes of their own; outcomes in the order of their seeds. `bug` is
+    planted in all of them."""
+    work = [(history, seed) for history in histories for seed in seeds]
+    # Not forked: a history must not see what this process did before.
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(max(1, min(jobs, len(work))), partial(_begin, bug)) as pool:
+        yield from pool.imap(_run, work)
+
+
+_planted = ExitStack()
+
+
+def _begin(bug: str) -> None:
+    log.configure("critical")
+    if bug:
+        _planted.enter_context(plant(bug))
+
+
+def _run(work: tuple[str, int]) -> Outcome:
+    return run_one(*work)

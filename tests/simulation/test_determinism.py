@@ -1,0 +1,34 @@
+"""A seed is a history: the same one each time, in each process, under each hash seed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from simulation.sweep import run_one
+
+ROOT = Path(__file__).parents[2]
+SEEDS = "0..7"
+
+
+def digests(target: Path, hash_seed: int) -> list[str]:
+    command = [sys.executable, "-m", "simulation", "--seeds", SEEDS, "--jobs", "2", "--digests", str(target)]
+    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return target.read_text("ascii").splitlines()
+
+
+def test_two_hash_seeds_give_the_same_histories(tmp_path: Path) -> None:
+    one, other = digests(tmp_path / "one", 1), digests(tmp_path / "other", 4242)
+    assert one == other
+    assert len({line.split()[2] for line in one}) == len(one) == 16
+
+
+def test_the_same_seed_gives_the_same_history_twice_in_a_process() -> None:
+    for history in ("standalone", "fencing"):
+        first, second = run_one(history, 3), run_one(history, 3)
+        assert first.ok, first.line
+        assert first == second
