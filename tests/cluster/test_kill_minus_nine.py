@@ -1,0 +1,157 @@
+"""SIGKILL against a real server on a real disk: what was answered is still true after the restart."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pulsar
+import pytest
+
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from tests.support.raw import RawClient
+from tests.support.server import standalone
+
+pytestmark = pytest.mark.cluster
+TOPIC = "persistent://public/default/kill"
+
+
+def test_an_answered_ack_is_never_delivered_again(tmp_path: Path) -> None:
+    with standalone(tmp_path) as server:
+        for round_number in range(3):
+            with RawClient(server.port) as client:
+                client.producer(TOPIC)
+                client.subscribe(TOPIC)
+                ids = [client.publish(b"%d-%d" % (round_number, number), sequence_id=number) for number in range(10)]
+        with RawClient(server.port) as client:
+            client.subscribe(TOPIC)
+            for index in (1, 4, 5):
+                answer = client.ack(ids[index])
+                assert answer is not None
+                assert not answer.HasField("error")
+            server.kill()
+        server.start()
+        with RawClient(server.port) as client:
+            client.subscribe(TOPIC)
+            client.flow(1000)
+            seen = [client.message()[1] for _ in range(27)]
+            assert client.silent()
+        assert len(set(seen)) == 27
+        assert not set(seen) & {b"2-1", b"2-4", b"2-5"}
+
+
+def test_every_receipt_survives_kills_under_load(tmp_path: Path) -> None:
+    """Four rounds of: publish with a full window, kill, restart; then read everything back."""
+    with standalone(tmp_path) as server:
+        confirmed: dict[tuple[int, int], bytes] = {}
+        for round_number in range(4):
+            with RawClient(server.port) as client:
+                client.producer(TOPIC)
+                stop = threading.Timer(0.4, server.kill)
+                stop.start()
+                sent = 0
+                try:
+                    while True:
+                        for _ in range(50):
+                            client.send_message(b"%d/%d" % (round_number, sent), sequence_id=sent)
+                            sent += 1
+                        for _ in range(50):
+                            receipt = client.expect(pb.BaseCommand.SEND_RECEIPT).send_receipt
+                            place = (receipt.message_id.ledgerId, receipt.message_id.entryId)
+                            assert place not in confirmed
+                            confirmed[place] = b"%d/%d" % (round_number, receipt.sequence_id)
+                except OSError:
+                    pass
+                stop.join()
+            server.start()
+        assert len(confirmed) > 400
+        with RawClient(server.port) as client:
+            client.subscribe(TOPIC, "reader")
+            client.flow(1_000_000)
+            found: dict[tuple[int, int], bytes] = {}
+            missing = set(confirmed)
+            while missing:
+                message_id, payload = client.message()
+                found[message_id.ledgerId, message_id.entryId] = payload
+                missing.discard((message_id.ledgerId, message_id.entryId))
+        assert {place: found[place] for place in confirmed} == confirmed
+        assert list(found) == sorted(found)
+
+
+def test_the_official_client_goes_on_after_a_kill(tmp_path: Path) -> None:
+    with standalone(tmp_path) as server:
+        client = pulsar.Client(server.url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
+        consumer = client.subscribe(TOPIC, "s")
+        producer = client.create_producer(TOPIC, batching_enabled=False, send_timeout_millis=60_000)
+        results: list[object] = []
+        for number in range(400):
+            producer.send_async(b"%d" % number, lambda result, _: results.append(result))
+            if number == 200:
+                server.kill()
+                server.start()
+        producer.flush()
+        seen: dict[bytes, int] = {}
+        while len(seen) < 400:
+            message = consumer.receive(20_000)
+            seen[message.data()] = seen.get(message.data(), 0) + 1
+            consumer.acknowledge(message)
+        assert results == [pulsar.Result.Ok] * 400
+        client.close()
+
+
+def test_a_second_server_on_the_same_data_is_refused(tmp_path: Path) -> None:
+    with standalone(tmp_path) as server:
+        command = [sys.executable, "-m", "quire.cli.main", "standalone", "--data-dir", str(server.data)]
+        second = subprocess.run(
+            [*command, "--broker-port", "0", "--web-port", "0"], capture_output=True, text=True, timeout=30, check=False
+        )
+        assert second.returncode == 1
+        assert "in use" in second.stderr
+        with RawClient(server.port) as client:
+            client.producer(TOPIC)
+            client.publish(b"still here")
+
+
+def test_sigterm_stops_cleanly_and_restarts_without_replay(tmp_path: Path) -> None:
+    with standalone(tmp_path) as server:
+        with RawClient(server.port) as client:
+            client.producer(TOPIC)
+            client.subscribe(TOPIC)
+            ids = [client.publish(b"%d" % number, sequence_id=number) for number in range(20)]
+            client.ack(ids[3])
+        assert server.stop() == 0
+        server.start()
+        with RawClient(server.port) as client:
+            client.subscribe(TOPIC)
+            client.flow(100)
+            assert [client.message()[1] for _ in range(19)] == [b"%d" % n for n in range(20) if n != 3]
+
+
+def test_the_ready_line_names_addresses_that_answer(tmp_path: Path) -> None:
+    import httpx
+
+    with standalone(tmp_path) as server:
+        assert f"broker=pulsar://127.0.0.1:{server.port}" in server.log()
+        assert httpx.get(f"{server.web}/status.html").text.startswith("OK")
+        assert httpx.get(f"{server.web}/admin/v2/brokers/health", timeout=30).text == "ok"
+        assert httpx.get(f"{server.web}/nothing").status_code == 404
+
+
+def test_a_stopped_server_that_continues_is_still_right(tmp_path: Path) -> None:
+    """SIGSTOP for a while, then SIGCONT: slow, never wrong."""
+    with standalone(tmp_path) as server, RawClient(server.port) as client:
+        client.producer(TOPIC)
+        client.subscribe(TOPIC)
+        client.publish(b"before")
+        assert server.process is not None
+        server.process.send_signal(signal.SIGSTOP)
+        client.send_message(b"during", sequence_id=1)
+        time.sleep(0.5)
+        server.process.send_signal(signal.SIGCONT)
+        client.expect(pb.BaseCommand.SEND_RECEIPT)
+        client.flow(10)
+        assert [client.message()[1] for _ in range(2)] == [b"before", b"during"]
