@@ -1,0 +1,28 @@
+"""`python -m bench NAME ...`: runs the `main()` of one of the measurements."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+MEASUREMENTS = {
+    "vs": "Quire and Apache Pulsar, both standalone and durable, in one interleaved run",
+    "links": "a bookie in the same process, and as a child process",
+}
+
+
+def main() -> int:
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    if name not in MEASUREMENTS:
+        print(
+            "usage: scripts/bench NAME [ARGUMENTS]",
+            *(f"  {each}  {doc}" for each, doc in MEASUREMENTS.items()),
+            sep="\n",
+        )
+        return 0 if name in ("", "-h", "--help") else 2
+    sys.argv = [f"scripts/bench {name}", *sys.argv[2:]]
+    return importlib.import_module(f"bench.{name}").main() or 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

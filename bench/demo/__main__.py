@@ -1,0 +1,103 @@
+"""`scripts/demo [DIR]`: every line of every text file under DIR through Quire, killed twice on the way, and back.
+
+Exits 0 if every file came back byte for byte and every file's lines came in order, 1 if not, 2 if it cannot be run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.demo.files import Rebuilder, Tree, differences, scan, walk, write
+from bench.demo.messaging import Messaging, PulsarMessaging
+from bench.demo.report import PlainProgress, TerminalProgress, table
+from bench.demo.run import MESSAGES_MIN, Outcome, Progress, consume, publish
+from bench.demo.server import DemoError, Server
+
+SHOWN_MAX = 20
+"""Differences told one by one."""
+
+
+def tracked(root: bytes) -> list[bytes]:
+    """What git tracks under `root`; every file there if git does not know it."""
+    try:
+        listed = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True
+        ).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return walk(root)
+    return sorted(path for path in listed.split(b"\0") if path)
+
+
+def demo(tree: Tree, server: Server, messaging: Messaging, folder: Path, console: Console, progress: Progress) -> int:
+    """Run it and show the table; the number of things that are not as they should be."""
+    rebuilder = Rebuilder.of(tree)
+    if rebuilder.expected < MESSAGES_MIN:
+        raise DemoError(f"{rebuilder.expected} lines are too few to be in the middle of anything: name a bigger tree")
+    outcome = Outcome(messages=rebuilder.expected)
+    server.start()
+    progress.note(f"quire standalone is ready at {server.url} after {server.start_s[0]:.2f} s")
+    publish(tree, messaging, server, progress, outcome)
+    consume(rebuilder, messaging, server, progress, outcome)
+    server.stop()
+    rebuilt = os.fsencode(folder / "rebuilt")
+    os.makedirs(rebuilt)
+    write(rebuilt, rebuilder)
+    told = differences(tree, rebuilt, walk(rebuilt))
+    console.print(table(tree, rebuilder, outcome, len(told)))
+    problems = [
+        *told,
+        *rebuilder.out_of_order,
+        *(f"{key}: delivered, but never published" for key in rebuilder.strange),
+        *(f"server log: {line}" for line in server.errors()),
+    ]
+    for problem in problems[:SHOWN_MAX]:
+        console.print(problem, highlight=False, markup=False)
+    if len(problems) > SHOWN_MAX:
+        console.print(f"... and {len(problems) - SHOWN_MAX} more", highlight=False)
+    return len(problems)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="scripts/demo", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("dir", nargs="?", help="tree to publish (default: what git tracks in this checkout)")
+    parser.add_argument("--keep", action="store_true", help="keep the server's data, its log and the rebuilt tree")
+    given = parser.parse_args(argv)
+    console = Console()
+    progress: Progress = TerminalProgress(console) if console.is_terminal else PlainProgress(console)
+    root = os.fsencode(Path(given.dir).absolute() if given.dir else Path(__file__).resolve().parents[2])
+    if not os.path.isdir(root):
+        print(f"scripts/demo: {given.dir} is no directory", file=sys.stderr)
+        return 2
+    folder = Path(tempfile.mkdtemp(prefix="quire-demo-"))
+    server = Server(folder)
+    problems = 1
+    try:
+        tree = scan(root, walk(root) if given.dir else tracked(root))
+        messaging = PulsarMessaging(server.url, folder / "client.log")
+        problems = demo(tree, server, messaging, folder, console, progress)
+    except DemoError as error:
+        progress.end()
+        print(f"scripts/demo: {error}", file=sys.stderr)
+    finally:
+        server.abandon()
+        if problems or given.keep:
+            print(f"kept: {folder}", file=sys.stderr)
+        else:
+            shutil.rmtree(folder)
+    console.print("everything came back" if not problems else "NOT everything came back", highlight=False)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # a client that cannot be closed any more must not keep the demo from ending

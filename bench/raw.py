@@ -1,0 +1,183 @@
+"""A raw pipelining generator: pre-encoded SEND frames on one socket, a bounded number unanswered, receipts counted.
+
+It does next to nothing per message, so that what is measured is the server.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import struct
+import time
+from collections import deque
+
+from crc32c import crc32c
+
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+
+_U32 = struct.Struct("!I")
+
+
+def frame(command: pb.BaseCommand, tail: bytes = b"") -> bytes:
+    body = command.SerializeToString()
+    return _U32.pack(4 + len(body) + len(tail)) + _U32.pack(len(body)) + body + tail
+
+
+def send_frame(producer_id: int, sequence_id: int, payload: bytes, name: str = "raw") -> bytes:
+    """One SEND with its checksum, as the official clients send it."""
+    metadata = pb.MessageMetadata(producer_name=name, sequence_id=sequence_id, publish_time=int(time.time() * 1000))
+    packed = metadata.SerializeToString()
+    checked = _U32.pack(len(packed)) + packed + payload
+    tail = b"\x0e\x01" + _U32.pack(crc32c(checked)) + checked
+    command = pb.BaseCommand(type=pb.BaseCommand.SEND)
+    command.send.producer_id = producer_id
+    command.send.sequence_id = sequence_id
+    command.send.num_messages = 1
+    return frame(command, tail)
+
+
+PONG = frame(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong()))
+
+
+class RawClient:
+    """A blocking connection that speaks just enough of the protocol."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.socket = socket.create_connection((host, port), timeout=30)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._received = b""
+        self.request(
+            pb.BaseCommand(
+                type=pb.BaseCommand.CONNECT,
+                connect=pb.CommandConnect(client_version="raw", protocol_version=20, auth_method_name="none"),
+            ),
+            pb.BaseCommand.CONNECTED,
+        )
+
+    def request(self, command: pb.BaseCommand, expected: int) -> pb.BaseCommand:
+        """Send a command and wait for the answer of the expected type; anything else is an error."""
+        self.socket.sendall(frame(command))
+        while True:
+            answer, _ = self.receive()
+            if answer.type == pb.BaseCommand.PING:
+                self.socket.sendall(frame(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong())))
+            elif answer.type == expected:
+                return answer
+            else:
+                raise RuntimeError(f"unexpected answer: {answer}")
+
+    def receive(self) -> tuple[pb.BaseCommand, bytes]:
+        """The next command and what follows it in its frame."""
+        size = _U32.unpack(self._exactly(4))[0]
+        body = self._exactly(size)
+        command_size = _U32.unpack_from(body)[0]
+        return pb.BaseCommand.FromString(body[4 : 4 + command_size]), body[4 + command_size :]
+
+    def _exactly(self, size: int) -> bytes:
+        while len(self._received) < size:
+            chunk = self.socket.recv(1 << 18)
+            if not chunk:
+                raise ConnectionError("the server closed the connection")
+            self._received += chunk
+        taken, self._received = self._received[:size], self._received[size:]
+        return taken
+
+    def producer(self, topic: str, producer_id: int = 1) -> str:
+        """Look the topic up, open a producer on it, return its name."""
+        for command, expected in (
+            (
+                pb.BaseCommand(
+                    type=pb.BaseCommand.PARTITIONED_METADATA,
+                    partitionMetadata=pb.CommandPartitionedTopicMetadata(topic=topic, request_id=1),
+                ),
+                pb.BaseCommand.PARTITIONED_METADATA_RESPONSE,
+            ),
+            (
+                pb.BaseCommand(
+                    type=pb.BaseCommand.LOOKUP, lookupTopic=pb.CommandLookupTopic(topic=topic, request_id=2)
+                ),
+                pb.BaseCommand.LOOKUP_RESPONSE,
+            ),
+        ):
+            self.request(command, expected)
+        made = self.request(
+            pb.BaseCommand(
+                type=pb.BaseCommand.PRODUCER,
+                producer=pb.CommandProducer(topic=topic, producer_id=producer_id, request_id=3),
+            ),
+            pb.BaseCommand.PRODUCER_SUCCESS,
+        )
+        return made.producer_success.producer_name
+
+
+def flood(host: str, port: int, topic: str, size: int, window: int, seconds: float) -> tuple[int, float]:
+    """Keep `window` messages of `size` bytes unanswered for `seconds`; returns receipts counted and seconds taken."""
+    client = RawClient(host, port)
+    client.producer(topic)
+    frames = [send_frame(1, number, b"x" * size) for number in range(window)]
+    starts = [0]
+    for each in frames:
+        starts.append(starts[-1] + len(each))
+    blob = memoryview(b"".join(frames))
+    peer = client.socket
+    peer.setblocking(False)
+    selector = selectors.DefaultSelector()
+    selector.register(peer, selectors.EVENT_READ)
+    buffer = bytearray(1 << 20)
+    view = memoryview(buffer)
+    held = 0
+    sent = answered = 0  # frames
+    out: deque[memoryview] = deque()
+    writing = False
+    begin = time.perf_counter()
+    end = begin + seconds
+    while True:
+        now = time.perf_counter()
+        if now < end:
+            room = window - (sent - answered)
+            while room > 0:
+                first = sent % window
+                count = min(room, window - first)
+                out.append(blob[starts[first] : starts[first + count]])
+                sent += count
+                room -= count
+        elif answered == sent:
+            break
+        while out:
+            try:
+                taken = peer.send(out[0])
+            except BlockingIOError:
+                break
+            if taken == len(out[0]):
+                out.popleft()
+            else:
+                out[0] = out[0][taken:]
+        if bool(out) != writing:
+            writing = bool(out)
+            selector.modify(peer, selectors.EVENT_READ | (selectors.EVENT_WRITE if writing else 0))
+        selector.select(1.0)
+        try:
+            received = peer.recv_into(view[held:])
+        except BlockingIOError:
+            continue
+        if received == 0:
+            raise ConnectionError("the server closed the connection")
+        held += received
+        position = 0
+        while held - position >= 4:
+            length = int.from_bytes(buffer[position : position + 4], "big") + 4
+            if held - position < length:
+                break
+            if buffer[position + 9] == 7:  # the command's type, first in it: SEND_RECEIPT
+                answered += 1
+            elif buffer[position + 9] == 18:  # PING
+                out.append(memoryview(PONG))
+            else:
+                raise RuntimeError(f"unexpected answer: {bytes(buffer[position : position + length])!r}")
+            position += length
+        if position:
+            view[: held - position] = bytes(view[position:held])
+            held -= position
+    taken_s = time.perf_counter() - begin
+    peer.close()
+    return answered, taken_s

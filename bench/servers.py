@@ -1,0 +1,179 @@
+"""Servers under test: Quire standalone from this checkout, Apache Pulsar standalone from Maven's jars."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.procs import tree
+
+PULSAR_VERSION = "4.2.4"
+_JARS = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "quire-bench" / f"pulsar-{PULSAR_VERSION}"
+
+_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>bench</groupId><artifactId>peer</artifactId><version>1</version>
+<dependencyManagement><dependencies><dependency><groupId>org.apache.pulsar</groupId><artifactId>pulsar</artifactId>
+<version>{PULSAR_VERSION}</version><type>pom</type><scope>import</scope></dependency></dependencies></dependencyManagement>
+<dependencies>
+<dependency><groupId>org.apache.pulsar</groupId><artifactId>pulsar-broker</artifactId><version>{PULSAR_VERSION}</version></dependency>
+<dependency><groupId>org.apache.logging.log4j</groupId><artifactId>log4j-core</artifactId></dependency>
+<dependency><groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j2-impl</artifactId></dependency>
+<dependency><groupId>com.lmax</groupId><artifactId>disruptor</artifactId><version>3.4.4</version></dependency>
+</dependencies></project>
+"""
+
+_OPENS = [
+    "java.base/java.io",
+    "java.base/java.util.zip",
+    "java.base/java.nio",
+    "java.base/jdk.internal.misc",
+    "java.base/sun.net",
+    "java.management/sun.management",
+    "jdk.management/com.sun.management.internal",
+    "java.base/jdk.internal.platform",
+]
+
+_PULSAR_CONF = """\
+metadataStoreUrl=
+brokerServicePort={port}
+webServicePort={web}
+bindAddress=127.0.0.1
+advertisedAddress=127.0.0.1
+clusterName=standalone
+managedLedgerDefaultEnsembleSize=1
+managedLedgerDefaultWriteQuorum=1
+managedLedgerDefaultAckQuorum=1
+loadBalancerEnabled=false
+loadManagerClassName=org.apache.pulsar.broker.loadbalance.NoopLoadManager
+systemTopicEnabled=true
+topicLevelPoliciesEnabled=true
+allowAutoTopicCreation=true
+allowLoopback=true
+diskUsageThreshold=0.99
+diskUsageLwmThreshold=0.99
+journalSyncData=true
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Server:
+    """A running server: its port, its processes, and how long it took to listen."""
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], port: int, started: float) -> None:
+        self.name = name
+        self.process = process
+        self.port = port
+        self.started = started
+        """time.perf_counter() at the moment of the start."""
+
+    @property
+    def pids(self) -> list[int]:
+        return tree(self.process.pid)
+
+    def wait_until_listening(self, seconds: float) -> None:
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            if self.process.poll() is not None:
+                raise RuntimeError(f"{self.name} ended with {self.process.returncode}; see its log")
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                return
+            time.sleep(0.005)
+        raise RuntimeError(f"{self.name} does not listen after {seconds} s; see its log")
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@contextlib.contextmanager
+def quire(folder: Path) -> Iterator[Server]:
+    """Quire standalone with its data and log in `folder`, fsync on."""
+    port, web = free_port(), free_port()
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [
+        sys.executable,
+        "-m",
+        "quire.cli.main",
+        "standalone",
+        "--data-dir",
+        str(folder / "data"),
+        "--port",
+        str(port),
+        "--web-port",
+        str(web),
+    ]
+    yield from _running("quire", command, folder, port, 30)
+
+
+def pulsar_jars() -> Path | None:
+    """The folder of Pulsar's jars, fetched by Maven on first use; None where Maven or Java is missing."""
+    if shutil.which("mvn") is None or shutil.which("java") is None:
+        return None
+    lib = _JARS / "lib"
+    if not (_JARS / "complete").exists():
+        _JARS.mkdir(parents=True, exist_ok=True)
+        (_JARS / "pom.xml").write_text(_POM)
+        print(f"fetching Apache Pulsar {PULSAR_VERSION} (about 240 MB) through Maven ...", flush=True)
+        subprocess.run(
+            ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={lib}"], cwd=_JARS, check=True
+        )
+        (_JARS / "complete").touch()
+    return lib
+
+
+@contextlib.contextmanager
+def pulsar(folder: Path, lib: Path) -> Iterator[Server]:
+    """Apache Pulsar standalone with journalSyncData=true, its data and log in `folder`."""
+    port, web = free_port(), free_port()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "standalone.conf").write_text(_PULSAR_CONF.format(port=port, web=web))
+    opens = [part for each in _OPENS for part in ("--add-opens", f"{each}=ALL-UNNAMED")]
+    metadata = "org.apache.pulsar.metadata.bookkeeper.PulsarMetadata"
+    command = [
+        "java",
+        "-cp",
+        f".:{lib}/*",
+        *opens,
+        "-Xms2g",
+        "-Xmx2g",
+        "-XX:MaxDirectMemorySize=4g",
+        "-XX:+UseZGC",
+        "-XX:+AlwaysPreTouch",
+        f"-Dbookkeeper.metadata.bookie.drivers={metadata}BookieDriver",
+        f"-Dbookkeeper.metadata.client.drivers={metadata}ClientDriver",
+        "org.apache.pulsar.PulsarStandaloneStarter",
+        "--config",
+        "standalone.conf",
+        "-nss",
+        "-nfw",
+    ]
+    yield from _running("pulsar", command, folder, port, 120)
+
+
+def _running(name: str, command: list[str], folder: Path, port: int, seconds: float) -> Iterator[Server]:
+    with open(folder / "server.log", "ab") as log:
+        started = time.perf_counter()
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    server = Server(name, process, port, started)
+    try:
+        server.wait_until_listening(seconds)
+        yield server
+    finally:
+        server.stop()

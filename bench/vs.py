@@ -1,0 +1,285 @@
+"""`scripts/bench vs`: Quire and Apache Pulsar, both standalone, both with fsync on, in one interleaved run.
+
+Each round runs each workload on one server and then on the other; the medians over the rounds are compared. Both
+servers are warmed by half a minute of mixed load first. Start-up and idle memory are taken before that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.picture import draw
+from bench.procs import pss_mb
+from bench.raw import RawClient, send_frame
+from bench.servers import Server, pulsar, pulsar_jars, quire
+
+console = Console()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One row of the comparison. `better` says whether more or less of `key` is wanted, `expected` is Quire/Pulsar."""
+
+    workload: str
+    title: str
+    key: str
+    unit: str
+    better: str
+    expected: float
+    scale: float = 1.0
+
+
+FIGURES = [
+    Figure(
+        workload="raw_1k",
+        title="raw 1 KB, window 1000",
+        key="rate",
+        unit="k/s",
+        better="more",
+        expected=1.0,
+        scale=1e-3,
+    ),
+    Figure(workload="raw_1k", title="raw 1 KB, window 1000", key="cpu_us", unit="us", better="less", expected=0.8),
+    Figure(
+        workload="raw_100",
+        title="raw 100 B, window 1000",
+        key="rate",
+        unit="k/s",
+        better="more",
+        expected=0.7,
+        scale=1e-3,
+    ),
+    Figure(workload="raw_100", title="raw 100 B, window 1000", key="cpu_us", unit="us", better="less", expected=1.0),
+    Figure(
+        workload="client_1k",
+        title="client 1 KB unbatched",
+        key="rate",
+        unit="k/s",
+        better="more",
+        expected=1.0,
+        scale=1e-3,
+    ),
+    Figure(workload="client_1k", title="client 1 KB unbatched", key="cpu_us", unit="us", better="less", expected=0.6),
+    Figure(
+        workload="client_1k_two",
+        title="two clients 1 KB unbatched",
+        key="rate",
+        unit="k/s",
+        better="more",
+        expected=1.0,
+        scale=1e-3,
+    ),
+    Figure(
+        workload="client_1k_two",
+        title="two clients 1 KB unbatched",
+        key="cpu_us",
+        unit="us",
+        better="less",
+        expected=0.6,
+    ),
+    Figure(
+        workload="client_1k_batched",
+        title="client 1 KB batched",
+        key="rate",
+        unit="k/s",
+        better="more",
+        expected=0.97,
+        scale=1e-3,
+    ),
+    Figure(
+        workload="client_1k_batched", title="client 1 KB batched", key="cpu_us", unit="us", better="less", expected=0.5
+    ),
+    Figure(
+        workload="client_100_batched",
+        title="client 100 B batched",
+        key="rate",
+        unit="k/s",
+        better="more",
+        expected=0.97,
+        scale=1e-3,
+    ),
+    Figure(
+        workload="client_100_batched",
+        title="client 100 B batched",
+        key="cpu_us",
+        unit="us",
+        better="less",
+        expected=1.0,
+    ),
+    Figure(workload="sync", title="synchronous send", key="p50_ms", unit="ms p50", better="less", expected=0.2),
+    Figure(workload="sync", title="synchronous send", key="p99_ms", unit="ms p99", better="less", expected=0.5),
+    Figure(
+        workload="end_to_end",
+        title="publish to receive, 500/s",
+        key="p50_ms",
+        unit="ms p50",
+        better="less",
+        expected=0.25,
+    ),
+    Figure(
+        workload="end_to_end",
+        title="publish to receive, 500/s",
+        key="p99_ms",
+        unit="ms p99",
+        better="less",
+        expected=0.4,
+    ),
+    Figure(
+        workload="drain_batched",
+        title="drain 1 KB batched",
+        key="rate",
+        unit="k/s",
+        better="more",
+        expected=1.0,
+        scale=1e-3,
+    ),
+    Figure(workload="drain_batched", title="drain 1 KB batched", key="cpu_us", unit="us", better="less", expected=0.5),
+    Figure(
+        workload="drain_unbatched",
+        title="drain 1 KB unbatched",
+        key="rate",
+        unit="k/s",
+        better="more",
+        expected=1.8,
+        scale=1e-3,
+    ),
+    Figure(
+        workload="drain_unbatched", title="drain 1 KB unbatched", key="cpu_us", unit="us", better="less", expected=0.3
+    ),
+    Figure(workload="new_topics", title="new topics", key="rate", unit="/s", better="more", expected=4.0),
+    Figure(workload="start", title="start to first receipt", key="seconds", unit="s", better="less", expected=0.15),
+    Figure(workload="idle", title="idle memory", key="pss_mb", unit="MB PSS", better="less", expected=0.05),
+]
+
+
+def first_receipt(server: Server) -> float:
+    """Seconds from the start of the process to the first receipt of a message."""
+    deadline = server.started + 120
+    while True:
+        try:
+            client = RawClient("127.0.0.1", server.port)
+            client.producer("persistent://public/default/first")
+            client.socket.sendall(send_frame(1, 0, b"x"))
+            answer, _ = client.receive()
+            if answer.HasField("send_receipt"):
+                client.socket.close()
+                return time.perf_counter() - server.started
+        except (OSError, RuntimeError):
+            if time.perf_counter() > deadline:
+                raise
+        time.sleep(0.01)
+
+
+def run_load(server: Server, workload: str, seconds: float) -> dict[str, float]:
+    command = [sys.executable, "-m", "bench.load", workload, "--port", str(server.port)]
+    command += ["--pids", ",".join(map(str, server.pids)), "--seconds", str(seconds)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{workload} on {server.name} failed:\n{done.stderr}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def compare(servers: list[Server], given: argparse.Namespace) -> dict[str, dict[str, dict[str, float]]]:
+    """server -> workload -> key -> median over the rounds."""
+    samples: dict[str, dict[str, list[dict[str, float]]]] = {server.name: {} for server in servers}
+    workloads = list(dict.fromkeys(figure.workload for figure in FIGURES if figure.workload not in ("start", "idle")))
+    if given.only:
+        workloads = [workload for workload in workloads if workload in given.only.split(",")]
+    for number in range(given.rounds):
+        for workload in workloads:
+            # Who goes first alternates, so that a drift of the machine favours nobody.
+            for server in servers if number % 2 == 0 else reversed(servers):
+                found = run_load(server, workload, given.seconds)
+                samples[server.name].setdefault(workload, []).append(found)
+                shown = "  ".join(f"{key} {value:,.3g}" for key, value in found.items())
+                console.print(f"round {number + 1}/{given.rounds}  {workload:<20} {server.name:<7} {shown}")
+    return {
+        name: {
+            workload: {key: statistics.median(each[key] for each in found) for key in found[0]}
+            for workload, found in loads.items()
+        }
+        for name, loads in samples.items()
+    }
+
+
+def report(results: dict[str, dict[str, dict[str, float]]], picture: Path) -> None:
+    table = Table(title="Quire beside Apache Pulsar 4.2.4, both standalone, fsync on (medians)")
+    for column in ("figure", "unit", "Quire", "Pulsar", "ratio", "expected", ""):
+        table.add_column(column, justify="left" if column in ("figure", "unit") else "right")
+    rows: list[tuple[str, float, float, str]] = []
+    for figure in FIGURES:
+        ours = results["quire"].get(figure.workload, {}).get(figure.key)
+        theirs = results.get("pulsar", {}).get(figure.workload, {}).get(figure.key)
+        if ours is None:
+            continue
+        ratio = ours / theirs if theirs else None
+        sign = ">=" if figure.better == "more" else "<="
+        good = ratio is None or (ratio >= figure.expected if figure.better == "more" else ratio <= figure.expected)
+        table.add_row(
+            figure.title,
+            figure.unit,
+            f"{ours * figure.scale:,.2f}",
+            f"{theirs * figure.scale:,.2f}" if theirs else "-",
+            f"{ratio:.2f}" if ratio is not None else "-",
+            f"{sign} {figure.expected}",
+            "" if ratio is None else "ok" if good else "SHORT",
+        )
+        if ratio is not None:
+            rows.append((f"{figure.title}, {figure.unit}", ratio, figure.expected, figure.better))
+    console.print(table)
+    if rows:
+        draw(rows, picture)
+        console.print(f"picture: {picture}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="scripts/bench vs", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=5, help="measured seconds of each timed workload")
+    parser.add_argument("--warm", type=float, default=30, help="seconds of load before measuring")
+    parser.add_argument("--only", default="", help="workloads, parted by commas")
+    parser.add_argument("--no-pulsar", action="store_true")
+    parser.add_argument("--picture", type=Path, default=Path("out/bench-vs.png"))
+    given = parser.parse_args()
+    lib = None if given.no_pulsar else pulsar_jars()
+    if lib is None:
+        console.print("Apache Pulsar is left out (no Maven or Java, or --no-pulsar): only Quire is measured")
+    folder = Path(tempfile.mkdtemp(prefix="quire-bench-"))
+    results: dict[str, dict[str, dict[str, float]]] = {}
+    try:
+        with contextlib.ExitStack() as stack:
+            servers = [stack.enter_context(quire(folder / "quire"))]
+            once = {servers[0].name: {"start": {"seconds": first_receipt(servers[0])}}}
+            if lib is not None:
+                servers.append(stack.enter_context(pulsar(folder / "pulsar", lib)))
+                once["pulsar"] = {"start": {"seconds": first_receipt(servers[1])}}
+            time.sleep(5)
+            for server in servers:
+                once[server.name]["idle"] = {"pss_mb": pss_mb(server.pids)}
+            for server in servers:
+                console.print(f"warming {server.name} for {given.warm:.0f} s")
+                if given.warm:
+                    run_load(server, "warm", given.warm)
+            results = compare(servers, given)
+            for name, found in once.items():
+                results[name] |= found
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    report(results, given.picture)
+
+
+if __name__ == "__main__":
+    main()
