@@ -50,7 +50,8 @@ class RealStream:
     async def receive_into(self, buffer: memoryview, at_least: int = 1) -> int:
         # Data that is there is taken without a trip through the loop, but a peer that never stops sending must not
         # starve the others. The pause comes before the receive: a cancellation must not lose bytes already taken.
-        if self._eager <= 0 or self._eager_bytes <= 0:
+        # Nor is there one where the poller is asked anyway.
+        if not self._drained and (self._eager <= 0 or self._eager_bytes <= 0):
             self._rested()
             await trio.lowlevel.checkpoint()
         while not self._closed:
