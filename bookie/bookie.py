@@ -64,6 +64,8 @@ log = get_logger(__name__)
 LAST_MARK_FILE: Final = "lastMark"
 DIRTY_FILE: Final = "DIRTY"
 LOCK_FILE: Final = "quire.lock"
+CHECKPOINT_RETRY_S: Final = 1.0
+"""Seconds from a checkpoint that failed to the next try."""
 
 
 @dataclass(slots=True)
@@ -209,7 +211,7 @@ class Bookie:
                 return
             except OSError as error:
                 log.error("checkpoint failed, it will be tried again", error=str(error))
-                await trio.sleep(1)
+                await trio.sleep(CHECKPOINT_RETRY_S)
 
     # --- garbage
 

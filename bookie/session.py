@@ -61,14 +61,13 @@ class BookieSession:
             if self.closed:
                 break
             for request in v2.decode_requests(frame):
-                kind = type(request)
-                if kind is v2.AddRun:
-                    self._add(request)  # type: ignore[arg-type]
-                elif kind is v2.ReadRequest:
-                    self._read(request)  # type: ignore[arg-type]
-                elif kind is v2.BatchReadRequest:
-                    self._batch_read(request)  # type: ignore[arg-type]
-                elif kind is v2.AuthRequest:
+                if isinstance(request, v2.AddRun):
+                    self._add(request)
+                elif isinstance(request, v2.ReadRequest):
+                    self._read(request)
+                elif isinstance(request, v2.BatchReadRequest):
+                    self._batch_read(request)
+                elif isinstance(request, v2.AuthRequest):
                     self._out.append(_AUTH_ANSWER)
                 elif isinstance(request, v2.Unsupported):
                     opcode, ledger_id, entry_id, rc = request

@@ -118,13 +118,12 @@ class Connection:
 
     def _work(self, items: Sequence[SendRun | BadChecksum | Other]) -> None:
         for item in items:
-            kind = type(item)
-            if kind is SendRun:
-                self._send(item)  # type: ignore[arg-type]
-            elif kind is Other:
-                self._handle(item.command)  # type: ignore[union-attr]
+            if isinstance(item, SendRun):
+                self._send(item)
+            elif isinstance(item, Other):
+                self._handle(item.command)
             else:
-                self._bad_checksum(item)  # type: ignore[arg-type]
+                self._bad_checksum(item)
 
     def _gone(self) -> None:
         """The connection is over: its producers and consumers vanish; what they held is given to others."""

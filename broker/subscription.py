@@ -139,7 +139,8 @@ class Subscription(ABC):
         self.hungry = False
         self._drop_read()
 
-    def announce(self) -> None:  # noqa: B027 - only Failover has something to say
+    @abstractmethod
+    def announce(self) -> None:
         """Called after a SUBSCRIBE was answered; Failover tells who is active."""
 
     # What the types differ in

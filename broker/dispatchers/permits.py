@@ -18,7 +18,7 @@ class Slot(Generic[C]):
         """Messages it asked for and did not get yet. An entry is given while this is above 0 and takes as many as it
         has messages, so one batch may bring it below 0."""
         self.paused = False
-        """Gets nothing for now, whatever it asked for."""
+        """Gets nothing until it is no longer paused, whatever it asked for."""
         self.held: dict[int, int] = {}
         """Key_Shared: entries held and not acknowledged, by hash."""
 

@@ -26,6 +26,8 @@ _EAGER_BYTES = 64 << 10
 """...and the bytes after which it does so earlier."""
 _NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
+_ACCEPT_PAUSE_S = 0.1
+"""Seconds to accept nothing after the machine ran out of descriptors or memory."""
 _LOW_WATER_MIN = 16 * 1024
 """Bytes from which on it pays to tell the kernel not to wake us for less: the rest of a large frame."""
 
@@ -149,7 +151,7 @@ class RealListener:
                     await trio.lowlevel.wait_readable(self._socket)
             except OSError as error:
                 if error.errno in _NO_DESCRIPTORS:
-                    await trio.sleep(0.1)  # the connection waits in the backlog until somebody closes one
+                    await trio.sleep(_ACCEPT_PAUSE_S)  # the connection waits in the backlog until somebody closes one
                 # Anything else concerns the one connection that was to be accepted: it is gone already.
         raise closed()
 
