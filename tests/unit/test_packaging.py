@@ -49,7 +49,7 @@ def test_a_plain_install_brings_no_spark_and_no_tools_of_ours(wheel: zipfile.Zip
         if line.startswith("Requires-Dist: ") and "extra ==" not in line
     ]
     assert required
-    for name in ("pyspark", "pytest", "pulsar-client", "kazoo", "matplotlib"):
+    for name in ("pyspark", "pyarrow", "pytest", "pulsar-client", "httpx", "matplotlib"):
         assert not [line for line in required if line.startswith(name)]
 
 
