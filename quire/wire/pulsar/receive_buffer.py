@@ -7,7 +7,11 @@ before the first is made.
 
 from __future__ import annotations
 
+from typing import Generic, Protocol, TypeVar
+
 from quire.wire.pulsar.splitter import Item, SendRun, Splitter
+
+T = TypeVar("T")
 
 CHUNK_SIZE = 256 * 1024
 """Bytes received at most in one go."""
@@ -21,17 +25,26 @@ GROWTH = 4
 """The buffer of a large frame grows by this factor when it is full, up to the frame's size."""
 
 
-class ReceiveBuffer:
+class Cutter(Protocol[T]):
+    """Cuts bytes into what they mean; see `Splitter` and `ClientSplitter`."""
+
+    def needed(self, chunk: memoryview, start: int, end: int) -> int:
+        """Bytes of the whole frame that begins at `start`, at least 4; FrameError if it is above the limit."""
+
+    def split(self, chunk: memoryview, start: int, end: int) -> tuple[list[T], int]:
+        """Read all whole frames in chunk[start:end]; what they are, and how many bytes they took."""
+
+
+class ChunkBuffer(Generic[T]):
     """For one connection: `space()` to receive into, then `received(n)` for what came of it.
 
-    Views of payloads of up to KEPT_MIN bytes are valid until the next `space()`; views of larger ones stay valid.
+    What a cutter hands out as views is valid until the next `space()`, unless `_kept` says that it stays.
     """
 
     __slots__ = ("_end", "_splitter", "_start", "_view", "missing")
 
-    def __init__(self, frame_max: int) -> None:
-        """`frame_max`: the largest frame accepted, in bytes, its length field included."""
-        self._splitter = Splitter(frame_max)
+    def __init__(self, splitter: Cutter[T]) -> None:
+        self._splitter = splitter
         self._view = memoryview(bytearray(CHUNK_SIZE))
         self._start = 0
         self._end = 0
@@ -49,7 +62,7 @@ class ReceiveBuffer:
             self._move(self._view)
         return self._view[self._end :]
 
-    def received(self, size: int) -> list[Item]:
+    def received(self, size: int) -> list[T]:
         """`size` bytes were put at the start of `space()`: all that is complete now. FrameError as from the splitter."""
         view = self._view
         self._end += size
@@ -58,7 +71,7 @@ class ReceiveBuffer:
         needed = self._splitter.needed(view, self._start, self._end)
         held = self._end - self._start
         self.missing = max(1, needed - held)
-        if _kept(items) or (needed <= KEPT_MIN and len(view) != CHUNK_SIZE):
+        if self._kept(items) or (needed <= KEPT_MIN and len(view) != CHUNK_SIZE):
             # A large frame that begins here gets what it needs: its buffer is kept as well, and should hold little else.
             size = needed if KEPT_MIN < needed <= CHUNK_SIZE else max(CHUNK_SIZE, min(needed, GROWTH * held))
             self._move(memoryview(bytearray(size)))
@@ -75,7 +88,21 @@ class ReceiveBuffer:
         self._start = 0
         self._end = pending
 
+    def _kept(self, items: list[T]) -> bool:
+        """Whether something in `items` is a view that somebody may keep: then this buffer is never written again."""
+        return False
 
-def _kept(items: list[Item]) -> bool:
-    """Whether a payload in `items` is one that is kept."""
-    return any(type(item) is SendRun and max(map(len, item.payloads)) > KEPT_MIN for item in items)
+
+class ReceiveBuffer(ChunkBuffer[Item]):
+    """What a server receives. Views of payloads of up to KEPT_MIN bytes are valid until the next `space()`; views of larger
+    ones stay valid."""
+
+    __slots__ = ()
+
+    def __init__(self, frame_max: int) -> None:
+        """`frame_max`: the largest frame accepted, in bytes, its length field included."""
+        super().__init__(Splitter(frame_max))
+
+    def _kept(self, items: list[Item]) -> bool:
+        """Whether a payload in `items` is one that is kept."""
+        return any(type(item) is SendRun and max(map(len, item.payloads)) > KEPT_MIN for item in items)

@@ -198,7 +198,7 @@ class Splitter:
             command = bytes(chunk[position + 8 : entry])
             send = _parse_send(command) if command.startswith(_SEND_START) else None
             if send is None:
-                parsed = _parse(command, items)
+                parsed = parse_command(command, items)
                 if parsed.type != _SEND:
                     if entry != stop:
                         raise FrameError(f"{stop - entry} bytes behind a command that has no payload", items)
@@ -373,8 +373,8 @@ def _send_of(command: BaseCommand) -> _Send:
     return send.producer_id, send.sequence_id, max(send.num_messages, 1), highest, flags, 0
 
 
-def _parse(raw: bytes, items: list[Item]) -> BaseCommand:
-    """A command that is complete in the sense of `Other`; FrameError if it is not."""
+def parse_command(raw: bytes, items: list[Item]) -> BaseCommand:
+    """A command that is complete in the sense of `Other`; FrameError, with `items`, if it is not."""
     try:
         command: BaseCommand = _parse_base(raw)
     except DecodeError as error:
