@@ -1,12 +1,17 @@
-"""The web port of a standalone server: status, health, metrics. Imported after the binary port is served."""
+"""The web port of a standalone server: status, health, metrics, admin REST. Imported after the binary port is served."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import trio
 
 from bookie.bookie import Bookie
+from broker.admin.requests import Service
+from broker.admin.resources import routes
 from broker.server import Broker
 from broker.stats import register
+from quire.cli.addresses import Addresses
 from quire.cli.standalone_config import StandaloneConfig
 from quire.service.http import Health, make_app, serve_http
 from quire.service.metrics import Metrics
@@ -31,6 +36,17 @@ async def serve_web(
     metrics.counter("bookie_reads", "Read requests served", lambda: stats.reads)
     metrics.counter("bookie_journal_syncs", "Commit groups written and synced", lambda: stats.journal_syncs)
     health = Health(is_ready=lambda: not stop.is_set(), check=broker.check_health)
-    await serve_http(
-        make_app(metrics, health), config.bind_address, config.web_port, stop=stop, task_status=task_status
+    web_url = ""
+    service = Service(
+        administration=broker.administration,
+        client_partitions=partial(broker.topics.partitions, create=True),
+        broker_url=lambda: broker.service_url,
+        web_url=lambda: web_url,
+        deadline_s=config.topic_load_timeout_s,
     )
+    app = make_app(metrics, health, routes(service))
+    async with trio.open_nursery() as serving:
+        listening = await serving.start(partial(serve_http, app, config.bind_address, config.web_port, stop=stop))
+        address = (config.advertised_host, listening[1])
+        web_url = Addresses(address, address).web_url
+        task_status.started(listening)

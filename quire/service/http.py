@@ -1,4 +1,4 @@
-"""The web port: liveness, health and metrics, where Pulsar has them. The admin REST resources come beside them.
+"""The web port: liveness, health and metrics, where Pulsar has them. A server adds its own routes (the admin REST).
 
     GET /status.html                "OK" while the server serves; 503 before and after, for load balancers
     GET /admin/v2/brokers/ready     "ok" when everything is up; 503
@@ -11,7 +11,7 @@ Import this module after the binary port is served: it brings Starlette and hype
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +20,10 @@ from hypercorn.config import Config
 from hypercorn.logging import Logger as HypercornLogger
 from hypercorn.trio import serve
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from quire.service.log import get_logger
 from quire.service.metrics import CONTENT_TYPE, Metrics
@@ -44,8 +45,8 @@ class Health:
     """Does the work of the server once, end to end; raises what is wrong."""
 
 
-def make_app(metrics: Metrics, health: Health) -> Starlette:
-    """The resources above."""
+def make_app(metrics: Metrics, health: Health, routes: Sequence[BaseRoute] = ()) -> Starlette:
+    """The resources above, and behind them `routes`."""
 
     async def status(request: Request) -> Response:
         return PlainTextResponse("OK") if health.is_ready() else PlainTextResponse("NOT READY", status_code=503)
@@ -73,14 +74,15 @@ def make_app(metrics: Metrics, health: Health) -> Starlette:
             Route("/admin/v2/brokers/ready", ready),
             Route("/admin/v2/brokers/health", check),
             Route("/metrics", scrape),
+            *routes,
         ],
         exception_handlers={404: _not_found, 405: _not_allowed},
     )
 
 
-def _reason(status: int, reason: str) -> JSONResponse:
+def _reason(status: int, reason: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """Errors as Pulsar's admin API writes them."""
-    return JSONResponse({"reason": reason}, status_code=status)
+    return JSONResponse({"reason": reason}, status_code=status, headers=headers)
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
@@ -88,7 +90,8 @@ async def _not_found(request: Request, error: Exception) -> Response:
 
 
 async def _not_allowed(request: Request, error: Exception) -> Response:
-    return _reason(405, f"{request.method} is not allowed at {request.url.path}")
+    allowed = error.headers if isinstance(error, HTTPException) else None
+    return _reason(405, f"{request.method} is not allowed at {request.url.path}", allowed)
 
 
 async def serve_http(

@@ -1,0 +1,124 @@
+"""A resource: a path, and what its methods do. Also how every answer of this API looks.
+
+A handler returns a response, or None for 204. It has a deadline. What it raises becomes a status and a reason:
+
+    AdminError, BrokerError    its status (errors.py)
+    deadline passed            504
+    anything else              500, and an ERROR in the log: our mistake
+
+Administration sees a change through once it has begun. So a deadline that passes, or a client that goes away, leaves
+nothing half done, and asking again shows how it ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import trio
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Match
+from starlette.types import Receive, Scope, Send
+
+from broker.admin.errors import AdminError, NotServedError, OverloadedError, Statuses, status_of
+from broker.admin.raw_paths import PathPattern, raw_path
+from broker.admin.requests import Call, Service
+from broker.errors import BrokerError
+from quire.service.log import get_logger
+
+Handler = Callable[[Call], Awaitable[Response | None]]
+
+_ONLY_READING = ("GET", "HEAD")
+
+log = get_logger(__name__)
+
+
+class Resource(BaseRoute):
+    """A route of Starlette's that matches escaped paths; a method that is not served gets 405 with what is allowed."""
+
+    def __init__(
+        self,
+        pattern: str,
+        service: Service,
+        *,
+        statuses: Mapping[str, Statuses] | None = None,
+        **handlers: Handler,
+    ) -> None:
+        """`handlers` by method, such as PUT=create. `statuses`: by method, where it answers others than usual."""
+        self._pattern = PathPattern(pattern)
+        self._service = service
+        self._statuses = {} if statuses is None else statuses
+        self._handlers = handlers
+        if "GET" in handlers:
+            handlers["HEAD"] = handlers["GET"]
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        if scope["type"] != "http":
+            return Match.NONE, {}
+        parts = self._pattern.match(raw_path(scope))
+        if parts is None:
+            return Match.NONE, {}
+        return Match.FULL if scope["method"] in self._handlers else Match.PARTIAL, {"path_params": parts}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        response = await self._answer(request)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        handler = self._handlers.get(request.method)
+        if handler is None:
+            text = f"{request.method} is not allowed at {request.url.path}"
+            return reason(405, text, headers={"Allow": ", ".join(sorted(self._handlers))})
+        call = Call(self._service, request, request.path_params)
+        if self._service.under_way >= self._service.requests_max:
+            return reason(OverloadedError.status, f"{self._service.under_way} requests are being worked on")
+        self._service.under_way += 1
+        try:
+            with trio.fail_after(self._service.deadline_s):
+                response = await handler(call)
+        except AdminError as error:
+            return reason(error.status, str(error))
+        except BrokerError as error:
+            return reason(status_of(error, self._statuses.get(request.method, {})), str(error) or type(error).__name__)
+        except trio.TooSlowError:
+            log.warning("admin request too slow", request=call.line, deadline_s=self._service.deadline_s)
+            return reason(504, f"{call.line} takes longer than {self._service.deadline_s:g} s")
+        except ClientDisconnect:
+            return reason(400, "the client went away before its request was read")
+        except Exception as error:
+            log.error("admin request failed", request=call.line, error=repr(error), exc_info=True)
+            return reason(500, f"the broker made a mistake ({type(error).__name__}); its log says more")
+        finally:
+            self._service.under_way -= 1
+        if request.method not in _ONLY_READING:
+            log.info("admin", request=call.line)
+        return Response(status_code=204) if response is None else response
+
+
+class NotServed(BaseRoute):
+    """Comes last, for all under a prefix that nothing else is for: the original may have it, Quire does not."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        # Partial: behind every resource that is there, but not for the method.
+        served = scope["type"] == "http" and raw_path(scope).startswith(self._prefix)
+        return (Match.PARTIAL if served else Match.NONE), {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        response = reason(NotServedError.status, f"{request.method} {request.url.path} is not served by Quire")
+        await response(scope, receive, send)
+
+
+def reason(status: int, text: str, *, headers: dict[str, str] | None = None) -> Response:
+    """An answer that is no success, as the original writes it."""
+    return JSONResponse({"reason": text}, status_code=status, headers=headers)
+
+
+def answer(value: Any) -> Response:
+    """200 with a JSON body."""
+    return JSONResponse(value)

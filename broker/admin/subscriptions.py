@@ -1,0 +1,35 @@
+"""Subscriptions by name, without a consumer.
+
+GET      {topic}/subscriptions                          names; of a partitioned topic those on any partition
+PUT      {topic}/subscription/{subscription}            body: message id of the next entry, none is the latest
+                                                        204; 404, 409
+DELETE   {topic}/subscription/{subscription}?force=true 204; 404, 412 it has consumers
+"""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from broker.admin.errors import NotServedError
+from broker.admin.message_ids import position
+from broker.admin.requests import Call, string_map
+from broker.admin.resource import answer
+
+
+async def names(call: Call) -> Response:
+    return answer(await call.administration.subscriptions(call.topic()))
+
+
+async def create(call: Call) -> None:
+    name, subscription = call.topic(), call.subscription()
+    if call.flag("replicated"):
+        raise NotServedError("replicated subscriptions are not served")
+    body = await call.json()
+    start = position(body)
+    if isinstance(body, dict) and string_map(body.get("properties"), "properties"):
+        raise NotServedError("properties of a subscription are not served")
+    await call.administration.create_subscription(name, subscription, start)
+
+
+async def delete(call: Call) -> None:
+    await call.administration.delete_subscription(call.topic(), call.subscription(), call.flag("force"))

@@ -1,0 +1,99 @@
+"""Topics: lists of a namespace, making and deleting one, and what is inside.
+
+GET      persistent/{tenant}/{namespace}                  full names, partitions one by one
+GET      persistent/{tenant}/{namespace}/partitioned      full names of partitioned topics
+GET      namespaces/{tenant}/{namespace}/topics?mode=     as the first; NON_PERSISTENT: none
+PUT      {topic}                                          204; 409, 412 it would be no partition of any topic
+DELETE   {topic}?force=true                               204; 404, 409 it is partitioned, 412 it is in use
+GET      {topic}/internalStats?metadata=true              404, 405 it is partitioned
+GET      {topic}/partitioned-internalStats                {"metadata":{...},"partitions":{name:...}}; 404
+GET      {topic}/messageid/{timestamp}                    message id; 404, 405 it is partitioned
+GET      {topic}/lastMessageId                            the same
+"""
+
+from __future__ import annotations
+
+import re
+
+from starlette.responses import Response
+
+from broker.admin.errors import MalformedRequestError, NotServedError, Statuses
+from broker.admin.message_ids import message_id
+from broker.admin.requests import INT64_MAX, Call, string_map
+from broker.admin.resource import answer
+from broker.errors import BeingDeletedError, IsPartitionedError, NotAllowedError, NotPartitionedError
+
+CREATING: Statuses = {BeingDeletedError: 409, NotAllowedError: 412}
+DELETING: Statuses = {IsPartitionedError: 409}
+"""Where PUT and DELETE answer otherwise than the rest.
+Source: Pulsar's validateNonPartitionTopicNameAsync and PersistentTopics.deleteTopic."""
+
+_MODES = ("PERSISTENT", "NON_PERSISTENT", "ALL")
+_TIMESTAMP = re.compile("-?[0-9]{1,19}")
+
+
+async def names(call: Call) -> Response:
+    _refuse_bundle(call)
+    return answer(await call.administration.topics_of_namespace(call.namespace()))
+
+
+async def partitioned_names(call: Call) -> Response:
+    _refuse_bundle(call)
+    return answer(await call.administration.partitioned_topics_of_namespace(call.namespace()))
+
+
+async def names_by_mode(call: Call) -> Response:
+    mode = call.request.query_params.get("mode", "PERSISTENT")
+    if mode not in _MODES:
+        raise MalformedRequestError(f"mode must be one of {', '.join(_MODES)}, not {mode[:100]!a}")
+    # Asked in any case: a namespace that is not there is 404.
+    found = await call.administration.topics_of_namespace(call.namespace())
+    return answer([] if mode == "NON_PERSISTENT" else found)
+
+
+async def create(call: Call) -> None:
+    name = call.topic()
+    if string_map(await call.json(), "properties"):
+        raise NotServedError("properties of a topic are not served")
+    await call.administration.create_topic(name)
+
+
+async def delete(call: Call) -> None:
+    await call.administration.delete_topic(call.topic(), call.flag("force"))
+
+
+async def internal_stats(call: Call) -> Response:
+    found = await call.administration.internal_stats(call.topic(), call.flag("metadata"))
+    return answer(found.as_json())
+
+
+async def partitioned_internal_stats(call: Call) -> Response:
+    """Each partition is of one moment, all together are not."""
+    name = call.topic()
+    count = await call.administration.partitions(name)
+    if count == 0:
+        raise NotPartitionedError(f"there is no partitioned topic {name.full}")
+    partitions = {}
+    for index in range(count):
+        each = name.with_partition(index)
+        partitions[each.full] = (await call.administration.internal_stats(each, False)).as_json()
+    return answer({"metadata": {"partitions": count, "deleted": False}, "partitions": partitions})
+
+
+async def message_id_at(call: Call) -> Response:
+    name, text = call.topic(), call.part("timestamp")
+    if not _TIMESTAMP.fullmatch(text) or abs(int(text)) > INT64_MAX:
+        raise MalformedRequestError(f"{text[:100]!a} is no number of milliseconds since 1970")
+    return answer(message_id(await call.administration.message_id_at(name, int(text)), name))
+
+
+async def last_message_id(call: Call) -> Response:
+    """Of the last entry; if that is a batch, without saying how many messages it has."""
+    name = call.topic()
+    stats = await call.administration.internal_stats(name, False)
+    return answer(message_id(stats.last_confirmed, name))
+
+
+def _refuse_bundle(call: Call) -> None:
+    if "bundle" in call.request.query_params:
+        raise NotServedError("listing by bundle is not served")

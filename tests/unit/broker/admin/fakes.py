@@ -1,0 +1,156 @@
+"""The admin resources over an administration that notes what it is asked, without a broker behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import httpx
+import trio
+
+from broker.admin.requests import Service
+from broker.admin.resources import routes
+from broker.administration import Administration
+from broker.internal_stats import InternalStats
+from quire.ledger.position import Position
+from quire.service.http import Health, make_app
+from quire.service.metrics import Metrics
+from quire.wire.pulsar.names import NamespaceName, TopicName
+
+TOPICS = "/admin/v2/persistent/public/default"
+BROKER_URL = "pulsar://broker:6650"
+WEB_URL = "http://broker:8080"
+
+
+class Stats:
+    """What the resources use of InternalStats."""
+
+    def __init__(self, name: TopicName, metadata: bool) -> None:
+        self.last_confirmed = Position(7, 3)
+        self._json = {"of": name.full, "metadata": metadata, "lastConfirmedEntry": "7:3"}
+
+    def as_json(self) -> dict[str, object]:
+        return self._json
+
+
+class FakeAdministration(Administration):
+    """Answers from its fields; `error` is raised instead, and a change waits for `gate`, if they are set."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+        self.done: list[str] = []
+        self.error: Exception | None = None
+        self.gate: trio.Event | None = None
+        self.partition_count = 0
+        self.names = ["persistent://public/default/a"]
+        self.position = Position(12, 5)
+
+    async def _note(self, *asked: Any) -> None:
+        self.asked.append(asked)
+        await trio.lowlevel.checkpoint()
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        self.done.append(asked[0])
+
+    async def create_partitioned_topic(
+        self, name: TopicName, partitions: int, properties: Mapping[str, str] | None = None
+    ) -> None:
+        await self._note("create_partitioned_topic", name.full, partitions, properties)
+
+    async def grow_partitioned_topic(self, name: TopicName, partitions: int) -> None:
+        await self._note("grow_partitioned_topic", name.full, partitions)
+
+    async def partitions(self, name: TopicName) -> int:
+        await self._note("partitions", name.full)
+        return self.partition_count
+
+    async def client_partitions(self, name: TopicName) -> int:
+        await self._note("client_partitions", name.full)
+        return self.partition_count
+
+    async def delete_partitioned_topic(self, name: TopicName, force: bool = False) -> None:
+        await self._note("delete_partitioned_topic", name.full, force)
+
+    async def topics_of_namespace(self, namespace: NamespaceName) -> list[str]:
+        await self._note("topics_of_namespace", str(namespace))
+        return self.names
+
+    async def partitioned_topics_of_namespace(self, namespace: NamespaceName) -> list[str]:
+        await self._note("partitioned_topics_of_namespace", str(namespace))
+        return self.names
+
+    async def create_topic(self, name: TopicName) -> None:
+        await self._note("create_topic", name.full)
+
+    async def delete_topic(self, name: TopicName, force: bool = False) -> None:
+        await self._note("delete_topic", name.full, force)
+
+    async def create_subscription(self, name: TopicName, subscription: str, position: Position) -> None:
+        await self._note("create_subscription", name.full, subscription, position)
+
+    async def delete_subscription(self, name: TopicName, subscription: str, force: bool = False) -> None:
+        await self._note("delete_subscription", name.full, subscription, force)
+
+    async def subscriptions(self, name: TopicName) -> list[str]:
+        await self._note("subscriptions", name.full)
+        return self.names
+
+    async def internal_stats(self, name: TopicName, metadata: bool = False) -> InternalStats:
+        await self._note("internal_stats", name.full, metadata)
+        found: Any = Stats(name, metadata)
+        return found  # type: ignore[no-any-return]
+
+    async def message_id_at(self, name: TopicName, epoch_ms: int) -> Position:
+        await self._note("message_id_at", name.full, epoch_ms)
+        return self.position
+
+
+class Rest:
+    """The web application over a FakeAdministration, and a client of it; enter it inside trio."""
+
+    def __init__(self, *, deadline_s: float = 30.0, requests_max: int = 200) -> None:
+        self.administration = FakeAdministration()
+        self.service = Service(
+            administration=self.administration,
+            client_partitions=self.administration.client_partitions,
+            broker_url=lambda: BROKER_URL,
+            web_url=lambda: WEB_URL,
+            deadline_s=deadline_s,
+            requests_max=requests_max,
+        )
+
+    async def run(self, body: Callable[[Rest], Awaitable[None]]) -> None:
+        health = Health(is_ready=lambda: True, check=trio.lowlevel.checkpoint)
+        transport = httpx.ASGITransport(app=make_app(Metrics(), health, routes(self.service)))
+        async with httpx.AsyncClient(transport=transport, base_url="http://broker") as self.client:
+            await body(self)
+        assert self.service.under_way == 0
+
+    async def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
+        return await self.client.request(method, path, **options)
+
+
+def ask(
+    method: str, path: str, prepare: Callable[[FakeAdministration], None] = lambda _: None, **options: Any
+) -> tuple[httpx.Response, list[tuple[Any, ...]]]:
+    """The answer to one request, and what the administration was asked."""
+    responses: list[httpx.Response] = []
+    rest = Rest()
+    prepare(rest.administration)
+
+    async def once(rest: Rest) -> None:
+        responses.append(await rest.ask(method, path, **options))
+
+    trio.run(rest.run, once)
+    return responses[0], rest.administration.asked
+
+
+def fail_with(error: Exception) -> Callable[[FakeAdministration], None]:
+    """Prepares an administration whose calls raise `error`."""
+
+    def prepare(administration: FakeAdministration) -> None:
+        administration.error = error
+
+    return prepare
