@@ -20,12 +20,13 @@ from broker.errors import (
 )
 from broker.producer import Producer
 from broker.topic import Topic, to_signed
+from broker.topic_lists import topic_pattern, topics_hash
 from managed_ledger.errors import ManagedLedgerError
 from quire.ledger.position import Position
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.errors import InvalidNameError
 from quire.wire.pulsar.metadata import peek
-from quire.wire.pulsar.names import NAME_SIZE_MAX, TopicName, check_subscription_name
+from quire.wire.pulsar.names import NAME_SIZE_MAX, NamespaceName, TopicName, check_subscription_name
 
 if TYPE_CHECKING:
     from broker.connection import Connection
@@ -47,8 +48,36 @@ def parse_topic(text: str) -> TopicName:
 
 
 async def partitioned_metadata(connection: Connection, command: pb.BaseCommand) -> None:
-    await connection.broker.topics.check_namespace(parse_topic(command.partitionMetadata.topic))
-    connection.write((replies.partitions(command.partitionMetadata.request_id, 0),))
+    request = command.partitionMetadata
+    topics = connection.broker.topics
+    name = parse_topic(request.topic)
+    await topics.check_namespace(name)
+    count = await topics.partitions(name, create=request.metadata_auto_creation_enabled)
+    connection.write((replies.partitions(request.request_id, count),))
+
+
+async def get_topics(connection: Connection, command: pb.BaseCommand) -> None:
+    """Names of a namespace's topics, partitions one by one; without them if the client has them, going by their hash."""
+    request = command.getTopicsOfNamespace
+    topics = connection.broker.topics
+    try:
+        namespace = NamespaceName.parse(request.namespace)
+    except InvalidNameError as error:
+        raise InvalidTopicError(str(error)) from error
+    await topics.check_namespace(namespace)
+    names: list[TopicName] = []
+    if request.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT:
+        names = await topics.names(namespace)
+    matches = topic_pattern(request.topics_pattern) if request.HasField("topics_pattern") else None
+    if matches is not None:
+        names = [name for name in names if matches(name)]
+    found = [name.full for name in names]
+    known = topics_hash(found)
+    changed = not (request.HasField("topics_hash") and request.topics_hash == known)
+    answer = replies.topics(
+        request.request_id, found if changed else [], topics_hash=known, filtered=matches is not None, changed=changed
+    )
+    connection.write((answer,))
 
 
 async def lookup(connection: Connection, command: pb.BaseCommand) -> None:
@@ -70,7 +99,11 @@ def answer_at_once(connection: Connection, command: pb.BaseCommand) -> bool:
     if not connection.broker.topics.namespace_is_known(name):
         return False
     if not is_lookup:
-        connection.write((replies.partitions(command.partitionMetadata.request_id, 0),))
+        asked = command.partitionMetadata
+        count = connection.broker.topics.partitions_at_once(name, create=asked.metadata_auto_creation_enabled)
+        if count is None:
+            return False
+        connection.write((replies.partitions(asked.request_id, count),))
         return True
     request = command.lookupTopic
     if request.advertised_listener_name:
@@ -347,6 +380,7 @@ QUICK = frozenset((pb.BaseCommand.PARTITIONED_METADATA, pb.BaseCommand.LOOKUP))
 HANDLERS: dict[int, Handler] = {
     pb.BaseCommand.PARTITIONED_METADATA: partitioned_metadata,
     pb.BaseCommand.LOOKUP: lookup,
+    pb.BaseCommand.GET_TOPICS_OF_NAMESPACE: get_topics,
     pb.BaseCommand.UNSUBSCRIBE: unsubscribe,
     pb.BaseCommand.SEEK: seek,
     pb.BaseCommand.GET_LAST_MESSAGE_ID: get_last_message_id,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+NON_PARTITIONED = "non-partitioned"
+PARTITIONED = "partitioned"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
@@ -24,6 +27,12 @@ class BrokerOptions:
     connection_out_bytes_max: int = 8 << 20
     """Bytes queued to a slow peer at which dispatching to it pauses."""
     allow_auto_topic_creation: bool = True
+    auto_topic_type: str = NON_PARTITIONED
+    """What a topic is that is made because a client names it: NON_PARTITIONED or PARTITIONED."""
+    partitions_default: int = 1
+    """Of one that is made so, and partitioned."""
+    partitions_per_topic_max: int = 0
+    """0: no limit."""
     read_batch_entries_max: int = 1000
     read_batch_bytes_max: int = 1 << 20
     round_robin_batch_max: int = 20

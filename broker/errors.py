@@ -60,6 +60,11 @@ class MetadataUnavailableError(BrokerError):
     code = pb.MetadataError
 
 
+class BeingDeletedError(MetadataUnavailableError):
+    """The topic is on its way out. Passing: soon there is none of that name, and it may be made anew. HTTP: 503, and 409 for
+    whoever would make it."""
+
+
 class MetadataRefusedError(BrokerError):
     """The request makes no sense in this state."""
 
@@ -70,3 +75,45 @@ class ConsumerNotFoundError(BrokerError):
     """The consumer that is asked about is not on this connection. Final."""
 
     code = pb.ConsumerNotFound
+
+
+class TopicExistsError(BrokerError):
+    """There is a topic of that name, partitioned or not, or a partition of what would be made. Final. HTTP: 409."""
+
+    code = pb.NotAllowedError
+
+
+class TopicBusyError(BrokerError):
+    """Producers or consumers are connected to the topic, and it was not to be done by force. Passing. HTTP: 412."""
+
+    code = pb.MetadataError
+
+
+class NotPartitionedError(TopicNotFoundError):
+    """There is no partitioned topic of that name. Final. HTTP: 404."""
+
+
+class IsPartitionedError(NotAllowedError):
+    """What was asked can be done with one partition, not with a partitioned topic as a whole. Final. HTTP: 405."""
+
+
+class PartitionCountError(NotAllowedError):
+    """So many partitions cannot be: fewer than there are, none, or more than the configuration allows. Final. HTTP: 406."""
+
+
+class SubscriptionExistsError(BrokerError):
+    """There is a subscription of that name. Final. HTTP: 409."""
+
+    code = pb.ConsumerBusy
+
+
+class SubscriptionNotFoundError(BrokerError):
+    """There is no subscription of that name. Final. HTTP: 404."""
+
+    code = pb.SubscriptionNotFound
+
+
+class SubscriptionBusyError(BrokerError):
+    """The subscription has consumers, and it was not to be done by force. Passing. HTTP: 412."""
+
+    code = pb.ConsumerBusy

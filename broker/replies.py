@@ -61,6 +61,18 @@ def partitions_failed(request_id: int, code: pb.ServerError, message: str) -> by
     return encode(reply)
 
 
+def topics(request_id: int, names: list[str], *, topics_hash: str, filtered: bool, changed: bool) -> bytes:
+    """`names` is empty if nothing changed; `filtered`: only what the client's pattern matches."""
+    reply = command(pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE)
+    body = reply.getTopicsOfNamespaceResponse
+    body.request_id = request_id
+    body.topics.extend(names)
+    body.topics_hash = topics_hash
+    body.filtered = filtered
+    body.changed = changed
+    return encode(reply)
+
+
 def lookup(request_id: int, service_url: str) -> bytes:
     reply = command(pb.BaseCommand.LOOKUP_RESPONSE)
     body = reply.lookupTopicResponse

@@ -5,6 +5,7 @@ from __future__ import annotations
 import trio
 
 from broker import replies
+from broker.administration import Administration
 from broker.config import BrokerOptions
 from broker.connection import Connection
 from broker.topics import Topics
@@ -43,7 +44,10 @@ class Broker:
         self.nursery = nursery
         self.service_url = service_url
         self.turn = turn or Turn()
+        self.metadata = metadata
         self.topics = Topics(self, factory, metadata)
+        self.administration = Administration(self)
+        self.topics.partitioned.on_half_deleted = self.administration.finish_deletion
         self.connections: dict[Connection, None] = {}
         self.closed = trio.Event()
         """Set when `begin_close` is done."""
@@ -82,7 +86,8 @@ class Broker:
         return f"{self.world.rng.getrandbits(40):010x}"
 
     async def _keep_alive(self) -> None:
-        """PING who is silent for one interval; drop who stays silent for another, and who never said CONNECT."""
+        """PING who is silent for one interval; drop who stays silent for another, and who never said CONNECT. Beside it,
+        let go of what is kept in the cache for those who do not come for it."""
         interval = self.options.keep_alive_interval_s
         tick = min(interval, self.options.handshake_timeout_s) / 2
         while True:
@@ -100,6 +105,8 @@ class Broker:
                 elif silent >= interval and not connection.pinged:
                     connection.pinged = True
                     connection.ping()
+            for topic in self.topics.loaded():
+                topic.release_tail()
             self.turn.flush()
 
     def begin_close(self) -> None:

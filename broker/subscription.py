@@ -258,6 +258,22 @@ class Subscription(ABC):
         self.hungry = True
         self.cursor.activate()
 
+    @property
+    def unread(self) -> int:
+        """Confirmed entries from the read position on."""
+        ledger = self.topic.ledger
+        return ledger.count_between(ledger.previous_position(self.cursor.read_position), ledger.last_confirmed)
+
+    @property
+    def reading(self) -> bool:
+        """Whether a read at the bookies is under way."""
+        return self._reading is not None
+
+    def release_tail(self) -> None:
+        """A consumer that gives no permits does not keep the tail in the cache for ever; `_caught_up` takes it up again."""
+        if self.cursor.active and self.unread > CATCH_UP_ENTRIES:
+            self.cursor.deactivate()
+
     def _advance(self, ledger_id: int, next_entry: int) -> None:
         """Entries of the ledger below `next_entry` were given out."""
         if next_entry > 0:

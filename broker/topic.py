@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
 import trio
 
-from broker.errors import BrokerError, ConsumerBusyError, NotAllowedError, ProducerBusyError, ServiceNotReadyError
+from broker.background import see_through
+from broker.errors import (
+    ConsumerBusyError,
+    NotAllowedError,
+    ProducerBusyError,
+    ServiceNotReadyError,
+    SubscriptionBusyError,
+    SubscriptionExistsError,
+    SubscriptionNotFoundError,
+    TopicBusyError,
+)
 from broker.producer import Producer, PublishSink
 from broker.publish_time import first_published_at
 from broker.subscription import Subscription, make_subscription
@@ -26,14 +37,6 @@ if TYPE_CHECKING:
     from broker.server import Broker
 
 log = get_logger(__name__)
-
-
-class _Deletion:
-    """How the deletion of a subscription ended."""
-
-    def __init__(self) -> None:
-        self.done = trio.Event()
-        self.error: BrokerError | None = None
 
 
 class Topic:
@@ -163,15 +166,26 @@ class Topic:
             start = await self._published_ago(subscribe.start_message_rollback_duration_sec)
         # Cursors are told what comes before the first entry to deliver.
         before = start if start is None or start in (EARLIEST, LATEST) else ledger.previous_position(start)
-        try:
-            if not subscribe.durable:
-                return ledger.new_reader_cursor(LATEST if before is None else before)
+        if subscribe.durable:
             if before is None:
                 before = EARLIEST if subscribe.initialPosition == pb.CommandSubscribe.Earliest else LATEST
             properties = [(pair.key, pair.value) for pair in subscribe.subscription_properties]
-            return await ledger.open_cursor(subscribe.subscription, initial=before, properties=properties)
-        except (ManagedLedgerError, CursorError) as error:
+            return await self._open_durable_cursor(subscribe.subscription, before, properties)
+        try:
+            return ledger.new_reader_cursor(LATEST if before is None else before)
+        except ManagedLedgerError as error:
             raise ServiceNotReadyError(f"subscription {subscribe.subscription!r}: {error}") from error
+
+    async def _open_durable_cursor(
+        self,
+        name: str,
+        before: Position | Literal["latest", "earliest"],
+        properties: Sequence[tuple[str, str]] = (),
+    ) -> Cursor:
+        try:
+            return await self.ledger.open_cursor(name, initial=before, properties=properties)
+        except (ManagedLedgerError, CursorError) as error:
+            raise ServiceNotReadyError(f"subscription {name!r}: {error}") from error
 
     async def _published_ago(self, seconds: int) -> Position:
         try:
@@ -186,26 +200,61 @@ class Topic:
             subscribe = pb.CommandSubscribe(subscription=name, subType=pb.CommandSubscribe.Exclusive, durable=True)
             self.subscriptions[name] = make_subscription(self, name, cursor, subscribe)
 
+    async def create_subscription(self, name: str, position: Position) -> None:
+        """A durable subscription that delivers the entry at `position` next, or the one that comes after it: EARLIEST, or
+        before the first entry: the first; LATEST, or beyond the end: the next to come. Durable on return.
+        SubscriptionExistsError, ServiceNotReadyError."""
+        self.check_open()
+        while (creating := self._creating.get(name)) is not None:
+            await creating.wait()
+        if name in self.subscriptions:
+            raise SubscriptionExistsError(f"subscription {name!r} of {self.name.full} exists")
+        self.check_open()
+        self._creating[name] = trio.Event()
+        try:
+            subscribe = pb.CommandSubscribe(subscription=name, subType=pb.CommandSubscribe.Exclusive, durable=True)
+            cursor = await self._open_durable_cursor(name, self._initial(position))
+            self.check_open()
+            made = make_subscription(self, name, cursor, subscribe)
+            self.subscriptions[name] = made
+            made.abandoned()
+        finally:
+            self._creating.pop(name).set()
+
+    def _initial(self, position: Position) -> Position | Literal["latest", "earliest"]:
+        """What a cursor is told so that the entry at `position` is its next."""
+        if position > self.ledger.last_confirmed:
+            return "latest"
+        if position <= self.ledger.first_position():
+            return "earliest"
+        return self.ledger.previous_position(position)
+
+    async def delete_subscription_by_name(self, name: str, *, force: bool) -> None:
+        """SubscriptionNotFoundError, SubscriptionBusyError (it has consumers, without `force`), ServiceNotReadyError as
+        `delete_subscription`."""
+        self.check_open()
+        found = self.subscriptions.get(name)
+        if found is None:
+            raise SubscriptionNotFoundError(f"{self.name.full} has no subscription {name!r}")
+        if found.consumers and not force:
+            raise SubscriptionBusyError(f"subscription {name!r} of {self.name.full} has consumers")
+        found.stop()
+        found.disconnect_all()
+        if self.subscriptions.get(name) is found:  # one that is not durable went with its consumers
+            await self.delete_subscription(found)
+
     async def delete_subscription(self, subscription: Subscription) -> None:
         """Forget the subscription and its cursor, durably. ServiceNotReadyError: it may or may not be gone, and the
         topic is loaded anew to find out."""
         subscription.stop()
-        deletion = _Deletion()
-        # Not in a task of the connection: one that breaks meanwhile must not leave half of it undone.
-        self.nursery.start_soon(self._delete, subscription, deletion, name=f"delete subscription {subscription.name}")
-        await deletion.done.wait()
-        if deletion.error is not None:
-            raise deletion.error
 
-    async def _delete(self, subscription: Subscription, deletion: _Deletion) -> None:
-        try:
+        async def delete() -> None:
             await self._delete_cursor(subscription)
             if self.subscriptions.get(subscription.name) is subscription:
                 del self.subscriptions[subscription.name]
-        except BrokerError as error:
-            deletion.error = error
-        finally:
-            deletion.done.set()
+
+        # Not in a task of the connection: one that breaks meanwhile must not leave half of it undone.
+        await see_through(self.nursery, delete, name=f"delete subscription {subscription.name}")
 
     async def _delete_cursor(self, subscription: Subscription) -> None:
         if subscription.durable:
@@ -233,7 +282,19 @@ class Topic:
             if subscription.hungry:
                 subscription.pump()
 
+    def release_tail(self) -> None:
+        """Called every now and then: subscriptions that do not keep up stop keeping the tail in the cache."""
+        for subscription in self.subscriptions.values():
+            subscription.release_tail()
+
     # Life
+
+    def check_unused(self) -> None:
+        """TopicBusyError if producers or consumers are connected."""
+        consumers = sum(len(subscription.consumers) for subscription in self.subscriptions.values())
+        if self.producers or consumers:
+            counts = f"{len(self.producers)} producers and {consumers} consumers"
+            raise TopicBusyError(f"topic {self.name.full} has {counts} connected")
 
     def check_open(self) -> None:
         if self.closing:

@@ -7,15 +7,26 @@ from typing import TYPE_CHECKING
 import trio
 from cachetools import TTLCache
 
-from broker.errors import BrokerError, MetadataUnavailableError, ServiceNotReadyError, TopicNotFoundError
+from broker.background import see_through
+from broker.config import PARTITIONED
+from broker.errors import (
+    BrokerError,
+    MetadataUnavailableError,
+    NotAllowedError,
+    ServiceNotReadyError,
+    TopicExistsError,
+    TopicNotFoundError,
+)
+from broker.partitioned_topics import PartitionedTopics, topics_in
 from broker.topic import Topic
 from cursors.errors import CursorError
 from managed_ledger.errors import ManagedLedgerError, ManagedLedgerFencedError, NoSuchManagedLedgerError
 from managed_ledger.factory import ManagedLedgerFactory
-from quire.metadata.errors import MetadataError
+from managed_ledger.stored_list import log_path
+from quire.metadata.errors import MetadataError, NodeExistsError, NoNodeError
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
-from quire.wire.pulsar.names import TopicName
+from quire.wire.pulsar.names import NamespaceName, TopicName
 
 if TYPE_CHECKING:
     from broker.server import Broker
@@ -48,29 +59,90 @@ class Topics:
         self._loaded: dict[str, Topic] = {}
         self._loading: dict[str, _Loading] = {}
         self._closing: dict[str, trio.Event] = {}
+        """Those that are being closed or deleted."""
         self._stopping = False
         self._namespaces: TTLCache[str, None] = TTLCache(NAMESPACES_MAX, NAMESPACE_TTL_S, timer=trio.current_time)
         """Those that were there a moment ago."""
+        self.partitioned = PartitionedTopics(metadata, partitions_max=broker.options.partitions_per_topic_max)
 
     def loaded(self) -> list[Topic]:
         return list(self._loaded.values())
+
+    def find(self, name: TopicName) -> Topic | None:
+        """The topic, if it is loaded and open."""
+        topic = self._loaded.get(name.full)
+        return None if topic is None or topic.closing else topic
 
     def namespace_is_known(self, name: TopicName) -> bool:
         """Whether the namespace is known to exist, without asking."""
         return name.namespace_path in self._namespaces
 
-    async def check_namespace(self, name: TopicName) -> None:
+    async def check_namespace(self, name: TopicName | NamespaceName) -> None:
         """TopicNotFoundError if the namespace does not exist: what the clients expect, and expect first.
         MetadataUnavailableError."""
-        if self.namespace_is_known(name):
+        path = name.namespace_path if isinstance(name, TopicName) else str(name)
+        if path in self._namespaces:
             return
+        if not await self._has(f"/admin/policies/{path}"):
+            raise TopicNotFoundError(f"namespace {path} does not exist")
+        self._namespaces[path] = None
+
+    # Which there are
+
+    async def exists(self, name: TopicName) -> bool:
+        """Whether the topic, or partition, has a log. MetadataUnavailableError."""
+        return name.full in self._loaded or await self._has(log_path(name.managed_ledger_path))
+
+    async def names(self, namespace: NamespaceName) -> list[TopicName]:
+        """Topics that have a log, partitions one by one, in order. MetadataUnavailableError."""
         try:
-            node = await self._metadata.get(f"/admin/policies/{name.namespace_path}")
+            components = await self._metadata.children(log_path(f"{namespace}/persistent"))
+        except NoNodeError:
+            return []
         except MetadataError as error:
-            raise MetadataUnavailableError(f"namespace {name.namespace_path}: {error}") from error
-        if node is None:
-            raise TopicNotFoundError(f"namespace {name.namespace_path} does not exist")
-        self._namespaces[name.namespace_path] = None
+            raise MetadataUnavailableError(f"namespace {namespace}: {error}") from error
+        return sorted(topics_in(str(namespace), components))
+
+    async def _has(self, path: str) -> bool:
+        try:
+            return await self._metadata.get(path) is not None
+        except MetadataError as error:
+            raise MetadataUnavailableError(f"{path}: {error}") from error
+
+    def partitions_at_once(self, name: TopicName, *, create: bool) -> int | None:
+        """As `partitions`, as far as it is known without asking; None: ask."""
+        count = 0 if name.partition >= 0 else self.partitioned.known(name)
+        if count == 0:
+            options = self._broker.options
+            makes_plain = create and options.allow_auto_topic_creation and options.auto_topic_type != PARTITIONED
+            if not makes_plain and name.full not in self._loaded:
+                return None
+        return count
+
+    async def partitions(self, name: TopicName, *, create: bool) -> int:
+        """How many partitions a client is to see; 0: one topic, which may have to be made when it is first used. With
+        `create`, a topic that does not exist is made here if such are to be partitioned.
+        TopicNotFoundError (it may not be made), BeingDeletedError, MetadataUnavailableError."""
+        if name.partition < 0 and (count := await self.partitioned.get(name)):
+            return count
+        options = self._broker.options
+        create = create and options.allow_auto_topic_creation
+        if create and options.auto_topic_type != PARTITIONED:
+            return 0
+        if await self.exists(name):
+            return 0
+        if not create:
+            raise TopicNotFoundError(f"topic {name.full} does not exist, and may not be created")
+        if name.partition >= 0:
+            return 0  # a partition is made with its topic, and refused when it is used otherwise
+        try:
+            async with self.partitioned.changing(name):
+                await self.partitioned.create(name, options.partitions_default)
+        except TopicExistsError:
+            pass  # somebody else made it meanwhile, of one kind or the other
+        return await self.partitioned.get(name)
+
+    # Loading
 
     async def get(self, name: TopicName, *, create: bool = True) -> Topic:
         """The topic, loaded if need be. TopicNotFoundError, ServiceNotReadyError, MetadataUnavailableError."""
@@ -110,17 +182,22 @@ class Topics:
     async def _load(self, name: TopicName, loading: _Loading) -> None:
         full = name.full
         try:
-            ledger = await self._factory.open(name.managed_ledger_path, create=loading.create)
-            if not ledger.is_usable:
-                # Taken over or closed since: nobody would tell us any more.
-                raise ManagedLedgerFencedError(f"{full} was lost while it was being loaded")
-            topic = Topic(self._broker, name, ledger, self._broker.nursery)
-            topic.restore_subscriptions()
+            if name.partition >= 0:
+                create = await self._check_partition(name) and loading.create
+                topic = await self._open(name, create=create)
+            else:
+                async with self.partitioned.changing(name):
+                    # Not made while somebody else makes a partitioned one of it.
+                    if await self.partitioned.get(name):
+                        raise NotAllowedError(f"topic {full} is partitioned: use its partitions")
+                    topic = await self._open(name, create=loading.create)
             self._loaded[full] = topic
             loading.topic = topic
-            log.debug("topic loaded", topic=full, last_confirmed=str(ledger.last_confirmed))
+            log.debug("topic loaded", topic=full, last_confirmed=str(topic.ledger.last_confirmed))
         except NoSuchManagedLedgerError:
             loading.error = TopicNotFoundError(f"topic {full} does not exist, and may not be created")
+        except BrokerError as error:
+            loading.error = error
         except (ManagedLedgerError, CursorError) as error:
             log.warning("topic not loaded", topic=full, error=str(error))
             loading.error = ServiceNotReadyError(f"topic {full}: {error}")
@@ -132,6 +209,51 @@ class Topics:
                 loading.error = ServiceNotReadyError(f"loading topic {full} was broken off")
             del self._loading[full]
             loading.done.set()
+
+    async def _open(self, name: TopicName, *, create: bool) -> Topic:
+        ledger = await self._factory.open(name.managed_ledger_path, create=create)
+        if not ledger.is_usable:
+            # Taken over or closed since: nobody would tell us any more.
+            raise ManagedLedgerFencedError(f"{name.full} was lost while it was being loaded")
+        topic = Topic(self._broker, name, ledger, self._broker.nursery)
+        topic.restore_subscriptions()
+        return topic
+
+    async def _check_partition(self, name: TopicName) -> bool:
+        """Whether a partition that has no log may be made. One of no partitioned topic may be used if it is there: nothing
+        that was stored becomes unreachable. NotAllowedError, BeingDeletedError, MetadataUnavailableError.
+
+        Source: the original's BrokerService.validateTopicConsistency, which refuses those that are there, too."""
+        count = await self.partitioned.get(name.partitioned)
+        if count == 0:
+            if not await self._has(log_path(name.managed_ledger_path)):
+                raise NotAllowedError(
+                    f"{name.partitioned.full}, of which {name.full} would be a partition, is not partitioned"
+                )
+            return False
+        if name.partition >= count:
+            raise NotAllowedError(f"{name.full} is none of the {count} partitions of {name.partitioned.full}")
+        return True
+
+    async def create(self, name: TopicName) -> None:
+        """Make the log of a topic or partition, without loading it. TopicExistsError, NotAllowedError (a partition of no
+        such partitioned topic), BeingDeletedError, MetadataUnavailableError."""
+        async with self.partitioned.changing(name.partitioned):
+            count = await self.partitioned.get(name.partitioned)
+            if name.partition < 0 and count:
+                raise TopicExistsError(f"topic {name.full} exists, and is partitioned")
+            if name.partition >= count and name.partition >= 0:
+                raise NotAllowedError(
+                    f"{name.partitioned.full} has {count} partitions: {name.full} cannot be one of them"
+                )
+            try:
+                await self._metadata.create(log_path(name.managed_ledger_path), make_parents=True)
+            except NodeExistsError as error:
+                raise TopicExistsError(f"topic {name.full} exists") from error
+            except MetadataError as error:
+                raise MetadataUnavailableError(f"{name.full}: {error}") from error
+
+    # Closing and deleting
 
     def close_soon(self, topic: Topic) -> None:
         """Take a topic down: it has another owner, its state is in doubt, or the broker stops. The next lookup reloads it."""
@@ -152,6 +274,50 @@ class Topics:
             if self._loaded.get(full) is topic:
                 del self._loaded[full]
             self._closing.pop(full).set()
+
+    def check_unused(self, name: TopicName) -> None:
+        """TopicBusyError if producers or consumers are connected."""
+        if (topic := self._loaded.get(name.full)) is not None:
+            topic.check_unused()
+
+    async def delete(self, name: TopicName, *, force: bool) -> None:
+        """Close the topic, or partition, and delete it: its log with every ledger, its subscriptions. Whoever comes
+        meanwhile waits, and finds nothing of it. With `force` producers and consumers are disconnected; they may make a
+        new one. TopicBusyError, TopicNotFoundError, ServiceNotReadyError (begun and not ended: delete it again)."""
+        full = name.full
+        with trio.move_on_after(self._broker.options.topic_load_timeout_s) as scope:
+            while not self._stopping:
+                if (closing := self._closing.get(full)) is not None:
+                    await closing.wait()
+                elif (loading := self._loading.get(full)) is not None:
+                    await loading.done.wait()
+                else:
+                    break
+        if self._stopping or scope.cancelled_caught:
+            raise ServiceNotReadyError(f"topic {full} is being loaded or closed")
+        topic = self._loaded.get(full)
+        if topic is not None:
+            if not force:
+                topic.check_unused()
+            topic.closing = True
+        self._closing[full] = trio.Event()
+
+        async def delete() -> None:
+            try:
+                if topic is not None:
+                    await topic.close()
+                await self._factory.delete(name.managed_ledger_path)
+                log.info("topic deleted", topic=full)
+            except NoSuchManagedLedgerError as error:
+                raise TopicNotFoundError(f"topic {full} does not exist") from error
+            except (ManagedLedgerError, CursorError) as error:
+                raise ServiceNotReadyError(f"topic {full} is not deleted yet: {error}") from error
+            finally:
+                if topic is not None and self._loaded.get(full) is topic:
+                    del self._loaded[full]
+                self._closing.pop(full).set()
+
+        await see_through(self._broker.nursery, delete, name=f"delete {full}")
 
     async def close_all(self) -> None:
         """Graceful stop: clients are told, cursors and ledgers closed; what fails is left to the next start's recovery."""

@@ -31,7 +31,11 @@ class StandaloneConfig:
         "brokerServicePort", 6650, minimum=0, maximum=65535, doc="Port of the binary protocol. 0 takes a free one."
     )
     web_port: int = conf_key(
-        "webServicePort", 8080, minimum=0, maximum=65535, doc="Port of status, health and metrics. 0 takes a free one."
+        "webServicePort",
+        8080,
+        minimum=0,
+        maximum=65535,
+        doc="Port of status, health, metrics and the admin REST. 0 takes a free one.",
     )
 
     # Connections
@@ -82,6 +86,18 @@ class StandaloneConfig:
     )
     allow_auto_topic_creation: bool = conf_key(
         "allowAutoTopicCreation", True, doc="Make a topic when a client first names it."
+    )
+    auto_topic_type: str = conf_key(
+        "allowAutoTopicCreationType",
+        "non-partitioned",
+        choices=("non-partitioned", "partitioned"),
+        doc="What a topic is that is made so: non-partitioned, or partitioned.",
+    )
+    partitions_default: int = conf_key(
+        "defaultNumPartitions", 1, minimum=1, doc="Partitions of a topic that is made so and is partitioned."
+    )
+    partitions_per_topic_max: int = conf_key(
+        "maxNumPartitionsPerPartitionedTopic", 4096, minimum=0, doc="Partitions of one topic. 0: no limit."
     )
 
     # Dispatching

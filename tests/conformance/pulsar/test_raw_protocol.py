@@ -330,10 +330,6 @@ UNSERVED = [
         type=pb.BaseCommand.CONSUMER_STATS, consumerStats=pb.CommandConsumerStats(request_id=7, consumer_id=1)
     ),
     pb.BaseCommand(type=pb.BaseCommand.NEW_TXN, newTxn=pb.CommandNewTxn(request_id=7)),
-    pb.BaseCommand(
-        type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE,
-        getTopicsOfNamespace=pb.CommandGetTopicsOfNamespace(request_id=7, namespace="public/default"),
-    ),
 ]
 
 

@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 import trio
 
+from broker.config import PARTITIONED
+from broker.topic_lists import topics_hash
 from managed_ledger.managed_ledger import ManagedLedger
 from quire.ledger.errors import LedgerError
 from quire.metadata.errors import MetadataError
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.names import TopicName
 from tests.unit.broker.peers import SUB, TOPIC, C, Peer, Room, in_broker
 from tests.unit.managed_ledger.fake_ledgers import until
 
@@ -22,6 +25,143 @@ def lookup(peer: Peer, topic: str, **options: Any) -> None:
 def partitions(peer: Peer, topic: str) -> None:
     body = pb.CommandPartitionedTopicMetadata(topic=topic, request_id=5)
     peer.send(C(type=C.PARTITIONED_METADATA, partitionMetadata=body))
+
+
+async def partition_count(peer: Peer, topic: str, *, create: bool = True) -> int | pb.ServerError:
+    """The count, or the error below 0."""
+    body = pb.CommandPartitionedTopicMetadata(topic=topic, request_id=5, metadata_auto_creation_enabled=create)
+    peer.send(C(type=C.PARTITIONED_METADATA, partitionMetadata=body))
+    found = (await peer.expect(C.PARTITIONED_METADATA_RESPONSE)).partitionMetadataResponse
+    if found.response == pb.CommandPartitionedTopicMetadataResponse.Success:
+        return found.partitions
+    return -found.error
+
+
+async def topics_of(peer: Peer, **options: Any) -> pb.CommandGetTopicsOfNamespaceResponse:
+    body = pb.CommandGetTopicsOfNamespace(request_id=6, **{"namespace": "public/default", **options})
+    peer.send(C(type=C.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=body))
+    return (await peer.expect(C.GET_TOPICS_OF_NAMESPACE_RESPONSE)).getTopicsOfNamespaceResponse
+
+
+def test_the_count_of_partitions_is_told_truly_and_nothing_is_made_by_asking() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        admin, name = room.broker.administration, TopicName.parse(TOPIC)
+        for create in (True, True, False):
+            assert await partition_count(peer, TOPIC, create=create) == (0 if create else -pb.TopicNotFound)
+        assert await admin.topics_of_namespace(name.namespace_name) == []
+        await admin.create_partitioned_topic(name, 3)
+        for create in (True, False):
+            assert await partition_count(peer, TOPIC, create=create) == 3
+            assert await partition_count(peer, f"{TOPIC}-partition-2", create=create) == 0
+        assert await partition_count(peer, f"{TOPIC}-partition-3") == 0  # who uses it is refused
+        assert await partition_count(peer, f"{TOPIC}-partition-3", create=False) == -pb.TopicNotFound
+        await admin.grow_partitioned_topic(name, 4)
+        assert await partition_count(peer, TOPIC) == 4
+        await admin.delete_partitioned_topic(name)
+        assert await partition_count(peer, TOPIC) == 0
+        await peer.producer()
+        assert await partition_count(peer, TOPIC, create=False) == 0
+
+    in_broker(test)
+
+
+def test_a_topic_that_a_client_first_names_is_partitioned_if_the_configuration_says_so() -> None:
+    async def test(room: Room) -> None:
+        peer, other = await room.connect(), await room.connect()
+        space = TopicName.parse(TOPIC).namespace_name
+        assert await partition_count(peer, TOPIC, create=False) == -pb.TopicNotFound
+        assert await room.broker.administration.topics_of_namespace(space) == []
+        for each in (peer, other):
+            body = pb.CommandPartitionedTopicMetadata(topic=TOPIC, request_id=5)
+            each.send(C(type=C.PARTITIONED_METADATA, partitionMetadata=body))
+        for each in (peer, other):
+            found = (await each.expect(C.PARTITIONED_METADATA_RESPONSE)).partitionMetadataResponse
+            assert found.partitions == 4
+        assert len(await room.broker.administration.topics_of_namespace(space)) == 4
+        assert await partition_count(peer, f"{TOPIC}-partition-1") == 0
+        assert await partition_count(peer, f"{TOPIC}-partition-9") == 0
+        await room.broker.administration.create_topic(TopicName.parse("plain"))
+        assert await partition_count(peer, "persistent://public/default/plain") == 0
+
+    in_broker(test, auto_topic_type=PARTITIONED, partitions_default=4)
+
+
+def test_where_no_topic_may_be_made_one_that_is_not_there_is_not_found() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        assert await partition_count(peer, TOPIC) == -pb.TopicNotFound
+        await room.broker.administration.create_partitioned_topic(TopicName.parse(TOPIC), 2)
+        assert await partition_count(peer, TOPIC) == 2
+        await peer.producer(f"{TOPIC}-partition-1")
+
+    in_broker(test, allow_auto_topic_creation=False, auto_topic_type=PARTITIONED)
+
+
+def test_a_count_that_is_known_is_answered_in_the_pass_that_asks() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        await room.broker.administration.create_partitioned_topic(TopicName.parse(TOPIC), 2)
+        assert await partition_count(peer, TOPIC) == 2
+        assert await partition_count(peer, "persistent://public/default/plain") == 0
+
+        async def never(path: str) -> None:
+            raise AssertionError(f"the store was asked for {path}")
+
+        room.cluster.stores[0].get = never  # type: ignore[method-assign]
+        assert await partition_count(peer, TOPIC) == 2
+        assert await partition_count(peer, "persistent://public/default/plain") == 0
+        assert await partition_count(peer, f"{TOPIC}-partition-1") == 0
+
+    in_broker(test)
+
+
+def test_the_topics_of_a_namespace_come_with_their_hash_and_without_names_if_it_is_known() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        empty = await topics_of(peer)
+        assert (list(empty.topics), empty.topics_hash, empty.changed) == ([], "00000000", True)
+        await room.broker.administration.create_partitioned_topic(TopicName.parse("b"), 2)
+        await room.broker.administration.create_topic(TopicName.parse("a"))
+        names = [f"persistent://public/default/{each}" for each in ("a", "b-partition-0", "b-partition-1")]
+        found = await topics_of(peer)
+        assert (list(found.topics), found.filtered, found.changed) == (names, False, True)
+        assert found.topics_hash == topics_hash(names)
+        again = await topics_of(peer, topics_hash=found.topics_hash)
+        assert (list(again.topics), again.topics_hash, again.changed) == ([], found.topics_hash, False)
+        assert list((await topics_of(peer, topics_hash="00000000")).topics) == names
+        mode = pb.CommandGetTopicsOfNamespace
+        assert list((await topics_of(peer, mode=mode.ALL)).topics) == names
+        assert list((await topics_of(peer, mode=mode.NON_PERSISTENT)).topics) == []
+
+    in_broker(test)
+
+
+def test_a_pattern_that_can_be_matched_safely_is_and_the_answer_says_so() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        await room.broker.administration.create_partitioned_topic(TopicName.parse("orders"), 1)
+        await room.broker.administration.create_topic(TopicName.parse("other"))
+        found = await topics_of(peer, topics_pattern="public/default/or.*")
+        assert list(found.topics) == ["persistent://public/default/orders-partition-0"]
+        assert found.filtered
+        assert found.topics_hash == topics_hash(found.topics)
+        everything = await topics_of(peer, topics_pattern="public/default/(or)+.*")
+        assert len(everything.topics) == 2
+        assert not everything.filtered
+
+    in_broker(test)
+
+
+def test_the_topics_of_what_is_no_namespace_are_an_error() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        for namespace, code in (("public/nowhere", pb.TopicNotFound), ("public", pb.InvalidTopicName)):
+            body = pb.CommandGetTopicsOfNamespace(request_id=6, namespace=namespace)
+            peer.send(C(type=C.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=body))
+            assert (await peer.error())[0] == code
+
+    in_broker(test)
 
 
 def test_lookups_fail_in_their_own_answers() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import trio
 
+from broker.subscription import CATCH_UP_ENTRIES
 from quire.metadata.errors import MetadataError
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.unit.broker.peers import SUB, TOPIC, C, Room, in_broker
@@ -293,3 +294,44 @@ def test_a_new_subscription_may_start_some_time_ago() -> None:
         assert got[0] in numbers(2, 6)
 
     in_broker(test)
+
+
+def test_a_consumer_that_gives_no_permits_does_not_keep_the_tail_in_the_cache_for_ever() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        await peer.producer()
+        for consumer_id, kind in enumerate((SUB.Exclusive, SUB.Shared)):
+            await peer.subscribe(name=f"s{kind}", consumer_id=consumer_id, subType=kind)
+        cursors = (await room.topic()).ledger.cursors.values()
+        await peer.publish(*numbers(CATCH_UP_ENTRIES))
+        await trio.sleep(60)
+        assert all(cursor.active for cursor in cursors)
+        await peer.publish(b"m1000", first=1000)
+        await trio.sleep(60)
+        assert not any(cursor.active for cursor in cursors)
+        assert (await room.topic()).ledger.appends.readers == 0
+        # Whoever comes for it after all gets everything, and is at the tail again.
+        for consumer_id in (0, 1):
+            peer.flow(5000, consumer_id)
+            assert await peer.payloads(CATCH_UP_ENTRIES + 1) == numbers(CATCH_UP_ENTRIES + 1)
+        assert all(cursor.active for cursor in cursors)
+
+    in_broker(test, log={"entries_max": 100_000})
+
+
+def test_a_consumer_that_reads_the_tail_and_acknowledges_late_keeps_it_in_the_cache() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        await peer.producer()
+        await peer.subscribe(subType=SUB.Shared)
+        peer.flow(5000)
+        for number in range(CATCH_UP_ENTRIES + 10):
+            peer.send_message(b"m", number)
+        kinds = [(await peer.receive())[0].type for _ in range(2 * (CATCH_UP_ENTRIES + 10))]
+        assert kinds.count(C.MESSAGE) == CATCH_UP_ENTRIES + 10
+        await trio.sleep(60)
+        [subscription] = (await room.topic()).subscriptions.values()
+        assert subscription.backlog > CATCH_UP_ENTRIES
+        assert subscription.cursor.active
+
+    in_broker(test, log={"entries_max": 100_000})

@@ -1,0 +1,339 @@
+"""What an operator, or a reader that plans, asks of a broker: topics, partitions, subscriptions by name. No HTTP in it.
+
+Names come parsed. A name of a partitioned topic stands for all its partitions where that makes sense (subscriptions,
+deletion); where it does not, IsPartitionedError. What changes something is seen through once it has begun, even if whoever
+asked goes away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from broker import internal_stats
+from broker.background import see_through
+from broker.errors import (
+    BrokerError,
+    IsPartitionedError,
+    NotAllowedError,
+    NotPartitionedError,
+    ServiceNotReadyError,
+    SubscriptionBusyError,
+    SubscriptionExistsError,
+    SubscriptionNotFoundError,
+    TopicBusyError,
+    TopicNotFoundError,
+)
+from broker.internal_stats import InternalStats
+from broker.publish_time import first_published_at
+from broker.topic import Topic
+from managed_ledger.errors import ManagedLedgerError
+from quire.ledger.position import EARLIEST, LATEST, Position
+from quire.metadata import ledger_codec
+from quire.metadata.errors import MetadataError
+from quire.metadata.ledger_metadata import LedgerMetadata
+from quire.metadata.ledgers import ledger_path
+from quire.service.log import get_logger
+from quire.wire.pulsar.errors import InvalidNameError, PulsarWireError
+from quire.wire.pulsar.names import NamespaceName, TopicName, check_subscription_name
+
+if TYPE_CHECKING:
+    from broker.server import Broker
+
+__all__ = ["EARLIEST", "LATEST", "Administration", "InternalStats", "Position"]
+
+log = get_logger(__name__)
+
+AT_ONCE_MAX = 16
+"""Partitions of one request that are worked on at the same time."""
+LEDGERS_ROOT = "/ledgers"
+
+T = TypeVar("T")
+
+
+class Administration:
+    """Every call raises BrokerError: beside what is named, TopicNotFoundError (no such namespace or topic),
+    ServiceNotReadyError, MetadataUnavailableError and BeingDeletedError (all passing). What was answered is durable."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._topics = broker.topics
+        self._partitioned = broker.topics.partitioned
+        self._finishing: set[str] = set()
+
+    # Partitioned topics
+
+    async def create_partitioned_topic(
+        self, name: TopicName, partitions: int, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """TopicExistsError (a topic of that name, of either kind), PartitionCountError, InvalidTopicError (the name is
+        like that of a partition)."""
+        await self._topics.check_namespace(name)
+        async with self._partitioned.changing(name):
+            await self._partitioned.create(name, partitions, properties)
+
+    async def grow_partitioned_topic(self, name: TopicName, partitions: int) -> None:
+        """To `partitions` in all; with as many as there are, only logs that are missing are made. The new ones get the
+        durable subscriptions of the others, from their first entry on. NotPartitionedError, PartitionCountError (fewer than there
+        are, or too many)."""
+        await self._topics.check_namespace(name)
+        await self._see_through(partial(self._grow, name, partitions), f"grow {name.full}")
+
+    async def _grow(self, name: TopicName, partitions: int) -> None:
+        async with self._partitioned.changing(name):
+            before = await self._partitioned.grow(name, partitions)
+            if partitions > before:
+                await self._subscribe_late(name, before, partitions)
+
+    async def _subscribe_late(self, name: TopicName, before: int, partitions: int) -> None:
+        """Subscriptions that somebody made on the old partitions while the new ones were being made: on those, too."""
+        wanted = await self._names_on(name, range(before))
+        for index in range(before, partitions):
+            partition = name.with_partition(index)
+            for subscription in sorted(wanted - set(await self._partitioned.subscriptions(partition))):
+                topic = await self._topics.get(partition)
+                try:
+                    await topic.create_subscription(subscription, EARLIEST)
+                except SubscriptionExistsError:
+                    pass
+
+    async def _names_on(self, name: TopicName, indexes: range) -> set[str]:
+        found: set[str] = set()
+        for index in indexes:
+            found.update(await self._partitioned.subscriptions(name.with_partition(index)))
+        return found
+
+    async def partitions(self, name: TopicName) -> int:
+        """0: not partitioned, whether or not there is a topic of that name. Nothing is made."""
+        await self._topics.check_namespace(name)
+        return await self._partitions(name)
+
+    async def delete_partitioned_topic(self, name: TopicName, force: bool = False) -> None:
+        """With all its partitions. NotPartitionedError; TopicBusyError without `force`, and then nothing was deleted. If it
+        is broken off, what is left cannot be used, and deleting it again, or its next use, ends it."""
+        await self._topics.check_namespace(name)
+        await self._see_through(partial(self._delete_partitioned, name, force), f"delete {name.full}")
+
+    async def _delete_partitioned(self, name: TopicName, force: bool) -> None:
+        async with self._partitioned.changing(name):
+            found = await self._partitioned.find(name)
+            if found is None:
+                raise NotPartitionedError(f"there is no partitioned topic {name.full}")
+            named = [name.with_partition(index) for index in range(found.partitions)]
+            if not found.deleted:
+                if not force:
+                    self._check_unused(named)
+                await self._partitioned.mark(name, deleted=True)
+                if not force:
+                    try:
+                        self._check_unused(named)
+                    except TopicBusyError:
+                        await self._partitioned.mark(name, deleted=False)
+                        raise
+            # From here on no client loads a partition; those that are loaded go, and with them whoever is connected.
+            # Those too that have no log: one may be on its way since before the mark.
+            existing = await self._partitioned.existing_partitions(name)
+            await self._for_each(sorted({*named, *existing}), self._delete_one)
+            await self._partitioned.delete(name)
+            log.info("partitioned topic deleted", topic=name.full, partitions=found.partitions)
+
+    def _check_unused(self, names: Iterable[TopicName]) -> None:
+        for name in names:
+            self._topics.check_unused(name)
+
+    async def _delete_one(self, name: TopicName) -> None:
+        try:
+            await self._topics.delete(name, force=True)
+        except TopicNotFoundError:
+            pass
+
+    def finish_deletion(self, name: TopicName) -> None:
+        """Somebody wants a topic whose deletion was begun: end it, in the background, unless that is under way."""
+        if name.full not in self._finishing and not self._partitioned.is_changing(name):
+            self._finishing.add(name.full)
+            self._broker.nursery.start_soon(self._finish_deletion, name, name=f"delete {name.full}")
+
+    async def _finish_deletion(self, name: TopicName) -> None:
+        try:
+            await self.delete_partitioned_topic(name, force=True)
+        except BrokerError as error:
+            log.warning("deletion of a partitioned topic not ended yet", topic=name.full, error=str(error))
+        finally:
+            self._finishing.discard(name.full)
+
+    # Topics
+
+    async def topics_of_namespace(self, namespace: NamespaceName) -> list[str]:
+        """Full names, partitions one by one, sorted."""
+        await self._topics.check_namespace(namespace)
+        return [name.full for name in await self._topics.names(namespace)]
+
+    async def partitioned_topics_of_namespace(self, namespace: NamespaceName) -> list[str]:
+        """Full names without `-partition-N`, sorted."""
+        await self._topics.check_namespace(namespace)
+        return [name.full for name in await self._partitioned.names(namespace)]
+
+    async def create_topic(self, name: TopicName) -> None:
+        """One that is not partitioned, or a missing partition of one that is. TopicExistsError, NotAllowedError."""
+        await self._topics.check_namespace(name)
+        await self._topics.create(name)
+
+    async def delete_topic(self, name: TopicName, force: bool = False) -> None:
+        """TopicBusyError (producers or consumers are connected, without `force`), IsPartitionedError."""
+        await self._check_plain(name)
+        await self._topics.delete(name, force=force)
+
+    # Subscriptions
+
+    async def create_subscription(self, name: TopicName, subscription: str, position: Position) -> None:
+        """A durable one that delivers the entry at `position` next (EARLIEST, LATEST too); of a partitioned topic on every
+        partition, where only EARLIEST and LATEST make sense. The topic is made if it may be. SubscriptionExistsError (of a
+        partitioned topic: on every partition), NotAllowedError (a name that cannot be)."""
+        try:
+            check_subscription_name(subscription)
+        except InvalidNameError as error:
+            raise NotAllowedError(str(error)) from error
+        await self._topics.check_namespace(name)
+        count = await self._topics.partitions(name, create=True)
+        made: list[TopicName] = []
+
+        async def create(each: TopicName) -> None:
+            topic = await self._topics.get(each)
+            try:
+                await topic.create_subscription(subscription, position)
+                made.append(each)
+            except SubscriptionExistsError:
+                pass
+
+        every = _every(name, count)
+        await self._see_through(partial(self._for_each, every, create), f"create subscription on {name.full}")
+        if not made:
+            raise SubscriptionExistsError(f"subscription {subscription!r} of {name.full} exists")
+
+    async def delete_subscription(self, name: TopicName, subscription: str, force: bool = False) -> None:
+        """Of a partitioned topic on every partition. SubscriptionNotFoundError, SubscriptionBusyError (it has consumers,
+        without `force`; then nothing was deleted)."""
+        topics = await self._existing(name)
+        holders = [topic for topic in topics if subscription in topic.subscriptions]
+        if not holders:
+            raise SubscriptionNotFoundError(f"{name.full} has no subscription {subscription!r}")
+        if not force and any(topic.subscriptions[subscription].consumers for topic in holders):
+            raise SubscriptionBusyError(f"subscription {subscription!r} of {name.full} has consumers")
+
+        async def delete(topic: Topic) -> None:
+            try:
+                await topic.delete_subscription_by_name(subscription, force=force)
+            except SubscriptionNotFoundError:
+                pass  # somebody else was quicker
+
+        await self._see_through(partial(self._for_each, holders, delete), f"delete subscription of {name.full}")
+
+    async def subscriptions(self, name: TopicName) -> list[str]:
+        """Names, sorted; of a partitioned topic those on any partition. Readers' are among them while they are there."""
+        await self._topics.check_namespace(name)
+        count = await self._partitions(name)
+        if not count and not await self._topics.exists(name):
+            raise TopicNotFoundError(f"topic {name.full} does not exist")
+        found: set[str] = set()
+        for each in _every(name, count):
+            found.update(await self._partitioned.subscriptions(each))
+            if (topic := self._topics.find(each)) is not None:
+                found.update(topic.subscriptions)
+        return sorted(found)
+
+    # Looking inside
+
+    async def internal_stats(self, name: TopicName, metadata: bool = False) -> InternalStats:
+        """Of one topic or partition; `metadata`: with each ledger's metadata. IsPartitionedError."""
+        topic = await self._plain(name)
+        ids = {topic.ledger.index.current_id}
+        if metadata:
+            ids |= {info.ledger_id for info in topic.ledger.ledgers}
+        known: dict[int, LedgerMetadata] = {}
+        for ledger_id in ids - {internal_stats.NONE}:
+            if (found := await self._ledger_metadata(ledger_id)) is not None:
+                known[ledger_id] = found
+        topic.check_open()
+        return internal_stats.take(topic, known, show_metadata=metadata)
+
+    async def _ledger_metadata(self, ledger_id: int) -> LedgerMetadata | None:
+        try:
+            node = await self._broker.metadata.get(ledger_path(LEDGERS_ROOT, ledger_id))
+            return None if node is None else ledger_codec.decode(node.value)
+        except MetadataError as error:
+            log.warning("ledger metadata not read", ledger_id=ledger_id, error=str(error))
+            return None
+
+    async def message_id_at(self, name: TopicName, epoch_ms: int) -> Position:
+        """The first entry published at or after `epoch_ms` (ms since 1970); if there is none, where the next entry will
+        stand: of entries that are published meanwhile it may be one too early, never too late. IsPartitionedError.
+
+        Source: the original's ManagedLedgerImpl.asyncFindPosition, which answers the place behind the last entry."""
+        topic = await self._plain(name)
+        end = topic.ledger.next_position(topic.ledger.last_confirmed)
+        try:
+            found = await first_published_at(topic.ledger, epoch_ms)
+        except (ManagedLedgerError, PulsarWireError) as error:
+            raise ServiceNotReadyError(f"{name.full}: {error}") from error
+        return end if found == LATEST else found
+
+    # Names
+
+    async def _partitions(self, name: TopicName) -> int:
+        return 0 if name.partition >= 0 else await self._partitioned.get(name)
+
+    async def _check_plain(self, name: TopicName) -> None:
+        await self._topics.check_namespace(name)
+        if await self._partitions(name):
+            raise IsPartitionedError(f"topic {name.full} is partitioned: ask about one of its partitions")
+
+    async def _plain(self, name: TopicName) -> Topic:
+        await self._check_plain(name)
+        return await self._topics.get(name, create=False)
+
+    async def _existing(self, name: TopicName) -> list[Topic]:
+        """The topic, or its partitions that exist, loaded."""
+        await self._topics.check_namespace(name)
+        count = await self._partitions(name)
+        if not count:
+            return [await self._topics.get(name, create=False)]
+        found: list[Topic] = []
+
+        async def load(each: TopicName) -> None:
+            try:
+                found.append(await self._topics.get(each, create=False))
+            except TopicNotFoundError:
+                pass
+
+        await self._for_each(_every(name, count), load)
+        return found
+
+    # Doing
+
+    async def _see_through(self, job: Callable[[], Awaitable[T]], name: str) -> T:
+        return await see_through(self._broker.nursery, job, name=name)
+
+    async def _for_each(self, items: Iterable[T], job: Callable[[T], Awaitable[None]]) -> None:
+        """`AT_ONCE_MAX` at the same time; all are tried, then the first error is raised."""
+        errors: list[BrokerError] = []
+        waiting = iter(items)
+
+        async def work() -> None:
+            for item in waiting:
+                try:
+                    await job(item)
+                except BrokerError as error:
+                    errors.append(error)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(AT_ONCE_MAX):
+                nursery.start_soon(work)
+        if errors:
+            raise errors[0]
+
+
+def _every(name: TopicName, partitions: int) -> list[TopicName]:
+    return [name.with_partition(index) for index in range(partitions)] or [name]

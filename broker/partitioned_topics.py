@@ -1,0 +1,350 @@
+"""Which topics are partitioned, and into how many: nodes in the metadata store, as the original lays them out.
+
+    /admin/partitioned-topics/<tenant>/<namespace>/persistent/<topic>      {"partitions":N,"deleted":false,"properties":{}}
+    /managed-ledgers/<tenant>/<namespace>/persistent/<topic>-partition-I   the log of a partition, empty until it is used
+
+What holds:
+- The node, the logs it names, and the subscriptions of new partitions appear in one write: there is no half-made topic,
+  and nothing is published to a partition before every subscription of the topic is on it.
+- Deletion goes the other way round, and can be repeated from any point: first the node is marked `deleted`, which keeps
+  clients from loading (and so making) a partition; then the partitions go, whoever does that; the node goes last.
+  So what is left of a deletion that was broken off has a name, and no client finds half a topic.
+
+Source: the original's PartitionedTopicMetadata; reference names in docs/formats.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+import trio
+from cachetools import TTLCache
+
+from broker.errors import (
+    BeingDeletedError,
+    InvalidTopicError,
+    MetadataRefusedError,
+    MetadataUnavailableError,
+    NotPartitionedError,
+    PartitionCountError,
+    TopicExistsError,
+)
+from cursors.errors import CursorDamagedError
+from cursors.position_info import NO_LEDGER, decode_node
+from managed_ledger.stored_list import log_path
+from quire.ledger.position import EARLIEST
+from quire.metadata.errors import BadVersionError, MetadataError, NodeExistsError, NoNodeError
+from quire.metadata.store import Create, MetadataStore, Op, Put
+from quire.service.log import get_logger
+from quire.wire.pulsar import MLDataFormats_pb2 as pb
+from quire.wire.pulsar.errors import InvalidNameError
+from quire.wire.pulsar.names import NamespaceName, TopicName, decode_name, encode_name
+
+log = get_logger(__name__)
+
+ROOT = "/admin/partitioned-topics"
+NAMES_MAX = 10_000
+NAME_TTL_S = 5.0
+"""Seconds for which a count that another broker changed may still be taken for true."""
+RACES_MAX = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partitioning:
+    """The value of a node."""
+
+    partitions: int
+    deleted: bool = False
+    """It is being deleted."""
+    properties: tuple[tuple[str, str], ...] = ()
+
+
+def encode(value: Partitioning) -> bytes:
+    """
+    >>> encode(Partitioning(partitions=4))
+    b'{"partitions":4,"deleted":false,"properties":{}}'
+    """
+    fields = {"partitions": value.partitions, "deleted": value.deleted, "properties": dict(value.properties)}
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode(value: bytes) -> Partitioning:
+    """MetadataRefusedError if it cannot be read. Fields we do not know are passed over."""
+    try:
+        fields = json.loads(value)
+        count = fields["partitions"]
+        if not isinstance(count, int):
+            raise TypeError(f"{count!r} partitions")
+        properties = tuple((str(key), str(text)) for key, text in (fields.get("properties") or {}).items())
+        return Partitioning(partitions=count, deleted=bool(fields.get("deleted")), properties=properties)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise MetadataRefusedError(f"the metadata of a partitioned topic cannot be read: {error}") from error
+
+
+class PartitionedTopics:
+    """Every call but `known` raises MetadataUnavailableError when the store cannot be asked."""
+
+    def __init__(self, metadata: MetadataStore, *, partitions_max: int = 0) -> None:
+        self.on_half_deleted: Callable[[TopicName], None] = _ignore
+        """Told of a topic that is marked as deleted and still there."""
+        self._metadata = metadata
+        self._partitions_max = partitions_max
+        self._counts: TTLCache[str, int] = TTLCache(NAMES_MAX, NAME_TTL_S, timer=trio.current_time)
+        self._changes = 0
+        self._changing: dict[str, trio.Event] = {}
+
+    # Asking
+
+    def known(self, name: TopicName) -> int | None:
+        """As `get`, from memory; None if it has to be asked for."""
+        return self._counts.get(name.full)
+
+    async def get(self, name: TopicName) -> int:
+        """How many partitions; 0: it is not partitioned. BeingDeletedError."""
+        if (known := self._counts.get(name.full)) is not None:
+            return known
+        changes = self._changes
+        found = await self._read(name)
+        if found is None:
+            count = 0
+        elif found[0].deleted:
+            self.on_half_deleted(name)
+            raise BeingDeletedError(f"topic {name.full} is being deleted")
+        else:
+            count = found[0].partitions
+        if changes == self._changes:
+            self._counts[name.full] = count
+        return count
+
+    async def names(self, namespace: NamespaceName) -> list[TopicName]:
+        """Of a namespace, in order."""
+        return sorted(topics_in(str(namespace), await self._children(f"{ROOT}/{namespace}/persistent")))
+
+    async def find(self, name: TopicName) -> Partitioning | None:
+        """What the node says now; None: not partitioned."""
+        found = await self._read(name)
+        return None if found is None else found[0]
+
+    async def existing_partitions(self, name: TopicName) -> list[TopicName]:
+        """Partitions that have a log, whether or not the node names them, in the order of their numbers."""
+        prefix = f"{encode_name(name.local)}-partition-"
+        components = await self._children(log_path(f"{name.namespace_path}/persistent"))
+        found = topics_in(name.namespace_path, (each for each in components if each.startswith(prefix)))
+        return sorted((each for each in found if each.partitioned == name), key=lambda each: each.partition)
+
+    # Changing
+
+    @asynccontextmanager
+    async def changing(self, name: TopicName) -> AsyncIterator[None]:
+        """Nobody else of this broker changes the topic's kind or its partitions meanwhile."""
+        while (other := self._changing.get(name.full)) is not None:
+            await other.wait()
+        done = self._changing[name.full] = trio.Event()
+        try:
+            yield
+        finally:
+            del self._changing[name.full]
+            done.set()
+
+    def is_changing(self, name: TopicName) -> bool:
+        """Whether somebody holds `changing`."""
+        return name.full in self._changing
+
+    async def create(self, name: TopicName, partitions: int, properties: Mapping[str, str] | None = None) -> None:
+        """Make it, with the logs of its partitions; logs that are there (their node was lost) are taken as they are.
+        TopicExistsError, PartitionCountError, InvalidTopicError, BeingDeletedError. Hold `changing`."""
+        if "-partition-" in name.local:
+            raise InvalidTopicError("the name of a partitioned topic cannot hold `-partition-`")
+        self._check_count(partitions)
+        value = Partitioning(partitions=partitions, properties=tuple((properties or {}).items()))
+        for _ in range(RACES_MAX):
+            found = await self._read(name)
+            if found is not None:
+                if found[0].deleted:
+                    raise BeingDeletedError(f"topic {name.full} is being deleted")
+                raise TopicExistsError(f"partitioned topic {name.full} exists")
+            if await self._exists(log_path(name.managed_ledger_path)):
+                raise TopicExistsError(f"topic {name.full} exists, and is not partitioned")
+            existing = await self.existing_partitions(name)
+            if existing and existing[-1].partition >= partitions:
+                raise TopicExistsError(
+                    f"{existing[-1].full} exists: that takes {existing[-1].partition + 1} partitions"
+                )
+            ops: list[Op] = [Create(path=_path(name), value=encode(value), make_parents=True)]
+            ops += self._new_logs(name, range(partitions), {each.partition for each in existing})
+            try:
+                await self._write(name, ops)
+                return
+            except NodeExistsError:
+                continue  # somebody made one of them meanwhile: look again
+        raise MetadataUnavailableError(f"topic {name.full} is being changed by others")
+
+    async def grow(self, name: TopicName, partitions: int) -> int:
+        """Have so many partitions from now on; returns how many there were. New ones get every durable subscription of the
+        others, at their first entry; logs that are missing are made. NotPartitionedError, PartitionCountError,
+        BeingDeletedError. Hold `changing`."""
+        self._check_count(partitions)
+        for _ in range(RACES_MAX):
+            found = await self._read(name)
+            if found is None:
+                raise NotPartitionedError(f"there is no partitioned topic {name.full}")
+            value, version = found
+            if value.deleted:
+                raise BeingDeletedError(f"topic {name.full} is being deleted")
+            before = value.partitions
+            if partitions < before:
+                raise PartitionCountError(f"{name.full} has {before} partitions, which is more than {partitions}")
+            existing = {each.partition for each in await self.existing_partitions(name)}
+            ops = self._new_logs(name, range(partitions), existing)
+            if partitions > before:
+                ops += await self._new_cursors(name, before, partitions)
+                ops.append(Put(path=_path(name), value=encode(replace(value, partitions=partitions)), version=version))
+            try:
+                if ops:
+                    await self._write(name, ops)
+                return before
+            except (NodeExistsError, BadVersionError, NoNodeError):
+                continue
+        raise MetadataUnavailableError(f"topic {name.full} is being changed by others")
+
+    async def mark(self, name: TopicName, *, deleted: bool) -> None:
+        """First step of a deletion, and its taking back. NotPartitionedError. Hold `changing`."""
+        for _ in range(RACES_MAX):
+            found = await self._read(name)
+            if found is None:
+                raise NotPartitionedError(f"there is no partitioned topic {name.full}")
+            value, version = found
+            if value.deleted == deleted:
+                self._changed(name)
+                return
+            try:
+                changed = replace(value, deleted=deleted)
+                await self._write(name, [Put(path=_path(name), value=encode(changed), version=version)])
+                return
+            except (BadVersionError, NoNodeError):
+                continue
+        raise MetadataUnavailableError(f"topic {name.full} is being changed by others")
+
+    async def delete(self, name: TopicName) -> None:
+        """Last step of a deletion: the node goes; fine if it is gone. Hold `changing`."""
+        try:
+            await self._metadata.delete(_path(name))
+        except NoNodeError:
+            pass
+        except MetadataError as error:
+            raise MetadataUnavailableError(f"{name.full}: {error}") from error
+        finally:
+            self._changed(name)
+
+    def _check_count(self, partitions: int) -> None:
+        if partitions < 1:
+            raise PartitionCountError("a partitioned topic has at least one partition")
+        if 0 < self._partitions_max < partitions:
+            raise PartitionCountError(f"a partitioned topic has at most {self._partitions_max} partitions")
+
+    def _new_logs(self, name: TopicName, wanted: range, existing: set[int]) -> list[Op]:
+        return [
+            Create(path=log_path(name.with_partition(index).managed_ledger_path), make_parents=True)
+            for index in wanted
+            if index not in existing
+        ]
+
+    async def _new_cursors(self, name: TopicName, before: int, partitions: int) -> list[Op]:
+        """Nodes of cursors that begin with the first entry of logs that are new: as a cursor is before its first
+        acknowledgement, and before any ledger there is."""
+        values: dict[str, bytes] = {}
+        for index in range(before):
+            path = log_path(name.with_partition(index).managed_ledger_path)
+            for component in await self._children(path):
+                if component not in values:
+                    values[component] = await self._first_node(f"{path}/{component}")
+        ops: list[Op] = []
+        for index in range(before, partitions):
+            path = log_path(name.with_partition(index).managed_ledger_path)
+            there = await self._children(path)
+            ops += [
+                Create(path=f"{path}/{component}", value=value)
+                for component, value in values.items()
+                if component not in there
+            ]
+        return ops
+
+    async def _first_node(self, like: str) -> bytes:
+        """The value of a new cursor, with what the user gave with the one at path `like`."""
+        info = pb.ManagedCursorInfo(
+            cursorsLedgerId=NO_LEDGER, markDeleteLedgerId=EARLIEST.ledger_id, markDeleteEntryId=EARLIEST.entry_id
+        )
+        try:
+            found = await self._metadata.get(like)
+            node = None if found is None else decode_node(found.value)[0]
+        except MetadataError as error:
+            raise MetadataUnavailableError(f"{like}: {error}") from error
+        except CursorDamagedError:
+            node = None  # whoever loads that partition says so
+        for key, text in () if node is None else node.cursor_properties:
+            info.cursorProperties.add(name=key, value=text)
+        return info.SerializeToString()
+
+    async def subscriptions(self, partition: TopicName) -> list[str]:
+        """Names of the durable subscriptions of a topic or partition, from the store, in order; [] if there is no such
+        topic."""
+        return sorted(map(decode_name, await self._children(log_path(partition.managed_ledger_path))))
+
+    # The store
+
+    async def _read(self, name: TopicName) -> tuple[Partitioning, int] | None:
+        try:
+            node = await self._metadata.get(_path(name))
+        except MetadataError as error:
+            raise MetadataUnavailableError(f"{name.full}: {error}") from error
+        return None if node is None else (decode(node.value), node.version)
+
+    async def _exists(self, path: str) -> bool:
+        try:
+            return await self._metadata.get(path) is not None
+        except MetadataError as error:
+            raise MetadataUnavailableError(f"{path}: {error}") from error
+
+    async def _children(self, path: str) -> list[str]:
+        try:
+            return await self._metadata.children(path)
+        except NoNodeError:
+            return []
+        except MetadataError as error:
+            raise MetadataUnavailableError(f"{path}: {error}") from error
+
+    async def _write(self, name: TopicName, ops: list[Op]) -> None:
+        """NodeExistsError, BadVersionError, NoNodeError: nothing was written, look again."""
+        try:
+            await self._metadata.multi(ops)
+        except (NodeExistsError, BadVersionError, NoNodeError):
+            raise
+        except MetadataError as error:
+            raise MetadataUnavailableError(f"{name.full}: {error}") from error
+        finally:
+            self._changed(name)
+
+    def _changed(self, name: TopicName) -> None:
+        """What is known, or being asked for, may be true no more."""
+        self._changes += 1
+        self._counts.pop(name.full, None)
+
+
+def topics_in(namespace: str, components: Iterable[str]) -> Iterator[TopicName]:
+    """The topics whose nodes have these names, in a folder of the namespace; what is no topic's node is passed over."""
+    for component in components:
+        try:
+            yield TopicName.from_managed_ledger_path(f"{namespace}/persistent/{component}")
+        except InvalidNameError:
+            log.debug("not a topic", namespace=namespace, node=component)
+
+
+def _path(name: TopicName) -> str:
+    return f"{ROOT}/{name.managed_ledger_path}"
+
+
+def _ignore(name: TopicName) -> None:
+    pass
