@@ -1,0 +1,117 @@
+"""All connections of a client, one per broker, and the way from a topic to the right one."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import trio
+
+from quire.client import commands
+from quire.client.connection import Connection
+from quire.client.errors import ClientError, ClosedError, ConnectionLostError, ServerRefusedError
+from quire.client.options import ClientOptions
+from quire.client.service_url import Address, parse_service_url
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.world.doors import World
+
+REDIRECTS_MAX = 20
+
+
+class _Slot:
+    """A connection that is made, or was."""
+
+    __slots__ = ("connection", "error", "ready")
+
+    def __init__(self) -> None:
+        self.ready = trio.Event()
+        self.connection: Connection | None = None
+        self.error: ClientError | None = None
+
+
+class Connections:
+    """Connections are made when they are first needed, in tasks of `nursery`, and forgotten when they end."""
+
+    def __init__(
+        self, world: World, options: ClientOptions, nursery: trio.Nursery, service: tuple[Address, ...]
+    ) -> None:
+        self._world = world
+        self._options = options
+        self._nursery = nursery
+        self._service = service
+        self._turn = 0
+        self._slots: dict[tuple[Address, str], _Slot] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """No more connections; those that are there end with the nursery."""
+        self._closed = True
+
+    async def of_service(self) -> Connection:
+        """To one of the addresses of the service URL: the one that worked last. ConnectionLostError, ServerRefusedError."""
+        return await self._to_service("")
+
+    async def of_topic(self, topic: str) -> Connection:
+        """To the broker that owns `topic`: one lookup, with its redirects. ConnectionLostError, ServerRefusedError."""
+        connection = await self.of_service()
+        authoritative = False
+        for _ in range(REDIRECTS_MAX):
+            ask = partial(commands.lookup, topic=topic, authoritative=authoritative)
+            answer = (await connection.request(ask)).lookupTopicResponse
+            broker = _address_of(answer)
+            if answer.response == pb.CommandLookupTopicResponse.Connect:
+                if answer.proxy_through_service_url:
+                    return await self._to_service(str(broker))
+                return await self._to(broker, "")
+            authoritative = answer.authoritative
+            connection = await self._to(broker, "")
+        raise ServerRefusedError(pb.ServiceNotReady, f"more than {REDIRECTS_MAX} redirects of the lookup")
+
+    async def _to_service(self, proxy_to: str) -> Connection:
+        try:
+            return await self._to(self._service[self._turn % len(self._service)], proxy_to)
+        except ConnectionLostError:
+            self._turn += 1
+            raise
+
+    async def _to(self, address: Address, proxy_to: str) -> Connection:
+        key = (address, proxy_to)
+        slot = self._slots.get(key)
+        if slot is None:
+            if self._closed:
+                raise ClosedError("the client is closed")
+            slot = self._slots[key] = _Slot()
+            self._nursery.start_soon(self._run, key, slot, name=f"connection to {address}")
+        await slot.ready.wait()
+        if slot.error is not None:
+            raise slot.error
+        assert slot.connection is not None, "a slot that is ready has a connection or an error"
+        return slot.connection
+
+    async def _run(self, key: tuple[Address, str], slot: _Slot) -> None:
+        address, proxy_to = key
+        slot.error = ClosedError("the client is closed")
+        try:
+            with trio.fail_after(self._options.connect_timeout_s):
+                stream = await self._world.network.connect(address.host, address.port)
+            connection = slot.connection = Connection(stream, self._options)
+
+            def ready() -> None:
+                slot.error = None
+                slot.ready.set()
+
+            await connection.serve(proxy_to, ready)
+            slot.error = connection.error
+        except OSError as error:
+            slot.error = ConnectionLostError(f"{address} cannot be reached: {error}")
+        except trio.TooSlowError:
+            slot.error = ConnectionLostError(f"{address} cannot be reached in {self._options.connect_timeout_s:g} s")
+        finally:
+            del self._slots[key]
+            slot.ready.set()
+
+
+def _address_of(answer: pb.CommandLookupTopicResponse) -> Address:
+    try:
+        return parse_service_url(answer.brokerServiceUrl)[0]
+    except ValueError as error:
+        raise ServerRefusedError(pb.ServiceNotReady, f"the lookup leads nowhere: {error}") from None

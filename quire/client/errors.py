@@ -1,0 +1,68 @@
+"""What can go wrong between a client and its brokers, and with what it reads. Each class says final or passing."""
+
+from __future__ import annotations
+
+from quire.wire.pulsar.PulsarApi_pb2 import ServerError
+
+
+class ClientError(Exception):
+    """Root: catching it catches every failure of the package."""
+
+
+class ConnectionLostError(ClientError):
+    """The connection ended, or was never made. Passing: the client makes another and goes on by itself, so that a caller
+    sees this only as the cause of a ServiceUnavailableError."""
+
+
+class ClosedError(ConnectionLostError):
+    """The client, reader, producer or subscription was closed by its owner. Final: open another."""
+
+
+class TopicNotFoundError(ClientError):
+    """The topic, or its namespace, does not exist, and is not made by asking for it. Final."""
+
+
+class NotAllowedError(ClientError):
+    """The broker's policy forbids it, or it does not serve this. Final: ask for something else."""
+
+
+class ConsumerBusyError(ClientError):
+    """Somebody else holds the subscription, and went on holding it for the whole operation timeout. Passing, when the
+    other one leaves."""
+
+
+class ServiceUnavailableError(ClientError):
+    """The deadline passed while what is passing was tried again and again; names the topic and the last cause. Passing:
+    once the brokers are back, ask again."""
+
+
+class ServerRefusedError(ClientError):
+    """A broker said no, for a reason that has no class of its own here. Final."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(f"{error_name(code)}: {message}")
+        self.code = code
+        """The wire's ServerError."""
+        self.message = message
+        """The broker's words."""
+
+
+class CorruptEntryError(ClientError):
+    """An entry is not what its producer sent: its checksum, its metadata, its batch or its compression is wrong. Final for
+    that entry; the message names it."""
+
+
+class EncryptedEntryError(ClientError):
+    """An entry's payload is encrypted, and this client has no keys. Final for that entry."""
+
+
+def error_name(code: int) -> str:
+    """The protocol's name of an error code.
+
+    >>> error_name(6), error_name(999)
+    ('ServiceNotReady', 'error 999')
+    """
+    try:
+        return str(ServerError.Name(code))
+    except ValueError:
+        return f"error {code}"

@@ -1,0 +1,65 @@
+"""Which partition a key goes to, as the official clients route it, and how keys are written."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from functools import lru_cache
+from operator import mul
+from typing import Literal, TypeAlias
+
+import mmh3
+
+HashingScheme: TypeAlias = Literal["JavaStringHash", "Murmur3_32Hash"]
+
+_MASK = 0x7FFF_FFFF
+_POWERS_OF_31 = [1]
+
+
+@lru_cache(maxsize=1 << 16)
+def partition_of(key: bytes | str, partitions: int, scheme: HashingScheme = "JavaStringHash") -> int:
+    """The partition, from 0, of a message with this key. A key that is no text is hashed as the base64 it is sent as.
+
+    JavaStringHash goes by UTF-16 units, as Java does; the C++ and Go clients go by bytes, which is the same for ASCII alone.
+    ValueError: no such scheme, or fewer than one partition. Source: JavaStringHash.java, Murmur3Hash32.java and
+    RoundRobinPartitionMessageRouterImpl.java of Pulsar's client.
+
+    >>> partition_of("key-17", 4), partition_of(b"key-17", 4, "Murmur3_32Hash")
+    (0, 3)
+    """
+    if partitions < 1:
+        raise ValueError(f"a topic of {partitions} partitions")
+    text, _ = key_text(key)
+    if scheme == "JavaStringHash":
+        value = java_string_hash(text)
+    elif scheme == "Murmur3_32Hash":
+        value = int(mmh3.hash(text.encode(), 0, False)) & _MASK
+    else:
+        raise ValueError(f"hashing scheme {scheme!r} is not one of JavaStringHash, Murmur3_32Hash")
+    return value % partitions
+
+
+def java_string_hash(text: str) -> int:
+    """Java's String.hashCode without its sign bit.
+
+    >>> java_string_hash("hello"), java_string_hash("")
+    (99162322, 0)
+    """
+    units = text.encode("ascii") if text.isascii() else memoryview(text.encode("utf-16-le")).cast("H")
+    while len(_POWERS_OF_31) < len(units):
+        _POWERS_OF_31.append(_POWERS_OF_31[-1] * 31 & 0xFFFF_FFFF)
+    value: int = sum(map(mul, reversed(units), _POWERS_OF_31)) & _MASK
+    return value
+
+
+def key_text(key: bytes | str) -> tuple[str, bool]:
+    """A key as it stands in metadata, and whether that is base64: partition_key is text, so bytes that are none need it.
+
+    >>> key_text(b"a"), key_text(b"\\xff\\x00")
+    (('a', False), ('/wA=', True))
+    """
+    if isinstance(key, str):
+        return key, False
+    try:
+        return key.decode(), False
+    except UnicodeDecodeError:
+        return b64encode(key).decode(), True

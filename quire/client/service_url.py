@@ -1,0 +1,51 @@
+"""Service URLs: where a client finds its first broker."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+DEFAULT_PORT = 6650
+_SCHEME = "pulsar://"
+_REMEDIES = {
+    "pulsar+ssl://": "TLS is not served yet; use pulsar://",
+    "http://": "this is the web service's scheme; use pulsar:// and the broker's port, usually 6650",
+    "https://": "this is the web service's scheme; use pulsar:// and the broker's port, usually 6650",
+}
+
+
+class Address(NamedTuple):
+    """A broker's host and port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_service_url(url: str) -> tuple[Address, ...]:
+    """The addresses in a URL, in its order; ValueError with the remedy.
+
+    >>> parse_service_url("pulsar://one:6650,[::1]:6651,three")
+    (Address(host='one', port=6650), Address(host='::1', port=6651), Address(host='three', port=6650))
+    """
+    if not url.startswith(_SCHEME):
+        for scheme, remedy in _REMEDIES.items():
+            if url.startswith(scheme):
+                raise ValueError(f"{url!r}: {remedy}")
+        raise ValueError(f"{url!r} is not a service URL: write pulsar://host:port[,host:port...]")
+    hosts = url.removeprefix(_SCHEME).rstrip("/").split(",")
+    return tuple(_parse_address(host, url) for host in hosts)
+
+
+def _parse_address(text: str, url: str) -> Address:
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, str(DEFAULT_PORT)
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"{url!r}: an IPv6 address goes in brackets, as in pulsar://[::1]:6650")
+    if not host or set(host) & set("/?#@ ") or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+        raise ValueError(f"{url!r}: {text!r} is not host:port")
+    return Address(host, int(port))

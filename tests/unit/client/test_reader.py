@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import pytest
+import trio
+
+from quire.client.client import Client
+from quire.client.deliveries import Deliveries
+from quire.client.errors import ClientError, ClosedError, ServiceUnavailableError, TopicNotFoundError
+from quire.client.message_id import MessageId
+from quire.client.reader import FIRST_PART, Reader
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from tests.unit.client.fake_broker import LEDGER, TOPIC, B, FakeBroker, story, until
+from tests.unit.wire.pulsar.build import entry
+
+
+def entries(count: int, size: int = 20, **fields: int) -> list[bytes]:
+    return [entry(b"%d" % n + bytes(size), sequence_id=n, **fields) for n in range(count)]
+
+
+async def take(reader: Reader, count: int) -> Deliveries:
+    """`count` entries, which must be all that come."""
+    found = Deliveries()
+    while len(found) < count:
+        got = await reader.receive()
+        assert len(got) > 0
+        found.ledger_ids += got.ledger_ids
+        found.entry_ids += got.entry_ids
+        found.entries += got.entries
+    assert len(found) == count
+    return found
+
+
+def test_a_reader_gets_every_entry_from_its_start_on_in_order() -> None:
+    async def body(client: Client, broker: FakeBroker) -> None:
+        stored = entries(3000)
+        broker.append(*stored)
+        reader = await client.reader(TOPIC, MessageId(LEDGER, 5))
+        found = await take(reader, 2995)
+        assert found.entries == stored[5:]
+        assert found.entry_ids == list(range(5, 3000))
+        assert set(found.ledger_ids) == {LEDGER}
+        assert not broker.of(B.SUBSCRIBE)[0].subscribe.durable
+        assert not broker.of(B.SUBSCRIBE)[0].subscribe.force_topic_creation
+
+    story(body)
+
+
+def test_the_broker_may_send_no_more_than_the_window_before_something_is_taken() -> None:
+    async def body(client: Client, broker: FakeBroker) -> None:
+        broker.append(*entries(100))
+        reader = await client.reader(TOPIC, MessageId.EARLIEST, window=10)
+        consumer = broker.consumers[0]
+        taken = 0
+        while taken < 100:
+            await trio.sleep(1)
+            assert consumer.next <= taken + 10
+            assert reader.queued_bytes > 0
+            taken += len(await reader.receive())
+
+    story(body)
+
+
+def test_permits_count_the_messages_of_a_batch() -> None:
+    async def body(client: Client, broker: FakeBroker) -> None:
+        broker.append(*entries(4, num_messages_in_batch=100))
+        reader = await client.reader(TOPIC, MessageId.EARLIEST, window=160)
+        await take(reader, 4)
+        await until(lambda: sum(each.flow.messagePermits for each in broker.of(B.FLOW)) >= 400 + 160)
+        assert sum(each.flow.messagePermits for each in broker.of(B.FLOW)) == 400 + 160
+
+    story(body)
+
+
+def test_large_messages_get_fewer_permits_than_the_window() -> None:
+    async def body(client: Client, broker: FakeBroker) -> None:
+        broker.append(*entries(60, size=10_000))
+        reader = await client.reader(TOPIC, MessageId.EARLIEST, window=1000)
+        taken = len(await reader.receive())
+        while taken < 60:
+            await trio.sleep(1)
+            taken += len(await reader.receive())
+        sizes = [each.flow.messagePermits for each in broker.of(B.FLOW)]
+        assert sizes[0] == 1000 // FIRST_PART
+        assert all(permits <= 10 for permits in sizes[1:])
+
+    story(body, receive_bytes_max=100_000)
+
+
+def test_after_a_loss_it_goes_on_behind_the_last_entry_that_came() -> None:
+    async def body(client: Client, broker: FakeBroker) -> None:
+        stored = entries(300)
+        broker.append(*stored[:100])
+        reader = await client.reader(TOPIC, MessageId.EARLIEST, window=50)
+        found: list[bytes] = []
+        for _ in range(8):
+            found += (await reader.receive()).entries
+            broker.drop()
+            broker.append(*stored[len(broker.entries) : len(broker.entries) + 25])
+        while len(found) < 300:
+            found += (await reader.receive()).entries
+        assert found == stored
+        assert len(broker.of(B.SUBSCRIBE)) > 5
+
+    story(body)
+
+
+def test_what_waits_in_the_queue_has_its_permits_already_after_a_loss() -> None:
+    async def body(client: Client, broker: FakeBroker) -> None:
+        broker.append(*entries(100))
+        reader = await client.reader(TOPIC, MessageId.EARLIEST, window=20)
+        await take(reader, 2)  # a first part of the window
+        await until(lambda: broker.consumers[0].permits == 0 and broker.consumers[0].next == 22)
+        broker.drop()
+        await until(lambda: len(broker.of(B.SUBSCRIBE)) == 2)
+        await trio.sleep(1)
+        # 20 wait in the queue: no more is asked for, not even the one that comes again.
+        assert broker.consumers[0].next == 21
+        await take(reader, 20)
+
+    story(body)
+
+
+def test_a_reader_at_the_end_comes_again_where_it_began() -> None:
+    async def body(client: Client, broker: FakeBroker) -> None:
+        stored = entries(20)
+        broker.append(*stored[:10])
+        reader = await client.reader(TOPIC, MessageId.LATEST)
+        broker.drop()
+        broker.append(*stored[10:])  # nobody is attached
+        assert (await take(reader, 10)).entries == stored[10:]
+
+    story(body)
+
+
+def test_a_reader_at_the_end_of_an_empty_topic_comes_again_at_its_beginning() -> None:
+    async def body(client: Client, broker: FakeBroker) -> None:
+        reader = await client.reader(TOPIC, MessageId.LATEST)
+        broker.drop()
+        stored = entries(3)
+        broker.append(*stored)
+        assert (await take(reader, 3)).entries == stored
+
+    story(body)
+
+
+def test_a_consumer_that_the_broker_closes_subscribes_again() -> None:
+    async def body(client: Client, broker: FakeBroker) -> None:
+        stored = entries(10)
+        broker.append(*stored[:5])
+        reader = await client.reader(TOPIC, MessageId.EARLIEST)
+        await take(reader, 5)
+        broker.sessions[0].close_consumer(broker.consumers[0])
+        broker.append(*stored[5:])
+        assert (await take(reader, 5)).entries == stored[5:]
+        assert broker.connections == 1
+        assert len(broker.of(B.LOOKUP)) == 2
+
+    story(body)
+
+
+def test_last_message_id_tells_of_the_topic_and_survives_a_loss() -> None:
+    async def body(client: Client, broker: FakeBroker) -> None:
+        reader = await client.reader(TOPIC, MessageId.EARLIEST)
+        assert await reader.last_message_id() == MessageId(-1, -1)
+        broker.append(*entries(3))
+        broker.drop()
+        assert await reader.last_message_id() == MessageId(LEDGER, 2)
+
+    story(body)
+
+
+def test_an_answer_arrives_though_nobody_takes_what_the_reader_has_queued() -> None:
+    async def body(client: Client, broker: FakeBroker) -> None:
+        broker.append(*entries(400, size=1000))
+        reader = await client.reader(TOPIC, MessageId.EARLIEST, window=400)
+        await until(lambda: reader.queued_bytes > 2000)
+        await trio.sleep(1)
+        assert (await reader.last_message_id()).entry_id == 399
+        await take(reader, 400)
+
+    story(body, receive_bytes_max=2000)
+
+
+def test_a_connection_is_not_read_while_too_much_waits_to_be_taken_and_is_not_lost_for_it() -> None:
+    async def body(client: Client, broker: FakeBroker) -> None:
+        broker.append(*entries(40, size=200_000))
+        reader = await client.reader(TOPIC, MessageId.EARLIEST, window=1000)
+        await trio.sleep(200)
+        assert 1_000_000 < reader.queued_bytes < 2_000_000
+        assert broker.connections == 1
+        assert len(broker.of(B.PING)) > 5
+        await take(reader, 40)
+
+    story(body, receive_bytes_max=1_000_000, keep_alive_interval_s=10)
+
+
+def test_receive_gives_up_when_the_broker_stays_away_and_goes_on_when_it_is_back() -> None:
+    async def body(client: Client, broker: FakeBroker) -> None:
+        reader = await client.reader(TOPIC, MessageId.EARLIEST)
+        broker.silent.add(B.SUBSCRIBE)
+        broker.drop()
+        begun = trio.current_time()
+        with pytest.raises(ServiceUnavailableError, match=TOPIC):
+            await reader.receive()
+        assert 9 < trio.current_time() - begun < 11
+        broker.silent.clear()
+        stored = entries(2)
+        broker.append(*stored)
+        assert (await take(reader, 2)).entries == stored
+
+    story(body, operation_timeout_s=10)
+
+
+def test_waiting_for_messages_has_no_deadline_while_the_broker_is_there() -> None:
+    async def body(client: Client, broker: FakeBroker) -> None:
+        reader = await client.reader(TOPIC, MessageId.EARLIEST)
+        with trio.move_on_after(1000) as patience:
+            await reader.receive()
+        assert patience.cancelled_caught
+        assert broker.connections == 1
+
+    story(body, operation_timeout_s=10, keep_alive_interval_s=5)
+
+
+def test_a_topic_that_is_deleted_meanwhile_ends_the_reader_for_good() -> None:
+    async def body(client: Client, broker: FakeBroker) -> None:
+        reader = await client.reader(TOPIC, MessageId.EARLIEST)
+        broker.refuse[B.SUBSCRIBE] = [(pb.TopicNotFound, "gone")]
+        broker.drop()
+        for _ in range(2):
+            with pytest.raises(TopicNotFoundError, match="gone"):
+                await reader.receive()
+
+    story(body)
+
+
+def test_close_tells_the_broker_and_may_be_called_twice() -> None:
+    async def body(client: Client, broker: FakeBroker) -> None:
+        broker.append(*entries(50))
+        reader = await client.reader(TOPIC, MessageId.EARLIEST)
+        await until(lambda: reader.queued_bytes > 0)
+        await reader.close()
+        await reader.close()
+        assert len(broker.of(B.CLOSE_CONSUMER)) == 1
+        assert broker.consumers == []
+        with pytest.raises(ClosedError, match="closed"):
+            await reader.receive()
+
+    story(body)
+
+
+def test_close_does_not_wait_long_for_a_broker_that_says_nothing() -> None:
+    async def body(client: Client, broker: FakeBroker) -> None:
+        reader = await client.reader(TOPIC, MessageId.EARLIEST)
+        broker.silent.add(B.CLOSE_CONSUMER)
+        with trio.fail_after(6):
+            await reader.close()
+
+    story(body)
+
+
+def test_a_reader_that_waits_is_woken_when_it_is_closed() -> None:
+    async def body(client: Client, broker: FakeBroker) -> None:
+        reader = await client.reader(TOPIC, MessageId.EARLIEST)
+        async with trio.open_nursery() as nursery:
+
+            async def wait() -> None:
+                with pytest.raises(ClientError, match="closed"):
+                    await reader.receive()
+
+            nursery.start_soon(wait)
+            await trio.sleep(1)
+            await reader.close()
+
+    story(body)
+
+
+def test_a_window_without_room_is_refused() -> None:
+    async def body(client: Client, broker: FakeBroker) -> None:
+        with pytest.raises(ValueError, match="window"):
+            await client.reader(TOPIC, MessageId.EARLIEST, window=0)
+
+    story(body)
