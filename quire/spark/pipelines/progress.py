@@ -1,0 +1,128 @@
+"""What a pipeline shows while it runs: a line per batch; on a terminal also what it does now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.status import Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchProgress:
+    """One batch of a query, as Spark reports it."""
+
+    batch: int
+    rows: int
+    rows_per_s: float
+    seconds: float
+    lag: int | None
+    """Entries that the source had behind this batch's end; None: it did not say."""
+
+    @classmethod
+    def parse(cls, text: str) -> BatchProgress:
+        """From the JSON of a StreamingQueryProgress."""
+        value = json.loads(text)
+        durations = value.get("durationMs") or {}
+        return cls(
+            batch=int(value["batchId"]),
+            rows=int(value.get("numInputRows") or 0),
+            rows_per_s=float(value.get("processedRowsPerSecond") or 0.0),
+            seconds=float(durations.get("triggerExecution") or 0) / 1000,
+            lag=lag_of(value.get("sources") or []),
+        )
+
+    def line(self, base: int = 0) -> str:
+        """One line; `base` is added to the number of the batch."""
+        lag = "" if self.lag is None else f", {self.lag} entries behind"
+        return f"batch {base + self.batch}: {self.rows} rows in {self.seconds:.1f} s, {self.rows_per_s:.0f} rows/s{lag}"
+
+
+def lag_of(sources: Iterable[Mapping[str, Any]]) -> int | None:
+    """Entries behind, over all sources of ours; None if none tells. The source puts it into the latest offset it reports,
+    which Spark shows as JSON or as the text of it."""
+    total: int | None = None
+    for source in sources:
+        latest = source.get("latestOffset")
+        if isinstance(latest, str):
+            try:
+                latest = json.loads(latest)
+            except ValueError:
+                continue
+        if isinstance(latest, Mapping) and "behind" in latest:
+            total = (total or 0) + int(latest["behind"])
+    return total
+
+
+class Seen:
+    """Which of the progress reports are new: Spark gives the last few, again and again, and repeats idle ones."""
+
+    def __init__(self) -> None:
+        self._last = -1
+
+    def new(self, reports: Iterable[BatchProgress]) -> list[BatchProgress]:
+        """Those of batches that were not returned before, and had rows."""
+        fresh = []
+        for report in reports:
+            if report.batch > self._last and report.rows > 0:
+                self._last = report.batch
+                fresh.append(report)
+        return fresh
+
+
+class Display(Protocol):
+    """Where it is shown."""
+
+    def now(self, text: str) -> None:
+        """What is being done; replaced by the next."""
+
+    def line(self, text: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class TerminalDisplay:
+    """Lines, and below them what is being done."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._status: Status | None = None
+
+    def now(self, text: str) -> None:
+        if self._status is None:
+            self._status = self._console.status(text)
+            self._status.start()
+        else:
+            self._status.update(text)
+
+    def line(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False)
+
+    def close(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+
+class PlainDisplay:
+    """Lines only, for files and pipes, each as it comes."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def now(self, text: str) -> None:
+        pass
+
+    def line(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self._console.file.flush()
+
+    def close(self) -> None:
+        pass
+
+
+def make_display(console: Console) -> Display:
+    return TerminalDisplay(console) if console.is_terminal else PlainDisplay(console)
