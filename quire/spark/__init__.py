@@ -1,0 +1,31 @@
+"""Topics as a data source of Spark: batch and streaming reads, batch and streaming writes.
+
+`format("quire")` works by itself where the package `pyspark_quire`, which comes with this one, can be imported: Spark looks
+for packages of such names. Where it cannot be found (a session whose look-up happened before the path was set, say), register it:
+
+    import quire.spark
+    quire.spark.register(spark)
+
+Importing this package imports neither pyspark nor pyarrow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("quire")` known to this session; sessions made of it by `newSession()` need it again. Executors
+    import this package, so it must be installed there, or be given with `--py-files`. MissingDependencyError: pyspark or
+    pyarrow is missing, or too old."""
+    from quire.spark.checks import require_packages
+
+    require_packages()
+    from pyspark_quire import DefaultSource
+
+    spark.dataSource.register(DefaultSource)

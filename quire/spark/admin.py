@@ -1,0 +1,172 @@
+"""What planning asks of a broker's REST resources: ledgers of a topic, positions by time, subscriptions. Blocking.
+
+Used by the process that plans, never by tasks. Requests are tried again while the cause is passing, up to a deadline.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
+
+from quire.client.message_id import MessageId
+from quire.spark.errors import SourceUnavailableError, SparkSourceError
+from quire.wire.pulsar.names import TopicName
+
+if TYPE_CHECKING:
+    import httpx
+
+T = TypeVar("T")
+
+ATTEMPT_TIMEOUT_S = 10.0
+BACKOFF_MIN_S = 0.05
+BACKOFF_MAX_S = 2.0
+PARALLEL_MAX = 8
+_PASSING_STATUS = frozenset((429, 500, 502, 503, 504))
+"""Pulsar's brokers answer 500 and 503 while a topic moves, and 307 to the owner."""
+
+
+class TopicMissingError(SparkSourceError):
+    """The broker knows no topic of that name. Final, unless somebody makes it."""
+
+
+class AdminRefusedError(SparkSourceError):
+    """A broker said no to a request of the planner. Final; the text has its words."""
+
+
+class Admin:
+    """One HTTP client, made at the first request. Not pickled: whoever needs one makes it."""
+
+    def __init__(self, url: str, *, timeout_s: float = 60.0) -> None:
+        self._url = url.rstrip("/")
+        self._timeout_s = timeout_s
+        self._client: httpx.Client | None = None
+        self._pool: ThreadPoolExecutor | None = None
+
+    def close(self) -> None:
+        """Close the connections; the next request makes new ones."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=False)
+
+    def internal_stats(self, topic: str) -> dict[str, Any]:
+        """`GET .../internalStats` of one topic or partition: ledgers, last confirmed entry, cursors. TopicMissingError."""
+        found: dict[str, Any] = self._ask("GET", topic, "internalStats").json()
+        return found
+
+    def many_internal_stats(self, topics: Sequence[str]) -> list[dict[str, Any] | None]:
+        """The same of several, in their order, some at a time; None for a topic that does not exist."""
+        return self._map(self._stats_or_none, topics)
+
+    def partitions(self, topic: str) -> int:
+        """0: not partitioned, or not there."""
+        return int(self._ask("GET", topic, "partitions").json()["partitions"])
+
+    def message_id_at(self, topic: str, epoch_ms: int) -> MessageId:
+        """The first entry published at or after `epoch_ms`; where the next one will stand if there is none."""
+        found = self._ask("GET", topic, f"messageid/{epoch_ms}").json()
+        return MessageId(int(found["ledgerId"]), int(found["entryId"]))
+
+    def subscriptions(self, topic: str) -> list[str]:
+        """Names of the topic's durable subscriptions."""
+        return [str(name) for name in self._ask("GET", topic, "subscriptions").json()]
+
+    def create_subscription(self, topic: str, name: str, position: MessageId) -> bool:
+        """Make a durable subscription whose next entry is the one at `position`; False if there is one of that name."""
+        body = {"ledgerId": position.ledger_id, "entryId": position.entry_id, "partitionIndex": -1}
+        response = self._ask("PUT", topic, f"subscription/{_component(name)}", json=body, fine=(409,))
+        return response.status_code != 409
+
+    def delete_subscription(self, topic: str, name: str, *, force: bool = False) -> bool:
+        """Drop a subscription and what only it holds; False if there is none of that name."""
+        query = "?force=true" if force else ""
+        response = self._ask("DELETE", topic, f"subscription/{_component(name)}{query}", fine=(404,))
+        return response.status_code != 404
+
+    def _stats_or_none(self, topic: str) -> dict[str, Any] | None:
+        try:
+            return self.internal_stats(topic)
+        except TopicMissingError:
+            return None
+
+    def _map(self, ask: Callable[[str], T], topics: Sequence[str]) -> list[T]:
+        if len(topics) < 2:
+            return [ask(topic) for topic in topics]
+        self._http()  # made once, before several threads want it
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(PARALLEL_MAX, thread_name_prefix="quire-admin")
+        return list(self._pool.map(ask, topics))
+
+    def _ask(
+        self, method: str, topic: str, resource: str, *, json: object = None, fine: tuple[int, ...] = ()
+    ) -> httpx.Response:
+        """One request about a topic; `fine`: statuses beside 2xx that are answers too."""
+        import httpx
+
+        url = f"{self._url}/admin/v2/{topic_path(topic)}/{resource}"
+        deadline = time.monotonic() + self._timeout_s
+        pause = BACKOFF_MIN_S
+        while True:
+            try:
+                response = self._http().request(method, url, json=json)
+            except httpx.InvalidURL as error:
+                raise AdminRefusedError(f"admin.url {self._url!r} is no URL: {error}") from None
+            except httpx.HTTPError as error:
+                cause = f"{type(error).__name__}: {error}"
+            else:
+                status = response.status_code
+                if status in fine or 200 <= status < 300:
+                    return response
+                reason = _reason(response)
+                if status == 404:
+                    raise TopicMissingError(f"topic {topic} does not exist ({method} {resource}: {reason})")
+                if status not in _PASSING_STATUS:
+                    raise AdminRefusedError(f"{method} {resource} of {topic} was refused with {status}: {reason}")
+                cause = f"{status} {reason}"
+            if time.monotonic() + pause > deadline:
+                raise SourceUnavailableError(
+                    f"{method} {resource} of {topic} at {self._url} failed for {self._timeout_s:g} s, last with {cause}"
+                )
+            time.sleep(pause)
+            pause = min(pause * 2, BACKOFF_MAX_S)
+
+    def _http(self) -> httpx.Client:
+        if self._client is None:
+            import httpx
+
+            self._client = httpx.Client(
+                timeout=min(ATTEMPT_TIMEOUT_S, self._timeout_s),
+                follow_redirects=True,
+                trust_env=False,
+                limits=httpx.Limits(max_keepalive_connections=PARALLEL_MAX, keepalive_expiry=20.0),
+            )
+        return self._client
+
+
+def topic_path(topic: str) -> str:
+    """A topic in the path of a resource: domain/tenant/namespace/local, the local name escaped as one part.
+
+    >>> topic_path("persistent://public/default/a b/c")
+    'persistent/public/default/a%20b%2Fc'
+    """
+    name = TopicName.parse(topic)
+    return f"{name.domain}/{name.tenant}/{name.namespace}/{_component(name.local)}"
+
+
+def _component(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _reason(response: httpx.Response) -> str:
+    """A broker's words: Pulsar answers {"reason": ...}."""
+    try:
+        found = response.json()
+    except ValueError:
+        return " ".join(response.text.split())[:200] or response.reason_phrase
+    reason = found.get("reason") if isinstance(found, dict) else None
+    return str(reason) if reason else response.reason_phrase

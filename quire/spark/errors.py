@@ -1,0 +1,52 @@
+"""What can go wrong between Spark and topics. Each class says final or passing, and what to do.
+
+All of them pickle (Spark carries them from a worker to the driver), so each is made from its message alone, or says how it is made again.
+"""
+
+from __future__ import annotations
+
+
+class SparkSourceError(Exception):
+    """Root: catching it catches every failure of the package."""
+
+
+class OptionError(SparkSourceError, ValueError):
+    """An option is missing, unknown, malformed, or does not fit another. Final: change the option; the text says how.
+
+    `option` is its name as the documentation has it, `value` what was given (None: it was not given), `remedy` what to do.
+    """
+
+    def __init__(self, option: str, value: str | None, remedy: str) -> None:
+        given = f"option {option!r}" if value is None else f"option {option!r} is {value!r}"
+        super().__init__(f"{given}: {remedy}")
+        self.option = option
+        self.value = value
+        self.remedy = remedy
+
+    def __reduce__(self) -> tuple[type[OptionError], tuple[str, str | None, str]]:
+        return type(self), (self.option, self.value, self.remedy)
+
+
+class OffsetError(SparkSourceError, ValueError):
+    """A stored offset is not one of ours, or of a newer version. Final: a checkpoint that another source wrote, or a newer one."""
+
+
+class DataLossError(SparkSourceError):
+    """Entries that were to be read are gone, or are not what they should be. Final for the query: `failOnDataLoss=false`
+    reads on behind them. The text names the topic, the range and that option."""
+
+
+class SourceUnavailableError(SparkSourceError):
+    """The brokers could not be asked within the operation timeout. Passing: start the query again; it goes on at its checkpoint."""
+
+
+class SinkError(SparkSourceError):
+    """Rows could not be written. The text says whether a retry can help; Spark retries the task by its own rules."""
+
+
+class MissingDependencyError(SparkSourceError, ImportError):
+    """A package that is needed is not installed in this process, or is too old. Final: install `quire[spark]` there."""
+
+
+class StatsError(SparkSourceError):
+    """What the broker said about a log does not fit together: it was taken while a ledger rolled. Passing: ask again."""

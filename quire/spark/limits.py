@@ -1,0 +1,122 @@
+"""How much of the backlog one trigger takes: limits in messages and in bytes, shared between partitions. Pure.
+
+Spark's own limits name one unit (`ReadMaxRows` or `ReadMaxBytes`); the options may give both, and then both hold.
+Messages are counted by what a partition's entries held lately, for brokers count entries, each of which may be a batch.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+MESSAGES_PER_ENTRY_MIN = 0.01
+"""An entry costs at least this, be it that the sample held pieces of chunked messages only."""
+
+_STEPS = 48
+_EPSILON = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Most messages and bytes that one trigger takes. None: no limit of this kind."""
+
+    messages_max: int | None = None
+    bytes_max: int | None = None
+
+    @classmethod
+    def of(cls, limit: object, configured: Limits) -> Limits:
+        """What a ReadLimit of Spark's asks for, with the limits of the options. `ReadAllAvailable` asks for no limit. `ReadMaxRows`
+        and `ReadMaxBytes` name one unit: the other limit that is configured holds as well, and of two numbers the smaller. Others
+        (rows at least, files) are not ours. Source: pyspark.sql.streaming.datasource."""
+        rows, size = getattr(limit, "max_rows", None), getattr(limit, "max_bytes", None)
+        if rows is None and size is None:
+            return cls()
+        return cls(messages_max=_least(rows, configured.messages_max), bytes_max=_least(size, configured.bytes_max))
+
+
+def _least(first: int | None, second: int | None) -> int | None:
+    return min((number for number in (first, second) if number is not None), default=None)
+
+
+class Backlog:
+    """The entries of one partition that could be taken, from its place on: what the first n of them cost."""
+
+    __slots__ = ("_bytes", "_entries", "_messages_per_entry", "entries")
+
+    def __init__(self, pieces: Sequence[tuple[int, int]], messages_per_entry: float = 1.0) -> None:
+        """`pieces`: (entries, about how many bytes) by ledger, in order."""
+        self.entries = sum(entries for entries, _ in pieces)
+        self._entries = list(accumulate((entries for entries, _ in pieces), initial=0))
+        self._bytes = list(accumulate((max(size, entries) for entries, size in pieces), initial=0))
+        self._messages_per_entry = max(messages_per_entry, MESSAGES_PER_ENTRY_MIN)
+
+    def messages(self, entries: int) -> float:
+        return entries * self._messages_per_entry
+
+    def bytes(self, entries: int) -> float:
+        """Even within a ledger."""
+        at = min(bisect_right(self._entries, entries), len(self._entries) - 1)
+        if at == 0:
+            return 0.0
+        first, stop = self._entries[at - 1], self._entries[at]
+        start, end = self._bytes[at - 1], self._bytes[at]
+        return start + (end - start) * (entries - first) / (stop - first)
+
+    def within(self, messages: float, size: float) -> int:
+        """The most entries that cost no more than this."""
+        taken = self.entries
+        if messages < self.messages(taken):
+            taken = int((messages + _EPSILON) / self._messages_per_entry)
+        if size < self.bytes(taken):
+            at = bisect_right(self._bytes, size)
+            first, stop = self._entries[at - 1], self._entries[at]
+            start, end = self._bytes[at - 1], self._bytes[at]
+            taken = min(taken, first + int((size - start + _EPSILON) * (stop - first) / (end - start)))
+        return taken
+
+
+def share(backlogs: Sequence[Backlog], limits: Limits, *, turn: int = 0) -> list[int]:
+    """Entries to take of each partition.
+
+    Every partition gets the same share, in messages and in bytes; what one does not need goes to the others. What then is left
+    (less than an entry of each) goes by turns, beginning with partition `turn`. If there are entries, at least one is
+    taken, even above a limit.
+    """
+    messages_max = math.inf if limits.messages_max is None else limits.messages_max
+    bytes_max = math.inf if limits.bytes_max is None else limits.bytes_max
+    taken = [backlog.entries for backlog in backlogs]
+
+    def left(taken: Sequence[int]) -> tuple[float, float]:
+        pairs = list(zip(backlogs, taken, strict=True))
+        return (
+            messages_max - sum(backlog.messages(n) for backlog, n in pairs) + _EPSILON,
+            bytes_max - sum(backlog.bytes(n) for backlog, n in pairs) + _EPSILON,
+        )
+
+    if not any(taken) or min(left(taken)) >= 0:
+        return taken
+    taken = [0] * len(backlogs)
+    low, high = 0.0, 1.0
+    for _ in range(_STEPS):
+        level = (low + high) / 2
+        candidate = [backlog.within(level * messages_max, level * bytes_max) for backlog in backlogs]
+        if min(left(candidate)) >= 0:
+            low, taken = level, candidate
+        else:
+            high = level
+    messages, size = left(taken)
+    order = [(turn + number) % len(backlogs) for number in range(len(backlogs))]
+    for most in (1, None):
+        for number in order:
+            backlog, had = backlogs[number], taken[number]
+            more = backlog.within(backlog.messages(had) + messages, backlog.bytes(had) + size)
+            taken[number] = max(had, more if most is None else min(more, had + most))
+            messages -= backlog.messages(taken[number]) - backlog.messages(had)
+            size -= backlog.bytes(taken[number]) - backlog.bytes(had)
+    if not any(taken):
+        first = next(number for number in order if backlogs[number].entries)
+        taken[first] = 1
+    return taken

@@ -1,0 +1,204 @@
+"""One event loop per process, in a thread of its own, and one client per cluster in it: what blocking code calls.
+
+Spark's processes are plain blocking Python. The loop is made at the first call (never at import, never when a reader is
+made or pickled), and made anew in a forked child, where threads do not follow. Clients are leased: as long as somebody
+holds a lease the client stays; IDLE_S after the last one is given back its connections are closed. Nothing has to be
+closed for correctness: when the process ends, its sockets do.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import trio
+
+from quire.client.client import Client, open_client
+from quire.client.options import ClientOptions
+from quire.spark.options import Options
+from quire.world.doors import World
+from quire.world.real import real_world
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+IDLE_S = 30.0
+"""How long a client that nobody leases keeps its connections."""
+START_DEADLINE_S = 30.0
+STOP_DEADLINE_S = 5.0
+
+
+def client_options(options: Options) -> ClientOptions:
+    """How the clients of a query behave."""
+    timeout_s = options.operation_timeout_ms / 1000
+    return ClientOptions(
+        operation_timeout_s=timeout_s, connect_timeout_s=min(timeout_s, 10.0), client_name="Quire-Spark"
+    )
+
+
+class Lease:
+    """The use of a client. Give it back with `release`, once or more often."""
+
+    def __init__(self, entry: _Entry, client: Client) -> None:
+        self.client = client
+        self._entry: _Entry | None = entry
+
+    def release(self) -> None:
+        """On the loop only. The client may be closed IDLE_S later."""
+        entry, self._entry = self._entry, None
+        if entry is not None:
+            entry.leases -= 1
+            if entry.leases == 0:
+                entry.unused.set()
+
+
+class _Entry:
+    """One client and the task that keeps it open."""
+
+    def __init__(self) -> None:
+        self.leases = 0
+        self.ready = trio.Event()
+        self.client: Client | None = None
+        self.error: Exception | None = None
+        self.unused = trio.Event()
+        """Set when the last lease came back; made anew by who waited for it."""
+
+
+class Runtime:
+    """The loop of this process; take the one of `runtime()`."""
+
+    def __init__(self, *, idle_s: float = IDLE_S, make_world: Callable[[], World] = real_world) -> None:
+        self.pid = os.getpid()
+        self._idle_s = idle_s
+        self._make_world = make_world
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._stop: trio.Event | None = None
+        self._nursery: trio.Nursery | None = None
+        self._world: World | None = None
+        self._entries: dict[tuple[str, ClientOptions], _Entry] = {}
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="quire-spark-loop", daemon=True)
+        self._thread.start()
+        if not self._started.wait(START_DEADLINE_S):
+            raise RuntimeError(f"the event loop did not start in {START_DEADLINE_S:g} s")
+
+    def call(self, function: Callable[..., Awaitable[T]], *args: object) -> T:
+        """Run `await function(*args)` on the loop and wait; its error is raised here. From any thread but the loop's."""
+        assert self._token is not None, "the loop runs since __init__"
+        return trio.from_thread.run(function, *args, trio_token=self._token)
+
+    async def lease(self, service_url: str, options: ClientOptions) -> Lease:
+        """On the loop: the client of that cluster, opened if it is not. ValueError (the URL), ClientError."""
+        key = (service_url, options)
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = _Entry()
+            assert self._nursery is not None, "the loop runs since __init__"
+            self._nursery.start_soon(self._keep, key, entry, name=f"client of {service_url}")
+        entry.leases += 1
+        try:
+            await entry.ready.wait()
+            if entry.client is None:
+                assert entry.error is not None, "ready, and neither client nor error"
+                raise entry.error
+        except BaseException:
+            entry.leases -= 1
+            if entry.leases == 0:
+                entry.unused.set()
+            raise
+        return Lease(entry, entry.client)
+
+    @property
+    def clients(self) -> int:
+        """Clients that are open now."""
+        return len(self._entries)
+
+    def close(self) -> None:
+        """Close every client and end the loop; waits for it, not long. Idempotent."""
+        token, stop = self._token, self._stop
+        if token is not None and stop is not None and self.pid == os.getpid():
+            try:
+                token.run_sync_soon(stop.set)
+            except trio.RunFinishedError:
+                pass
+            self._thread.join(STOP_DEADLINE_S)
+
+    async def _keep(self, key: tuple[str, ClientOptions], entry: _Entry) -> None:
+        """Open a client, keep it while it is in use, close it when it was not for a while."""
+        assert self._world is not None, "the loop runs since __init__"
+        try:
+            async with open_client(self._world, *key) as client:
+                entry.client = client
+                entry.ready.set()
+                while not await self._idle(entry):
+                    pass
+                # Off the map before anything is awaited: nobody may lease a client that is closing.
+                del self._entries[key]
+        except Exception as error:
+            if entry.ready.is_set():
+                _log.error("the client of %s ended: %r", key[0], error, exc_info=error)
+            entry.error = error
+        finally:
+            if self._entries.get(key) is entry:
+                del self._entries[key]
+            entry.ready.set()
+
+    async def _idle(self, entry: _Entry) -> bool:
+        """Wait until nobody leases the client, and then for the pause; whether nobody leased it meanwhile."""
+        await entry.unused.wait()
+        entry.unused = trio.Event()
+        if entry.leases:
+            return False
+        with trio.move_on_after(self._idle_s) as pause:
+            await entry.unused.wait()
+        return pause.cancelled_caught and entry.leases == 0
+
+    def _run(self) -> None:
+        trio.run(self._main)
+
+    async def _main(self) -> None:
+        self._world = self._make_world()
+        self._stop = trio.Event()
+        self._token = trio.lowlevel.current_trio_token()
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            self._started.set()
+            await self._stop.wait()
+            nursery.cancel_scope.cancel()
+
+
+_runtime: Runtime | None = None
+_lock = threading.Lock()
+
+
+def runtime() -> Runtime:
+    """The loop of this process, made at the first call; another one in a forked child."""
+    global _runtime
+    with _lock:
+        if _runtime is None or _runtime.pid != os.getpid():
+            _runtime = Runtime()
+        return _runtime
+
+
+def close_runtime() -> None:
+    """End this process's loop, if there is one; the next `runtime()` makes another."""
+    global _runtime
+    with _lock:
+        made, _runtime = _runtime, None
+    if made is not None:
+        made.close()
+
+
+def _forget_lock() -> None:
+    """In a forked child: the parent's thread that held the lock, if one did, is not there to release it."""
+    global _lock
+    _lock = threading.Lock()
+
+
+atexit.register(close_runtime)
+os.register_at_fork(after_in_child=_forget_lock)

@@ -1,0 +1,210 @@
+"""`format("quire")` for readers: the classes that Spark calls. Thin; planner.py plans, reading.py reads.
+
+Spark makes a DataSource in the user's process, pickles it into others, and makes a reader there: in a process that plans, kept
+for the life of a stream, and pickled from there into the workers that read. So nothing here connects before it must, and
+nothing a planner learns is visible to a worker but what is in its partition.
+
+`stop` does nothing, and is not even called (the process that plans just ends): a connection that breaks off is what tells the
+broker, and the subscription stays, for it holds the data between two runs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from quire.client.errors import ClientError
+from quire.spark.columns import Columns, ddl, names_of_option, names_of_schema
+from quire.spark.errors import SparkSourceError
+from quire.spark.limits import Limits
+from quire.spark.offsets import Offsets
+from quire.spark.options import Options
+from quire.spark.planner import Planner
+from quire.spark.planning import TopicRange
+from quire.spark.reading import read_range
+from quire.spark.trace import Trace
+
+_HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
+"""Set, Spark shows the user an error without our stack. Source: pyspark.util.handle_worker_exception."""
+_WORKER_MARKS = ("PYTHON_WORKER_FACTORY_SECRET", "PYTHON_WORKER_FACTORY_PORT", "PYTHON_WORKER_FACTORY_SOCK_DIR")
+"""One of them is set in the processes that Spark starts, and not in the user's own."""
+
+
+class RangePartition(InputPartition):  # type: ignore[misc]  # (pyspark's classes are not seen by the type checker)
+    """What one task reads."""
+
+    def __init__(self, work: TopicRange) -> None:
+        self.work = work
+
+
+class QuireDataSource(DataSource):  # type: ignore[misc]
+    """Topics as tables; options are in options.py, columns in columns.py."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "quire"
+
+    def schema(self) -> str:
+        """All columns, or those of the option `columns`."""
+        with plain_errors():
+            asked = self.options.get("columns")
+            return ddl() if asked is None else ddl(names_of_option(asked))
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        with plain_errors():
+            return QuireReader(Options.parse(dict(self.options), use="batch"), names_of_schema(schema))
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
+        with plain_errors():
+            return QuireStreamReader(Options.parse(dict(self.options), use="stream"), names_of_schema(schema))
+
+    def writer(self, schema: Any, overwrite: bool) -> Any:
+        from quire.spark.writing import QuireWriter
+
+        return QuireWriter(dict(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802
+        from quire.spark.writing import QuireStreamWriter
+
+        return QuireStreamWriter(dict(self.options), schema, overwrite)
+
+
+class _Reading:
+    """What both readers do in a worker. Pickles: options and names only."""
+
+    def __init__(self, options: Options, names: tuple[str, ...]) -> None:
+        self._options = options
+        self._names = names
+        self._trace = Trace(options.trace)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition, as record batches. Of the empty one that Spark makes when there is none: nothing."""
+        if not isinstance(partition, RangePartition):
+            return iter(())
+        return self._read(partition.work)
+
+    def _read(self, work: TopicRange) -> Iterator[pa.RecordBatch]:
+        batch_id = _batch_id()
+        self._trace.note("read", partition=work.partition, ranges=work.ranges, batch=batch_id)
+        rows = 0
+        with plain_errors():
+            for batch in read_range(work, self._options, Columns(self._names, work.partition)):
+                rows += batch.num_rows
+                yield batch
+        self._trace.note("read-done", partition=work.partition, ranges=work.ranges, batch=batch_id, rows=rows)
+
+
+class QuireReader(_Reading, DataSourceReader):  # type: ignore[misc]
+    """Batch: the log as it is when the ranges are planned, which is once for each DataFrame."""
+
+    def partitions(self) -> list[RangePartition]:
+        with plain_errors():
+            planner = Planner(self._options, trace=self._trace)
+            try:
+                return [RangePartition(work) for work in planner.batch()]
+            finally:
+                planner.close()
+
+
+class QuireStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """Stream. Offsets go in and out as Spark keeps them, in the one canonical form."""
+
+    def __init__(self, options: Options, names: tuple[str, ...]) -> None:
+        super().__init__(options, names)
+        self._planner: Planner | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        # A worker reads and does not plan; connections do not travel.
+        return {**self.__dict__, "_planner": None}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Spark knows limits of one kind; with both, that of rows goes through it, and that of bytes holds all the same."""
+        limits = self._options.limits
+        self._trace.note("getDefaultReadLimit")
+        if limits.messages_max is not None:
+            return ReadMaxRows(limits.messages_max)
+        if limits.bytes_max is not None:
+            return ReadMaxBytes(limits.bytes_max)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        with plain_errors():
+            target = self._plan().prepare_available_now()
+        self._trace.note("prepareForTriggerAvailableNow", target=target.to_json_dict())
+
+    def initialOffset(self) -> dict[str, object]:  # noqa: N802
+        with plain_errors():
+            start = self._plan().initial().to_json_dict()
+        self._trace.note("initialOffset", start=start)
+        return start
+
+    def latestOffset(self, start: Mapping[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
+        with plain_errors():
+            limits = Limits.of(limit, self._options.limits)
+            found = self._plan().latest(Offsets.from_json(start), limits).to_json_dict()
+        self._trace.note("latestOffset", start=start, limit=repr(limit), end=found)
+        return found
+
+    def reportLatestOffset(self) -> dict[str, object]:  # noqa: N802
+        with plain_errors():
+            return self._plan().report()
+
+    def partitions(self, start: Mapping[str, object], end: Mapping[str, object]) -> list[RangePartition]:
+        with plain_errors():
+            works = self._plan().plan(Offsets.from_json(start), Offsets.from_json(end))
+        self._trace.note("partitions", start=start, end=end, tasks=len(works))
+        return [RangePartition(work) for work in works]
+
+    def commit(self, end: Mapping[str, object]) -> None:
+        with plain_errors():
+            self._plan().commit(Offsets.from_json(end))
+        self._trace.note("commit", end=end)
+
+    def stop(self) -> None:
+        """Nothing: see the module."""
+        self._trace.note("stop")
+
+    def _plan(self) -> Planner:
+        if self._planner is None:
+            self._planner = Planner(self._options, trace=self._trace)
+        return self._planner
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """What is ours to explain reaches the user as one line: in a process of Spark's, which ends with the error, without the
+    stack; a client's error in this package's words. What is our mistake keeps its stack."""
+    try:
+        yield
+    except ClientError as error:
+        _hide_traceback()
+        raise SparkSourceError(f"{type(error).__name__}: {error}") from None
+    except SparkSourceError:
+        _hide_traceback()
+        raise
+
+
+def _hide_traceback() -> None:
+    if any(mark in os.environ for mark in _WORKER_MARKS):
+        os.environ[_HIDE_TRACEBACK] = "1"
+
+
+def _batch_id() -> int | None:
+    """The number of the micro-batch that this task belongs to; None outside a stream. Not in Spark's contract: a test pins
+    it."""
+    context = TaskContext.get()
+    found = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
+    return None if found is None else int(found)

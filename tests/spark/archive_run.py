@@ -1,0 +1,221 @@
+"""scripts/pipelines/archive as a process of its own, to be watched from the outside, frozen at a chosen point, and killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from quire.spark.pipelines.manifest import read_manifest
+from tests.spark.processes import Process, of_session, signal_all, states
+from tests.spark.support import wait_for
+
+ARCHIVE = Path(__file__).parents[2] / "scripts" / "pipelines" / "archive.py"
+POLL_S = 0.001
+"""How closely a driver is watched that reads; one that only starts is looked at less often."""
+STARTING_POLL_S = 0.05
+HIT_S = 90.0
+"""A point that was not met for so long is not met at all; includes the start of Spark on a busy machine."""
+GONE_S = 20.0
+
+
+class TraceTail:
+    """Follows the trace of one run: which reads have begun and are not done."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.events: list[dict[str, Any]] = []
+        self.begun = False
+        """Whether anything was read."""
+        self._offset = 0
+        self._open: dict[str, int] = {}
+
+    def poll(self) -> None:
+        """Take in what was written since."""
+        if not self.path.exists():
+            return
+        with open(self.path, "rb") as file:
+            file.seek(self._offset)
+            data = file.read()
+        whole = data.rfind(b"\n") + 1
+        self._offset += whole
+        for line in data[:whole].splitlines():
+            event = json.loads(line)
+            self.events.append(event)
+            key = json.dumps([event["pid"], event.get("partition"), event.get("ranges"), event.get("batch")])
+            if event["event"] == "read":
+                self.begun = True
+                self._open[key] = event["batch"]
+            elif event["event"] == "read-done":
+                self._open.pop(key, None)
+
+    def reading(self) -> set[int]:
+        """Batches of which a read has begun and is not done."""
+        return set(self._open.values())
+
+
+class ArchiveRun:
+    """One archive, one driver process at a time."""
+
+    def __init__(self, folder: Path, arguments: Mapping[str, str]) -> None:
+        self.folder = folder
+        self.out = folder / "out"
+        self.checkpoint = folder / "checkpoint"
+        self.runs = 0
+        self.tail = TraceTail(folder / "none")
+        self._arguments = dict(arguments)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def subscription(self) -> str:
+        """The name of the hold, as the archive makes it up."""
+        return f"archive-{self.out.name}"
+
+    @property
+    def session(self) -> int:
+        assert self._process is not None, "the driver was never started"
+        return self._process.pid
+
+    def start(self) -> None:
+        self.runs += 1
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.tail = TraceTail(self.folder / f"trace-{self.runs}.jsonl")
+        command = [sys.executable, str(ARCHIVE), "--out", str(self.out), "--checkpoint", str(self.checkpoint)]
+        command += ["--set", f"trace={self.tail.path}", "--master", "local[2,4]"]
+        command += ["--conf", f"spark.local.dir={self.folder / 'local'}"]
+        # (a short life: the time that a better compiler takes does not come back)
+        command += ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"]
+        for name, value in self._arguments.items():
+            command += [f"--{name}", value]
+        with open(self.log_path, "ab") as log:
+            self._process = subprocess.Popen(
+                command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    @property
+    def log_path(self) -> Path:
+        return self.folder / "driver.log"
+
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    # What is on the disk
+
+    def has(self, kind: str, batch: int) -> bool:
+        """Whether the checkpoint has `offsets/N` or `commits/N`."""
+        return (self.checkpoint / kind / str(batch)).is_file()
+
+    def last(self, kind: str) -> int:
+        """The highest batch in there; -1: none."""
+        folder = self.checkpoint / kind
+        names = os.listdir(folder) if folder.is_dir() else []
+        return max((int(name) for name in names if name.isdigit()), default=-1)
+
+    def end_of(self, batch: int) -> dict[str, tuple[int, int]]:
+        """The next entry of each partition behind a batch, as Spark keeps it."""
+        text = (self.checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1]
+        return {name: (place[0], place[1]) for name, place in json.loads(text)["p"].items()}
+
+    def recorded(self) -> dict[int, int]:
+        """Batches in the manifest, and their rows."""
+        return {record.batch: record.rows for record in read_manifest(self.out).batches}
+
+    def rows(self) -> int:
+        return sum(self.recorded().values())
+
+    # Points
+
+    def in_mid_task(self, least: int) -> int | None:
+        """K2: a batch, `least` or later, whose offsets are logged, of which a task reads, and that is not committed."""
+        self.tail.poll()
+        for batch in self.tail.reading():
+            if batch >= least and self.has("offsets", batch) and not self.has("commits", batch):
+                return None if batch in self.recorded() else batch
+        return None
+
+    def between_commits(self, least: int) -> int | None:
+        """K4: a batch, `least` or later, that is in the manifest and that Spark has not committed."""
+        batch = self.last("offsets")
+        if batch < least or self.has("commits", batch) or batch not in self.recorded():
+            return None
+        return batch
+
+    def freeze_at(self, point: Callable[[int], int | None], least: int) -> int:
+        """Watch until the driver is at `point` of a batch, `least` or later; freeze all its processes, and look again: if it got
+        past the point meanwhile, let it go on and wait for the next batch. Returns the batch; everything stands still."""
+        deadline = time.monotonic() + HIT_S
+        while True:
+            assert time.monotonic() < deadline, (
+                f"{point.__name__} was not met within {HIT_S:g} s:\n{self.log()[-4000:]}"
+            )
+            self.must_run()
+            if not self.tail.begun:
+                self.tail.poll()
+                time.sleep(STARTING_POLL_S)
+                continue
+            if point(least) is None:
+                time.sleep(POLL_S)
+                continue
+            pids = self._stop_all()
+            batch = point(least)
+            if batch is not None:
+                return batch
+            signal_all(pids, signal.SIGCONT)
+
+    def thaw(self) -> None:
+        signal_all([process.pid for process in of_session(self.session)], signal.SIGCONT)
+
+    def kill(self) -> None:
+        """SIGKILL for the driver's process group: the driver, its JVM and the process that plans. The workers are in a group of
+        their own, and must notice."""
+        assert self._process is not None, "the driver was never started"
+        os.killpg(self.session, signal.SIGKILL)
+        assert self._process.wait() == -signal.SIGKILL, "the driver had ended by itself"
+        self.thaw()
+
+    def stop(self) -> int:
+        """SIGTERM for the driver alone; its exit code."""
+        assert self._process is not None, "the driver was never started"
+        self._process.terminate()
+        return self._process.wait(60)
+
+    def left(self) -> list[Process]:
+        """What is still there of a driver that has ended, after some time to notice."""
+        deadline = time.monotonic() + GONE_S
+        while (found := of_session(self.session)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return found
+
+    def abandon(self) -> None:
+        """Make sure that nothing of it runs on, whatever happened."""
+        if self._process is not None:
+            signal_all([process.pid for process in of_session(self.session)], signal.SIGKILL)
+            self._process.kill()
+            self._process.wait()
+
+    def must_run(self) -> None:
+        assert self._process is not None, "the driver was never started"
+        assert self._process.poll() is None, f"the driver ended by itself:\n{self.log()[-4000:]}"
+
+    def wait_for(self, condition: Callable[[], object], what: str, seconds: float = HIT_S) -> None:
+        """Until it is true; fails at once if the driver ends."""
+
+        def met() -> object:
+            self.must_run()
+            return condition()
+
+        wait_for(met, what, seconds)
+
+    def _stop_all(self) -> list[int]:
+        """Stop every process of the driver; new ones that a running one still made are found in the next round."""
+        while True:
+            pids = [process.pid for process in of_session(self.session)]
+            signal_all(pids, signal.SIGSTOP)
+            if states(pids) <= {"T"} and {process.pid for process in of_session(self.session)} <= set(pids):
+                return pids

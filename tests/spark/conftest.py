@@ -1,0 +1,52 @@
+"""One Spark session and one server for all Spark tests of a run: each test takes a topic of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pulsar
+import pytest
+
+from tests.spark.session import make_session
+from tests.support.server import StandaloneProcess, standalone
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
+    folder: Path = tmp_path_factory.mktemp("spark-standalone")
+    with standalone(folder) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """local[2,3]: two tasks at a time, and a task that fails is tried three times, as on a cluster."""
+    session = make_session(tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def options(server: StandaloneProcess) -> dict[str, str]:
+    """What every reader and writer of these tests is given, beside its topic."""
+    return {"service.url": server.url, "admin.url": server.web}
+
+
+@pytest.fixture
+def client(server: StandaloneProcess) -> Iterator[pulsar.Client]:
+    """The official client."""
+    made = pulsar.Client(
+        server.url, operation_timeout_seconds=10, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
+    )
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"persistent://public/default/spark{next(_numbers)}"

@@ -1,0 +1,45 @@
+"""A Spark program as a user writes one: a batch read, two streams, a sink; then it stops its session, says so, and stays.
+
+python leaks_run.py FOLDER SERVICE_URL ADMIN_URL TOPIC
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from tests.spark.session import make_session
+
+
+def main(folder: Path, service_url: str, admin_url: str, topic: str) -> None:
+    spark = make_session(folder)
+    options = {"service.url": service_url, "admin.url": admin_url}
+    source = {**options, "topic": topic, "startingOffsets": "earliest"}
+    read = spark.read.format("quire").options(**source).load().count()
+    seen: list[int] = []
+
+    def take(frame: object, number: int) -> None:
+        seen.append(frame.count())  # type: ignore[attr-defined]
+
+    def stream(name: str) -> object:
+        held = {**source, "subscription": name, "maxMessagesPerTrigger": "40"}
+        writer = spark.readStream.format("quire").options(**held).load().writeStream.foreachBatch(take)
+        return writer.option("checkpointLocation", str(folder / name))
+
+    stream("hold-drained").trigger(availableNow=True).start().awaitTermination(60)  # type: ignore[attr-defined]
+    drained = sum(seen)
+    query = stream("hold-stopped").start()  # type: ignore[attr-defined]
+    query.processAllAvailable()
+    frame = spark.createDataFrame([(b"one",), (b"two",)], "value binary")
+    frame.write.format("quire").options(**{"service.url": service_url, "topic": f"{topic}-out"}).mode("append").save()
+    print(json.dumps({"event": "working", "read": read, "drained": drained}), flush=True)
+    sys.stdin.readline()
+    query.stop()
+    spark.stop()
+    print(json.dumps({"event": "stopped"}), flush=True)
+    sys.stdin.readline()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:5])

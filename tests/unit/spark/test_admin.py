@@ -1,0 +1,152 @@
+"""What planning asks by REST: the right resources, passing errors tried again up to a deadline, final ones told."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from quire.client.message_id import MessageId
+from quire.spark.admin import Admin, AdminRefusedError, TopicMissingError, topic_path
+from quire.spark.errors import SourceUnavailableError
+from tests.support.server import free_port
+
+TOPIC = "persistent://public/default/x"
+BASE = "/admin/v2/persistent/public/default"
+
+
+class Web:
+    """Answers by path, each answer once and the last for ever; notes what was asked."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, list[tuple[int, object]]] = {}
+        self.asked: list[tuple[str, str, object]] = []
+        web = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def handle_any(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                web.asked.append((self.command, self.path, json.loads(body) if body else None))
+                answers = web.answers.get(self.path, [(404, {"reason": "Topic not found"})])
+                status, found = answers.pop(0) if len(answers) > 1 else answers[0]
+                data = found.encode() if isinstance(found, str) else json.dumps(found).encode()
+                self.send_response(status)
+                if status == 307:
+                    self.send_header("Location", str(found))
+                    data = b""
+                data = b"" if status == 204 else data
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            do_GET = do_PUT = do_DELETE = handle_any  # noqa: N815 - the base class looks for these names
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    made = Web()
+    thread = threading.Thread(target=made.server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield made
+    made.server.shutdown()
+    thread.join()
+    made.server.server_close()
+
+
+@pytest.fixture
+def admin(web: Web) -> Iterator[Admin]:
+    made = Admin(web.url, timeout_s=5)
+    yield made
+    made.close()
+
+
+def test_each_question_goes_to_its_resource(web: Web, admin: Admin):
+    web.answers = {
+        f"{BASE}/x/internalStats": [(200, {"ledgers": []})],
+        f"{BASE}/x/partitions": [(200, {"partitions": 4})],
+        f"{BASE}/x/messageid/1234": [(200, {"ledgerId": 5, "entryId": 6, "partitionIndex": -1})],
+        f"{BASE}/x/subscriptions": [(200, ["a", "b"])],
+    }
+    assert admin.internal_stats(TOPIC) == {"ledgers": []}
+    assert admin.partitions(TOPIC) == 4
+    assert admin.message_id_at(TOPIC, 1234) == MessageId(5, 6)
+    assert admin.subscriptions(TOPIC) == ["a", "b"]
+
+
+def test_a_subscription_is_made_at_a_position_and_told_if_it_was_there(web: Web, admin: Admin):
+    path = f"{BASE}/x/subscription/a%2Fb"
+    web.answers = {path: [(204, ""), (409, {"reason": "Subscription already exists"})]}
+    assert admin.create_subscription(TOPIC, "a/b", MessageId(5, 6))
+    assert not admin.create_subscription(TOPIC, "a/b", MessageId(5, 6))
+    assert web.asked[0] == ("PUT", path, {"ledgerId": 5, "entryId": 6, "partitionIndex": -1})
+
+
+def test_dropping_a_subscription_that_is_not_there_is_no_error(web: Web, admin: Admin):
+    web.answers = {f"{BASE}/x/subscription/a": [(204, "")], f"{BASE}/x/subscription/b?force=true": [(204, "")]}
+    assert admin.delete_subscription(TOPIC, "a")
+    assert admin.delete_subscription(TOPIC, "b", force=True)
+    assert not admin.delete_subscription(TOPIC, "c")
+
+
+def test_what_is_passing_is_tried_again(web: Web, admin: Admin):
+    web.answers[f"{BASE}/x/partitions"] = [(503, {"reason": "moving"}), (500, "oops"), (200, {"partitions": 1})]
+    assert admin.partitions(TOPIC) == 1
+    assert len(web.asked) == 3
+
+
+def test_a_redirect_to_the_owner_is_followed(web: Web, admin: Admin):
+    web.answers = {f"{BASE}/x/partitions": [(307, "/elsewhere")], "/elsewhere": [(200, {"partitions": 2})]}
+    assert admin.partitions(TOPIC) == 2
+
+
+def test_what_does_not_pass_ends_at_the_deadline_with_its_cause(web: Web):
+    web.answers[f"{BASE}/x/partitions"] = [(503, {"reason": "never ready"})]
+    admin = Admin(web.url, timeout_s=0.3)
+    with pytest.raises(SourceUnavailableError, match=rf"partitions of {TOPIC} .* 0.3 s, last with 503 never ready"):
+        admin.partitions(TOPIC)
+    admin.close()
+    nobody = Admin(f"http://127.0.0.1:{free_port()}", timeout_s=0.2)
+    with pytest.raises(SourceUnavailableError, match="ConnectError"):
+        nobody.partitions(TOPIC)
+    nobody.close()
+
+
+def test_a_missing_topic_and_a_refusal_are_final_and_keep_the_brokers_words(web: Web, admin: Admin):
+    with pytest.raises(TopicMissingError, match=f"topic {TOPIC} does not exist .*Topic not found"):
+        admin.internal_stats(TOPIC)
+    web.answers[f"{BASE}/x/partitions"] = [(403, {"reason": "not for you"})]
+    with pytest.raises(AdminRefusedError, match="403: not for you"):
+        admin.partitions(TOPIC)
+    web.answers[f"{BASE}/x/partitions"] = [(412, "plain words")]
+    with pytest.raises(AdminRefusedError, match="plain words"):
+        admin.partitions(TOPIC)
+    assert len(web.asked) == 3
+
+
+def test_many_topics_are_asked_together_and_keep_their_order(web: Web, admin: Admin):
+    names = [f"persistent://public/default/t{number}" for number in range(20)]
+    for number in range(0, 20, 2):
+        web.answers[f"{BASE}/t{number}/internalStats"] = [(200, {"n": number})]
+    found = admin.many_internal_stats(names)
+    assert found == [{"n": number} if number % 2 == 0 else None for number in range(20)]
+    assert admin.many_internal_stats([]) == []
+
+
+def test_nothing_is_connected_before_the_first_question():
+    Admin("http://127.0.0.1:1").close()
+
+
+def test_names_are_escaped_as_one_part_of_the_path():
+    assert topic_path("persistent://public/default/a b/c%") == "persistent/public/default/a%20b%2Fc%25"
