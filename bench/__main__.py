@@ -7,7 +7,10 @@ import sys
 
 MEASUREMENTS = {
     "vs": "Quire and Apache Pulsar, both standalone and durable, in one interleaved run",
+    "spark": "the Spark source and sink beside the official Python client, alone, in one interleaved run",
     "links": "a bookie in the same process, and as a child process",
+    "bookie": "one bookie process under a raw generator, beside Apache BookKeeper's",
+    "ledger": "the ledger client on three bookies, ours and Apache BookKeeper's, and with a slow one",
 }
 
 

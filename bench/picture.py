@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def draw(rows: list[tuple[str, float, float, str]], path: Path) -> None:
+def draw(
+    rows: list[tuple[str, float, float, str]],
+    path: Path,
+    label: str = "Quire / Apache Pulsar (1.0 = equal; black mark: expected)",
+) -> None:
     """`rows` are (title, ratio, expected, "more" or "less"); the peer is 1.0. Writes a PNG."""
     import matplotlib
 
@@ -22,7 +26,7 @@ def draw(rows: list[tuple[str, float, float, str]], path: Path) -> None:
     axes.set_yticks(range(len(rows)), titles, fontsize=8)
     axes.set_xscale("log")
     axes.axvline(1.0, color="grey", linewidth=0.8)
-    axes.set_xlabel("Quire / Apache Pulsar (1.0 = equal; black mark: expected)")
+    axes.set_xlabel(label)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)

@@ -72,10 +72,11 @@ def free_port() -> int:
 class Server:
     """A running server: its port, its processes, and how long it took to listen."""
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], port: int, started: float) -> None:
+    def __init__(self, name: str, process: subprocess.Popen[bytes], port: int, web_port: int, started: float) -> None:
         self.name = name
         self.process = process
         self.port = port
+        self.web_port = web_port
         self.started = started
         """time.perf_counter() at the moment of the start."""
 
@@ -119,7 +120,7 @@ def quire(folder: Path) -> Iterator[Server]:
         "--web-port",
         str(web),
     ]
-    yield from _running("quire", command, folder, port, 30)
+    yield from _running("quire", command, folder, port, web, 30)
 
 
 def pulsar_jars() -> Path | None:
@@ -164,14 +165,14 @@ def pulsar(folder: Path, lib: Path) -> Iterator[Server]:
         "-nss",
         "-nfw",
     ]
-    yield from _running("pulsar", command, folder, port, 120)
+    yield from _running("pulsar", command, folder, port, web, 120)
 
 
-def _running(name: str, command: list[str], folder: Path, port: int, seconds: float) -> Iterator[Server]:
+def _running(name: str, command: list[str], folder: Path, port: int, web_port: int, seconds: float) -> Iterator[Server]:
     with open(folder / "server.log", "ab") as log:
         started = time.perf_counter()
         process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-    server = Server(name, process, port, started)
+    server = Server(name, process, port, web_port, started)
     try:
         server.wait_until_listening(seconds)
         yield server

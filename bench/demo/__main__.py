@@ -1,6 +1,7 @@
 """`scripts/demo [DIR]`: every line of every text file under DIR through Quire, killed twice on the way, and back.
 
-Exits 0 if every file came back byte for byte and every file's lines came in order, 1 if not, 2 if it cannot be run.
+At last the topic is archived with Spark, if that can run here, and the tree is made from the archive once more. Exits 0 if every
+file came back byte for byte and every file's lines came in order, 1 if not, 2 if it cannot be run.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bench.demo.archive import Archived, Archiving, make_archive
 from bench.demo.files import Rebuilder, Tree, differences, scan, walk, write
 from bench.demo.messaging import Messaging, PulsarMessaging
 from bench.demo.report import PlainProgress, TerminalProgress, table
@@ -36,7 +38,15 @@ def tracked(root: bytes) -> list[bytes]:
     return sorted(path for path in listed.split(b"\0") if path)
 
 
-def demo(tree: Tree, server: Server, messaging: Messaging, folder: Path, console: Console, progress: Progress) -> int:
+def demo(
+    tree: Tree,
+    server: Server,
+    messaging: Messaging,
+    folder: Path,
+    console: Console,
+    progress: Progress,
+    archiving: Archiving | None = None,
+) -> int:
     """Run it and show the table; the number of things that are not as they should be."""
     rebuilder = Rebuilder.of(tree)
     if rebuilder.expected < MESSAGES_MIN:
@@ -44,20 +54,25 @@ def demo(tree: Tree, server: Server, messaging: Messaging, folder: Path, console
     outcome = Outcome(messages=rebuilder.expected)
     server.start()
     progress.note(f"quire standalone is ready at {server.url} after {server.start_s[0]:.2f} s")
+    if archiving is not None:
+        archiving.hold()
     publish(tree, messaging, server, progress, outcome)
     consume(rebuilder, messaging, server, progress, outcome)
+    archived = archiving.run(progress) if archiving is not None else None
     server.stop()
-    rebuilt = os.fsencode(folder / "rebuilt")
-    os.makedirs(rebuilt)
-    write(rebuilt, rebuilder)
-    told = differences(tree, rebuilt, walk(rebuilt))
-    console.print(table(tree, rebuilder, outcome, len(told)))
-    problems = [
-        *told,
-        *rebuilder.out_of_order,
-        *(f"{key}: delivered, but never published" for key in rebuilder.strange),
-        *(f"server log: {line}" for line in server.errors()),
-    ]
+    told = compare(tree, rebuilder, folder / "rebuilt")
+    problems = [*told, *strange(rebuilder)]
+    figures: tuple[Archived, int] | None = None
+    if archiving is not None and archived is not None:
+        again = Rebuilder.of(tree)
+        for line in archiving.lines():
+            again.deliver(line.key, line.number)
+            again.acknowledge(*line)
+        differing = compare(tree, again, folder / "rebuilt-from-archive")
+        problems += [f"archive: {each}" for each in (*differing, *strange(again))]
+        figures = (archived, len(differing))
+    problems += [f"server log: {line}" for line in server.errors()]
+    console.print(table(tree, rebuilder, outcome, len(told), figures))
     for problem in problems[:SHOWN_MAX]:
         console.print(problem, highlight=False, markup=False)
     if len(problems) > SHOWN_MAX:
@@ -65,10 +80,24 @@ def demo(tree: Tree, server: Server, messaging: Messaging, folder: Path, console
     return len(problems)
 
 
+def compare(tree: Tree, rebuilder: Rebuilder, folder: Path) -> list[str]:
+    """Write what came back into `folder`, a new one, and tell what is not as it was."""
+    root = os.fsencode(folder)
+    os.makedirs(root)
+    write(root, rebuilder)
+    return differences(tree, root, walk(root))
+
+
+def strange(rebuilder: Rebuilder) -> list[str]:
+    """What a comparison of the files does not show."""
+    return [*rebuilder.out_of_order, *(f"{key}: delivered, but never published" for key in rebuilder.strange)]
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/demo", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("dir", nargs="?", help="tree to publish (default: what git tracks in this checkout)")
     parser.add_argument("--keep", action="store_true", help="keep the server's data, its log and the rebuilt tree")
+    parser.add_argument("--no-spark", action="store_true", help="leave out the last stage, the archive with Spark")
     given = parser.parse_args(argv)
     console = Console()
     progress: Progress = TerminalProgress(console) if console.is_terminal else PlainProgress(console)
@@ -82,7 +111,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         tree = scan(root, walk(root) if given.dir else tracked(root))
         messaging = PulsarMessaging(server.url, folder / "client.log")
-        problems = demo(tree, server, messaging, folder, console, progress)
+        archiving = make_archive(server, folder, progress, wanted=not given.no_spark)
+        problems = demo(tree, server, messaging, folder, console, progress, archiving)
     except DemoError as error:
         progress.end()
         print(f"scripts/demo: {error}", file=sys.stderr)

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from bench.demo.archive import Archived
 from bench.demo.files import Rebuilder, Tree
 from bench.demo.run import Outcome
 
@@ -79,8 +80,14 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def table(tree: Tree, rebuilder: Rebuilder, outcome: Outcome, differences: int) -> Table:
-    """The figures of one run."""
+def table(
+    tree: Tree,
+    rebuilder: Rebuilder,
+    outcome: Outcome,
+    differences: int,
+    archived: tuple[Archived, int] | None = None,
+) -> Table:
+    """The figures of one run; `archived` with the number of files that differ there, None if it was left out."""
     made = Table(show_header=False)
     made.add_column("what")
     made.add_column("figure", justify="right")
@@ -104,6 +111,14 @@ def table(tree: Tree, rebuilder: Rebuilder, outcome: Outcome, differences: int) 
         ("keys out of order", f"{len(rebuilder.out_of_order)}"),
         ("differences", f"{differences}"),
     )
+    if archived is not None:
+        made_of, differing = archived
+        rows = (
+            *rows,
+            ("archived", f"{made_of.rows} rows, {made_of.files} Parquet files"),
+            ("archived/s", f"{made_of.rows_per_s}"),
+            ("archive differences", f"{differing}"),
+        )
     for row in rows:
         made.add_row(*row)
     return made

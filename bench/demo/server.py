@@ -36,6 +36,10 @@ class Server:
         return f"pulsar://127.0.0.1:{self.port}"
 
     @property
+    def web(self) -> str:
+        return f"http://127.0.0.1:{self.web_port}"
+
+    @property
     def log_path(self) -> Path:
         return self.folder / "server.log"
 

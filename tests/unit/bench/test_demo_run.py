@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
 
@@ -11,9 +12,10 @@ from rich.console import Console
 
 from bench.demo import run
 from bench.demo.__main__ import demo
+from bench.demo.archive import Archived
 from bench.demo.files import Line, Tree
 from bench.demo.report import PlainProgress
-from bench.demo.run import is_batched, window_of
+from bench.demo.run import Progress, is_batched, window_of
 from bench.demo.server import DemoError, Server
 from tests.support.demo_broker import FakeMessaging, FakeServer
 
@@ -32,13 +34,43 @@ class FakeProcess(FakeServer):
     start_s = (0.5,)
 
 
-def go(server: FakeProcess, folder: Path, tree: Tree = TREE) -> tuple[int, str, FakeMessaging]:
+class FakeArchive:
+    """Archives what the fake server has, `spoil`ed on purpose."""
+
+    def __init__(self, server: FakeProcess) -> None:
+        self.server = server
+        self.held: int | None = None
+        """How many lines had been published when the hold was made."""
+        self.consumed: int | None = None
+        """How many had been acknowledged when it was run."""
+        self.spoil: Callable[[list[Line]], list[Line]] = lambda lines: lines
+
+    def hold(self) -> None:
+        assert self.server.alive.is_set()
+        self.held = len(self.server.log)
+
+    def run(self, progress: Progress) -> Archived:
+        assert self.server.alive.is_set()
+        self.consumed = len(self.server.acknowledged)
+        return Archived(rows=len(self.server.log), files=3, rows_per_s=12345)
+
+    def lines(self) -> Iterator[Line]:
+        yield from self.spoil(list(self.server.log))
+
+
+def go(
+    server: FakeProcess, folder: Path, tree: Tree = TREE, archiving: FakeArchive | None = None
+) -> tuple[int, str, FakeMessaging]:
     """The number of problems, and what was shown."""
     out = io.StringIO()
     console = Console(file=out, width=200)
     messaging = FakeMessaging(server)
-    problems = demo(tree, cast(Server, server), messaging, folder, console, PlainProgress(console))
+    problems = demo(tree, cast(Server, server), messaging, folder, console, PlainProgress(console), archiving)
     return problems, out.getvalue(), messaging
+
+
+def figures_of(shown: str) -> dict[str, str]:
+    return {line.split("│")[1].strip(): line.split("│")[2].strip() for line in shown.splitlines() if "│" in line}
 
 
 def test_everything_comes_back_over_two_kills(tmp_path: Path) -> None:
@@ -47,7 +79,7 @@ def test_everything_comes_back_over_two_kills(tmp_path: Path) -> None:
     assert problems == 0, shown
     assert server.kills >= 2
     assert messaging.batched == [False, True]
-    figures = {line.split("│")[1].strip(): line.split("│")[2].strip() for line in shown.splitlines() if "│" in line}
+    figures = figures_of(shown)
     assert figures["files"] == "14"
     assert figures["left out"] == "2 binary, 1 links"
     assert figures["messages"] == "483"
@@ -55,6 +87,48 @@ def test_everything_comes_back_over_two_kills(tmp_path: Path) -> None:
     assert figures["kills survived"] == "2"
     assert figures["differences"] == "0"
     assert int(figures["redeliveries"]) > 0
+    assert not any(name.startswith("archive") for name in figures)
+
+
+def test_the_archive_is_held_before_the_first_line_and_made_after_the_last(tmp_path: Path) -> None:
+    server = FakeProcess()
+    archiving = FakeArchive(server)
+    problems, shown, _ = go(server, tmp_path, archiving=archiving)
+    assert problems == 0, shown
+    assert archiving.held == 0
+    assert archiving.consumed is not None
+    assert archiving.consumed >= 483
+    figures = figures_of(shown)
+    assert figures["archived"] == f"{len(server.log)} rows, 3 Parquet files"
+    assert figures["archived/s"] == "12345"
+    assert figures["archive differences"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda lines: [line for line in lines if line.key != "empty"], "archive: empty: missing"),
+        (
+            lambda lines: [line for line in lines if line != Line("folder/file-3", 17, b"line 16\n")],
+            "archive: folder/file-3: differs from byte",
+        ),
+        (
+            lambda lines: [line._replace(payload=line.payload.replace(b"a\r\n", b"a\n")) for line in lines],
+            "archive: no-end: differs from byte 1 on",
+        ),
+        (lambda lines: list(reversed(lines)), "archive: folder/file-3: line 40 came after line 0"),
+        (lambda lines: [*lines, Line("other", 1, b"x")], "archive: other: delivered, but never published"),
+    ],
+)
+def test_an_archive_that_is_not_what_was_published_is_a_failure(
+    tmp_path: Path, spoil: Callable[[list[Line]], list[Line]], told: str
+) -> None:
+    server = FakeProcess()
+    archiving = FakeArchive(server)
+    archiving.spoil = spoil
+    problems, shown, _ = go(server, tmp_path, archiving=archiving)
+    assert problems > 0
+    assert told in shown
 
 
 def test_a_lost_message_ends_in_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
