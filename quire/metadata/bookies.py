@@ -12,12 +12,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+import trio
 from google.protobuf.message import DecodeError
 
-from quire.metadata import paths
+from quire.metadata import ephemerals, paths
 from quire.metadata.cookies import Cookie, decode_cookie, encode_cookie
-from quire.metadata.errors import InvalidPathError, MalformedMetadataError, NodeExistsError, NoNodeError
-from quire.metadata.store import ANY_VERSION, Kind, MetadataStore, Versioned
+from quire.metadata.errors import InvalidPathError, MalformedMetadataError
+from quire.metadata.store import ANY_VERSION, MetadataStore, Versioned
 from quire.wire.bookkeeper.DataFormats_pb2 import BookieServiceInfoFormat
 
 __all__ = [
@@ -31,9 +32,11 @@ __all__ = [
     "delete_cookie",
     "encode_cookie",
     "encode_service_info",
+    "keep_registered",
     "read_cookie",
     "readonly",
     "register",
+    "registration_path",
     "service_info",
     "unregister",
     "write_cookie",
@@ -125,21 +128,42 @@ async def register(
     *,
     read_only: bool = False,
     root: str = "/ledgers",
+    wait_s: float | None = None,
 ) -> None:
-    """Announce a bookie for as long as the store's session lives; again, to change between writable and read-only.
+    """Announce a bookie for as long as the store's session lives; again, to change between writable and read-only, and
+    in a new session.
 
-    Waits while another session, perhaps our own former one, holds the id: the caller sets the deadline.
+    Waits while another session, perhaps our own former one, holds the id: for `wait_s` (BookKeeper's zkTimeout), then
+    NodeExistsError; None leaves the deadline to the caller. Where `ephemerals.keep` holds the path that is registered,
+    it stays so over lost sessions.
     """
-    writable_path, readonly_path = _path(root, bookie_id), _path(root, bookie_id, read_only=True)
-    path, other = (readonly_path, writable_path) if read_only else (writable_path, readonly_path)
-    await _take(store, path, encode_service_info(info))
-    await _drop(store, other)
+    path = registration_path(bookie_id, read_only=read_only, root=root)
+    other = registration_path(bookie_id, read_only=not read_only, root=root)
+    await ephemerals.take(store, path, encode_service_info(info), wait_s=wait_s)
+    await ephemerals.drop(store, other)
+
+
+async def keep_registered(
+    store: MetadataStore,
+    bookie_id: str,
+    info: BookieServiceInfo,
+    *,
+    read_only: bool = False,
+    root: str = "/ledgers",
+    wait_s: float | None = None,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """`register`, and go on being registered until cancelled, over lost sessions too (`ephemerals.keep`). To change
+    between writable and read-only, start it anew and then cancel the former."""
+    await register(store, bookie_id, info, read_only=read_only, root=root, wait_s=wait_s)
+    path = registration_path(bookie_id, read_only=read_only, root=root)
+    await ephemerals.keep(store, path, encode_service_info(info), wait_s=wait_s, task_status=task_status)
 
 
 async def unregister(store: MetadataStore, bookie_id: str, *, root: str = "/ledgers") -> None:
     """Fine if it is not registered. What another session registered stays."""
-    await _drop(store, _path(root, bookie_id))
-    await _drop(store, _path(root, bookie_id, read_only=True))
+    await ephemerals.drop(store, registration_path(bookie_id, root=root))
+    await ephemerals.drop(store, registration_path(bookie_id, read_only=True, root=root))
 
 
 async def available(store: MetadataStore, *, root: str = "/ledgers") -> list[str]:
@@ -155,7 +179,7 @@ async def readonly(store: MetadataStore, *, root: str = "/ledgers") -> list[str]
 async def service_info(store: MetadataStore, bookie_id: str, *, root: str = "/ledgers") -> BookieServiceInfo | None:
     """How to reach a bookie, writable or read-only; None if it is not registered."""
     for read_only in (False, True):
-        node = await store.get(_path(root, bookie_id, read_only=read_only))
+        node = await store.get(registration_path(bookie_id, read_only=read_only, root=root))
         if node is not None:
             return decode_service_info(bookie_id, node.value)
     return None
@@ -184,40 +208,11 @@ async def delete_cookie(
     await store.delete(_cookie_path(root, bookie_id), version)
 
 
-def _path(root: str, bookie_id: str, *, read_only: bool = False) -> str:
+def registration_path(bookie_id: str, *, read_only: bool = False, root: str = "/ledgers") -> str:
+    """The ephemeral node of a registered bookie."""
     check_bookie_id(bookie_id)
     return f"{root}/available/{READONLY}/{bookie_id}" if read_only else f"{root}/available/{bookie_id}"
 
 
 def _cookie_path(root: str, bookie_id: str) -> str:
     return f"{root}/cookies/{check_bookie_id(bookie_id)}"
-
-
-async def _take(store: MetadataStore, path: str, value: bytes) -> None:
-    """Make `path` an ephemeral node of ours with `value`, waiting while it is another's."""
-    watch = store.watch(path)
-    try:
-        while True:
-            try:
-                await store.create(path, value, kind=Kind.EPHEMERAL, make_parents=True)
-                return
-            except NodeExistsError:
-                node = await store.get(path)
-            if node is None:
-                continue
-            if node.mine:
-                if node.value != value:
-                    await store.put(path, value, ANY_VERSION)
-                return
-            await watch.next()
-    finally:
-        watch.close()
-
-
-async def _drop(store: MetadataStore, path: str) -> None:
-    node = await store.get(path)
-    if node is not None and node.mine:
-        try:
-            await store.delete(path)
-        except NoNodeError:
-            return

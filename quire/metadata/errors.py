@@ -46,3 +46,19 @@ class MalformedMetadataError(MetadataError):
 
 class UnsupportedLayoutError(MetadataError):
     """The data was written by a newer version, or in a layout that is not served. Final: use the program that wrote it."""
+
+
+class NotAllowedError(MetadataError):
+    """The service refuses these credentials this call. Final: an operator must mend rights or credentials."""
+
+
+class ValueTooLargeError(MetadataError):
+    """The request is larger than the service takes. Final; nothing was sent."""
+
+
+class InvalidConnectStringError(MetadataError):
+    """The text does not say how to reach a metadata service. Final: the configuration is wrong."""
+
+
+class ClusterRefusedError(MetadataError):
+    """What was asked would hurt a cluster in use, or another than was meant. Final: see what the message names."""

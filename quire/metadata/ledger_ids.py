@@ -8,12 +8,11 @@ import trio
 
 from quire.metadata import paths
 from quire.metadata.errors import MalformedMetadataError, MetadataError, NodeExistsError, NoNodeError
+from quire.metadata.layouts import FLAT, HIERARCHICAL, SHORT_ID_LIMIT, LedgerLayout
 from quire.metadata.store import Kind, MetadataStore
 from quire.metadata.update_loop import update_node
 
 BLOCK_SIZE = 1000
-SHORT_ID_LIMIT = (1 << 31) - 1
-"""Ids below it have the short path, and come from the original's first sequence."""
 
 
 class LedgerIds(Protocol):
@@ -66,22 +65,80 @@ class BlockLedgerIds:
 class SequenceLedgerIds:
     """The original's way, for stores shared with its clients: the number of an ephemeral sequential node.
 
-    Ids from 2^31-1 on, for which the original changes to buckets under `idgen-long`, are refused.
-    Source: BookKeeper's ZkLedgerIdGenerator.
+        <root>/idgen/ID-0000000000                        ids below 2^31-1; in the flat layout <root>/ID-0000000000
+        <root>/idgen-long/HOB-0000000001/ID-0000000000    once those are used up: 2^32 times the bucket's number, plus
+                                                          its sequence; when a bucket is full, the next one
+
+    The flat layout has no buckets. Unlike the original no bucket is ever deleted: a client that still uses one would
+    begin it again at 0. Source: BookKeeper's ZkLedgerIdGenerator, LongZkLedgerIdGenerator.
     """
 
-    def __init__(self, store: MetadataStore, root: str = "/ledgers") -> None:
+    def __init__(self, store: MetadataStore, root: str = "/ledgers", *, layout: LedgerLayout = HIERARCHICAL) -> None:
         self._store = store
-        self._prefix = paths.join(paths.join(root, "idgen"), "ID-")
+        self._prefix = paths.join(paths.join(root, layout.id_folder) if layout.id_folder else root, "ID-")
+        self._buckets = None if layout is FLAT else paths.join(root, "idgen-long")
+        self._short_used_up: bool | None = None
+        """Whether ids come from buckets already; None: not looked up yet."""
+        self._bucket: int | None = None
+        """The newest bucket; None: to be looked up."""
 
     async def next_id(self) -> int:
-        path = await self._store.create(self._prefix, kind=Kind.EPHEMERAL, sequential=True, make_parents=True)
-        digits = path[len(self._prefix) :]
+        if self._short_used_up is None:
+            self._short_used_up = self._buckets is not None and await self._store.get(self._buckets) is not None
+        if not self._short_used_up:
+            number = await self._take(self._prefix, make_parents=True)
+            if number is not None:
+                return number
+            if self._buckets is None:
+                raise MetadataError("the sequence of ledger ids is used up, and the flat layout has no other")
+            await _ensure(self._store, self._buckets)
+            self._short_used_up = True
+        return await self._next_long_id()
+
+    async def _next_long_id(self) -> int:
+        assert self._buckets is not None, "the flat layout has no buckets"
+        while True:
+            bucket = self._bucket
+            if bucket is None:
+                bucket = self._bucket = await self._newest_bucket(self._buckets)
+            try:
+                number = await self._take(f"{_bucket_path(self._buckets, bucket)}/ID-", make_parents=False)
+            except NoNodeError:
+                # An original's client has deleted the bucket, as too old. Made again it would begin at 0.
+                self._bucket = None
+                continue
+            if number is not None:
+                return bucket << 32 | number
+            await _ensure(self._store, _bucket_path(self._buckets, bucket + 1))
+            self._bucket = None
+
+    async def _newest_bucket(self, folder: str) -> int:
+        while True:
+            names = [name.removeprefix("HOB-") for name in await self._store.children(folder)]
+            numbers = [int(name) for name in names if name.isascii() and name.isdigit()]
+            if numbers:
+                return max(numbers)
+            await _ensure(self._store, _bucket_path(folder, 1))
+
+    async def _take(self, prefix: str, *, make_parents: bool) -> int | None:
+        """The next number of a sequence; None if it is used up."""
+        path = await self._store.create(prefix, kind=Kind.EPHEMERAL, sequential=True, make_parents=make_parents)
         try:
             # The number is ours from here on; the node goes with the session at the latest.
             await self._store.delete(path)
         except NoNodeError:
             pass
-        if not digits.isdigit() or int(digits) >= SHORT_ID_LIMIT:
-            raise MetadataError(f"the sequence of ledger ids is used up: {digits}")
-        return int(digits)
+        digits = path[len(prefix) :]
+        # Beyond 2^31 ZooKeeper counts on with negative numbers.
+        return int(digits) if digits.isdigit() and int(digits) < SHORT_ID_LIMIT else None
+
+
+def _bucket_path(folder: str, bucket: int) -> str:
+    return f"{folder}/HOB-{bucket:010d}"
+
+
+async def _ensure(store: MetadataStore, path: str) -> None:
+    try:
+        await store.create(path, make_parents=True)
+    except NodeExistsError:
+        pass  # somebody else was quicker

@@ -1,11 +1,7 @@
-"""The ledgers there are: their metadata in the store, under the hierarchical layout.
+"""The ledgers there are: their metadata in the store.
 
-    <root>/LAYOUT, INSTANCEID, available/, available/readonly/         made by `initialize_layout`
-    <root>/00/0000/L0000                     %010d of an id below 2^31-1, cut 2/4/4
-    <root>/000/0000/0000/0000/L0000          %019d of a greater one, cut 3/4/4/4/4
-    value: see `ledger_codec`
-
-Source: BookKeeper's HierarchicalLedgerManager, LegacyHierarchicalLedgerManager.
+<root>/LAYOUT, INSTANCEID, available/, available/readonly/         made by `initialize_layout`
+<root>/00/0000/L0000                                               a ledger, as `layouts` says; value: `ledger_codec`
 """
 
 from __future__ import annotations
@@ -23,16 +19,18 @@ from quire.metadata.errors import (
     NotEmptyError,
     UnsupportedLayoutError,
 )
-from quire.metadata.ledger_ids import SHORT_ID_LIMIT, BlockLedgerIds, LedgerIds, SequenceLedgerIds
+from quire.metadata.layouts import HIERARCHICAL, LAYOUTS, LedgerLayout, decode_layout
+from quire.metadata.ledger_ids import BlockLedgerIds, LedgerIds, SequenceLedgerIds
 from quire.metadata.ledger_metadata import NO_ENTRY, Fragment, LedgerMetadata, LedgerState
 from quire.metadata.store import ANY_VERSION, Create, MetadataStore, Op, Versioned, Watch
 
 __all__ = [
-    "LAYOUT",
+    "LAYOUTS",
     "NO_ENTRY",
     "BlockLedgerIds",
     "Fragment",
     "LedgerIds",
+    "LedgerLayout",
     "LedgerManager",
     "LedgerMetadata",
     "LedgerState",
@@ -40,12 +38,8 @@ __all__ = [
     "initialize_layout",
     "ledger_path",
     "read_instance_id",
+    "read_layout",
 ]
-
-LAYOUT = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
-LONG_ID_LIMIT = 1 << 63
-_SHORT = (2, 4, 4)
-_LONG = (3, 4, 4, 4, 4)
 
 
 class Random(Protocol):
@@ -55,35 +49,34 @@ class Random(Protocol):
 
 
 def ledger_path(root: str, ledger_id: int) -> str:
-    """Where the metadata of a ledger lies.
+    """Where the metadata of a ledger lies in the default layout, the hierarchical one.
 
     >>> ledger_path("/ledgers", 12345), ledger_path("/ledgers", 5_000_000_000)
     ('/ledgers/00/0001/L2345', '/ledgers/000/0000/0050/0000/L0000')
     """
-    assert 0 <= ledger_id < LONG_ID_LIMIT, f"{ledger_id} is no ledger id"
-    if ledger_id < SHORT_ID_LIMIT:
-        digits = f"{ledger_id:010d}"
-        return f"{root}/{digits[:2]}/{digits[2:6]}/L{digits[6:]}"
-    digits = f"{ledger_id:019d}"
-    return f"{root}/{digits[:3]}/{digits[3:7]}/{digits[7:11]}/{digits[11:15]}/L{digits[15:]}"
+    return HIERARCHICAL.path(root, ledger_id)
 
 
-async def initialize_layout(store: MetadataStore, root: str = "/ledgers", *, rng: Random) -> str:
+async def initialize_layout(
+    store: MetadataStore, root: str = "/ledgers", *, rng: Random, layout: LedgerLayout = HIERARCHICAL
+) -> str:
     """Make what a cluster needs under `root`, in one write, if it is not there; returns the instance id, a UUID.
 
     UnsupportedLayoutError if `root` has another layout of ledgers.
     """
     while True:
-        layout = await store.get(paths.join(root, "LAYOUT"))
-        if layout is not None:
-            if layout.value != LAYOUT:
-                raise UnsupportedLayoutError(f"{root} has a layout of ledgers that is not served: {layout.value!r}")
+        found = await store.get(paths.join(root, "LAYOUT"))
+        if found is not None:
+            if found.value != layout.value:
+                raise UnsupportedLayoutError(
+                    f"{root} has another layout of ledgers than the {layout.name} one: {found.value!r}"
+                )
             return await read_instance_id(store, root)
-        instance_id = str(uuid.UUID(int=rng.getrandbits(128), version=4))
+        instance_id = new_instance_id(rng)
         ops: list[Op] = [
             Create(path=paths.join(root, "INSTANCEID"), value=instance_id.encode(), make_parents=True),
             Create(path=paths.join(root, "available/readonly"), make_parents=True),
-            Create(path=paths.join(root, "LAYOUT"), value=LAYOUT),
+            Create(path=paths.join(root, "LAYOUT"), value=layout.value),
         ]
         try:
             await store.multi(ops)
@@ -92,6 +85,20 @@ async def initialize_layout(store: MetadataStore, root: str = "/ledgers", *, rng
                 raise UnsupportedLayoutError(f"{root} was begun by others and never finished: {error}") from error
             continue
         return instance_id
+
+
+def new_instance_id(rng: Random) -> str:
+    """A random UUID."""
+    return str(uuid.UUID(int=rng.getrandbits(128), version=4))
+
+
+async def read_layout(store: MetadataStore, root: str = "/ledgers") -> LedgerLayout:
+    """How the ledgers under `root` are laid out; NoNodeError if nothing says so, UnsupportedLayoutError."""
+    path = paths.join(root, "LAYOUT")
+    node = await store.get(path)
+    if node is None:
+        raise NoNodeError(f"there is no node {path}: the cluster was never initialised")
+    return decode_layout(root, node.value)
 
 
 async def read_instance_id(store: MetadataStore, root: str = "/ledgers") -> str:
@@ -113,14 +120,23 @@ def _no_ops(ledger_id: int) -> Sequence[Op]:
 class LedgerManager:
     """Creates, reads, changes, deletes and lists the metadata of ledgers."""
 
-    def __init__(self, store: MetadataStore, *, ids: LedgerIds, rng: Random, root: str = "/ledgers") -> None:
+    def __init__(
+        self,
+        store: MetadataStore,
+        *,
+        ids: LedgerIds,
+        rng: Random,
+        root: str = "/ledgers",
+        layout: LedgerLayout = HIERARCHICAL,
+    ) -> None:
         self._store = store
         self._ids = ids
         self._rng = rng
         self.root = root
+        self.layout = layout
 
     def path(self, ledger_id: int) -> str:
-        return ledger_path(self.root, ledger_id)
+        return self.layout.path(self.root, ledger_id)
 
     async def create(
         self, metadata: LedgerMetadata, *, also: Callable[[int], Sequence[Op]] = _no_ops
@@ -192,7 +208,7 @@ class LedgerManager:
 
     async def ledger_ids(self, first: int = 0) -> AsyncIterator[int]:
         """Every id from `first` on, growing. Ledgers that come or go meanwhile may be seen or not."""
-        for widths in (_SHORT, _LONG):
+        for widths in self.layout.trees:
             async for ledger_id in self._walk(self.root, widths, 0, max(first, 0)):
                 yield ledger_id
 

@@ -1,4 +1,4 @@
-"""Watches of the embedded stores: a flag per watch, so that they coalesce and never grow."""
+"""Watches: a flag per watch, so that they coalesce and never grow."""
 
 from __future__ import annotations
 
@@ -81,6 +81,27 @@ class WatchTable:
         self._watches.setdefault(path, []).append(watch)
         return watch
 
+    def __contains__(self, path: str) -> bool:
+        """Whether somebody watches `path`."""
+        return path in self._watches
+
+    def paths(self) -> list[str]:
+        """What is watched, in the order in which it was first."""
+        return list(self._watches)
+
+    def hold(self) -> None:
+        """Hold every watch."""
+        for watch in self._all():
+            watch.hold()
+
+    def release(self) -> None:
+        """Release every watch."""
+        for watch in self._all():
+            watch.release()
+
+    def _all(self) -> list[TreeWatch]:
+        return [watch for watches in self._watches.values() for watch in watches]
+
     def remove(self, watch: TreeWatch) -> None:
         watches = self._watches[watch.path]
         watches.remove(watch)
@@ -96,6 +117,5 @@ class WatchTable:
 
     def fail(self, error: Exception) -> None:
         """Fail every watch."""
-        for watches in list(self._watches.values()):
-            for watch in list(watches):
-                watch.fail(error)
+        for watch in self._all():
+            watch.fail(error)

@@ -1,6 +1,6 @@
 """Every MetadataStore keeps the contract of quire/metadata/store.py; sentences of it are quoted.
 
-The makers: memory, and the embedded store over both key_value doors.
+The makers: memory, the embedded store over both key_value doors, and a real ZooKeeper.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ from quire.metadata.errors import (
 from quire.metadata.memory import MemoryStore, MemoryTree
 from quire.metadata.rocksdb import open_store
 from quire.metadata.store import ANY_VERSION, Check, Create, Delete, Kind, MetadataStore, Node, Op, Put
+from quire.metadata.zookeeper import open_store as open_zookeeper
 from quire.world.doors import World
 from quire.world.real import real_world
 from simulation.world import Universe, run, run_world
+from tests.support.zookeeper import own_root, shared_server
 
 Open = Callable[[], Awaitable[MetadataStore]]
 Story = Callable[[Open], Awaitable[None]]
@@ -61,10 +63,20 @@ def run_in_real_world(story: Story, directory: Path) -> None:
     trio.run(main)
 
 
+def run_on_zookeeper(story: Story, directory: Path) -> None:
+    async def main() -> None:
+        world = real_world(1)
+        config = shared_server().config(own_root())
+        await story(lambda: open_zookeeper(world, config))
+
+    trio.run(main)
+
+
 MAKERS = {
     "memory": run_in_memory,
     "key_value simulated": run_in_simulated_world,
     "key_value real": run_in_real_world,
+    "zookeeper": run_on_zookeeper,
 }
 
 
@@ -460,11 +472,17 @@ def test_a_multi_with_a_failing_op_changes_nothing_and_says_which(
 
 
 async def heard(watch: Any) -> bool:
-    """Whether the watch tells of something at once."""
-    with trio.move_on_after(0.001):
-        await watch.next()
-        return True
-    return False
+    """Whether the watch tells of something at once: before everybody waits."""
+    told: list[Any] = []
+
+    async def listen() -> None:
+        told.append(await watch.next())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(listen, name="listen")
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    return bool(told)
 
 
 def test_a_watch_tells_of_the_node_and_of_its_children(tell: Tell) -> None:

@@ -4,6 +4,7 @@ import pytest
 import trio
 
 from quire.metadata.errors import MalformedMetadataError, MetadataError
+from quire.metadata.layouts import FLAT
 from quire.metadata.ledger_ids import BlockLedgerIds, SequenceLedgerIds
 from quire.metadata.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Node
@@ -68,15 +69,57 @@ def test_the_sequence_leaves_no_nodes_behind() -> None:
     trio.run(main)
 
 
-def test_the_sequence_ends_before_long_ids() -> None:
+def used_up(tree: MemoryTree, path: str) -> None:
+    """Leave one number in the sequence of a folder."""
+    node = tree.get(path)
+    assert node is not None
+    tree._tree.apply({path: node._replace(counter=(1 << 31) - 2)})
+
+
+def test_when_the_sequence_is_used_up_ids_come_from_buckets_one_after_the_other() -> None:
+    async def main() -> None:
+        tree = MemoryTree()
+        store, other = MemoryStore(tree), MemoryStore(tree)
+        await store.create("/ledgers/idgen", make_parents=True)
+        ids, late = SequenceLedgerIds(store), SequenceLedgerIds(other)
+        assert await late.next_id() == 0
+        used_up(tree, "/ledgers/idgen")
+        assert await ids.next_id() == (1 << 31) - 2
+        assert [await ids.next_id() for _ in range(2)] == [1 << 32, (1 << 32) + 1]
+        assert await late.next_id() == (1 << 32) + 2
+        used_up(tree, "/ledgers/idgen-long/HOB-0000000001")
+        assert await ids.next_id() == (1 << 32) + (1 << 31) - 2
+        assert await late.next_id() == 2 << 32
+        assert await ids.next_id() == (2 << 32) + 1
+        assert await SequenceLedgerIds(store).next_id() == (2 << 32) + 2
+        assert await store.children("/ledgers/idgen-long") == ["HOB-0000000001", "HOB-0000000002"]
+        assert await store.children("/ledgers/idgen-long/HOB-0000000002") == []
+
+    trio.run(main)
+
+
+def test_a_bucket_that_others_deleted_is_not_begun_again() -> None:
+    async def main() -> None:
+        store = MemoryStore(MemoryTree())
+        await store.create("/ledgers/idgen-long", make_parents=True)
+        ids = SequenceLedgerIds(store)
+        assert await ids.next_id() == 1 << 32
+        await store.create("/ledgers/idgen-long/HOB-0000000002")
+        await store.delete("/ledgers/idgen-long/HOB-0000000001")
+        assert await ids.next_id() == 2 << 32
+
+    trio.run(main)
+
+
+def test_the_flat_sequence_lies_in_the_root_and_ends() -> None:
     async def main() -> None:
         tree = MemoryTree()
         store = MemoryStore(tree)
-        await store.create("/ledgers/idgen", make_parents=True)
-        node = tree.get("/ledgers/idgen")
-        assert node is not None
-        tree._tree.apply({"/ledgers/idgen": node._replace(counter=(1 << 31) - 2)})
-        ids = SequenceLedgerIds(store)
+        await store.create("/ledgers", make_parents=True)
+        ids = SequenceLedgerIds(store, layout=FLAT)
+        assert await ids.next_id() == 0
+        assert await store.children("/ledgers") == []
+        used_up(tree, "/ledgers")
         assert await ids.next_id() == (1 << 31) - 2
         with pytest.raises(MetadataError, match="used up"):
             await ids.next_id()

@@ -1,0 +1,117 @@
+"""`quire zookeeper` as a process, and the original's server over TLS."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from quire.metadata.errors import MetadataUnavailableError, NotAllowedError
+from quire.metadata.store import Node
+from quire.metadata.zookeeper import Tls, ZooKeeperConfig, open_store
+from quire.world.real import real_world
+from tests.support.server import free_port
+from tests.support.zookeeper import ZooKeeperProcess, opened, run, until
+
+pytestmark = pytest.mark.cluster
+
+
+def start(command: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+async def is_gone(pid: int) -> bool:
+    """Ended, whether or not somebody has waited for it."""
+    try:
+        stat = await trio.Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+    return stat.rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_server_ends_with_quire_zookeeper_and_keeps_its_data(tmp_path: Path, number: signal.Signals) -> None:
+    async def story() -> None:
+        port = free_port()
+        command = [sys.executable, "-m", "quire.cli.main", "zookeeper", "--data-dir", str(tmp_path / "data")]
+        command += ["--host", "127.0.0.1", "--port", str(port)]
+        config = ZooKeeperConfig(servers=(("127.0.0.1", port),), retry_max_s=0.1)
+        for value in (None, Node(b"x", 0)):
+            with start(command) as process:
+                assert process.stdout is not None
+                line = await trio.to_thread.run_sync(process.stdout.readline)
+                assert line.startswith(f"ready zookeeper=127.0.0.1:{port} ")
+                server_pid = int(line.split("pid=")[1].split()[0])
+                async with opened(config) as store:
+                    assert await store.get("/kept") == value
+                    if value is None:
+                        await store.create("/kept", b"x")
+                process.send_signal(number)
+                code = await trio.to_thread.run_sync(process.wait)
+                assert code == (0 if number is signal.SIGTERM else -signal.SIGKILL)
+
+            await until(partial(is_gone, server_pid), "the server has ended too")
+
+    run(story)
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """ca.pem, which signed server.pem and client.pem for 127.0.0.1, each with its key in NAME.key."""
+    folder = tmp_path_factory.mktemp("keys")
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    new_key = ["-newkey", "rsa:2048", "-nodes"]
+    openssl("req", "-x509", *new_key, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=ca")
+    (folder / "names").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost")
+    for name in ("server", "client"):
+        openssl("req", *new_key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        signing = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names"]
+        openssl("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *signing)
+    (folder / "both.pem").write_text((folder / "server.key").read_text() + (folder / "server.pem").read_text())
+    return folder
+
+
+def test_tls_with_and_without_a_client_certificate(tmp_path: Path, keys: Path) -> None:
+    async def story() -> None:
+        port = free_port()
+        settings = (
+            f"secureClientPort={port}\nsecureClientPortAddress=127.0.0.1\n"
+            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n"
+            f"ssl.keyStore.location={keys}/both.pem\nssl.trustStore.location={keys}/ca.pem\nssl.clientAuth=need\n"
+            "authProvider.x509=org.apache.zookeeper.server.auth.X509AuthenticationProvider\n"
+        )
+        server = await trio.to_thread.run_sync(ZooKeeperProcess(tmp_path, settings=settings).start)
+        try:
+            tls = Tls(
+                ca_file=str(keys / "ca.pem"),
+                certificate_file=str(keys / "client.pem"),
+                key_file=str(keys / "client.key"),
+            )
+            config = replace(server.config("/tls"), servers=(("127.0.0.1", port),), tls=tls, secure=True)
+            async with opened(config) as store, opened(server.config("/tls")) as other:
+                await store.create("/a", b"x")
+                async with trio.open_nursery() as nursery:
+                    for number in range(300):
+                        nursery.start_soon(store.create, f"/a/{number}", bytes(1000), name=f"{number}")
+                assert len(await store.children("/a")) == 300
+                with pytest.raises(NotAllowedError):
+                    await other.put("/a", b"y", 0)
+            for wrong in (
+                replace(tls, ca_file=None),
+                replace(tls, certificate_file=None, key_file=None),
+            ):
+                with pytest.raises(MetadataUnavailableError, match="no ZooKeeper answers"):
+                    await open_store(real_world(1), replace(config, tls=wrong, secure=False, connect_timeout_s=1.0))
+        finally:
+            server.kill()
+
+    run(story)

@@ -1,0 +1,579 @@
+"""The ZooKeeper store over lost connections, lost answers and lost sessions, against a real server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from kazoo.client import KazooClient
+
+from quire.metadata import bookies, ephemerals
+from quire.metadata.errors import (
+    BadVersionError,
+    MetadataUnavailableError,
+    NodeExistsError,
+    NoNodeError,
+    NotAllowedError,
+    SessionExpiredError,
+    ValueTooLargeError,
+)
+from quire.metadata.store import ANY_VERSION, Changed, Create, Kind, Node, Put
+from quire.metadata.zookeeper import SessionExpiredPolicy, ZooKeeperStore, open_store
+from quire.world.real import real_world
+from tests.support.proxy import Proxy, proxy
+from tests.support.server import free_port
+from tests.support.zookeeper import PATIENCE_S, ZooKeeperProcess, opened, own_root, run, shared_server, until
+
+pytestmark = pytest.mark.cluster
+
+RECONNECT = SessionExpiredPolicy.RECONNECT
+INFO = bookies.BookieServiceInfo(endpoints=(bookies.Endpoint(host="127.0.0.1", port=3181),))
+
+
+@asynccontextmanager
+async def through_proxy(**settings: Any) -> AsyncIterator[tuple[ZooKeeperStore, ZooKeeperStore, Proxy]]:
+    """A store whose connection goes through a proxy, one that sees the same nodes directly, and the proxy."""
+    config = shared_server().config(own_root(), **settings)
+    async with (
+        proxy(shared_server().port) as link,
+        opened(config) as direct,
+        opened(replace(config, servers=(("127.0.0.1", link.port),))) as store,
+    ):
+        yield store, direct, link
+
+
+async def lose_answer(
+    store: ZooKeeperStore, link: Proxy, happened: Callable[[], Awaitable[bool]], call: Callable[[], Awaitable[Any]]
+) -> Any:
+    """Make a call, let the server do it, and cut before its answer comes. Returns the call's result or its error."""
+    outcome: list[Any] = []
+
+    async def ask() -> None:
+        try:
+            outcome.append(await call())
+        except Exception as error:
+            outcome.append(error)
+
+    await store.get("/")  # connected
+    async with trio.open_nursery() as nursery:
+        link.answers_flow = False
+        nursery.start_soon(ask, name="ask")
+        await until(happened, "the server did it")
+        link.cut()
+        link.answers_flow = True
+    return outcome[0]
+
+
+async def expire(store: ZooKeeperStore, port: int) -> None:
+    """End its session, as the server would: another connection with the same session closes it."""
+
+    def close_session() -> None:
+        twin = KazooClient(hosts=f"127.0.0.1:{port}", client_id=store._session.link._client.client_id)
+        twin.start()
+        twin.stop()
+        twin.close()
+
+    await trio.to_thread.run_sync(close_session)
+
+
+# ---------------------------------------------------------------------------------------------------- lost connections
+
+
+def test_a_read_whose_answer_is_lost_is_asked_again() -> None:
+    async def story() -> None:
+        async with through_proxy() as (store, direct, link):
+            await direct.create("/a", b"x")
+            asked = trio.Event()
+
+            async def get() -> Node | None:
+                asked.set()
+                return await store.get("/a")
+
+            async def happened() -> bool:
+                return asked.is_set()
+
+            assert await lose_answer(store, link, happened, get) == Node(b"x", 0)
+
+    run(story)
+
+
+def test_an_ephemeral_create_whose_answer_is_lost_is_found_to_be_made() -> None:
+    async def story() -> None:
+        async with through_proxy() as (store, direct, link):
+
+            async def happened() -> bool:
+                return await direct.get("/a") is not None
+
+            async def create() -> str:
+                return await store.create("/a", b"x", kind=Kind.EPHEMERAL)
+
+            assert await lose_answer(store, link, happened, create) == "/a"
+            assert await store.get("/a") == Node(b"x", 0, ephemeral=True, mine=True)
+
+    run(story)
+
+
+def test_a_create_that_the_server_never_got_is_made_again() -> None:
+    async def story() -> None:
+        async with through_proxy() as (store, direct, link):
+            link.cut(refuse=True)
+            async with trio.open_nursery() as nursery:
+                for number in range(20):
+                    nursery.start_soon(store.create, f"/n{number}", b"x", name=f"{number}")
+                await until(lambda: _is(not store.is_connected), "the connection is lost")
+                link.cut()
+            assert len(await direct.children("/")) == 20
+
+    async def _is(value: bool) -> bool:
+        await trio.lowlevel.checkpoint()
+        return value
+
+    run(story)
+
+
+def test_a_persistent_create_whose_answer_is_lost_says_that_the_outcome_is_unknown() -> None:
+    """Another client may have made the same node at that moment."""
+
+    async def story() -> None:
+        async with through_proxy() as (store, direct, link):
+
+            async def happened() -> bool:
+                return await direct.get("/a") is not None
+
+            async def create() -> str:
+                return await store.create("/a", b"x")
+
+            assert isinstance(await lose_answer(store, link, happened, create), MetadataUnavailableError)
+            with pytest.raises(NodeExistsError):
+                await store.create("/a", b"x")
+
+    run(story)
+
+
+def test_puts_deletes_and_multis_whose_answer_is_lost_say_that_the_outcome_is_unknown() -> None:
+    async def story() -> None:
+        async with through_proxy() as (store, direct, link):
+            await direct.create("/a", b"x")
+
+            async def was_put() -> bool:
+                node = await direct.get("/a")
+                return node is not None and node.version == 1
+
+            async def was_done() -> bool:
+                return await direct.get("/b") is not None
+
+            async def was_deleted() -> bool:
+                return await direct.get("/a") is None
+
+            outcomes = [
+                await lose_answer(store, link, was_put, lambda: store.put("/a", b"y", 0)),
+                await lose_answer(store, link, was_done, lambda: store.multi([Create(path="/b")])),
+                await lose_answer(store, link, was_deleted, lambda: store.delete("/a")),
+            ]
+            assert all(isinstance(outcome, MetadataUnavailableError) for outcome in outcomes), outcomes
+            assert await store.children("/") == ["b"]
+
+    run(story)
+
+
+@pytest.mark.parametrize("at_once", [1, 10])
+def test_a_lost_sequential_create_leaves_no_node_that_nobody_knows_of(at_once: int) -> None:
+    async def story() -> None:
+        async with through_proxy() as (store, direct, link):
+            await store.create("/ids")
+            kept = await store.create("/ids/ID-", kind=Kind.EPHEMERAL, sequential=True)
+            foreign = await direct.create("/ids/ID-", kind=Kind.EPHEMERAL, sequential=True)
+
+            async def happened() -> bool:
+                return len(await direct.children("/ids")) == 2 + at_once
+
+            async def create() -> list[str]:
+                made: list[str] = []
+
+                async def one() -> None:
+                    made.append(await store.create("/ids/ID-", kind=Kind.EPHEMERAL, sequential=True))
+
+                async with trio.open_nursery() as nursery:
+                    for number in range(at_once):
+                        nursery.start_soon(one, name=f"{number}")
+                return made
+
+            made = await lose_answer(store, link, happened, create)
+            assert len(set(made)) == at_once
+            assert min(made) > f"/ids/ID-{1 + at_once:010d}"
+
+            async def swept() -> bool:
+                return [f"/ids/{name}" for name in await direct.children("/ids")] == sorted([kept, foreign, *made])
+
+            await until(swept, "the lost nodes are gone, and only they")
+
+    run(story)
+
+
+def test_a_sequential_node_whose_asker_has_gone_is_deleted() -> None:
+    async def story() -> None:
+        async with through_proxy() as (store, direct, link):
+            await store.create("/ids")
+            link.answers_flow = False
+            with trio.move_on_after(0.05):
+                await store.create("/ids/ID-", kind=Kind.EPHEMERAL, sequential=True)
+            await until(lambda: count(direct, "/ids", 1), "the node is made")
+            link.cut()
+            link.answers_flow = True
+            assert await store.create("/ids/ID-", kind=Kind.EPHEMERAL, sequential=True) == "/ids/ID-0000000001"
+            await until(lambda: count(direct, "/ids", 1), "the node is deleted")
+            assert await direct.children("/ids") == ["ID-0000000001"]
+            # The same with a connection that stays.
+            with trio.CancelScope() as scope:
+                async with trio.open_nursery() as nursery:
+
+                    async def ask() -> None:
+                        await store.create("/ids/ID-", kind=Kind.EPHEMERAL, sequential=True)
+
+                    nursery.start_soon(ask, name="ask")
+                    await trio.lowlevel.checkpoint()
+                    await trio.lowlevel.checkpoint()
+                    scope.cancel()
+            await store.create("/after")
+            await until(lambda: count(direct, "/ids", 1), "the node is deleted")
+
+    run(story)
+
+
+async def count(store: ZooKeeperStore, path: str, number: int) -> bool:
+    return len(await store.children(path)) == number
+
+
+def test_watches_tell_what_happened_while_there_was_no_connection() -> None:
+    async def story() -> None:
+        async with through_proxy() as (store, direct, link):
+            await store.create("/a")
+            watch = store.watch("/a")
+            await store.get("/a")
+            link.cut(refuse=True)
+            await direct.put("/a", b"new", 0)
+            heard = False
+            with trio.move_on_after(0.3):
+                heard = bool(await watch.next())
+            assert not heard, "told without a connection"
+            link.cut()
+            assert await watch.next() == Changed("/a")
+            node = await store.get("/a")
+            assert node is not None
+            assert node.value == b"new"
+            # And it goes on telling.
+            for number in range(3):
+                await direct.create(f"/a/{number}")
+                assert await watch.next() == Changed("/a")
+                assert str(number) in await store.children("/a")
+
+    run(story)
+
+
+def test_a_call_ends_at_its_time_while_nobody_answers() -> None:
+    async def story() -> None:
+        async with through_proxy(call_timeout_s=0.3) as (store, _, link):
+            link.answers_flow = False
+            started = trio.current_time()
+            with pytest.raises(MetadataUnavailableError, match="within"):
+                await store.get("/a")
+            with pytest.raises(MetadataUnavailableError, match="within"):
+                await store.create("/a")
+            assert trio.current_time() - started < 3
+            link.cut()
+            link.answers_flow = True
+            assert await store.get("/") is not None
+
+    run(story)
+
+
+# --------------------------------------------------------------------------------------------------- killed and paused
+
+
+def test_a_session_outlives_a_killed_and_a_paused_server(tmp_path: Path) -> None:
+    async def story() -> None:
+        server = await trio.to_thread.run_sync(ZooKeeperProcess(tmp_path, tick_ms=1000).start)
+        config = server.config("/", session_timeout_s=15)
+        try:
+            async with opened(config) as store, opened(replace(config, call_timeout_s=0.5)) as other:
+                await store.create("/me", b"x", kind=Kind.EPHEMERAL)
+                watch = other.watch("/kept")
+                server.kill()
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(store.create, "/kept", b"y", name="create")
+                    await trio.to_thread.run_sync(server.start)
+                session = store.session
+                assert await store.get("/me") == Node(b"x", 0, ephemeral=True, mine=True)
+                await watch.next()
+                assert await store.get("/kept") == Node(b"y", 0)
+
+                async with trio.open_nursery() as nursery:
+                    server.pause()
+                    try:
+                        nursery.start_soon(store.put, "/kept", b"z", 0, name="put")
+                        with pytest.raises(MetadataUnavailableError):
+                            await other.get("/kept")
+                    finally:
+                        server.resume()
+                await other.sync()
+                assert await other.get("/kept") == Node(b"z", 1)
+                assert await store.get("/me") == Node(b"x", 0, ephemeral=True, mine=True)
+                assert store.session == session
+        finally:
+            server.kill()
+
+    run(story)
+
+
+# ------------------------------------------------------------------------------------------------------ lost sessions
+
+
+def test_an_expired_session_is_the_end_of_the_store_under_shutdown() -> None:
+    async def story() -> None:
+        async with opened(shared_server().config(own_root())) as store:
+            await store.create("/me", kind=Kind.EPHEMERAL)
+            watch = store.watch("/me")
+            await expire(store, shared_server().port)
+            await store.expired.wait()
+            with pytest.raises(SessionExpiredError):
+                await store.get("/me")
+            with pytest.raises(SessionExpiredError):
+                await watch.next()
+            with pytest.raises(SessionExpiredError):
+                await store.watch("/me").next()
+
+    run(story)
+
+
+def test_under_reconnect_a_new_session_begins_and_what_is_kept_is_made_anew() -> None:
+    async def story() -> None:
+        config = shared_server().config(own_root(), policy=RECONNECT)
+        async with opened(config) as store, opened(config) as other, trio.open_nursery() as nursery:
+            sessions: list[int] = []
+            store.on_new_session(sessions.append)
+            first = store.session
+            await store.create("/other", kind=Kind.EPHEMERAL)
+            await nursery.start(ephemerals.keep, store, "/me", b"here")
+            watch = store.watch("/somewhere")
+            for _ in range(2):
+                await expire(store, shared_server().port)
+                await watch.next()  # every watch is told
+
+                async def is_back() -> bool:
+                    node = await store.get("/me")
+                    return node == Node(b"here", 0, ephemeral=True, mine=True)
+
+                await until(is_back, "the node is made anew")
+            assert len(sessions) == 2
+            assert sessions[-1] == store.session != first
+            assert await other.get("/other") is None
+            assert not store.expired.is_set()
+            nursery.cancel_scope.cancel()
+
+    run(story)
+
+
+def test_a_bookie_stays_registered_over_a_lost_session() -> None:
+    async def story() -> None:
+        config = shared_server().config(own_root(), policy=RECONNECT)
+        async with opened(config) as store, opened(config) as other, trio.open_nursery() as nursery:
+            await nursery.start(bookies.keep_registered, store, "127.0.0.1:3181", INFO)
+            await expire(store, shared_server().port)
+
+            async def is_back() -> bool:
+                return await bookies.available(other) == ["127.0.0.1:3181"]
+
+            await until(is_back, "the bookie is registered")
+            assert await bookies.service_info(other, "127.0.0.1:3181") == INFO
+            nursery.cancel_scope.cancel()
+
+    run(story)
+
+
+def test_the_node_of_an_own_former_session_is_waited_for() -> None:
+    """A killed bookie starts again while its old session still lives."""
+
+    async def story() -> None:
+        async with through_proxy(session_timeout_s=1.0) as (store, direct, link):
+            await bookies.register(store, "bk1:3181", INFO)
+            link.cut(refuse=True)
+            with pytest.raises(NodeExistsError, match="another session"):
+                await bookies.register(direct, "bk1:3181", INFO, wait_s=0.1)
+            await bookies.register(direct, "bk1:3181", INFO, wait_s=PATIENCE_S)
+            node = await direct.get(bookies.registration_path("bk1:3181"))
+            assert node is not None
+            assert node.mine
+
+    run(story)
+
+
+# --------------------------------------------------------------------------------------------------------- two clients
+
+
+def test_of_two_clients_one_wins_and_both_see_it() -> None:
+    async def story() -> None:
+        config = shared_server().config(own_root())
+        async with opened(config) as one, opened(config) as two:
+            await one.create("/a")
+            watches = [store.watch("/a") for store in (one, two)]
+            outcomes: list[str] = []
+
+            async def put(store: ZooKeeperStore, name: str) -> None:
+                try:
+                    await store.put("/a", name.encode(), 0)
+                    outcomes.append(name)
+                except BadVersionError:
+                    node = await store.get("/a")
+                    assert node is not None
+                    assert node.version == 1
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(put, one, "one", name="one")
+                nursery.start_soon(put, two, "two", name="two")
+            assert len(outcomes) == 1
+            for store, watch in zip((one, two), watches, strict=True):
+                await watch.next()
+                await store.sync("/a")
+                assert await store.get("/a") == Node(outcomes[0].encode(), 1)
+
+    run(story)
+
+
+def test_many_calls_at_once_are_all_answered() -> None:
+    async def story() -> None:
+        config = shared_server().config(own_root())
+        async with opened(config) as store:
+            numbers: list[int] = []
+
+            async def work(number: int) -> None:
+                path = await store.create("/many/n-", b"%d" % number, sequential=True, make_parents=True)
+                numbers.append(int(path[-10:]))
+                assert await store.get(path) == Node(b"%d" % number, 0)
+
+            async with trio.open_nursery() as nursery:
+                for number in range(1000):
+                    nursery.start_soon(work, number, name=f"{number}")
+            assert sorted(numbers) == list(range(1000))
+
+    run(story)
+
+
+def test_a_multi_makes_parents_that_two_clients_want_at_once() -> None:
+    async def story() -> None:
+        config = shared_server().config(own_root())
+        async with opened(config) as one, opened(config) as two:
+            await one.create("/count", b"")
+
+            async def make(store: ZooKeeperStore, number: int) -> None:
+                put = Put(path="/count", value=b"%d" % number, version=ANY_VERSION)
+                await store.multi([put, Create(path=f"/x/y/{number % 5}/z{number}", make_parents=True)])
+
+            async with trio.open_nursery() as nursery:
+                for number in range(60):
+                    nursery.start_soon(make, (one, two)[number % 2], number, name=f"{number}")
+            found = [name for folder in await one.children("/x/y") for name in await one.children(f"/x/y/{folder}")]
+            assert sorted(found) == sorted(f"z{number}" for number in range(60))
+            node = await one.get("/count")
+            assert node is not None
+            assert node.version == 60, "each multi was done once"
+
+    run(story)
+
+
+# ------------------------------------------------------------------------------------------------------ rights, bounds
+
+
+def test_what_is_made_securely_others_may_only_read() -> None:
+    async def story() -> None:
+        open_to_all = shared_server().config(own_root())
+        secure = replace(open_to_all, auth=(("digest", "quire:secret"),), secure=True)
+        async with opened(open_to_all) as other, opened(secure) as store:
+            await store.create("/a/b", b"x", make_parents=True)
+            assert await other.get("/a/b") == Node(b"x", 0)
+            for call in (
+                lambda: other.put("/a/b", b"y", 0),
+                lambda: other.delete("/a/b"),
+                lambda: other.create("/a/c"),
+                lambda: other.multi([Put(path="/a/b", value=b"y", version=0)]),
+            ):
+                with pytest.raises(NotAllowedError):
+                    await call()
+            assert await store.put("/a/b", b"y", 0) == 1
+
+    run(story)
+
+
+def test_a_request_above_the_servers_bound_is_refused_before_it_is_sent() -> None:
+    async def story() -> None:
+        config = shared_server().config(own_root())
+        async with opened(config) as store:
+            session = store.session
+            for size in range(0xFFFFF - 200, 0xFFFFF):
+                try:
+                    store._requests.commit((Create(path="/a", value=bytes(size)),), single=True)
+                except ValueTooLargeError:
+                    break
+            await store.create("/a", bytes(size - 1))
+            with pytest.raises(ValueTooLargeError, match=r"jute\.maxbuffer"):
+                await store.create("/b", bytes(size))
+            with pytest.raises(ValueTooLargeError):
+                await store.multi([Create(path=f"/{name}", value=bytes(600_000)) for name in "bc"])
+            node = await store.get("/a")
+            assert node is not None
+            assert len(node.value) == size - 1
+            assert store.session == session
+
+    run(story)
+
+
+def test_watches_that_nobody_has_are_taken_back_from_the_server(tmp_path: Path) -> None:
+    async def story() -> None:
+        server = await trio.to_thread.run_sync(ZooKeeperProcess(tmp_path).start)
+        try:
+            async with opened(replace(server.config("/"), idle_watches_max=5)) as store:
+                kept = store.watch("/kept")
+                for number in range(20):
+                    await store.create(f"/{number}")
+                    store.watch(f"/{number}").close()
+                await store.sync()
+                # 5 idle ones and the kept one: one arming for each node, and one for each list of children there is.
+                assert server.monitor("zk_watch_count") == 11
+                link = store._session.link._client
+                assert len(link._data_watchers) == 6
+                assert len(link._child_watchers) == 5
+                watch = store.watch("/3")
+                await store.put("/3", b"x", 0)
+                assert await watch.next() == Changed("/3")
+                await store.create("/kept")
+                assert await kept.next() == Changed("/kept")
+        finally:
+            server.kill()
+
+    run(story)
+
+
+def test_a_missing_chroot_is_refused_unless_it_is_to_be_made() -> None:
+    async def story() -> None:
+        config = replace(shared_server().config(own_root() + "/deeper"), make_chroot=False)
+        with pytest.raises(NoNodeError, match="deeper"):
+            await open_store(real_world(1), config)
+        async with opened(replace(config, make_chroot=True)) as store:
+            await store.create("/a")
+        async with opened(config) as store:
+            assert await store.children("/") == ["a"]
+
+    run(story)
+
+
+def test_a_server_that_is_not_there_is_said_to_be_so_in_time() -> None:
+    async def story() -> None:
+        config = replace(shared_server().config("/"), servers=(("127.0.0.1", free_port()),), connect_timeout_s=0.3)
+        with pytest.raises(MetadataUnavailableError, match=r"no ZooKeeper answers at 127\.0\.0\.1"):
+            await open_store(real_world(1), config)
+
+    run(story)

@@ -1,0 +1,155 @@
+"""A real ZooKeeper, the one in the pyspark wheel, as `quire zookeeper` runs it: one for all tests of a session, and more
+for those that stop or kill it. Each test takes a node of its own as its root."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+
+from quire.cli.zookeeper import java_command, write_conf
+from quire.metadata.zookeeper import SessionExpiredPolicy, ZooKeeperConfig, ZooKeeperStore, open_store
+from quire.world.real import real_world
+from tests.support.server import free_port
+
+START_DEADLINE_S = 60.0
+TICK_MS = 200
+PATIENCE_S = 20.0
+"""For what must come to pass."""
+
+
+class ZooKeeperProcess:
+    """One data directory, one port, one process at a time; sessions last 2 to 20 ticks, 0.4 to 4 s."""
+
+    def __init__(
+        self, folder: Path, *, tick_ms: int = TICK_MS, options: tuple[str, ...] = (), settings: str = ""
+    ) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+        self._options = options
+        folder.mkdir(parents=True, exist_ok=True)
+        self.conf = write_conf(folder / "data", host="127.0.0.1", port=self.port, tick_ms=tick_ms)
+        self.conf.write_text(self.conf.read_text() + settings)
+
+    def start(self) -> ZooKeeperProcess:
+        assert self.process is None
+        with open(self.folder / "zookeeper.log", "ab") as log:
+            command = java_command(self.conf, options=("-Xmx128m", *self._options))
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        deadline = time.monotonic() + START_DEADLINE_S
+        while not self.answers():
+            assert self.process.poll() is None, f"ZooKeeper ended:\n{self.log()}"
+            assert time.monotonic() < deadline, f"ZooKeeper does not answer:\n{self.log()}"
+            time.sleep(0.02)
+        return self
+
+    def answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as probe:
+                probe.sendall(b"srvr")
+                return b"Mode: standalone" in probe.recv(4096)
+        except OSError:
+            return False
+
+    def monitor(self, key: str) -> int:
+        """A figure of its `mntr` command."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as probe:
+            probe.sendall(b"mntr")
+            text = b"".join(iter(lambda: probe.recv(65536), b"")).decode()
+        return int(next(line.split("\t")[1] for line in text.splitlines() if line.startswith(f"{key}\t")))
+
+    def pause(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def log(self) -> str:
+        return (self.folder / "zookeeper.log").read_text()
+
+    def config(
+        self,
+        chroot: str,
+        *,
+        session_timeout_s: float = 4.0,
+        call_timeout_s: float = 20.0,
+        policy: SessionExpiredPolicy = SessionExpiredPolicy.SHUTDOWN,
+    ) -> ZooKeeperConfig:
+        return ZooKeeperConfig(
+            servers=(("127.0.0.1", self.port),),
+            chroot=chroot,
+            make_chroot=True,
+            session_timeout_s=session_timeout_s,
+            call_timeout_s=call_timeout_s,
+            retry_first_s=0.02,
+            retry_max_s=0.1,
+            session_expired_policy=policy,
+        )
+
+
+@asynccontextmanager
+async def opened(config: ZooKeeperConfig) -> AsyncIterator[ZooKeeperStore]:
+    store = await open_store(real_world(1), config)
+    try:
+        yield store
+    finally:
+        with trio.CancelScope(shield=True):
+            await store.aclose()
+
+
+def run(story: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        with trio.fail_after(60):
+            await story()
+
+    trio.run(main)
+
+
+async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
+    with trio.move_on_after(PATIENCE_S):
+        while True:
+            if await condition():
+                return
+            await trio.sleep(0.01)
+    raise AssertionError(f"it never came to pass: {what}")
+
+
+_roots = itertools.count()
+
+
+def own_root() -> str:
+    """A chroot that no other test has."""
+    return f"/test-{os.getpid()}-{next(_roots)}"
+
+
+@functools.cache
+def shared_server() -> ZooKeeperProcess:
+    """The server of this test session, started by the first who asks. It ends with us, and its data too."""
+    import atexit
+
+    folder = Path(tempfile.mkdtemp(prefix="quire-zookeeper-"))
+    server = ZooKeeperProcess(folder)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(server.kill)
+    return server.start()
