@@ -2,7 +2,7 @@
 
     stream = FrameStream()
     while n := await socket.receive_into(stream.space()):
-        chunk = stream.received(n)          # whole frames end to end, for v2.decode_requests or v2.decode_responses
+        chunk = stream.received(n)          # whole frames end to end, of either version: their decode_requests, decode_responses
 
 What is handed out is never written to again, so views of it may be kept. A frame's length is checked before anything is
 allocated for it.

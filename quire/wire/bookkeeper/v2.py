@@ -347,12 +347,15 @@ class AddAcks(NamedTuple):
 
 
 class ReadResponse(NamedTuple):
-    """`entry_id` is the one asked for (-1: the last); `entry` is empty unless rc is OK."""
+    """`entry_id` is the one asked for (-1: the last); `entry` is empty unless rc is OK. The rest comes with version 3 only:
+    the LAC that the bookie knows, and when it came to know it, in milliseconds since 1970."""
 
     rc: int
     ledger_id: int
     entry_id: int
     entry: memoryview
+    max_lac: int | None = None
+    lac_update_ms: int | None = None
 
 
 class BatchResponse(NamedTuple):

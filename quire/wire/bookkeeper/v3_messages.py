@@ -1,0 +1,222 @@
+"""What requests and answers of version 3 say, as values; and how its status codes relate to the result codes.
+
+Flags are those of version 2 (`v2.DO_FENCING`, `RECOVERY_ADD`, `HIGH_PRIORITY`), whatever field they come from: one set of
+rules serves both versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
+
+from quire.wire.bookkeeper import v2
+from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.v2 import Rc
+
+VERSION: Final = 3
+FIRST_BYTE: Final = 0x0A
+"""Begins the body of every frame of version 3: field 1 of the message, of known length. Version 2 begins with 0x02."""
+PRIORITY: Final = 100
+"""The priority of recovery's requests; ordinary ones have 0. Any above 0 is high."""
+DEFERRED_SYNC: Final = 1
+"""Write flag: the add may be answered before it is on the disk; FORCE_LEDGER makes it durable."""
+TOTAL_DISK_CAPACITY: Final = 1
+FREE_DISK_SPACE: Final = 2
+"""Bits of what GET_BOOKIE_INFO asks for."""
+
+
+class Operation(IntEnum):
+    READ_ENTRY = 1
+    ADD_ENTRY = 2
+    RANGE_READ_ENTRY = 3
+    RANGE_ADD_ENTRY = 4
+    AUTH = 5
+    WRITE_LAC = 6
+    READ_LAC = 7
+    GET_BOOKIE_INFO = 8
+    START_TLS = 9
+    FORCE_LEDGER = 10
+    GET_LIST_OF_ENTRIES = 11
+
+
+STATUS_OF: Final[Mapping[Rc, int]] = MappingProxyType(
+    {
+        Rc.OK: 0,
+        Rc.NO_LEDGER: 402,
+        Rc.NO_ENTRY: 403,
+        Rc.BAD_REQUEST: 404,
+        Rc.IO: 501,
+        Rc.UNAUTHORIZED: 502,
+        Rc.BAD_VERSION: 503,
+        Rc.FENCED: 504,
+        Rc.READ_ONLY: 505,
+        Rc.TOO_MANY_REQUESTS: 506,
+        Rc.UNKNOWN_LEDGER_STATE: 507,
+    }
+)
+RC_OF: Final[Mapping[int, Rc]] = MappingProxyType({status: rc for rc, status in STATUS_OF.items()})
+"""A status that is not here means that the bookie failed in a way of its own: Rc.IO."""
+
+
+# --- what a bookie receives
+
+
+class AddRun(NamedTuple):
+    """Consecutive ADD_ENTRYs of one ledger with the same key and flags. The first seven fields are those of `v2.AddRun`;
+    `txns[i]` is the transaction id of entry `first_entry_id + i` as it came, to be repeated in its answer."""
+
+    ledger_id: int
+    first_entry_id: int
+    key: bytes
+    flags: int
+    parts: list[Buffer]
+    size: int
+    offsets: list[int]
+    txns: list[bytes]
+    write_flags: int
+
+
+class ReadRequest(NamedTuple):
+    """`entry_id` -1: the last entry. With `previous_lac` it is a long poll: the answer may wait until the LAC is beyond it,
+    `timeout_ms` at most, and brings entry previous_lac + 1 if `piggyback`."""
+
+    txn_id: int
+    ledger_id: int
+    entry_id: int
+    flags: int
+    master_key: bytes | None
+    previous_lac: int | None = None
+    timeout_ms: int | None = None
+    piggyback: bool = False
+
+
+class AuthRequest(NamedTuple):
+    txn_id: int
+    plugin: str
+    payload: bytes
+
+
+class WriteLacRequest(NamedTuple):
+    """`body` is the explicit LAC package (entry.py)."""
+
+    txn_id: int
+    ledger_id: int
+    lac: int
+    master_key: bytes
+    body: bytes
+
+
+class ReadLacRequest(NamedTuple):
+    txn_id: int
+    ledger_id: int
+
+
+class BookieInfoRequest(NamedTuple):
+    """`requested`: bits TOTAL_DISK_CAPACITY and FREE_DISK_SPACE."""
+
+    txn_id: int
+    requested: int
+
+
+class StartTlsRequest(NamedTuple):
+    txn_id: int
+
+
+class ForceRequest(NamedTuple):
+    txn_id: int
+    ledger_id: int
+
+
+class ListOfEntriesRequest(NamedTuple):
+    txn_id: int
+    ledger_id: int
+
+
+class Unsupported(NamedTuple):
+    """A request that cannot be served: answer `refusal(*unsupported)` and go on. -1 for an id that it does not tell."""
+
+    operation: int
+    txn_id: int
+    rc: Rc
+    ledger_id: int
+    entry_id: int
+
+
+class NotVersion3(NamedTuple):
+    """The frame at `position` of the buffer is not version 3: from it on, the connection speaks version 2 for good. Always
+    the last item."""
+
+    position: int
+    reason: str
+
+
+Request: TypeAlias = (
+    AddRun
+    | ReadRequest
+    | AuthRequest
+    | WriteLacRequest
+    | ReadLacRequest
+    | BookieInfoRequest
+    | StartTlsRequest
+    | ForceRequest
+    | ListOfEntriesRequest
+    | Unsupported
+    | NotVersion3
+)
+
+
+# --- what a client receives
+
+
+class LacAnswer(NamedTuple):
+    """What a bookie knows of a ledger's LAC: the explicit LAC package, and the last entry it has; None for what is not there."""
+
+    rc: int
+    ledger_id: int
+    explicit_lac_body: bytes | None
+    last_entry: memoryview | None
+
+
+class Done(NamedTuple):
+    """The answer to WRITE_LAC and FORCE_LEDGER."""
+
+    rc: int
+    ledger_id: int
+
+
+class BookieInfo(NamedTuple):
+    """Bytes; None for what was not asked for."""
+
+    rc: int
+    total: int | None
+    free: int | None
+
+
+class EntryList(NamedTuple):
+    """`availability` is decoded by availability.py; empty unless rc is OK."""
+
+    rc: int
+    ledger_id: int
+    availability: bytes
+
+
+class AuthAnswer(NamedTuple):
+    rc: int
+    plugin: str
+    payload: bytes
+
+
+Outcome: TypeAlias = v2.ReadResponse | LacAnswer | Done | BookieInfo | EntryList | AuthAnswer | v2.OtherResponse
+"""v2.OtherResponse (its opcode is an Operation): a refusal that says no more than its code."""
+
+
+class Reply(NamedTuple):
+    """The answer to the request with that transaction id."""
+
+    txn_id: int
+    outcome: Outcome
+
+
+Response: TypeAlias = v2.AddAcks | Reply
