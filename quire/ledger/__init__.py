@@ -1,1 +1,36 @@
-"""The BookKeeper client: one writer, many readers, fencing and recovery."""
+"""The BookKeeper client, which is also the ledger API for applications: docs/ledger-api.md walks through it.
+
+    async with open_client(world, "zk+hierarchical://zk1:2181/ledgers") as client:
+        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        await writer.write(b"an entry")
+        await writer.close()
+
+Append with callbacks by run where speed matters (`LedgerWriter.append`). Every failure is a `LedgerError` or, of the metadata
+service, a `MetadataError`.
+"""
+
+from __future__ import annotations
+
+from quire.ledger.adv_writer import AdvancedLedgerWriter
+from quire.ledger.client import LedgerClient, open_ledger_client
+from quire.ledger.context import LedgerConfig
+from quire.ledger.errors import LedgerError
+from quire.ledger.opening import open_client, open_client_on
+from quire.ledger.placement.policy import PlacementConfig
+from quire.ledger.reader import LedgerReader
+from quire.ledger.writer import LedgerWriter
+from quire.wire.bookkeeper.entry import DigestType
+
+__all__ = [
+    "AdvancedLedgerWriter",
+    "DigestType",
+    "LedgerClient",
+    "LedgerConfig",
+    "LedgerError",
+    "LedgerReader",
+    "LedgerWriter",
+    "PlacementConfig",
+    "open_client",
+    "open_client_on",
+    "open_ledger_client",
+]

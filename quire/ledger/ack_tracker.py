@@ -26,9 +26,9 @@ EMPTY = range(0)
 
 
 class AckTracker:
-    """Counts the copies of the entries in flight of one writer."""
+    """Counts the copies of the entries in flight of one writer, which pushes them in the order of their ids."""
 
-    __slots__ = ("_ack_quorum", "_ahead", "_failed", "_striping", "_through", "confirmed", "pushed_last")
+    __slots__ = ("_ack_quorum", "_ahead", "_failed", "_reach", "_striping", "_through", "confirmed", "pushed_last")
 
     def __init__(self, striping: Striping, ack_quorum: int, *, confirmed: int = -1) -> None:
         assert 0 < ack_quorum <= striping.write_quorum, f"Qa={ack_quorum}, Qw={striping.write_quorum}"
@@ -38,6 +38,8 @@ class AckTracker:
         """Last entry confirmed (LAC), inclusive; -1 for none."""
         self.pushed_last = confirmed
         """Last entry pushed (LAP), inclusive."""
+        self._reach = confirmed
+        """Last entry before the first that was not pushed: nothing above can be confirmed."""
         size = striping.ensemble_size
         self._through = [self._vacuous(index, confirmed) for index in range(size)]
         self._ahead: list[list[tuple[int, int]]] = [[] for _ in range(size)]
@@ -46,7 +48,11 @@ class AckTracker:
     def pushed(self, first: int, last: int) -> None:
         """Note that entries `first` to `last` were sent to their write sets."""
         assert first == self.pushed_last + 1 <= last, f"pushed {first}..{last} after {self.pushed_last}"
-        self.pushed_last = last
+        self.pushed_last = self._reach = last
+
+    def sent(self, first: int, last: int) -> bool:
+        """Whether entries `first` to `last` were pushed, as far as can be told by their ends."""
+        return first >= 0 and last <= self.pushed_last
 
     def acked(self, index: int, first: int, last: int) -> range:
         """Note that bookie `index` has those of the entries `first` to `last` that it stores; return what this confirms.
@@ -89,6 +95,26 @@ class AckTracker:
         """Whether bookie `index` still has to acknowledge an entry up to `last` that it stores."""
         return self._through[index] < last and self._striping.stored_until(index, last) > self._through[index]
 
+    # --- for deadlines: what was pushed up to a moment, and who has not all of it
+
+    def moment(self) -> object:
+        """What `overdue` needs to know of the entries pushed until now."""
+        return self.pushed_last
+
+    def overdue(self, index: int, moment: object) -> bool:
+        """Whether bookie `index` still has to acknowledge an entry that had been pushed at that moment."""
+        assert isinstance(moment, int), "a moment of this tracker"
+        return self.lacks(index, moment)
+
+    def unconfirmed(self, moment: object) -> bool:
+        """Whether an entry that had been pushed at that moment is not confirmed."""
+        assert isinstance(moment, int), "a moment of this tracker"
+        return self.confirmed < moment
+
+    def waits(self, index: int) -> bool:
+        """Whether bookie `index` still has to acknowledge anything."""
+        return self.lacks(index, self.pushed_last)
+
     def _vacuous(self, index: int, confirmed: int) -> int:
         """The watermark of a bookie that has nothing after `confirmed`."""
         return self._striping.stored_from(index, confirmed + 1) - 1
@@ -123,7 +149,7 @@ class AckTracker:
             return EMPTY
         before = self.confirmed
         after = self._by_watermarks()
-        if after < self.pushed_last and any(self._ahead):
+        if after < self._reach and any(self._ahead):
             after = self._by_counting(after)
         if after <= before:
             return EMPTY
@@ -136,8 +162,8 @@ class AckTracker:
         if not striping.striped:
             through = self._through
             reached = through[0] if len(through) == 1 else sorted(through)[-self._ack_quorum]
-            return min(reached, self.pushed_last)
-        after = self.pushed_last
+            return min(reached, self._reach)
+        after = self._reach
         size = striping.ensemble_size
         for entry_id in range(self.confirmed + 1, self.confirmed + 1 + size):
             reached = sorted([self._through[index] for index in striping.write_set(entry_id)])[-self._ack_quorum]
@@ -150,7 +176,7 @@ class AckTracker:
 
     def _by_counting(self, after: int) -> int:
         """The last entry confirmed if ranges ahead of the watermarks count as well; looked at entry by entry."""
-        while after < self.pushed_last and self._copies(after + 1) >= self._ack_quorum:
+        while after < self._reach and self._copies(after + 1) >= self._ack_quorum:
             after += 1
         return after
 

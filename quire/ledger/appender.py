@@ -1,7 +1,8 @@
 """Appender: sends sealed runs to the bookies of the current ensemble and reports what is confirmed. Synchronous throughout.
 
 It is the engine of the writer and of recovery, which differ in what becomes of a failed bookie: it tells them by
-`on_bookies_failed`, and they answer with `change_ensemble` or `fail`. Until then nothing is confirmed.
+`on_bookies_failed`, and they answer with `change_ensemble` or `fail`. Until then nothing is confirmed. Where `excuses` says
+so, a failed bookie keeps its place: the others go on without it, and it is taken back after a pause.
 
     append -> seal -> pending -> channels (one per bookie) ... adds_answered -> AckTracker -> on_confirmed -> run let go
 
@@ -13,12 +14,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-import trio
-
 from quire.ledger.ack_tracker import AckTracker
+from quire.ledger.add_deadlines import AddDeadlines
 from quire.ledger.bookie_client import AddChannel
 from quire.ledger.context import LedgerContext
 from quire.ledger.errors import (
+    AddQuorumTimeoutError,
     BookieError,
     BookieProtocolError,
     BookieRefusedError,
@@ -30,6 +31,7 @@ from quire.ledger.errors import (
     rc_name,
 )
 from quire.ledger.pending import PendingRun, Sealer
+from quire.ledger.second_tries import SecondTries
 from quire.ledger.striping import Striping
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Buffer
@@ -42,6 +44,11 @@ def ignore_confirmed(first: int, last: int) -> None:
 
 def ignore_failed(error: LedgerError) -> None:
     """Nobody wants to know."""
+
+
+def excuse_nobody(index: int, error: BookieError) -> bool:
+    """Every bookie that fails is to be replaced."""
+    return False
 
 
 class Appender:
@@ -58,20 +65,30 @@ class Appender:
         *,
         confirmed: int = -1,
         length: int = 0,
+        tracker: AckTracker | None = None,
+        write_flags: int = 0,
     ) -> None:
+        """`tracker`: another than that of entries whose ids grow. `write_flags`: v3.DEFERRED_SYNC or 0; with it the LAC
+        is moved by the owner."""
         self.on_confirmed: Callable[[int, int], None] = ignore_confirmed
         """Called with the first and the last entry confirmed, inclusive, in order. Their payloads are `sealed` until it returns."""
         self.on_failed: Callable[[LedgerError], None] = ignore_failed
         """Called once: nothing more will be confirmed."""
         self.on_bookies_failed: Callable[[], None] = lambda: None
         """Called when `failed` has grown."""
+        self.excuses: Callable[[int, BookieError], bool] = excuse_nobody
+        """Whether the bookie at an index, which failed so, keeps its place; if not, those excused before fail with it."""
         self.ensemble = tuple(ensemble)
         self.failed: dict[int, BookieError] = {}
         """Ensemble indices that wait for a replacement, and why."""
         self.error: LedgerError | None = None
         """Why no more can be appended."""
         self.last_confirmed = confirmed
-        """Last entry reported as confirmed (LAC), -1 for none."""
+        """Last entry reported as confirmed, -1 for none."""
+        self.lac = confirmed
+        """Last add confirmed, as entries carry it; that which is reported, unless syncs are deferred."""
+        self.lac_sent = -1
+        """The LAC that the last entry sent carries."""
         self.length = length
         """Payload bytes of the ledger up to the last entry pushed."""
         self.pending_bytes = 0
@@ -80,21 +97,30 @@ class Appender:
         self._ledger_id = ledger_id
         self._striping = striping
         self._sealer = sealer
-        self._tracker = AckTracker(striping, ack_quorum, confirmed=confirmed)
+        self._tracker = tracker or AckTracker(striping, ack_quorum, confirmed=confirmed)
+        self._write_flags = write_flags
         self._pending: deque[PendingRun] = deque()
         self._channels: list[AddChannel | None] = [None] * striping.ensemble_size
         self._opened: list[int] = [0] * striping.ensemble_size
         self._sending = 0
         self._ticking = False
-        self._history: deque[tuple[int, int]] = deque()
-        self._timeout_ticks = context.wheel.ticks(context.config.add_timeout_s)
-        self._refused: list[tuple[AddChannel, list[v2.Frame], int]] = []
-        self._retrying = False
+        config = context.config
+        quorum_timeout_s = config.add_quorum_timeout_s
+        self._deadlines = AddDeadlines(
+            context.wheel.ticks(config.add_timeout_s),
+            None if quorum_timeout_s is None else context.wheel.ticks(quorum_timeout_s),
+        )
+        self._second = SecondTries(context, f"ledger {ledger_id}", send=self._send_again, renew=self._renew)
 
     @property
     def last_pushed(self) -> int:
         """Last entry sent (LAP), -1 for none."""
         return self._tracker.pushed_last
+
+    @property
+    def excused(self) -> dict[int, BookieError]:
+        """Ensemble indices that failed and keep their place, and why. They are sent nothing for now."""
+        return self._second.excused
 
     @property
     def confirmed(self) -> int:
@@ -114,16 +140,32 @@ class Appender:
         """Send a run of entries; returns the id of the first. Raises the writer's error, or EntryTooLargeError."""
         if self.error is not None:
             raise type(self.error)(*self.error.args)
-        tracker = self._tracker
-        first = tracker.pushed_last + 1
-        run = self._sealer.seal(first, self.last_confirmed, self.length, payloads)
+        first = self._tracker.pushed_last + 1
+        run = self._sealer.seal(first, self.lac, self.length, payloads)
+        self._pending.append(run)
+        self._push(run)
+        return first
+
+    def append_at(self, first: int, payloads: Sequence[Buffer]) -> None:
+        """The same with the id of the first given; the tracker must know how to deal with that."""
+        if self.error is not None:
+            raise type(self.error)(*self.error.args)
+        run = self._sealer.seal(first, self.lac, self.length, payloads)
+        pending = self._pending
+        place = len(pending)
+        while place and pending[place - 1].first > first:
+            place -= 1
+        pending.insert(place, run)
+        self._push(run)
+
+    def _push(self, run: PendingRun) -> None:
+        """Send what was put among the pending."""
         self.length += run.payload_size
         self.pending_bytes += run.size
-        self._pending.append(run)
-        tracker.pushed(first, run.last)
+        self.lac_sent = self.lac
+        self._tracker.pushed(run.first, run.last)
         if not self._ticking:
-            self._ticking = True
-            self._context.wheel.watch(self)
+            self._watch()
         self._sending += 1
         striped = self._striping.striped
         for index, channel in enumerate(self._channels):
@@ -131,13 +173,12 @@ class Appender:
             if channel is None:
                 continue
             if striped:
-                frames, count = run.frames_between(index, first, run.last)
+                frames, count = run.frames_between(index, run.first, run.last)
                 if count:
                     channel.send(frames, count)
             else:
                 channel.send(run.frames, len(run.sizes))
         self._sending -= 1
-        return first
 
     def sealed(self, first: int, last: int) -> list[memoryview]:
         """Payloads of pending entries, `first` to `last` inclusive, without a copy. A view keeps its run's frame alive."""
@@ -157,6 +198,7 @@ class Appender:
         self.ensemble = tuple(ensemble)
         for index in changed:
             self.failed.pop(index, None)
+            self.excused.pop(index, None)
             self._release(index)
             self._tracker.replaced(index)
         for index in changed:
@@ -166,6 +208,8 @@ class Appender:
 
     def resend(self, index: int) -> None:
         """Send everything that is not confirmed to the bookie at `index`."""
+        if self._pending and not self._ticking:
+            self._watch()
         self._sending += 1
         channel = self._channels[index] or self._open_channel(index)
         start = self._tracker.confirmed + 1
@@ -205,7 +249,7 @@ class Appender:
 
     def adds_answered(self, channel: AddChannel, rc: int, first: int, last: int) -> None:
         """Part of AddReceiver."""
-        if first < 0 or last > self._tracker.pushed_last:
+        if not self._tracker.sent(first, last):
             error = BookieProtocolError(
                 f"bookie {channel.bookie_id} answered adds {first}..{last}, which were not sent"
             )
@@ -229,45 +273,54 @@ class Appender:
             self._bookie_failed(channel.index, BookieRefusedError(text, rc))
 
     def bookie_lost(self, channel: AddChannel, error: BookieUnavailableError) -> None:
-        """Part of AddReceiver. With nothing under way the link is only made anew at the next append."""
+        """Part of AddReceiver. With nothing under way the link is only made anew at the next append; but if syncs are deferred
+        the bookie may have lost what it acknowledged, unless it was forced."""
         index = channel.index
         if self._channels[index] is not channel:
             return
-        if self._tracker.lacks(index, self._tracker.pushed_last):
+        if self._tracker.waits(index) or (self._write_flags and self.lac < self._tracker.pushed_last):
             self._bookie_failed(index, error)
         else:
             self._channels[index] = None
 
     def tick(self, now: int) -> bool:
         """Part of Watched: bookies that lack what was sent before the timeout have failed."""
-        pushed_last = self._tracker.pushed_last
-        waiting = self.error is None and any(
-            self._tracker.lacks(index, pushed_last) for index in range(len(self._channels))
+        tracker = self._tracker
+        watched = [index for index in range(len(self._channels)) if index not in self.excused]
+        waiting = self.error is None and (
+            any([tracker.waits(index) for index in watched]) or (self._deadlines.of_quorums and bool(self._pending))
         )
+        moment = tracker.moment()
         if not waiting:
             self._ticking = False
-            self._history.clear()
+            self._deadlines.clear()
             return False
-        self._history.append((now, pushed_last))
-        overdue = now - self._timeout_ticks
-        overdue_last = -1
-        while self._history and self._history[0][0] <= overdue:
-            overdue_last = self._history.popleft()[1]
-        for index, bookie_id in enumerate(self.ensemble):
-            if self._opened[index] <= overdue and self._tracker.lacks(index, overdue_last):
-                text = f"bookie {bookie_id} did not acknowledge ledger {self._ledger_id} up to entry {overdue_last} in time"
-                self._bookie_failed(index, BookieTimeoutError(text))
+        for due in self._deadlines.passed(now, moment):
+            late = [index for index in watched if tracker.overdue(index, due)]
+            for index in late:
+                if self._deadlines.opened_in_time(now, self._opened[index]):
+                    text = f"bookie {self.ensemble[index]} did not acknowledge adds of ledger {self._ledger_id} in time"
+                    self._bookie_failed(index, BookieTimeoutError(text))
+            if any([index not in self.failed and index not in self.excused for index in late]):
+                self._deadlines.again(now, due)
+        if any([tracker.unconfirmed(due) for due in self._deadlines.quorums_due(now)]):
+            text = (
+                f"an entry of ledger {self._ledger_id} after {tracker.confirmed} did not reach its ack quorum in time"
+            )
+            self.fail(AddQuorumTimeoutError(text))
         return True
 
     # --- inside
 
     def _open_channel(self, index: int) -> AddChannel | None:
         """The channel to the bookie at `index`, made now; None if it has failed."""
-        if index in self.failed or self.error is not None:
+        if index in self.failed or index in self.excused or self.error is not None:
             return None
         self._opened[index] = self._context.wheel.now
         try:
-            channel = self._context.bookies.channel(self.ensemble[index], self._ledger_id, self, index)
+            channel = self._context.bookies.channel(
+                self.ensemble[index], self._ledger_id, self, index, self._write_flags
+            )
         except BookieUnavailableError as error:
             self._bookie_failed(index, error)
             return None
@@ -283,10 +336,23 @@ class Appender:
     def _bookie_failed(self, index: int, error: BookieError) -> None:
         if self.error is not None or index in self.failed:
             return
-        self.failed[index] = error
-        self._tracker.failed(index)
+        self._context.health.failed(self.ensemble[index], error)
         self._release(index)
+        if self.excuses(index, error):
+            self._second.excuse(index, error)
+            return
+        self.failed[index] = error
+        self.failed.update(self.excused)
+        self.excused.clear()
+        for each in self.failed:
+            self._tracker.failed(each)
         self.on_bookies_failed()
+
+    def _renew(self, index: int) -> None:
+        """Take a bookie back that was excused: what it acknowledged before is asked for again, if it is not confirmed."""
+        if self.error is None and index not in self.failed:
+            self._tracker.replaced(index)
+            self.resend(index)
 
     def _add_refused(self, channel: AddChannel, first: int, last: int) -> None:
         """The bookie has too much to do: the same entries again after a pause, until the timeout. If they are confirmed
@@ -301,22 +367,15 @@ class Appender:
             text = f"bookie {channel.bookie_id} refused {self._ledger_id}:{first}..{last}: too many requests"
             self._bookie_failed(channel.index, BookieRefusedError(text, Rc.TOO_MANY_REQUESTS))
             return
-        self._refused.append((channel, frames, count))
-        if not self._retrying:
-            self._retrying = True
-            self._context.start(self._send_refused, f"ledger {self._ledger_id} retry")
+        self._second.refused(channel, frames, count)
 
-    async def _send_refused(self) -> None:
-        config = self._context.config
-        pause = config.retry_pause_s
-        while self._refused:
-            await trio.sleep(pause)
-            pause = min(pause * 2, config.retry_pause_max_s)
-            refused, self._refused = self._refused, []
-            for channel, frames, count in refused:
-                if self._channels[channel.index] is channel:
-                    channel.send(frames, count)
-        self._retrying = False
+    def _send_again(self, channel: AddChannel, frames: Sequence[v2.Frame], count: int) -> None:
+        if self._channels[channel.index] is channel:
+            channel.send(frames, count)
+
+    def _watch(self) -> None:
+        self._ticking = True
+        self._context.wheel.watch(self)
 
     def _report_confirmed(self) -> None:
         first = self.last_confirmed + 1
@@ -324,6 +383,8 @@ class Appender:
         if first > last:
             return
         self.last_confirmed = last
+        if not self._write_flags:
+            self.lac = last
         self.on_confirmed(first, last)
         pending = self._pending
         while pending and pending[0].last <= last:

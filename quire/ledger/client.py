@@ -1,4 +1,4 @@
-"""LedgerClient: creates, opens, recovers and deletes ledgers."""
+"""LedgerClient: creates, opens, recovers, lists and deletes ledgers."""
 
 from __future__ import annotations
 
@@ -7,19 +7,23 @@ from contextlib import asynccontextmanager
 
 import trio
 
+from quire.ledger import ledger_creation
+from quire.ledger.adv_writer import AdvancedLedgerWriter
 from quire.ledger.bookie_client import BookieClient
+from quire.ledger.bookie_watcher import BookieWatcher
 from quire.ledger.context import Afterwards, LedgerConfig, LedgerContext
 from quire.ledger.deadlines import DeadlineWheel
 from quire.ledger.errors import LedgerUnauthorizedError, NoSuchLedgerError
-from quire.ledger.last_confirmed import LastConfirmed, read_last_confirmed
+from quire.ledger.health import BookieHealth
+from quire.ledger.last_confirmed import LastConfirmed, ask_last_confirmed
+from quire.ledger.ledger_creation import NewLedger
 from quire.ledger.link import BookieLink
-from quire.ledger.placement import choose_ensemble
-from quire.ledger.reader import EntryReads, LedgerReader
-from quire.ledger.recovery import recover
-from quire.ledger.striping import Striping
+from quire.ledger.placement import EnsemblePlacementPolicy, make_placement, random_placement
+from quire.ledger.reader import LedgerReader
+from quire.ledger.recovery import recover as recover_ledger
 from quire.ledger.writer import LedgerWriter
-from quire.metadata.ledgers import Fragment, LedgerManager, LedgerMetadata, LedgerState
-from quire.metadata.store import Op
+from quire.metadata.ledgers import LedgerManager, LedgerMetadata, LedgerState
+from quire.metadata.store import Op, Versioned
 from quire.wire.bookkeeper.entry import Digest, DigestType
 from quire.world.doors import World
 
@@ -31,31 +35,43 @@ def no_ops(ledger_id: int) -> Sequence[Op]:
 
 
 class LedgerClient:
-    """One per process; its handles share the connections to bookies. Made by `open_ledger_client`, or with a nursery that
-    owns its tasks: `nursery` must outlive every handle, and is cancelled by its owner."""
+    """One per process; its handles share the connections to bookies. Made by `open_client`, `open_ledger_client`, or with a nursery
+    that owns its tasks: `nursery` must outlive every handle, and is cancelled by its owner."""
 
     def __init__(
         self,
         world: World,
         ledgers: LedgerManager,
         connect: Callable[[str], BookieLink],
-        bookies: Callable[[], list[str]],
+        bookies: Callable[[], list[str]] | BookieWatcher,
         *,
         nursery: trio.Nursery,
         config: LedgerConfig | None = None,
+        placement: EnsemblePlacementPolicy | None = None,
+        health: BookieHealth | None = None,
     ) -> None:
-        """`connect` makes a link to a bookie id, and may raise BookieUnavailableError; `bookies` tells which may be chosen."""
+        """`connect` makes a link to a bookie id, and may raise BookieUnavailableError. `bookies` names those that may be chosen,
+        at random; or it is a watcher, and ensembles are chosen as `config.placement` says. `placement` overrules both.
+        `health`: where what is learned of bookies is kept, if others are to know. PlacementPolicyError."""
         config = config or LedgerConfig()
+        watcher = None
+        if callable(bookies):
+            placement = placement or random_placement(bookies, world.rng)
+        else:
+            watcher = bookies
+            placement = placement or make_placement(config.placement, watcher.cluster, world.rng)
         wheel = DeadlineWheel(min(config.add_timeout_s, config.read_timeout_s) / TICKS_PER_TIMEOUT)
         self._context = LedgerContext(
             ledgers=ledgers,
-            bookies=BookieClient(connect, wheel, config.read_timeout_s),
-            available=bookies,
+            bookies=BookieClient(connect, wheel, config.read_timeout_s, protocol=config.protocol),
+            placement=placement,
+            watcher=watcher,
             rng=world.rng,
             wheel=wheel,
             afterwards=Afterwards(),
             nursery=nursery,
             config=config,
+            health=health or BookieHealth(config.reads.failure_memory_s),
         )
         nursery.start_soon(wheel.run, name="ledger deadlines")
         nursery.start_soon(self._context.afterwards.run, name="ledger reports")
@@ -69,25 +85,55 @@ class LedgerClient:
         digest_type: DigestType = DigestType.CRC32C,
         password: bytes = b"",
         custom_metadata: Sequence[tuple[str, bytes]] = (),
+        ledger_id: int | None = None,
+        deferred_sync: bool = False,
         also: Callable[[int], Sequence[Op]] = no_ops,
     ) -> LedgerWriter:
-        """A new, empty ledger. The ops that `also` answers for its id are stored in the same write, all or nothing.
+        """A new, empty ledger, with the next id or the one given. With `deferred_sync` bookies acknowledge entries before they
+        are synced, see `OpenLedger`. The ops that `also` answers for the id are stored in the same write, all or nothing.
 
-        NotEnoughBookiesError, MetadataError (with `.index` above 0 if it is of those ops).
+        IncorrectParameterError, NotEnoughBookiesError, LedgerExistsError (of an id that was given), ClientClosedError,
+        MetadataError (with `.index` above 0 if it is of those ops).
         """
-        context = self._context
-        ensemble = choose_ensemble(context.available(), ensemble_size, context.rng)
-        metadata = LedgerMetadata(
+        wanted = NewLedger(
             ensemble_size=ensemble_size,
             write_quorum=write_quorum,
             ack_quorum=ack_quorum,
-            fragments=(Fragment(0, ensemble),),
             digest_type=digest_type,
             password=password,
             custom_metadata=tuple(custom_metadata),
+            ledger_id=ledger_id,
         )
-        ledger_id, _ = await context.ledgers.create(metadata, also=also)
-        return LedgerWriter(context, ledger_id, metadata)
+        made, metadata = await ledger_creation.create(self._context, wanted, also)
+        return LedgerWriter(self._context, made, metadata, deferred_sync=deferred_sync)
+
+    async def create_adv(
+        self,
+        *,
+        ensemble_size: int = 1,
+        write_quorum: int = 1,
+        ack_quorum: int = 1,
+        digest_type: DigestType = DigestType.CRC32C,
+        password: bytes = b"",
+        custom_metadata: Sequence[tuple[str, bytes]] = (),
+        ledger_id: int | None = None,
+        deferred_sync: bool = False,
+        also: Callable[[int], Sequence[Op]] = no_ops,
+    ) -> AdvancedLedgerWriter:
+        """The same for a writer whose entry ids the application gives."""
+        wanted = NewLedger(
+            ensemble_size=ensemble_size,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
+            digest_type=digest_type,
+            password=password,
+            custom_metadata=tuple(custom_metadata),
+            ledger_id=ledger_id,
+        )
+        made, metadata = await ledger_creation.create(self._context, wanted, also)
+        return AdvancedLedgerWriter(self._context, made, metadata, deferred_sync=deferred_sync)
+
+    # --- reading
 
     async def open(
         self,
@@ -98,32 +144,51 @@ class LedgerClient:
         digest_type: DigestType = DigestType.CRC32C,
     ) -> LedgerReader:
         """A reader of the ledger. With `recover` its writer is fenced and it is closed first, so that its end is final;
-        without, an open ledger is read up to what its bookies know to be confirmed.
+        without, an open ledger is read up to what its bookies know to be confirmed, and can be followed.
 
-        `digest_type` is for ledgers whose metadata does not tell. NoSuchLedgerError, LedgerUnauthorizedError,
-        LedgerRecoveryError, MetadataError.
+        `digest_type` is for ledgers whose metadata does not tell. NoSuchLedgerError, LedgerUnauthorizedError, MetadataError;
+        LedgerRecoveryError with `recover`; without, LedgerReadError if too few bookies of an open ledger answer.
         """
-        stored = await self._context.ledgers.read(ledger_id)
-        if stored is None:
-            raise NoSuchLedgerError(f"ledger {ledger_id} has no metadata")
+        stored = await self._stored(ledger_id)
         metadata = stored.value
         if metadata.password_known and metadata.password != password:
             raise LedgerUnauthorizedError(f"ledger {ledger_id} has another password")
         digest = Digest(metadata.digest_type if metadata.password_known else digest_type, password)
         if recover and metadata.state is not LedgerState.CLOSED:
-            metadata = await self._recover(ledger_id, digest, password)
+            stored = Versioned(await recover_ledger(self._context, ledger_id, digest, password), stored.version)
+            metadata = stored.value
         if metadata.state is LedgerState.CLOSED:
             end = LastConfirmed(metadata.last_entry_id, metadata.length)
         else:
-            end = await read_last_confirmed(self._context, ledger_id, metadata, digest, password, fence=False)
-        reads = EntryReads(self._context, ledger_id, digest, Striping(metadata.ensemble_size, metadata.write_quorum))
-        return LedgerReader(reads, ledger_id, metadata, last_entry_id=end.lac, length=end.length)
+            end = await ask_last_confirmed(self._context, ledger_id, metadata, digest)
+        return LedgerReader(self._context, ledger_id, stored, digest, end)
 
-    async def _recover(self, ledger_id: int, digest: Digest, password: bytes) -> LedgerMetadata:
-        return await recover(self._context, ledger_id, digest, password)
+    async def open_no_recovery(
+        self, ledger_id: int, *, password: bytes = b"", digest_type: DigestType = DigestType.CRC32C
+    ) -> LedgerReader:
+        """`open` without `recover`: for who follows a ledger that somebody else writes."""
+        return await self.open(ledger_id, password=password, recover=False, digest_type=digest_type)
+
+    # --- ledgers as a whole
+
+    async def read_metadata(self, ledger_id: int) -> LedgerMetadata:
+        """What is stored of a ledger. NoSuchLedgerError, MetadataError."""
+        return (await self._stored(ledger_id)).value
+
+    async def _stored(self, ledger_id: int) -> Versioned[LedgerMetadata]:
+        stored = await self._context.ledgers.read(ledger_id)
+        if stored is None:
+            raise NoSuchLedgerError(f"ledger {ledger_id} has no metadata")
+        return stored
+
+    async def list_ledgers(self, first: int = 0) -> AsyncIterator[int]:
+        """Every ledger id from `first` on, growing. Ledgers that come or go meanwhile may be seen or not. MetadataError."""
+        async for ledger_id in self._context.ledgers.ledger_ids(first):
+            yield ledger_id
 
     async def delete(self, ledger_id: int) -> None:
-        """Delete the ledger's metadata; fine if it is gone. Bookies free the space in their own time. MetadataError."""
+        """Delete the ledger's metadata; fine if it is gone. Bookies free the space in their own time. An open ledger may be
+        deleted too: its writer goes on until it changes the ensemble or closes. MetadataError."""
         await self._context.ledgers.delete(ledger_id)
 
     def close(self) -> None:
@@ -136,19 +201,33 @@ async def open_ledger_client(
     world: World,
     ledgers: LedgerManager,
     connect: Callable[[str], BookieLink],
-    bookies: Callable[[], list[str]],
+    bookies: Callable[[], list[str]] | BookieWatcher,
     config: LedgerConfig | None = None,
+    *,
+    placement: EnsemblePlacementPolicy | None = None,
+    health: BookieHealth | None = None,
 ) -> AsyncIterator[LedgerClient]:
     """A ledger client whose tasks end with the block. What the block raises is raised as it is, in no group."""
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
-        client = LedgerClient(world, ledgers, connect, bookies, nursery=nursery, config=config)
         try:
-            yield client
+            client = LedgerClient(
+                world,
+                ledgers,
+                connect,
+                bookies,
+                nursery=nursery,
+                config=config,
+                placement=placement,
+                health=health,
+            )
+            try:
+                yield client
+            finally:
+                client.close()
         except Exception as error:
             failure = error
         finally:
-            client.close()
             nursery.cancel_scope.cancel()
     if failure is not None:
         raise failure

@@ -4,28 +4,50 @@ from __future__ import annotations
 
 import random  # noqa: TID251 - the type only; instances are handed down
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import trio
 
-from quire.ledger.bookie_client import BookieClient
+from quire.ledger.alarms import Alarms
+from quire.ledger.bookie_client import BookieClient, WireProtocol
+from quire.ledger.bookie_watcher import BookieWatcher
 from quire.ledger.deadlines import DeadlineWheel
+from quire.ledger.health import BookieHealth
+from quire.ledger.placement import EnsemblePlacementPolicy, PlacementConfig
+from quire.ledger.read_config import ReadConfig
 from quire.metadata.ledgers import LedgerManager
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerConfig:
-    """Limits of a ledger client."""
+    """Limits and choices of a ledger client. The names of the originals' keys stand with the fields."""
 
+    protocol: WireProtocol = "v2"
+    """useV2WireProtocol: what is spoken to bookies. With "v2" a second connection speaks v3 where v2 has no words."""
     add_timeout_s: float = 30.0
     """A bookie that has not acknowledged an entry for so long has failed. Pulsar: bookkeeperClientTimeoutInSeconds."""
+    add_quorum_timeout_s: float | None = None
+    """addEntryQuorumTimeoutSec: an entry that is not confirmed for so long ends its writer; None for any time."""
     read_timeout_s: float = 30.0
-    """A read that is not answered for so long goes to the next bookie."""
+    """A read that is not answered for so long has failed at that bookie; others are asked long before, see `reads`."""
+    reads: ReadConfig = field(default_factory=ReadConfig)
+    """Speculative reads, their order, batches, long polls."""
     retry_pause_s: float = 0.005
     """First pause before a request is repeated that a bookie refused because it has too much to do; doubles each time."""
     retry_pause_max_s: float = 0.2
     quarantine_s: float = 30.0
     """A bookie that failed a writer is not chosen again by that writer for so long."""
+    delay_ensemble_change: bool = False
+    """delayEnsembleChange: a failed bookie keeps its place as long as every write set can make an ack quorum without it.
+    A bookie that is read-only is replaced at once all the same."""
+    disable_ensemble_change: bool = False
+    """disableEnsembleChange: failed bookies are not replaced but tried again, for ever or until the add quorum timeout."""
+    ensemble_changes_max: int | None = None
+    """maxNumEnsembleChanges of one writer, after which it fails; None for no limit."""
+    explicit_lac_interval_s: float = 0.0
+    """explicitLacInterval: how often a writer tells its LAC by itself if no entry carried it; 0 for never."""
+    placement: PlacementConfig = field(default_factory=PlacementConfig)
+    """How ensembles are chosen, where a watcher tells of racks; at random from a fixed list."""
     metadata_attempts: int = 8
     """How often an update of ledger metadata is tried while the store is unavailable, with growing pauses."""
     recovery_window: int = 128
@@ -33,6 +55,9 @@ class LedgerConfig:
 
     def __post_init__(self) -> None:
         assert min(self.add_timeout_s, self.read_timeout_s, self.retry_pause_s) > 0, "times are positive"
+        assert self.add_quorum_timeout_s is None or self.add_quorum_timeout_s > 0, "times are positive"
+        assert self.explicit_lac_interval_s >= 0, "0 is never"
+        assert self.ensemble_changes_max is None or self.ensemble_changes_max >= 0, "0 allows none"
         assert min(self.metadata_attempts, self.recovery_window) > 0, "counts are positive"
 
 
@@ -64,13 +89,18 @@ class LedgerContext:
 
     ledgers: LedgerManager
     bookies: BookieClient
-    available: Callable[[], list[str]]
-    """Ids of the bookies that may be chosen now."""
+    placement: EnsemblePlacementPolicy
+    """Chooses bookies for ensembles, and the order in which the copies of an entry are read."""
+    watcher: BookieWatcher | None
+    """Who is there, and where; None where the ids of the bookies are given."""
     rng: random.Random
     wheel: DeadlineWheel
     afterwards: Afterwards
     nursery: trio.Nursery
     config: LedgerConfig
+    health: BookieHealth = field(default_factory=BookieHealth)
+    """Who failed, is slow, has much to do."""
+    alarms: Alarms = field(default_factory=Alarms)
 
     def start(self, task: Callable[[], Awaitable[None]], name: str) -> None:
         """Start a task that ends by itself, owned by the client's nursery; nothing if the client is closed."""

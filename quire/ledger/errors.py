@@ -1,9 +1,14 @@
 """What can go wrong with a ledger. Each class says final or passing, and what to do.
 
+`code` is the number that BookKeeper's client gives the same failure, for operators and tools that know those numbers.
+Source: BookKeeper's BKException.Code.
+
 Calls that touch metadata also let `quire.metadata.errors.MetadataError` through: those failures are the store's.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from quire.wire.bookkeeper.v2 import Rc
 
@@ -11,53 +16,120 @@ from quire.wire.bookkeeper.v2 import Rc
 class LedgerError(Exception):
     """Root: catching it catches every failure of the package."""
 
+    code: int = -999
+
+
+class IncorrectParameterError(LedgerError):
+    """What was asked for makes no sense, such as an ack quorum above the write quorum. Final; nothing was done."""
+
+    code = -14
+
+
+class IllegalOperationError(LedgerError):
+    """The ledger or the protocol does not allow this call. Final for the call; nothing was done."""
+
+    code = -100
+
+
+class ClientClosedError(LedgerError):
+    """The ledger client was closed. Final: make another."""
+
+    code = -19
+
 
 class NotEnoughBookiesError(LedgerError):
     """Fewer bookies are available than the ledger needs. Passing: try again when bookies are back, with a new ledger."""
+
+    code = -6
+
+
+class PlacementPolicyError(LedgerError):
+    """The placement policy cannot be loaded or made, does not go with the quorums, or answered what cannot be. Final: mend
+    ensemblePlacementPolicy and what belongs to it, or the policy."""
 
 
 class NoSuchLedgerError(LedgerError):
     """The ledger has no metadata: never created, or deleted. Final."""
 
+    code = -25
+
+
+class LedgerExistsError(LedgerError):
+    """The id that the caller chose is another ledger's. Final for the id; nothing was done."""
+
+    code = -20
+
 
 class LedgerFencedError(LedgerError):
     """Another client has taken the ledger over. Final: reopen the log, do not retry."""
+
+    code = -101
 
 
 class LedgerClosedError(LedgerError):
     """The ledger, or this handle to it, is closed. Final for the handle: go on with a new ledger."""
 
+    code = -11
+
 
 class LedgerConflictError(LedgerError):
     """Somebody closed the ledger at another last entry than ours. Final: the stored metadata is right, reopen."""
+
+    code = -17
 
 
 class LedgerUnauthorizedError(LedgerError):
     """The password or the digest type is not the ledger's. Final; a mistake of the configuration, or a stranger."""
 
+    code = -102
+
 
 class LedgerWriteError(LedgerError):
     """The writer cannot go on. Final for the writer: close it at its last confirmed entry, send the rest elsewhere."""
+
+    code = -12
+
+
+class AddQuorumTimeoutError(LedgerWriteError):
+    """An entry did not reach its ack quorum in the time that was set for it. Final for the writer, as any write error."""
+
+    code = -21
+
+
+class DuplicateEntryError(LedgerError):
+    """The application gave an entry id twice. Final for those entries, of which none was sent; the writer goes on."""
+
+    code = -22
 
 
 class EntryTooLargeError(LedgerError):
     """The entry would not fit a frame of the bookie protocol. Final for the entry; nothing was written."""
 
+    code = -14
+
 
 class LedgerReadError(LedgerError):
     """No copy of an entry could be read, and it is not known to be missing. Passing: bookies may come back."""
+
+    code = -1
 
 
 class NoSuchEntryError(LedgerReadError):
     """All bookies that should have the entry answered that they do not. Final for confirmed entries: data was lost."""
 
+    code = -13
+
 
 class DigestMismatchError(LedgerReadError):
     """No copy could be read, and at least one was damaged. Final unless other bookies come back."""
 
+    code = -5
+
 
 class LedgerRecoveryError(LedgerError):
     """Recovery could not decide where the ledger ends. Passing: the ledger stays in recovery; open it again later."""
+
+    code = -10
 
 
 class BookieError(LedgerError):
@@ -67,9 +139,13 @@ class BookieError(LedgerError):
 class BookieUnavailableError(BookieError):
     """The connection to a bookie could not be made, or broke. What was under way has an unknown outcome."""
 
+    code = -8
+
 
 class BookieTimeoutError(BookieUnavailableError):
     """A bookie did not answer in time. The outcome is unknown."""
+
+    code = -23
 
 
 class BookieProtocolError(BookieUnavailableError):
@@ -82,6 +158,21 @@ class BookieRefusedError(BookieError):
     def __init__(self, message: str, rc: int) -> None:
         super().__init__(message)
         self.rc = rc
+        self.code = CODES.get(rc, -1)
+
+
+CODES: Mapping[int, int] = {
+    Rc.OK: 0,
+    Rc.NO_LEDGER: -7,
+    Rc.NO_ENTRY: -13,
+    Rc.BAD_VERSION: -16,
+    Rc.UNAUTHORIZED: -102,
+    Rc.FENCED: -101,
+    Rc.READ_ONLY: -104,
+    Rc.TOO_MANY_REQUESTS: -105,
+    Rc.UNKNOWN_LEDGER_STATE: -108,
+}
+"""What BookKeeper's client makes of a bookie's result code. Source: BookKeeper's PerChannelBookieClient."""
 
 
 def rc_name(rc: int) -> str:

@@ -1,6 +1,11 @@
 """How far a ledger is confirmed, asked of its last ensemble; and asking bookies patiently.
 
-Source: BookKeeper's ReadLastConfirmedOp.
+    read_last_confirmed     by the last entry of each bookie (read -1), fencing if wanted: what recovery begins with
+    ask_last_confirmed      by READ_LAC: the greater of the explicit LAC and that of the last entry, for readers
+
+Both want answers from so many that no write set can hide a confirmed entry: the coverage of `FenceCoverage`.
+
+Source: BookKeeper's ReadLastConfirmedOp, PendingReadLacOp, TryReadLastConfirmedOp.
 """
 
 from __future__ import annotations
@@ -10,13 +15,19 @@ from dataclasses import dataclass
 
 import trio
 
-from quire.ledger.bookie_client import Answer, Body, take_answers
+from quire.ledger.bookie_client import Answer, Body, failed, take_answers
 from quire.ledger.context import LedgerContext
-from quire.ledger.errors import BookieUnavailableError, LedgerRecoveryError, LedgerUnauthorizedError, rc_name
+from quire.ledger.errors import (
+    BookieUnavailableError,
+    LedgerReadError,
+    LedgerRecoveryError,
+    LedgerUnauthorizedError,
+    rc_name,
+)
 from quire.ledger.recovery_rules import FenceCoverage
 from quire.ledger.striping import Striping
 from quire.metadata.ledgers import LedgerMetadata
-from quire.wire.bookkeeper import v2
+from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Digest, EntryHeader, master_key, read_header
 from quire.wire.bookkeeper.errors import BookkeeperWireError
 from quire.wire.bookkeeper.v2 import Rc
@@ -49,10 +60,7 @@ def ask(
     try:
         connection = context.bookies.connection(bookie_id)
     except BookieUnavailableError as error:
-        answers = [Answer(0) for _ in entry_ids]
-        for answer in answers:
-            answer.settle(error)
-        return answers
+        return [failed(error) for _ in entry_ids]
     return connection.read(ledger_id, entry_ids, flags, key if flags & v2.DO_FENCING else None)
 
 
@@ -145,3 +153,98 @@ async def read_last_confirmed(
     if not coverage.covered:
         raise LedgerRecoveryError(f"too few bookies of ledger {ledger_id} answered: {'; '.join(causes)}")
     return best
+
+
+class LacAnswers:
+    """What READ_LAC brought from the bookies of the last ensemble. Pure."""
+
+    def __init__(self, ledger_id: int, metadata: LedgerMetadata, digest: Digest) -> None:
+        self._ledger_id = ledger_id
+        self._digest = digest
+        self._bookies = metadata.fragments[-1].bookies
+        self._coverage = FenceCoverage(Striping(metadata.ensemble_size, metadata.write_quorum), metadata.ack_quorum)
+        self.best = LastConfirmed(metadata.fragments[-1].first_entry_id - 1, 0)
+        self.causes: list[str] = []
+        """Why bookies do not count."""
+        self.answered = 0
+        self.unauthorized = False
+
+    @property
+    def covered(self) -> bool:
+        """Whether no entry was confirmed, before we asked, without one of those that answered having it."""
+        return self._coverage.covered
+
+    def take(self, index: int, outcome: Body | BookieUnavailableError) -> None:
+        """What the bookie at `index` said. A damaged part makes it count for nothing but what the other part tells."""
+        if isinstance(outcome, v3.LacAnswer) and (outcome.rc == Rc.OK or outcome.explicit_lac_body):
+            # (Without a last entry the original answers IO, and the explicit LAC all the same.)
+            if not self._explicit(outcome.explicit_lac_body) or not self._last_entry(outcome.last_entry):
+                self.causes.append(f"{self._bookies[index]}: the digest does not match")
+                return
+        elif isinstance(outcome, BookieUnavailableError):
+            self.causes.append(f"{self._bookies[index]}: {outcome}")
+            return
+        elif outcome.rc not in (Rc.NO_ENTRY, Rc.NO_LEDGER):
+            self.causes.append(f"{self._bookies[index]}: {rc_name(outcome.rc)}")
+            self.unauthorized = self.unauthorized or outcome.rc == Rc.UNAUTHORIZED
+            return
+        self.answered += 1
+        self._coverage.answered(index)
+
+    def _explicit(self, package: bytes | None) -> bool:
+        if package:
+            try:
+                lac = self._digest.open_lac(self._ledger_id, package)
+            except BookkeeperWireError:
+                return False
+            self.best = LastConfirmed(max(self.best.lac, lac), self.best.length)
+        return True
+
+    def _last_entry(self, entry: memoryview | None) -> bool:
+        if entry:
+            header = open_last(self._digest, self._ledger_id, entry)
+            if header is None:
+                return False
+            self.best = LastConfirmed(max(self.best.lac, header.lac), max(self.best.length, header.length))
+        return True
+
+
+async def ask_last_confirmed(
+    context: LedgerContext,
+    ledger_id: int,
+    metadata: LedgerMetadata,
+    digest: Digest,
+    *,
+    more_than: int | None = None,
+) -> LastConfirmed:
+    """The last add confirmed. With `more_than` the first bookie that knows more is enough, else what those who answer know;
+    without, it is no less than what was confirmed before we asked.
+
+    LedgerUnauthorizedError; LedgerReadError if too few bookies answered (with `more_than`: none).
+    """
+    bookies = metadata.fragments[-1].bookies
+    answers = LacAnswers(ledger_id, metadata, digest)
+
+    def ask_bookie(index: int) -> Answer:
+        try:
+            return context.bookies.connection(bookies[index]).read_lac(ledger_id)
+        except BookieUnavailableError as error:
+            return failed(error)
+
+    def take(index: int, outcome: Body | BookieUnavailableError) -> bool:
+        if isinstance(outcome, BookieUnavailableError):
+            context.health.failed(bookies[index], outcome)
+        elif not isinstance(outcome, v3.LacAnswer) or not outcome.explicit_lac_body:
+            context.health.refused(bookies[index], outcome.rc)
+        answers.take(index, outcome)
+        if answers.unauthorized:
+            return True
+        return answers.covered if more_than is None else answers.best.lac > more_than
+
+    await take_patiently(context, [ask_bookie(index) for index in range(len(bookies))], ask_bookie, take)
+    causes = "; ".join(answers.causes)
+    if answers.unauthorized:
+        raise LedgerUnauthorizedError(f"ledger {ledger_id} has another password: {causes}")
+    if not answers.answered or (more_than is None and not answers.covered):
+        raise LedgerReadError(f"too few bookies tell how far ledger {ledger_id} is confirmed: {causes}")
+    return answers.best

@@ -7,8 +7,9 @@ from typing import Protocol, TypeAlias
 
 from quire.ledger.errors import BookieUnavailableError
 from quire.wire.bookkeeper import v2
+from quire.wire.bookkeeper.entry import Buffer
 
-Receive: TypeAlias = Callable[[Sequence[v2.Response]], None]
+Receive: TypeAlias = Callable[[Buffer], None]
 Closed: TypeAlias = Callable[[BookieUnavailableError], None]
 
 
@@ -16,14 +17,15 @@ class BookieLink(Protocol):
     """Made unconnected if need be: frames sent meanwhile are kept, within a bound, and sent when it is up.
 
     `send` neither waits nor raises. A link that breaks, or whose bookie takes too little of what was sent, calls `closed`
-    once, perhaps from within `send`; frames sent after that are dropped. Responses may come from within `send` too.
+    once, perhaps from within `send`; frames sent after that are dropped. Answers may come from within `send` too.
     """
 
     closed: Closed
     """Called once when the link is broken; not after `close`."""
 
     def set_receiver(self, receive: Receive) -> None:
-        """Say who gets the responses, in the order in which they came. Before the first `send`."""
+        """Say who gets what the bookie sends: buffers of whole frames, in order, of whatever version was spoken to it.
+        `receive` must not raise. Before the first `send`."""
 
     def send(self, frames: Sequence[v2.Frame]) -> None:
         """Send whole frames, in order. The buffers must not change afterwards."""

@@ -1,15 +1,13 @@
-"""A link to a bookie in the same process: the same bytes through the same codec, without a socket."""
+"""A link to a bookie in the same process: the same bytes, without a socket."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
-from quire.ledger.errors import BookieProtocolError
 from quire.ledger.link import Closed, Receive, ignore_closed
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Buffer
-from quire.wire.bookkeeper.errors import BookkeeperWireError
 
 Write: TypeAlias = Callable[[list[Buffer]], None]
 
@@ -31,7 +29,7 @@ class Turn(Protocol):
 
 
 class LocalLink:
-    """A BookieLink whose bookie is a call away. Responses may come from within `send`."""
+    """A BookieLink whose bookie is a call away. Answers may come from within `send`."""
 
     def __init__(self, session_factory: Callable[[Write], Session], *, turn: Turn | None = None) -> None:
         """`turn`: what a pass of answers causes leaves at its end, in one write per connection."""
@@ -59,16 +57,10 @@ class LocalLink:
             return
         assert self._receive is not None, "set_receiver comes before send"
         chunk = parts[0] if len(parts) == 1 else b"".join(parts)
-        try:
-            responses = v2.decode_responses(chunk)
-        except BookkeeperWireError as error:
-            self.close()
-            self.closed(BookieProtocolError(f"the bookie in this process sent what is no response: {error}"))
-            return
         turn = self._turn
         if turn is None or turn.working:
-            self._receive(responses)
+            self._receive(chunk)
         else:
             turn.working = True
-            self._receive(responses)
+            self._receive(chunk)
             turn.flush()

@@ -1,7 +1,7 @@
 """A link to a bookie over the Network door: connects by itself, sends what piles up in one pass with one write, reads in one task.
 
 send -> waiting (until connected) -> outbox -> flush at the end of the pass -> socket
-socket -> FrameStream -> decode_responses -> receiver, all responses of a chunk in one pass
+socket -> FrameStream -> receiver, all whole frames of a chunk in one pass
 """
 
 from __future__ import annotations
@@ -148,11 +148,11 @@ class TcpLink:
             while size := await stream.receive_into(frames.space()):
                 chunk = frames.received(size)
                 if chunk:
-                    self._receive(v2.decode_responses(chunk))
+                    self._receive(chunk)
         except OSError as error:
             self._broken(BookieUnavailableError(f"bookie {self._bookie_id}: {error}"))
         except BookkeeperWireError as error:
-            self._broken(BookieProtocolError(f"bookie {self._bookie_id} sent what is no response: {error}"))
+            self._broken(BookieProtocolError(f"bookie {self._bookie_id} sent what is no frame: {error}"))
         else:
             self._broken(BookieUnavailableError(f"bookie {self._bookie_id} closed the connection"))
 

@@ -1,282 +1,279 @@
-"""Reading entries: by the write set, next replica on an error or a mismatch, many entries per request where every bookie has
-every entry.
+"""LedgerReader: reads a ledger, closed or still being written.
 
-Every payload handed out was checked against its digest, and is a view of the response it came in.
+    closed     up to its last entry
+    open       up to the last add confirmed as far as it is known: from when it was opened, from `read_last_confirmed`,
+               from what comes along with entries, and from waiting (`wait_for_next`, `tail`)
 
-Source: BookKeeper's PendingReadOp, BatchedReadOp.
+A read that fails looks at the metadata again: the writer, or a repair, may have put other bookies in the place of those
+that failed.
+
+Source: BookKeeper's LedgerHandle, ReadOnlyLedgerHandle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from struct import Struct
+from collections.abc import AsyncIterator
+from math import inf
 
 import trio
-from crc32c import crc32c
 
-from quire.ledger.bookie_client import Answer
 from quire.ledger.context import LedgerContext
+from quire.ledger.entry_reads import READ_SIZE_MAX, SINGLE_READ_GUESS, EntryReads, ignore_lac, open_entries, read_range
 from quire.ledger.errors import (
-    BookieError,
-    BookieRefusedError,
-    BookieUnavailableError,
-    DigestMismatchError,
-    LedgerError,
+    ClientClosedError,
+    IncorrectParameterError,
+    LedgerClosedError,
     LedgerReadError,
-    LedgerUnauthorizedError,
     NoSuchEntryError,
-    rc_name,
 )
+from quire.ledger.last_confirmed import LastConfirmed, ask_last_confirmed
 from quire.ledger.striping import Striping
+from quire.ledger.tailing import LacAndEntry, LongPoll, MetadataWatch
+from quire.metadata.errors import MetadataError
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
-from quire.wire.bookkeeper import errors as wire_errors
-from quire.wire.bookkeeper import v2
-from quire.wire.bookkeeper.entry import METADATA_LENGTH, Digest, DigestType
-from quire.wire.bookkeeper.v2 import Rc
+from quire.metadata.store import Versioned
+from quire.wire.bookkeeper.entry import Digest
 
-_HEADER_CRC32C = Struct("!qqqqI")
+__all__ = ["EntryReads", "LacAndEntry", "LedgerReader", "open_entries", "read_range"]
 
-READ_SIZE_MAX = v2.FRAME_MAX - 64
-"""Most bytes of entries asked for at once."""
-SINGLE_READS_MAX = 128
-"""Most single reads of one call under way at once."""
-SINGLE_READ_GUESS = 4096
-"""Bytes per entry taken for granted before the size of entries is known."""
-
-
-def open_entries(digest: Digest, ledger_id: int, first: int, entries: Sequence[memoryview]) -> list[memoryview]:
-    """The payloads of the entries from `first` on, up to the first one that is not what it should be. Pure; the hot loop."""
-    payloads: list[memoryview] = []
-    add = payloads.append
-    if digest.type is not DigestType.CRC32C:
-        try:
-            for entry_id, entry in enumerate(entries, first):
-                add(digest.open(ledger_id, entry_id, entry))
-        except wire_errors.DigestMismatchError:
-            pass
-        return payloads
-    unpack = _HEADER_CRC32C.unpack_from
-    checksum = crc32c
-    overhead = digest.overhead
-    expected = first
-    for entry in entries:
-        if len(entry) < overhead:
-            break
-        found_ledger, found_entry, _, _, found = unpack(entry)
-        payload = entry[overhead:]
-        if (
-            checksum(payload, checksum(entry[:METADATA_LENGTH])) != found
-            or found_entry != expected
-            or found_ledger != ledger_id
-        ):
-            break
-        add(payload)
-        expected += 1
-    return payloads
-
-
-class ReadFailures:
-    """What went wrong at the replicas of one entry, and what that means in the end. Pure.
-
-    Missing everywhere: NoSuchEntryError. Anything worse anywhere: that, since the entry may exist; damage before other
-    errors.
-    """
-
-    def __init__(self, ledger_id: int, entry_id: int) -> None:
-        self._what = f"entry {ledger_id}:{entry_id}"
-        self._causes: list[str] = []
-        self._worst: type[LedgerError] = NoSuchEntryError
-        self.busy = False
-        """Whether a bookie refused because it has too much to do: worth another try."""
-
-    def refused(self, bookie_id: str, rc: int) -> None:
-        self._causes.append(f"{bookie_id}: {rc_name(rc)}")
-        if rc == Rc.UNAUTHORIZED:
-            self._worst = LedgerUnauthorizedError
-        elif rc not in (Rc.NO_ENTRY, Rc.NO_LEDGER) and self._worst is NoSuchEntryError:
-            self._worst = LedgerReadError
-        self.busy = self.busy or rc == Rc.TOO_MANY_REQUESTS
-
-    def failed(self, bookie_id: str, error: BookieError) -> None:
-        if isinstance(error, BookieRefusedError):
-            self.refused(bookie_id, error.rc)
-            return
-        self._causes.append(f"{bookie_id}: {error}")
-        if self._worst is NoSuchEntryError:
-            self._worst = LedgerReadError
-
-    def damaged(self, bookie_id: str) -> None:
-        self._causes.append(f"{bookie_id}: the digest does not match")
-        if self._worst is not LedgerUnauthorizedError:
-            self._worst = DigestMismatchError
-
-    def error(self) -> LedgerError:
-        return self._worst(f"{self._what} cannot be read: {'; '.join(self._causes)}")
-
-
-class EntryReads:
-    """Reads the entries of one ledger, given its metadata of the moment."""
-
-    def __init__(self, context: LedgerContext, ledger_id: int, digest: Digest, striping: Striping) -> None:
-        self._context = context
-        self._ledger_id = ledger_id
-        self._digest = digest
-        self._striping = striping
-        self._favourite = context.rng.randrange(striping.ensemble_size)
-        """Where reads begin if any bookie will do, so that the read-ahead of one bookie serves them."""
-        self._batches = not striping.striped
-
-    async def read(
-        self, metadata: LedgerMetadata, first: int, last: int, size_max: int, *, size_guess: int
-    ) -> list[memoryview]:
-        """Payloads of entries from `first` on, at least one, to `last` (inclusive) at most and about `size_max` bytes.
-
-        `size_guess` is the expected size of an entry in bytes. While bookies have too much to do the read is repeated.
-        """
-        bookies = metadata.fragment_at(first).bookies
-        following = [each.first_entry_id for each in metadata.fragments if each.first_entry_id > first]
-        last = min(last, following[0] - 1) if following else last
-        size_max = max(1, min(size_max, READ_SIZE_MAX))
-        config = self._context.config
-        give_up_at = trio.current_time() + config.read_timeout_s
-        pause = config.retry_pause_s
-        while True:
-            failures = ReadFailures(self._ledger_id, first)
-            payloads: list[memoryview] = []
-            if self._batches:
-                payloads = await self._read_batch(bookies, first, last, size_max, failures)
-            if not self._batches:
-                count = max(1, min(last - first + 1, size_max // max(1, size_guess), SINGLE_READS_MAX))
-                payloads = await self._read_singly(bookies, first, count, size_max, failures)
-            if payloads:
-                return payloads
-            if not failures.busy or trio.current_time() + pause > give_up_at:
-                raise failures.error()
-            await trio.sleep(pause)
-            pause = min(2 * pause, config.retry_pause_max_s)
-
-    def _replicas(self, entry_id: int) -> list[int]:
-        """Ensemble indices that store the entry, in the order in which they are tried."""
-        return self._striping.write_set(entry_id if self._striping.striped else self._favourite)
-
-    async def _read_batch(
-        self, bookies: Sequence[str], first: int, last: int, size_max: int, failures: ReadFailures
-    ) -> list[memoryview]:
-        count_max = last - first + 1
-        for index in self._replicas(first):
-            bookie_id = bookies[index]
-            try:
-                connection = self._context.bookies.connection(bookie_id)
-                response = await connection.read_batch(self._ledger_id, first, count_max, size_max).wait()
-            except BookieUnavailableError as error:
-                failures.failed(bookie_id, error)
-                continue
-            if not isinstance(response, v2.BatchResponse) or response.rc in (Rc.BAD_REQUEST, Rc.BAD_VERSION):
-                self._batches = False  # A bookie of an older kind: entries one by one from now on.
-                return []
-            if response.rc != Rc.OK:
-                failures.refused(bookie_id, response.rc)
-                continue
-            payloads = open_entries(self._digest, self._ledger_id, first, response.entries[:count_max])
-            if payloads:
-                return payloads
-            failures.damaged(bookie_id)
-        return []
-
-    async def _read_singly(
-        self, bookies: Sequence[str], first: int, count: int, size_max: int, failures: ReadFailures
-    ) -> list[memoryview]:
-        """All entries are asked for at once, each at its first replica; the others are tried one after the other."""
-        by_index: dict[int, list[int]] = {}
-        for entry_id in range(first, first + count):
-            by_index.setdefault(self._replicas(entry_id)[0], []).append(entry_id)
-        asked: dict[int, Answer] = {}
-        for index, entry_ids in by_index.items():
-            try:
-                connection = self._context.bookies.connection(bookies[index])
-            except BookieUnavailableError:
-                continue
-            asked.update(zip(entry_ids, connection.read(self._ledger_id, entry_ids), strict=True))
-        payloads: list[memoryview] = []
-        size = 0
-        for entry_id in range(first, first + count):
-            of_entry = failures if entry_id == first else ReadFailures(self._ledger_id, entry_id)
-            payload = await self._read_one(bookies, entry_id, asked.get(entry_id), of_entry)
-            if payload is None:
-                break
-            size += len(payload)
-            if payloads and size > size_max:
-                break
-            payloads.append(payload)
-        return payloads
-
-    async def _read_one(
-        self, bookies: Sequence[str], entry_id: int, asked: Answer | None, failures: ReadFailures
-    ) -> memoryview | None:
-        """The payload of one entry from the first replica that has it; `asked` is what the first one was asked already."""
-        for index in self._replicas(entry_id):
-            bookie_id = bookies[index]
-            try:
-                if asked is None:
-                    [asked] = self._context.bookies.connection(bookie_id).read(self._ledger_id, [entry_id])
-                response = await asked.wait()
-            except BookieUnavailableError as error:
-                failures.failed(bookie_id, error)
-                continue
-            finally:
-                asked = None
-            if not isinstance(response, v2.ReadResponse) or response.rc != Rc.OK:
-                failures.refused(bookie_id, response.rc)
-                continue
-            payloads = open_entries(self._digest, self._ledger_id, entry_id, [response.entry])
-            if payloads:
-                return payloads[0]
-            failures.damaged(bookie_id)
-        return None
+POLL_PAUSE_MAX_S = 1.0
+"""Between long polls that bookies answer at once without news, e.g. as they do not know the ledger yet."""
 
 
 class LedgerReader:
-    """Reads a ledger up to its last confirmed entry, as known when it was opened or last refreshed."""
+    """Made by `LedgerClient.open`. An open ledger that was waited for is watched until it is closed, or `close`."""
 
     def __init__(
         self,
-        reads: EntryReads,
+        context: LedgerContext,
         ledger_id: int,
-        metadata: LedgerMetadata,
-        *,
-        last_entry_id: int,
-        length: int,
+        stored: Versioned[LedgerMetadata],
+        digest: Digest,
+        end: LastConfirmed,
     ) -> None:
         self.ledger_id = ledger_id
-        self.metadata = metadata
-        self.last_entry_id = last_entry_id
-        """Last entry that may be read, -1 for none; final if the ledger is closed."""
-        self.length = length
-        """Payload bytes up to that entry."""
-        self._reads = reads
+        self.last_entry_id = end.lac
+        """Last entry that may be read, -1 for none; it grows, and is final if the ledger is closed."""
+        self.length = end.length
+        """Payload bytes up to about that entry; exact if the ledger is closed."""
+        self._context = context
+        self._stored = stored
+        self._digest = digest
+        metadata = stored.value
+        striping = Striping(metadata.ensemble_size, metadata.write_quorum)
+        self._reads = EntryReads(context, ledger_id, digest, striping)
+        self._watch: MetadataWatch | None = None
+        self._polls: dict[LongPoll, None] = {}
+        self._changed = trio.Event()
+        self._given_up = False
+        if not self.closed:
+            self._reads.on_lac = self._learn
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """As it was last read."""
+        return self._stored.value
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more can come."""
-        return self.metadata.state is LedgerState.CLOSED
+        """Whether the ledger is closed: nothing more can come."""
+        return self._stored.value.state is LedgerState.CLOSED
 
-    async def read(self, first: int, last: int, *, size_max: int) -> list[memoryview]:
-        """Payloads of entries from `first` on: at least one, at most up to `last` (inclusive) and about `size_max` bytes.
+    # --- entries
 
-        Fewer than asked for is usual: read on from there. NoSuchEntryError for entries past the last one, and for those
-        that all their bookies deny; DigestMismatchError; LedgerReadError; LedgerUnauthorizedError.
+    async def read(self, first: int, last: int, *, size_max: int | None = None) -> list[memoryview]:
+        """Payloads of entries `first` to `last`, inclusive: all of them, of which none may be past the last one.
+
+        With `size_max`: at least one of them, at most up to the last one and about `size_max` bytes; fewer than asked for is
+        usual, read on from there. NoSuchEntryError for entries past the last one, and for those that all their bookies
+        deny; DigestMismatchError; LedgerReadError; LedgerUnauthorizedError; IncorrectParameterError.
         """
-        return await read_range(
-            self._reads, self.metadata, self.ledger_id, first, min(last, self.last_entry_id), size_max, self.length
-        )
+        if size_max is not None:
+            return await self._read(first, min(last, self.last_entry_id), size_max)
+        if last > self.last_entry_id:
+            text = f"entry {self.ledger_id}:{last} is past the last confirmed one, {self.last_entry_id}"
+            raise NoSuchEntryError(text)
+        return await self._read_all(first, last)
 
+    async def batch_read(self, first: int, count_max: int, size_max: int = READ_SIZE_MAX) -> list[memoryview]:
+        """Payloads from `first` on: at least one, at most `count_max` and about `size_max` bytes. As `read` otherwise."""
+        if count_max < 1:
+            raise IncorrectParameterError(f"a batch of {count_max} entries")
+        return await self._read(first, min(first + count_max - 1, self.last_entry_id), size_max)
 
-async def read_range(
-    reads: EntryReads, metadata: LedgerMetadata, ledger_id: int, first: int, last: int, size_max: int, length: int
-) -> list[memoryview]:
-    """What readers and writers have in common; `last` is within what is confirmed, `length` the bytes of about that much."""
-    assert first >= 0, f"entry {first}"
-    if first > last:
-        raise NoSuchEntryError(f"entry {ledger_id}:{first} is past the last confirmed one")
-    size_guess = length // (last + 1) + 1 if length else SINGLE_READ_GUESS
-    return await reads.read(metadata, first, last, size_max, size_guess=size_guess)
+    async def read_unconfirmed(self, first: int, last: int, *, size_max: int | None = None) -> list[memoryview]:
+        """As `read`, without a look at what is confirmed: entries of an open ledger that its writer may yet give up. Of a
+        closed ledger there is nothing past its end."""
+        if not self.closed:
+            return await self._read_all(first, last) if size_max is None else await self._read(first, last, size_max)
+        return await self.read(first, last, size_max=size_max)
+
+    # --- the last add confirmed
+
+    async def read_last_confirmed(self) -> int:
+        """Ask the bookies for the last add confirmed: everything that was confirmed when we asked, or nearly (a bookie learns
+        of a confirmation with the next entry, or an explicit LAC). Returns `last_entry_id`.
+
+        LedgerReadError if too few bookies answer; LedgerUnauthorizedError; MetadataError.
+        """
+        return await self._ask(None)
+
+    async def try_read_last_confirmed(self) -> int:
+        """The same, but what a single bookie knows is good enough. LedgerReadError if none answers."""
+        return await self._ask(self.last_entry_id)
+
+    async def wait_for_next(self, entry_id: int | None = None, *, timeout_s: float = inf) -> LacAndEntry:
+        """Wait until entry `entry_id` is confirmed (the next one, if it is not given), the ledger is closed, or the time is
+        over. While no bookie answers it waits on.
+
+        NoSuchLedgerError if the ledger is deleted; LedgerClosedError after `close`; ClientClosedError; MetadataError if it
+        cannot be watched any more.
+        """
+        entry_id = self.last_entry_id + 1 if entry_id is None else entry_id
+        deadline = trio.current_time() + timeout_s
+        entry: memoryview | None = None
+        with trio.move_on_at(deadline):
+            pause = self._context.config.retry_pause_s
+            while self.last_entry_id < entry_id and not self.closed:
+                self._follow()
+                changed = self._changed
+                began = trio.current_time()
+                entry = await self._poll(entry_id, deadline - began)
+                if self.last_entry_id >= entry_id or trio.current_time() > began + pause:
+                    pause = self._context.config.retry_pause_s
+                    continue
+                with trio.move_on_after(pause):
+                    await changed.wait()
+                pause = min(2 * pause, POLL_PAUSE_MAX_S)
+        return LacAndEntry(self.last_entry_id, entry if self.last_entry_id >= entry_id else None)
+
+    async def tail(self, first: int = 0, *, size_max: int = 1 << 20) -> AsyncIterator[tuple[int, memoryview]]:
+        """Every entry from `first` on, with its id, in order, as they are confirmed, until the ledger is closed.
+
+        `size_max`: bytes that are read ahead. Raises what `read` and `wait_for_next` raise; go on from the entry after the
+        last one that came.
+        """
+        entry_id = first
+        while True:
+            payloads: list[memoryview] = []
+            if entry_id <= self.last_entry_id:
+                payloads = await self._read(entry_id, self.last_entry_id, size_max)
+            elif self.closed:
+                return
+            else:
+                entry = (await self.wait_for_next(entry_id)).entry
+                if entry is not None:
+                    payloads.append(entry)
+            for payload in payloads:
+                yield entry_id, payload
+                entry_id += 1
+
+    def close(self) -> None:
+        """Do not watch the ledger any more; who waits gets LedgerClosedError. Safe twice."""
+        self._given_up = True
+        if self._watch is not None:
+            self._watch.close()
+        self._stir()
+
+    # --- inside
+
+    async def _read(self, first: int, last: int, size_max: int) -> list[memoryview]:
+        """Some of the entries, `first` at least; once more for each change of the metadata."""
+        if first < 0:
+            raise IncorrectParameterError(f"entry {first}")
+        while True:
+            known = self.last_entry_id
+            length = self.length if known >= 0 else 0
+            if last > known:  # What is not confirmed is not in the length.
+                length = last * (length // (known + 1)) if length else SINGLE_READ_GUESS * last
+            try:
+                return await read_range(self._reads, self.metadata, self.ledger_id, first, last, size_max, length)
+            except LedgerReadError:
+                if first > last or not await self._look_again():
+                    raise
+
+    async def _read_all(self, first: int, last: int) -> list[memoryview]:
+        if first > last:
+            raise IncorrectParameterError(f"entries {first} to {last}")
+        payloads: list[memoryview] = []
+        while len(payloads) <= last - first:
+            payloads += await self._read(first + len(payloads), last, READ_SIZE_MAX)
+        return payloads
+
+    async def _look_again(self) -> bool:
+        """Read the metadata; whether entries lie elsewhere than we thought."""
+        before = self.metadata.fragments
+        try:
+            stored = await self._context.ledgers.read(self.ledger_id)
+        except MetadataError:
+            return False  # What went wrong at the bookies tells more.
+        if stored is not None:
+            self._adopt(stored)
+        return self.metadata.fragments != before
+
+    async def _ask(self, more_than: int | None) -> int:
+        if not self.closed and (self._watch is None or self._watch.error is not None):
+            stored = await self._context.ledgers.read(self.ledger_id)
+            if stored is not None:
+                self._adopt(stored)
+        if not self.closed:
+            found = await ask_last_confirmed(
+                self._context, self.ledger_id, self.metadata, self._digest, more_than=more_than
+            )
+            if not self.closed:
+                self.length = max(self.length, found.length)
+            self._learn(found.lac)
+        return self.last_entry_id
+
+    async def _poll(self, entry_id: int, time_s: float) -> memoryview | None:
+        """One long poll, which a change of the metadata ends early; the entry, if it came."""
+        bookies = self.metadata.fragments[-1].bookies
+        poll = LongPoll(self._reads, bookies, entry_id - 1, min(time_s, self._context.config.reads.long_poll_s))
+        self._polls[poll] = None
+        try:
+            await poll.run()
+        finally:
+            del self._polls[poll]
+        self._learn(poll.lac)
+        return poll.entry
+
+    def _follow(self) -> None:
+        """See to it that the metadata is watched."""
+        if self._given_up:
+            raise LedgerClosedError(f"the reader of ledger {self.ledger_id} is closed")
+        if self._context.bookies.closed:
+            raise ClientClosedError("the ledger client is closed")
+        if self._watch is None:
+            self._watch = MetadataWatch(self._context, self.ledger_id, self._adopt)
+            self._watch.on_error = self._stir
+            self._watch.start()
+        elif self._watch.error is not None:
+            error, self._watch = self._watch.error, None
+            raise error
+
+    def _adopt(self, stored: Versioned[LedgerMetadata]) -> None:
+        """What is stored, if it is newer than what we have: a server of the store may be behind."""
+        if stored.version <= self._stored.version:
+            return
+        self._stored = stored
+        metadata = stored.value
+        if self.closed:
+            self._reads.on_lac = ignore_lac
+            self.last_entry_id = metadata.last_entry_id
+            self.length = metadata.length
+        else:
+            # A writer begins a fragment after its last confirmed entry.
+            self.last_entry_id = max(self.last_entry_id, metadata.fragments[-1].first_entry_id - 1)
+        self._stir()
+
+    def _learn(self, lac: int) -> None:
+        if lac > self.last_entry_id and not self.closed:
+            self.last_entry_id = lac
+            self._stir()
+
+    def _stir(self) -> None:
+        """Wake who waits, to look again."""
+        self._changed.set()
+        self._changed = trio.Event()
+        for poll in self._polls:  # (in the order in which they began: a simulation repeats it)
+            poll.stop()

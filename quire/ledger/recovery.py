@@ -28,12 +28,10 @@ from quire.ledger.errors import (
     BookieUnavailableError,
     LedgerError,
     LedgerRecoveryError,
-    NotEnoughBookiesError,
     rc_name,
 )
 from quire.ledger.last_confirmed import LastConfirmed, ask, open_last, read_last_confirmed, take_patiently
 from quire.ledger.pending import Sealer
-from quire.ledger.placement import replace_bookies
 from quire.ledger.recovery_rules import RecoveryRead, Verdict
 from quire.ledger.striping import Striping
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
@@ -77,8 +75,9 @@ class Recovery:
         appender = self._appender(found)
         try:
             await self._copy_tail(appender)
-            if found.lac == appender.last_pushed >= 0:
-                appender.length = await self._length_at(found)
+            if found.lac == appender.last_pushed:
+                # What `found` tells may be the length at a later entry, which was never confirmed.
+                appender.length = await self._length_at(found) if found.lac >= 0 else 0
         finally:
             appender.on_failed = lambda error: None
             appender.stop(LedgerRecoveryError(f"recovery of ledger {self._ledger_id} has ended"))
@@ -119,14 +118,26 @@ class Recovery:
             entries = await self._read_tail(first, window)
             ended = len(entries) < window
             self._check(appender)
-            if entries:
-                header = read_header(entries[0])
-                payloads = [self._digest.open(self._ledger_id, first + i, entry) for i, entry in enumerate(entries)]
-                appender.length = header.length - len(payloads[0])
+            for length, payloads in self._runs(first, entries):
+                appender.length = length
                 appender.append(payloads)
             await self._confirmed(appender, 0 if ended else PENDING_BYTES_MAX)
             size = sum(map(len, entries))
             window = min(2 * window, self._context.config.recovery_window) if size < WINDOW_BYTES else 1 + window // 2
+
+    def _runs(self, first: int, entries: Sequence[memoryview]) -> list[tuple[int, list[memoryview]]]:
+        """Runs of payloads, each with the length that goes before it: every entry keeps the length it came with, which does not
+        grow with the ids if the application gave them out of order."""
+        runs: list[tuple[int, list[memoryview]]] = []
+        expected = -1
+        for entry_id, entry in enumerate(entries, first):
+            payload = self._digest.open(self._ledger_id, entry_id, entry)
+            before = read_header(entry).length - len(payload)
+            if before != expected:
+                runs.append((before, []))
+            runs[-1][1].append(payload)
+            expected = before + len(payload)
+        return runs
 
     async def _length_at(self, found: LastConfirmed) -> int:
         """Payload bytes up to the LAC when nothing came after it: the entry itself tells, if it can still be read."""
@@ -214,12 +225,18 @@ class Recovery:
         failed = dict(appender.failed)
         self._failed_bookies += [appender.ensemble[index] for index in failed]
         try:
-            ensemble = replace_bookies(
-                self._context.available(), appender.ensemble, failed, self._context.rng, avoid=self._failed_bookies
+            ensemble = self._context.placement.replace_bookie(
+                self._started.ensemble_size,
+                self._started.write_quorum,
+                self._started.ack_quorum,
+                appender.ensemble,
+                {index: appender.ensemble[index] for index in failed},
+                self._failed_bookies,
+                self._started.custom_metadata,
             )
-        except NotEnoughBookiesError as error:
+        except LedgerError as error:
             causes = "; ".join([str(each) for each in failed.values()])
-            appender.fail(NotEnoughBookiesError(f"{error}: {causes}"))
+            appender.fail(type(error)(f"{error}: {causes}"))
             return
         self._fragments = metadata_updates.with_ensemble(self._fragments, appender.confirmed + 1, ensemble)
         appender.change_ensemble(ensemble)

@@ -1,7 +1,8 @@
-"""Bookies in memory that speak version 2 through a link, with faults at will; and a ledger client on top of them.
+"""Bookies in memory that speak version 2 through a link, and version 3 as far as readers need it, with faults at will; and a
+ledger client on top of them.
 
 A FakeBookie answers at once, from within `send`, unless told otherwise: `hold` keeps the answers to adds until `release`; `hung`
-swallows requests; `refuse` answers with a code of its choice; `lose_links` breaks the connections; `down` refuses new ones.
+swallows requests; `refuse` answers with a code of its choice; `delay_s` slows it down; `lose_links` breaks the connections; `down` refuses new ones.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from quire.ledger.link_local import LocalLink, Write
 from quire.metadata.errors import MetadataUnavailableError
 from quire.metadata.ledgers import BlockLedgerIds, LedgerManager, LedgerMetadata
 from quire.metadata.memory import MemoryStore, MemoryTree
-from quire.wire.bookkeeper import v2
+from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
+from tests.unit.ledger import fake_reads_v3
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -49,8 +51,13 @@ class FakeBookie:
         self.hung = False
         self.hold = False
         self.batch_reads = True
-        self.refuse: Callable[[v2.Request], Rc | None] = lambda request: None
-        self.requests: list[v2.Request] = []
+        self.refuse: Callable[[Any], Rc | None] = lambda request: None
+        self.requests: list[v2.Request | v3.Request] = []
+        self.lacs: dict[int, bytes] = {}
+        """Explicit LACs, by ledger."""
+        self.polls: list[fake_reads_v3.Poll] = []
+        self.delay_s: Callable[[], float] | None = None
+        """How long each answer takes."""
         self.held: list[tuple[FakeSession, bytes]] = []
         self.links: list[LocalLink] = []
 
@@ -94,6 +101,8 @@ class FakeBookie:
         ledger = self.entries.setdefault(add.ledger_id, {})
         for entry_id, entry in enumerate(v2.split_entries(memoryview(b"".join(add.parts))), add.first_entry_id):
             ledger[entry_id] = bytes(entry)
+        if self.polls:
+            fake_reads_v3.moved(self, add.ledger_id)
         return Rc.OK
 
     def read(self, read: v2.ReadRequest) -> tuple[Rc, bytes]:
@@ -114,10 +123,25 @@ class FakeSession:
 
     def __init__(self, bookie: FakeBookie, write: Write) -> None:
         self.bookie = bookie
-        self.write = write
+        self._write = write
+
+    def write(self, parts: list[Buffer]) -> None:
+        """Answer, now or after the bookie's delay."""
+        if self.bookie.delay_s is None:
+            self._write(parts)
+        else:
+            trio.lowlevel.spawn_system_task(self._write_late, parts, self.bookie.delay_s())
+
+    async def _write_late(self, parts: list[Buffer], delay_s: float) -> None:
+        await trio.sleep(delay_s)
+        self._write(parts)
 
     def receive(self, frames: Sequence[v2.Frame]) -> None:
         for frame in frames:
+            if v3.is_version_3(frame):
+                for each in v3.decode_requests(frame):
+                    fake_reads_v3.serve(self, each)
+                continue
             for request in v2.decode_requests(frame):
                 self._serve(request)
 

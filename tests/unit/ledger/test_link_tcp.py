@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
@@ -8,6 +8,7 @@ import trio
 from quire.ledger.errors import BookieProtocolError, BookieUnavailableError
 from quire.ledger.link_tcp import TcpLink, address_of
 from quire.wire.bookkeeper import v2
+from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import Listener, Stream, World
 from simulation.world import run_world
@@ -26,8 +27,8 @@ class Peer:
         self.link.set_receiver(self._received)
         self.link.closed = self._closed
 
-    def _received(self, responses: Sequence[v2.Response]) -> None:
-        self.responses += responses
+    def _received(self, chunk: Buffer) -> None:
+        self.responses += v2.decode_responses(chunk)
         self.news.set()
 
     def _closed(self, error: BookieUnavailableError) -> None:
@@ -80,7 +81,7 @@ def test_what_was_sent_before_the_connection_stood_arrives_first_and_in_order() 
     with_peer(story)
 
 
-def test_responses_are_cut_from_the_stream_wherever_it_is_torn() -> None:
+def test_answers_are_cut_from_the_stream_wherever_it_is_torn() -> None:
     async def story(peer: Peer, world: World) -> None:
         stream = await peer.listener.accept()
         data = v2.add_responses(Rc.OK, 7, range(3)) + v2.response_head(v2.Opcode.READ, Rc.OK, 7, 3, 300_000)
@@ -109,7 +110,7 @@ def test_the_end_of_the_connection_is_told_once() -> None:
     with_peer(story)
 
 
-def test_bytes_that_are_no_response_break_the_link() -> None:
+def test_bytes_that_are_no_frame_break_the_link() -> None:
     async def story(peer: Peer, world: World) -> None:
         stream = await peer.listener.accept()
         await send(stream, b"HTTP/1.1 400 Bad Request\r\n\r\n")

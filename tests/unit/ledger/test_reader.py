@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import trio
@@ -8,12 +9,15 @@ import trio
 from quire.ledger.client import LedgerClient
 from quire.ledger.errors import (
     DigestMismatchError,
+    IncorrectParameterError,
     LedgerError,
     LedgerReadError,
     LedgerUnauthorizedError,
     NoSuchEntryError,
 )
+from quire.ledger.read_config import ReadConfig
 from quire.ledger.reader import LedgerReader, open_entries
+from quire.metadata.ledgers import Fragment
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Digest, DigestType
 from quire.wire.bookkeeper.v2 import Rc
@@ -282,3 +286,128 @@ def test_payloads_are_views_of_the_response() -> None:
     entry = digest.seal(7, 0, -1, 3, b"abc") + b"abc"
     [payload] = open_entries(digest, 7, 0, [memoryview(entry)])
     assert payload.obj is entry
+
+
+# --- the rest of what applications may ask
+
+
+@pytest.mark.parametrize("quorum", QUORUMS)
+def test_a_range_is_read_whole_or_not_at_all(quorum: tuple[int, int, int]) -> None:
+    async def test() -> None:
+        cluster = FakeCluster(5)
+        async with cluster.client() as client:
+            reader = await written(client, quorum, 300)
+            assert [bytes(each) for each in await reader.read(0, 299)] == payloads(0, 299)
+            assert [bytes(each) for each in await reader.read(7, 7)] == payloads(7, 7)
+            with pytest.raises(NoSuchEntryError):
+                await reader.read(290, 300)
+            for first, last in ((-1, 3), (4, 3)):
+                with pytest.raises(IncorrectParameterError):
+                    await reader.read(first, last)
+
+    run(test)
+
+
+@pytest.mark.parametrize("quorum", QUORUMS)
+def test_a_batch_is_bounded_in_entries_and_bytes(quorum: tuple[int, int, int]) -> None:
+    async def test() -> None:
+        cluster = FakeCluster(5)
+        async with cluster.client() as client:
+            reader = await written(client, quorum, 40)
+            assert [bytes(each) for each in await reader.batch_read(5, 3)] == payloads(5, 7)
+            assert [bytes(each) for each in await reader.batch_read(38, 10)] == payloads(38, 39)
+            assert [bytes(each) for each in await reader.batch_read(5, 3, 1)] == payloads(5, 5)
+            with pytest.raises(IncorrectParameterError):
+                await reader.batch_read(5, 0)
+
+    run(test)
+
+
+def test_what_is_not_confirmed_can_be_read_from_an_open_ledger_only() -> None:
+    async def test() -> None:
+        cluster = FakeCluster(3)
+        async with cluster.client() as client:
+            writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+            seen = Confirmations(writer)
+            writer.append(payloads(0, 4))
+            await seen.until(4)
+            reader = await client.open_no_recovery(writer.ledger_id)
+            assert reader.last_entry_id == -1
+            with pytest.raises(NoSuchEntryError):
+                await reader.read(0, 4)
+            assert [bytes(each) for each in await reader.read_unconfirmed(0, 4)] == payloads(0, 4)
+            with pytest.raises(NoSuchEntryError):
+                await reader.read_unconfirmed(0, 5)
+            await writer.close()
+            beyond = cluster.bookies["bookie0:3181"].entries[writer.ledger_id]
+            beyond[5] = beyond[4]
+            closed = await client.open(writer.ledger_id, recover=False)
+            with pytest.raises(NoSuchEntryError):
+                await closed.read_unconfirmed(0, 5)
+
+    run(test)
+
+
+def test_reading_tells_how_far_an_open_ledger_is_confirmed() -> None:
+    async def test() -> None:
+        for protocol in ("v2", "v3"):
+            cluster = FakeCluster(3)
+            async with cluster.client() as client, cluster.client(protocol=protocol) as reading:
+                writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+                seen = Confirmations(writer)
+                for entry_id in range(10):
+                    writer.append(payloads(entry_id, entry_id))
+                    await seen.until(entry_id)
+                    if entry_id == 4:
+                        reader = await reading.open_no_recovery(writer.ledger_id)
+                assert reader.last_entry_id == 3
+                await reader.read_unconfirmed(4, 6)
+                assert reader.last_entry_id == (5 if protocol == "v2" else 8), "its own LAC; with v3 the bookie's"
+
+    run(test)
+
+
+def test_a_read_that_fails_looks_for_the_ledger_where_a_repair_has_put_it() -> None:
+    async def test() -> None:
+        cluster = FakeCluster(2)
+        async with cluster.client() as client:
+            reader = await written(client, (1, 1, 1), 20)
+            [old] = members(cluster, reader)
+            [new] = [each for each in cluster.bookies.values() if each is not old]
+            new.entries[reader.ledger_id] = old.entries[reader.ledger_id]
+            moved = replace(reader.metadata, fragments=(Fragment(0, (new.bookie_id,)),))
+            old.stop()
+            with pytest.raises(LedgerReadError):
+                await reader.read(0, 19)
+            await cluster.ledgers.write(reader.ledger_id, moved, 1)
+            assert [bytes(each) for each in await reader.read(0, 19)] == payloads(0, 19)
+            assert reader.metadata == moved
+            await client.delete(reader.ledger_id)
+            new.stop()
+            with pytest.raises(LedgerReadError):
+                await reader.read(0, 19)
+
+    run(test)
+
+
+def test_batches_can_be_switched_off() -> None:
+    async def test() -> None:
+        cluster = FakeCluster(3)
+        async with cluster.client(reads=ReadConfig(batch_reads=False)) as client:
+            reader = await written(client, (3, 3, 2), 20)
+            assert await read_all(reader) == payloads(0, 19)
+            requests = [each for bookie in cluster.bookies.values() for each in bookie.requests]
+            assert not [each for each in requests if isinstance(each, v2.BatchReadRequest)]
+
+    run(test)
+
+
+def test_with_version_3_everything_is_read_entry_by_entry() -> None:
+    async def test() -> None:
+        cluster = FakeCluster(3)
+        async with cluster.client() as client, cluster.client(protocol="v3") as reading:
+            ledger_id = (await written(client, (3, 3, 2), 200)).ledger_id
+            reader = await reading.open(ledger_id, recover=False)
+            assert [bytes(each) for each in await reader.read(0, 199)] == payloads(0, 199)
+
+    run(test)

@@ -1,0 +1,80 @@
+"""What bookies will say to requests other than adds: answers to wait for, one by one or many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import trio
+
+from quire.ledger.errors import BookieUnavailableError
+from quire.wire.bookkeeper import v2, v3
+
+Body: TypeAlias = (
+    v2.ReadResponse
+    | v2.BatchResponse
+    | v2.OtherResponse
+    | v3.LacAnswer
+    | v3.Done
+    | v3.BookieInfo
+    | v3.EntryList
+    | v3.AuthAnswer
+)
+"""Each has `rc`, a code of version 2, whichever version it came by; v2.OtherResponse: a refusal that says no more than that."""
+
+
+class Answer:
+    """What a bookie will say to one request."""
+
+    __slots__ = ("frame", "notify", "outcome", "queued", "tick")
+
+    def __init__(self, tick: int) -> None:
+        self.tick = tick
+        """When the request was made, on the client's wheel."""
+        self.frame = b""
+        self.queued: list[Answer] | None = None
+        """Requests for the same that wait until this one is answered."""
+        self.outcome: Body | BookieUnavailableError | None = None
+        """The response, whatever its code, or why there is none; None until then."""
+        self.notify: Callable[[], None] | None = None
+
+    def settle(self, outcome: Body | BookieUnavailableError) -> None:
+        """The first outcome counts."""
+        if self.outcome is None:
+            self.outcome = outcome
+            if self.notify is not None:
+                self.notify()
+
+    async def wait(self) -> Body:
+        """The response, whatever its code; BookieUnavailableError, BookieTimeoutError. Giving up is fine."""
+        if self.outcome is None:
+            came = trio.Event()
+            self.notify = came.set
+            await came.wait()
+        if isinstance(self.outcome, BookieUnavailableError):
+            raise self.outcome
+        assert self.outcome is not None
+        return self.outcome
+
+
+def failed(error: BookieUnavailableError) -> Answer:
+    """The answer to a request that could not even be sent."""
+    answer = Answer(0)
+    answer.settle(error)
+    return answer
+
+
+async def take_answers(answers: Sequence[Answer], take: Callable[[int, Body | BookieUnavailableError], bool]) -> None:
+    """Hand the outcomes to `take(place, outcome)` as they come in, until it returns True or all are in."""
+    waiting = dict(enumerate(answers))
+    while waiting:
+        came = trio.Event()
+        for place, answer in list(waiting.items()):
+            if answer.outcome is None:
+                answer.notify = came.set
+                continue
+            del waiting[place]
+            came.set()
+            if take(place, answer.outcome):
+                return
+        await came.wait()

@@ -1,0 +1,108 @@
+"""A ledger client from a metadata service: ZooKeeper by its address, or any store that is open already.
+
+store -> LAYOUT -> LedgerManager
+      -> available, racks -> StoredBookies -> placement, and links to where the bookies are
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import trio
+
+from quire.ledger.bookie_watcher import StoredBookies, WatcherConfig, watched_links
+from quire.ledger.client import LedgerClient, open_ledger_client
+from quire.ledger.context import LedgerConfig
+from quire.ledger.health import BookieHealth
+from quire.metadata.errors import UnsupportedLayoutError
+from quire.metadata.ledger_ids import LedgerIds, SequenceLedgerIds
+from quire.metadata.ledgers import LedgerLayout, LedgerManager, read_layout
+from quire.metadata.store import MetadataStore
+from quire.world.doors import World
+
+if TYPE_CHECKING:
+    from quire.metadata.zookeeper_config import ZooKeeperConfig
+
+
+@asynccontextmanager
+async def open_client(
+    world: World,
+    metadata_service_uri: str,
+    config: LedgerConfig | None = None,
+    *,
+    watcher: WatcherConfig | None = None,
+    zookeeper: ZooKeeperConfig | None = None,
+) -> AsyncIterator[LedgerClient]:
+    """A ledger client of the cluster at `zk+hierarchical://host:port;host:port/ledgers`, until the block ends.
+
+    `watcher` and `zookeeper` may tell more than the URI does: health checks; credentials, TLS, timeouts (root, servers and chroot are
+    the URI's). InvalidConnectStringError; NoNodeError if the cluster was never initialised; UnsupportedLayoutError if it
+    has another layout than the URI says; MetadataUnavailableError. What the block raises is raised as it is.
+    """
+    # Only here: kazoo takes longer to import than a standalone server to start.
+    from quire.metadata.zookeeper import open_store
+    from quire.metadata.zookeeper_config import SessionExpiredPolicy, ZooKeeperConfig, parse_connect_string
+
+    where = parse_connect_string(metadata_service_uri)
+    if zookeeper is None:
+        settings = ZooKeeperConfig(
+            servers=where.servers, chroot=where.chroot, session_expired_policy=SessionExpiredPolicy.RECONNECT
+        )
+    else:
+        settings = replace(zookeeper, servers=where.servers, chroot=where.chroot)
+    store = await open_store(world, settings)
+    try:
+        root = where.ledgers_root
+        async with open_client_on(world, store, config, root=root, layout=where.layout, watcher=watcher) as client:
+            yield client
+    finally:
+        with trio.CancelScope(shield=True):  # its thread must end, or the process does not
+            await store.aclose()
+
+
+@asynccontextmanager
+async def open_client_on(
+    world: World,
+    store: MetadataStore,
+    config: LedgerConfig | None = None,
+    *,
+    root: str = "/ledgers",
+    layout: str | None = None,
+    ids: LedgerIds | None = None,
+    watcher: WatcherConfig | None = None,
+) -> AsyncIterator[LedgerClient]:
+    """The same on a store that is open, and stays so. `layout`: the name that LAYOUT must have, if any. Ids come from the
+    sequence that original clients use too, unless `ids` are given."""
+    failure: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        try:
+            found = await _layout(store, root, layout)
+            manager = LedgerManager(
+                store,
+                ids=ids or SequenceLedgerIds(store, root, layout=found),
+                rng=world.rng,
+                root=root,
+                layout=found,
+            )
+            health = BookieHealth((config or LedgerConfig()).reads.failure_memory_s)
+            bookies = StoredBookies(store, world.rng, replace(watcher or WatcherConfig(), root=root), faults=health)
+            await nursery.start(bookies.run, name="bookie watcher")
+            connect = watched_links(world.network, nursery, bookies)
+            async with open_ledger_client(world, manager, connect, bookies, config, health=health) as client:
+                yield client
+        except Exception as error:
+            failure = error
+        finally:
+            nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+async def _layout(store: MetadataStore, root: str, name: str | None) -> LedgerLayout:
+    found = await read_layout(store, root)
+    if name is not None and name != found.name:
+        raise UnsupportedLayoutError(f"{root} has the layout {found.name}, not {name}")
+    return found

@@ -1,0 +1,137 @@
+"""GuardedPlacement: what the ledger client asks. Around any policy, of ours or of others:
+
+- bookies in quarantine are chosen only if it does not go without them
+- with opportunistic striping, fewer than E bookies if there are no more, Qw at least
+- what a policy answers is checked: a duplicate, a stranger or an excluded bookie would cost entries
+- an ensemble that fails the policy is told, once for each state of the cluster
+
+Source: BookKeeper's BookieWatcherImpl, LedgerCreateOp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from quire.ledger.errors import NotEnoughBookiesError, PlacementPolicyError
+from quire.ledger.placement.policy import Adherence, Cluster, EnsemblePlacementPolicy, ReadHealth
+from quire.service.log import get_logger
+
+log = get_logger(__name__)
+
+
+class GuardedPlacement:
+    """An EnsemblePlacementPolicy around another one."""
+
+    def __init__(
+        self,
+        policy: EnsemblePlacementPolicy,
+        cluster: Callable[[], Cluster],
+        *,
+        opportunistic_striping: bool = False,
+    ) -> None:
+        self._policy = policy
+        self._cluster = cluster
+        self._opportunistic = opportunistic_striping
+        self._told: Cluster | None = None
+
+    def new_ensemble(
+        self,
+        ensemble_size: int,
+        write_quorum: int,
+        ack_quorum: int,
+        exclude: Collection[str] = (),
+        custom_metadata: Sequence[tuple[str, bytes]] = (),
+    ) -> tuple[str, ...]:
+        """Shorter than `ensemble_size` only with opportunistic striping: its length is the E of the ledger then."""
+        assert 0 < ack_quorum <= write_quorum <= ensemble_size, f"E={ensemble_size}, Qw={write_quorum}, Qa={ack_quorum}"
+        exclude = frozenset(exclude)
+        error: NotEnoughBookiesError | None = None
+        for size in range(ensemble_size, (write_quorum if self._opportunistic else ensemble_size) - 1, -1):
+            for excluded in self._exclusions(exclude):
+                try:
+                    chosen = self._policy.new_ensemble(size, write_quorum, ack_quorum, excluded, custom_metadata)
+                except NotEnoughBookiesError as refusal:
+                    error = refusal
+                    continue
+                self._check(chosen, size, chosen, exclude)
+                self._tell(chosen, write_quorum, ack_quorum)
+                return chosen
+        assert error is not None, "a policy either answers or refuses"
+        raise error
+
+    def replace_bookie(
+        self,
+        ensemble_size: int,
+        write_quorum: int,
+        ack_quorum: int,
+        ensemble: Sequence[str],
+        failed: Mapping[int, str],
+        exclude: Collection[str] = (),
+        custom_metadata: Sequence[tuple[str, bytes]] = (),
+    ) -> tuple[str, ...]:
+        exclude = frozenset(exclude)
+        error: NotEnoughBookiesError | None = None
+        for excluded in self._exclusions(exclude):
+            try:
+                changed = self._policy.replace_bookie(
+                    ensemble_size, write_quorum, ack_quorum, ensemble, failed, excluded, custom_metadata
+                )
+            except NotEnoughBookiesError as refusal:
+                error = refusal
+                continue
+            newcomers = [each for index, each in enumerate(changed) if index in failed]
+            kept = [index for index, each in enumerate(changed) if index not in failed and each != ensemble[index]]
+            if kept:
+                raise PlacementPolicyError(f"the placement policy replaced bookies that did not fail, at {kept}")
+            self._check(changed, len(ensemble), newcomers, exclude.union(ensemble))
+            self._tell(changed, write_quorum, ack_quorum)
+            return changed
+        assert error is not None, "a policy either answers or refuses"
+        raise error
+
+    def read_order(self, ensemble: Sequence[str], write_set: Sequence[int], health: ReadHealth) -> list[int]:
+        return self._policy.read_order(ensemble, write_set, health)
+
+    def adherence(self, ensemble: Sequence[str], write_quorum: int, ack_quorum: int) -> Adherence:
+        return self._policy.adherence(ensemble, write_quorum, ack_quorum)
+
+    def _exclusions(self, exclude: frozenset[str]) -> list[frozenset[str]]:
+        quarantined = self._cluster().quarantined
+        return [exclude | quarantined, exclude] if quarantined - exclude else [exclude]
+
+    def _check(self, ensemble: Sequence[str], size: int, newcomers: Sequence[str], exclude: frozenset[str]) -> None:
+        members = self._cluster().members
+        wrong = [each for each in newcomers if each in exclude or each not in members]
+        if wrong or len(ensemble) != size or len(set(ensemble)) != size:
+            raise PlacementPolicyError(
+                f"the placement policy answered {list(ensemble)} where {size} distinct bookies are wanted"
+                + (f", of which {wrong} may not be chosen" if wrong else "")
+            )
+
+    def _tell(self, ensemble: Sequence[str], write_quorum: int, ack_quorum: int) -> None:
+        if len(ensemble) < 2 or self._policy.adherence(ensemble, write_quorum, ack_quorum) is not Adherence.FAIL:
+            return
+        cluster = self._cluster()
+        if self._told is not cluster:
+            self._told = cluster
+            log.warning(
+                "ensemble does not adhere to the placement policy",
+                bookies=",".join(ensemble),
+                write_quorum=write_quorum,
+                writable=len(cluster.writable),
+                quarantined=len(cluster.quarantined),
+            )
+
+
+def fixed_cluster(available: Callable[[], Iterable[str]]) -> Callable[[], Cluster]:
+    """A cluster of the bookies that `available` names whenever it is asked, without racks and read-only ones."""
+    now = Cluster(writable=())
+
+    def cluster() -> Cluster:
+        nonlocal now
+        writable = tuple(sorted(set(available())))
+        if writable != now.writable:
+            now = Cluster(writable=writable)
+        return now
+
+    return cluster

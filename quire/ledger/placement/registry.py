@@ -1,0 +1,72 @@
+"""Policies by name: ours, the original's class names for them, and anybody's `module:Class`."""
+
+from __future__ import annotations
+
+import random  # noqa: TID251 - the type only; instances are handed down
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import TypeAlias, cast
+
+from quire.ledger.errors import PlacementPolicyError
+from quire.ledger.placement.guarded import GuardedPlacement, fixed_cluster
+from quire.ledger.placement.policy import Cluster, EnsemblePlacementPolicy, PlacementConfig
+from quire.ledger.placement.rack_aware import RackAwarePolicy
+from quire.ledger.placement.random_policy import RandomPolicy
+from quire.ledger.placement.region_aware import RegionAwarePolicy
+
+PolicyFactory: TypeAlias = Callable[[PlacementConfig, Callable[[], Cluster], random.Random], EnsemblePlacementPolicy]
+
+POLICIES: dict[str, PolicyFactory] = {
+    "random": RandomPolicy,
+    "rack-aware": RackAwarePolicy,
+    "region-aware": RegionAwarePolicy,
+}
+
+JAVA_NAMES = {
+    "org.apache.bookkeeper.client.DefaultEnsemblePlacementPolicy": "random",
+    "org.apache.bookkeeper.client.RackawareEnsemblePlacementPolicy": "rack-aware",
+    "org.apache.bookkeeper.client.RegionAwareEnsemblePlacementPolicy": "region-aware",
+}
+
+METHODS = ("new_ensemble", "replace_bookie", "read_order", "adherence")
+
+
+def load_policy(name: str) -> PolicyFactory:
+    """What makes the policy of that name; an empty name is the default. PlacementPolicyError."""
+    name = name.strip() or PlacementConfig().policy
+    factory = POLICIES.get(JAVA_NAMES.get(name, name))
+    if factory is not None:
+        return factory
+    module_name, colon, class_name = name.partition(":")
+    if not colon:
+        known = ", ".join([*POLICIES, *JAVA_NAMES])
+        raise PlacementPolicyError(f"ensemblePlacementPolicy={name} is not known: one of {known}, or module:Class")
+    try:
+        made = getattr(import_module(module_name), class_name)
+    except Exception as error:  # whatever a stranger's module does while it is imported
+        raise PlacementPolicyError(f"ensemblePlacementPolicy={name} cannot be loaded: {error!r}") from error
+    missing = [method for method in METHODS if not callable(getattr(made, method, None))]
+    if missing or not isinstance(made, type):
+        raise PlacementPolicyError(
+            f"ensemblePlacementPolicy={name} is no placement policy" + (f": no {', '.join(missing)}" if missing else "")
+        )
+    return cast(PolicyFactory, made)
+
+
+def make_placement(
+    config: PlacementConfig, cluster: Callable[[], Cluster], rng: random.Random
+) -> EnsemblePlacementPolicy:
+    """The configured policy, guarded; PlacementPolicyError. `cluster` is `BookieWatcher.cluster`."""
+    factory = load_policy(config.policy)
+    try:
+        policy = factory(config, cluster, rng)
+    except PlacementPolicyError:
+        raise
+    except Exception as error:  # a stranger's constructor
+        raise PlacementPolicyError(f"ensemblePlacementPolicy={config.policy} cannot be made: {error!r}") from error
+    return GuardedPlacement(policy, cluster, opportunistic_striping=config.opportunistic_striping)
+
+
+def random_placement(available: Callable[[], Iterable[str]], rng: random.Random) -> EnsemblePlacementPolicy:
+    """For a list of bookies that somebody else knows: one fixed bookie, a test's, a simulator's."""
+    return make_placement(PlacementConfig(policy="random"), fixed_cluster(available), rng)

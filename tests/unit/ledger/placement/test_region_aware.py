@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quire.ledger.errors import NotEnoughBookiesError, PlacementPolicyError
+from quire.ledger.placement.policy import Adherence, Cluster, PlacementConfig
+from quire.ledger.placement.region_aware import RegionAwarePolicy, region, shares
+from tests.unit.ledger.placement.clusters import Health, always, cluster_of, possible
+
+THREE = ["/eu/1", "/eu/1", "/eu/2", "/us/1", "/us/1", "/us/2", "/ap/1", "/ap/1", "/ap/2"]
+
+
+def policy_of(cluster: Cluster, seed: int = 0, **config: object) -> RegionAwarePolicy:
+    return RegionAwarePolicy(PlacementConfig(**config), always(cluster), random.Random(seed))  # type: ignore[arg-type]
+
+
+def regions(ensemble: tuple[str, ...], cluster: Cluster) -> list[str]:
+    return [region(each, cluster) for each in ensemble]
+
+
+def test_every_region_has_its_share_and_every_write_set_spans_all_regions_it_can() -> None:
+    cluster = cluster_of(THREE)
+    for seed in range(30):
+        ensemble = policy_of(cluster, seed).new_ensemble(6, 3, 2)
+        names = regions(ensemble, cluster)
+        assert Counter(names) == {"eu": 2, "us": 2, "ap": 2}
+        assert all(len({names[(start + i) % 6] for i in range(3)}) == 3 for start in range(6)), names
+        assert len(set(ensemble)) == 6
+
+
+def test_within_a_region_the_bookies_are_on_different_racks_if_there_are() -> None:
+    cluster = cluster_of(THREE)
+    for seed in range(30):
+        ensemble = policy_of(cluster, seed).new_ensemble(6, 3, 2)
+        assert len({cluster.locations[each] for each in ensemble}) == 6
+
+
+def test_what_a_small_region_cannot_give_comes_from_the_others() -> None:
+    cluster = cluster_of(["/eu/1", "/us/1", "/us/2", "/us/3", "/ap/1", "/ap/2", "/ap/3"])
+    ensemble = policy_of(cluster).new_ensemble(6, 3, 2)
+    assert sorted(Counter(regions(ensemble, cluster)).values()) == [1, 2, 3]
+    assert "eu" in regions(ensemble, cluster)
+    assert shares({"a": 0, "b": 5}, 3) == {"a": 0, "b": 3}
+
+
+def test_all_regions_get_the_one_more_in_turn_and_all_bookies_their_share() -> None:
+    cluster = cluster_of(THREE)
+    policy = policy_of(cluster, seed=2)
+    ensembles = [policy.new_ensemble(4, 3, 2) for _ in range(300)]
+    most = Counter(Counter(regions(ensemble, cluster)).most_common(1)[0][0] for ensemble in ensembles)
+    assert all(70 < most[name] < 130 for name in ("eu", "us", "ap")), most
+
+
+def test_one_region_is_placed_by_racks() -> None:
+    cluster = cluster_of(["/eu/1", "/eu/1", "/eu/1", "/eu/2"])
+    policy = policy_of(cluster)
+    ensemble = policy.new_ensemble(2, 2, 2)
+    assert {cluster.locations[each] for each in ensemble} == {"/eu/1", "/eu/2"}
+    assert policy.adherence(ensemble, 2, 2) is Adherence.MEETS_STRICT
+    assert policy.adherence(cluster.writable[:2], 2, 2) is Adherence.FAIL
+
+
+def test_bookies_without_a_location_are_a_region_of_their_own() -> None:
+    cluster = cluster_of(["/eu/1", None, "/default-rack"])
+    assert regions(cluster.writable, cluster) == ["eu", "default-region", "default-region"]
+
+
+def test_adherence_is_strict_across_racks_soft_across_regions_and_fails_within_one() -> None:
+    cluster = cluster_of(THREE)
+    ids = cluster.writable
+    policy = policy_of(cluster)
+    assert policy.adherence((ids[0], ids[3], ids[6]), 3, 2) is Adherence.MEETS_STRICT
+    assert policy.adherence((ids[0], ids[1], ids[6]), 3, 2) is Adherence.MEETS_SOFT
+    assert policy.adherence((ids[0], ids[1], ids[6]), 2, 2) is Adherence.FAIL
+    assert policy.adherence(ids[:3], 3, 2) is Adherence.FAIL
+
+
+def test_a_replacement_comes_from_the_rack_then_the_region_then_another_region() -> None:
+    cluster = cluster_of(THREE)
+    ids = cluster.writable
+    ensemble = (ids[0], ids[3], ids[6])
+    for seed in range(20):
+        policy = policy_of(cluster, seed)
+        assert policy.replace_bookie(3, 3, 2, ensemble, {0: ids[0]})[0] == ids[1]
+        assert policy.replace_bookie(3, 3, 2, ensemble, {0: ids[0]}, exclude=[ids[1]])[0] == ids[2]
+        elsewhere = policy.replace_bookie(3, 3, 2, ensemble, {0: ids[0]}, exclude=ids[1:3])[0]
+        assert elsewhere in (ids[5], ids[8]), "a rack without another of the ensemble"
+
+
+def test_a_replacement_stays_in_the_region_even_if_its_racks_all_have_others_of_the_ensemble() -> None:
+    cluster = cluster_of(["/eu/1", "/us/1", "/eu/2", "/ap/1", "/eu/2", "/sa/1"])
+    ids = cluster.writable
+    for seed in range(20):
+        assert policy_of(cluster, seed).replace_bookie(4, 2, 2, ids[:4], {0: ids[0]})[0] == ids[4]
+
+
+def test_enforced_racks_are_found_where_shares_of_regions_alone_would_miss_them() -> None:
+    cluster = cluster_of(["/a/1", "/a/1", "/b/1", "/a/2"])
+    policy = policy_of(cluster, enforce_min_racks_per_write_quorum=True)
+    for _ in range(20):
+        ensemble = policy.new_ensemble(4, 2, 1)
+        racks = [cluster.locations[each] for each in ensemble]
+        assert all(one != other for one, other in zip(racks, [*racks[1:], racks[0]], strict=True)), racks
+
+
+def test_only_the_regions_to_write_are_used() -> None:
+    cluster = cluster_of(THREE)
+    policy = policy_of(cluster, regions_to_write=("eu", "us"), min_regions_for_durability=2)
+    for _ in range(20):
+        ensemble = policy.new_ensemble(3, 3, 3)
+        assert set(regions(ensemble, cluster)) == {"eu", "us"}
+        changed = policy.replace_bookie(3, 3, 3, ensemble, {0: ensemble[0]})
+        assert set(regions(changed, cluster)) == {"eu", "us"}
+
+
+def test_fewer_regions_named_than_durability_demands_is_refused() -> None:
+    with pytest.raises(PlacementPolicyError, match="reppRegionsToWrite names 2"):
+        policy_of(cluster_of(THREE), regions_to_write=("eu", "us"), min_regions_for_durability=3)
+
+
+@pytest.mark.parametrize(("quorum", "acks"), [(3, 1), (4, 2)])
+def test_quorums_that_no_placement_makes_durable_are_refused(quorum: int, acks: int) -> None:
+    policy = policy_of(cluster_of(THREE), regions_to_write=("eu", "us", "ap"), min_regions_for_durability=2)
+    with pytest.raises(PlacementPolicyError, match="Qa must be at least"):
+        policy.new_ensemble(4, quorum, acks)
+
+
+def test_regions_too_few_for_durability_give_no_ensemble() -> None:
+    cluster = cluster_of(["/eu/1", "/eu/2", "/eu/3", "/us/1"])
+    policy = policy_of(cluster, regions_to_write=("eu", "us", "ap"), min_regions_for_durability=2)
+    assert "us" in regions(policy.new_ensemble(3, 3, 3), cluster)
+    with pytest.raises(NotEnoughBookiesError, match="reppMinimumRegionsForDurability"):
+        policy.new_ensemble(3, 3, 3, exclude=[cluster.writable[3]])
+    ensemble = (cluster.writable[0], cluster.writable[1], cluster.writable[3])
+    with pytest.raises(NotEnoughBookiesError, match="in 1 regions"):
+        policy.replace_bookie(3, 3, 3, ensemble, {2: ensemble[2]})
+
+
+@settings(deadline=None)
+@given(
+    locations=st.lists(st.sampled_from(["/a/1", "/a/2", "/b/1", "/b/2", "/c/1", None]), min_size=1, max_size=6),
+    durable=st.booleans(),
+    enforce=st.booleans(),
+    data=st.data(),
+)
+def test_an_ensemble_is_distinct_allowed_and_durable_exactly_if_one_can_be(
+    locations: list[str | None], durable: bool, enforce: bool, data: st.DataObject
+) -> None:
+    cluster = cluster_of(locations)
+    size = data.draw(st.integers(1, min(4, len(locations))))
+    quorum = data.draw(st.integers(1, size))
+    acks = data.draw(st.integers(1, quorum))
+    config = PlacementConfig(
+        policy="region-aware",
+        regions_to_write=("a", "b") if durable else (),
+        enforce_min_racks_per_write_quorum=enforce,
+    )
+    exclude = data.draw(st.lists(st.sampled_from(cluster.writable), max_size=1))
+    policy = RegionAwarePolicy(config, always(cluster), random.Random(data.draw(st.integers(0, 99))))
+    usable = [
+        each
+        for each in cluster.writable
+        if each not in exclude
+        and (not durable or region(each, cluster) in "ab")
+        and (not enforce or each in cluster.locations)
+    ]
+
+    def good(ensemble: tuple[str, ...]) -> bool:
+        names = regions(ensemble, cluster)
+        sets = [[(start + i) % size for i in range(quorum)] for start in range(size)]
+        survives = all(max(Counter(names[i] for i in each).values()) < acks for each in sets)
+        apart = all(len({cluster.locations.get(ensemble[i]) for i in each}) >= min(2, quorum) for each in sets)
+        return (survives or not durable) and (apart or not enforce)
+
+    try:
+        ensemble = policy.new_ensemble(size, quorum, acks, exclude)
+    except PlacementPolicyError:
+        assert durable
+        assert acks < 2 or acks <= quorum - quorum // 2
+        return
+    except NotEnoughBookiesError:
+        assert len(usable) < size or not possible(usable, size, good)
+        return
+    assert len(set(ensemble)) == size
+    assert set(ensemble) <= set(usable)
+    assert good(ensemble)
+
+
+def test_the_own_region_is_read_first_with_one_of_another_in_the_third_place() -> None:
+    cluster = cluster_of(["/eu/1", "/us/1", "/eu/2", "/us/2", "/eu/3"])
+    ids = cluster.writable
+    policy = policy_of(cluster, own_location="/eu/9")
+    assert policy.read_order(ids, range(5), Health()) == [0, 2, 1, 4, 3]
+    assert policy_of(cluster).read_order(ids, range(5), Health()) == [0, 1, 2, 3, 4]
