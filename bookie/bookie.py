@@ -7,9 +7,6 @@ Stop       adds refused -> journal drained -> checkpoint -> storage closed -> DI
 
 What is durable when: an entry when its journal group is synced, which is before it is acknowledged; lastMark never names a
 place that the flush before it did not cover. A cancelled or failed bookie skips all of Stop, as if killed.
-
-    <journal folder>/current/   VERSION, <hex>.txn
-    <ledger folder>/current/    VERSION, lastMark, lastId, <hex>.log, ledgers/, locations/, DIRTY while it runs
 """
 
 from __future__ import annotations
@@ -18,52 +15,46 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import trio
 
+from bookie import folders
 from bookie.config import BookieConfig
-from bookie.cookie import check_cookies
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.storage import DbLedgerStorage, StorageOptions
 from bookie.errors import (
     BookieError,
-    CookieMismatchError,
-    DirectoryInUseError,
     JournalFailedError,
     StorageFailedError,
-    WriteCacheFullError,
 )
-from bookie.fencing import FenceTable, Waiter
+from bookie.fencing import FenceTable
+from bookie.garbage import collect_garbage
 from bookie.journal.format import (
     NO_MARK,
     ExplicitLac,
     Fence,
-    LedgerKey,
     LogMark,
-    Record,
-    decode_last_mark,
     encode_last_mark,
 )
-from bookie.journal.replay import Replay
-from bookie.journal.writer import Journal
-from bookie.run import Run
-from bookie.session import BookieSession, rc_of
-from quire.metadata.bookies import Cookie
+from bookie.journal.writer import Journal, OnDurable
+from bookie.last_confirmed import LacTable
+from bookie.reads import ReadWorkers
+from bookie.recovery import last_mark_path, recover
+from bookie.requests import check_fence, check_write_lac, lac_of_package
+from bookie.session import BookieSession
+from bookie.timers import Timers
 from quire.metadata.errors import MetadataError
-from quire.metadata.ledger_ids import SequenceLedgerIds
-from quire.metadata.ledgers import LedgerManager, read_instance_id
+from quire.metadata.ledgers import read_instance_id
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import Rc
-from quire.world.doors import DiskLock, World
+from quire.world.doors import World
 
 log = get_logger(__name__)
 
-LAST_MARK_FILE: Final = "lastMark"
-DIRTY_FILE: Final = "DIRTY"
-LOCK_FILE: Final = "quire.lock"
+READ_WORKERS_MAX: Final = 64
 CHECKPOINT_RETRY_S: Final = 1.0
 """Seconds from a checkpoint that failed to the next try."""
 
@@ -81,6 +72,11 @@ class BookieStats:
     reads_cached: int = 0
     """Of these, answered from memory."""
     fences: int = 0
+    explicit_lacs: int = 0
+    """WRITE_LACs taken."""
+    forces: int = 0
+    long_polls: int = 0
+    """Reads that waited for the LAC to move."""
     journal_syncs: int = 0
     checkpoints: int = 0
 
@@ -94,21 +90,43 @@ class Bookie:
         self.journal = journal
         self.storage = storage
         self.fences = FenceTable()
-        self.read_only = False
+        self.lacs = LacTable()
+        self.timers = Timers()
+        self.long_polls = 0
+        """Reads that wait for a LAC to move."""
+        self.read_only = config.force_read_only
+        """No adds, but those of high priority: recovery's. Changed by `set_read_only`."""
+        self.state_changed = trio.Event()
+        """Set, and replaced, when `read_only` changes."""
+        self.instance_id = ""
+        """The cluster's."""
         self.failed = trio.Event()
         """Set when the journal or the storage can no longer be trusted: stop serving and restart."""
         self.stats = BookieStats()
-        self.reads_in_flight = 0
-        self._reads_ended = trio.Event()
+        self._readers = self._workers("bookie read", config.read_workers)
+        self._urgent_readers = self._workers("bookie urgent read", config.urgent_workers)
         self._dirty: list[BookieSession] = []
         self._flush_wanted = trio.Event()
+        self._checkpointing = trio.Lock()
         self._last_mark = NO_MARK
         self._stopping = False
+        self._journal_closed = False
         self._checkpoints_ended = trio.Event()
-        self._nursery: trio.Nursery | None = None
+        self.total_bytes: Callable[[str], int] = lambda _: 0
+        """Size in bytes of the file system that a folder is in, 0 if it is not known; blocking. Only told to others."""
         journal.on_pass = self._journal_pass_done
         journal.on_failed = self._journal_failed
         storage.on_flush_due = self.request_flush
+
+    def _workers(self, name: str, count: int) -> ReadWorkers:
+        count = min(max(count, 1), READ_WORKERS_MAX)
+        return ReadWorkers(
+            self.world.offload,
+            name=name,
+            workers=count,
+            waiting_max=count * self.config.reads_in_flight_max,
+            after=self._pass_done,
+        )
 
     def session(self, write: Callable[[list[Buffer]], None]) -> BookieSession:
         """Serve one client, whose answers go to `write`: buffers that hold whole frames end to end."""
@@ -117,7 +135,7 @@ class Bookie:
     # --- for sessions
 
     def flush_later(self, session: BookieSession) -> None:
-        """Send the session's answers when the journal's pass is over."""
+        """Send the session's answers when this pass, the journal's or the readers', is over."""
         if not session.is_dirty:
             session.is_dirty = True
             self._dirty.append(session)
@@ -126,9 +144,23 @@ class Bookie:
         """Begin a checkpoint soon."""
         self._flush_wanted.set()
 
-    def fence(self, ledger_id: int, key: bytes, waiter: Waiter) -> None:
-        """Write the FENCE record, or wait for the one that is on its way; `waiter` is called when it is durable."""
-        if not self.fences.wait(ledger_id, waiter):
+    def fence(self, ledger_id: int, key: bytes | None, done: Callable[[Rc], None]) -> None:
+        """Let the ledger take no more adds but recovery's. `done` is called at once if it is refused or was done before,
+        else when the FENCE record is durable, this one or the one that is on its way."""
+        storage = self.storage
+        known_key = storage.master_key(ledger_id) or None
+        rc = check_fence(known_key, key)
+        if rc is not Rc.OK or key is None or not self.fences.needs_wait(ledger_id, storage.is_fenced(ledger_id)):
+            done(rc)
+            return
+        if not self.journal.has_room(0):
+            done(Rc.TOO_MANY_REQUESTS)
+            return
+        if known_key is None:
+            storage.set_master_key(ledger_id, key)
+        storage.set_fenced(ledger_id)
+        self.lacs.fenced(ledger_id)
+        if not self.fences.wait(ledger_id, partial(_tell, done)):
             return
         self.stats.fences += 1
         written = partial(self.fences.written, ledger_id)
@@ -137,33 +169,73 @@ class Bookie:
         except JournalFailedError as error:
             written(error)
 
-    def read_by_worker(self, job: Callable[[], list[Buffer]], done: Callable[[list[Buffer] | None, Rc], None]) -> bool:
-        """Run a read that needs the disk; False if too many are on their way."""
-        if self.reads_in_flight >= self.config.reads_in_flight_max or self._nursery is None or self._stopping:
-            return False
-        self.reads_in_flight += 1
-        self._nursery.start_soon(self._read, job, done, name="bookie read")
-        return True
+    def write_lac(self, ledger_id: int, key: bytes, package: bytes, on_durable: OnDurable) -> Rc:
+        """Keep an explicit LAC; Rc.OK: `on_durable` is called when it is on the disk. One that is behind what is known
+        changes nothing."""
+        storage = self.storage
+        known_key = storage.master_key(ledger_id) or None
+        rc = check_write_lac(known_key, key, self.read_only, ledger_id, package)
+        if rc is not Rc.OK:
+            return rc
+        if not self.journal.has_room(len(package)):
+            return Rc.TOO_MANY_REQUESTS
+        if self.journal.failed is not None:
+            return Rc.IO
+        if known_key is None:
+            storage.set_master_key(ledger_id, key)
+        known = storage.explicit_lac(ledger_id)
+        if known is not None and lac_of_package(known) > lac_of_package(package):
+            package = known
+        storage.set_explicit_lac(ledger_id, package)
+        self.lacs.raised(ledger_id, lac_of_package(package))
+        self.journal.append(ExplicitLac(ledger_id, package), on_durable, key)
+        self.stats.explicit_lacs += 1
+        return rc
 
-    async def _read(self, job: Callable[[], list[Buffer]], done: Callable[[list[Buffer] | None, Rc], None]) -> None:
-        try:
-            parts = await self.world.offload.run(job, name="bookie read")
-        except (BookieError, OSError) as error:
-            rc = rc_of(error)
-            if rc is Rc.IO:
-                log.error("read failed", error=str(error))
-            done(None, rc)
-        else:
-            done(parts, Rc.OK)
-        finally:
-            self.reads_in_flight -= 1
-            if not self.reads_in_flight:
-                self._reads_ended.set()
+    def read_by_worker(self, job: Callable[[], Any], done: Callable[[Any, Rc], None], *, urgent: bool = False) -> bool:
+        """Run a read that needs the disk; False if too many are on their way. Urgent ones have workers of their own."""
+        if self._stopping:
+            return False
+        return (self._urgent_readers if urgent else self._readers).submit(job, done)
+
+    @property
+    def reads_in_flight(self) -> int:
+        """Reads that workers have and have not answered."""
+        return self._readers.waiting + self._urgent_readers.waiting
+
+    def disk_space(self) -> tuple[int, int]:
+        """Bytes of the file system that the entry logs are in, and how many of them are free. Blocking."""
+        folder = self.config.ledger_directory
+        free = self.world.disk.free_bytes(folder)
+        return max(free, self.total_bytes(folder)), free
+
+    # --- state
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping
+
+    @property
+    def last_mark(self) -> LogMark:
+        """What the file lastMark says."""
+        return self._last_mark
+
+    def set_read_only(self, read_only: bool) -> None:
+        """Take no more adds, or take them again; a bookie that is told by its configuration stays read-only."""
+        if self.config.force_read_only or self._stopping or read_only == self.read_only:
+            return
+        log.info("read-only" if read_only else "writable")
+        self.read_only = read_only
+        self.state_changed.set()
+        self.state_changed = trio.Event()
 
     # --- journal
 
     def _journal_pass_done(self) -> None:
         self.stats.journal_syncs = self.journal.groups
+        self._pass_done()
+
+    def _pass_done(self) -> None:
         dirty, self._dirty = self._dirty, []
         for session in dirty:
             session.flush()
@@ -175,16 +247,28 @@ class Bookie:
 
     async def checkpoint(self) -> None:
         """Everything acknowledged until now is in the storage for good, and lastMark says so. OSError, StorageFailedError:
-        lastMark stands where it stood. One at a time."""
-        mark = self.journal.mark()
-        await self.storage.flush()
-        self.stats.checkpoints += 1
-        if mark > self._last_mark:
-            await self._write_last_mark(mark)
-            await self.journal.checkpoint_complete(mark)
+        lastMark stands where it stood."""
+        async with self._checkpointing:
+            await self._force()
+            mark = self.journal.mark()
+            await self.storage.flush()
+            self.stats.checkpoints += 1
+            if mark > self._last_mark:
+                await self._write_last_mark(mark)
+                await self.journal.checkpoint_complete(mark)
+
+    async def _force(self) -> None:
+        """Deferred adds do not stay unsynced for longer than a flush interval: the mark waits for them."""
+        if self.journal.has_unsynced and not self._journal_closed:
+            synced = trio.Event()
+            try:
+                self.journal.force(-1, lambda _: synced.set())
+            except JournalFailedError:
+                return
+            await synced.wait()
 
     async def _write_last_mark(self, mark: LogMark) -> None:
-        path = f"{self.config.ledger_directory}/current/{LAST_MARK_FILE}"
+        path = last_mark_path(self.config)
         await self.world.offload.run(
             partial(self.world.disk.write_atomic, path, encode_last_mark(mark)), name="last mark"
         )
@@ -218,17 +302,7 @@ class Bookie:
     async def collect_garbage(self, metadata: MetadataStore, instance_id: str) -> Collected:
         """Drop what belongs to deleted ledgers. MetadataError, OSError, BookieError: nothing or a part was dropped."""
         root = self.config.ledgers_root
-        manager = LedgerManager(metadata, ids=SequenceLedgerIds(metadata, root), rng=self.world.rng, root=root)
-
-        async def live_ledgers() -> set[int]:
-            # A store that is not this cluster's, or empty, would call every ledger deleted.
-            if await read_instance_id(metadata, root) != instance_id:
-                raise CookieMismatchError(
-                    f"the metadata store is not that of cluster {instance_id}: nothing is collected"
-                )
-            return {ledger_id async for ledger_id in manager.ledger_ids()}
-
-        return await self.storage.collect_garbage(live_ledgers)
+        return await collect_garbage(self.storage, metadata, root=root, instance_id=instance_id, rng=self.world.rng)
 
     async def _collect_often(self, metadata: MetadataStore, instance_id: str) -> None:
         while True:
@@ -248,68 +322,20 @@ class Bookie:
 
     # --- start and stop
 
-    async def _replay(self) -> LogMark | None:
-        """Put into the storage what the journal has behind lastMark; returns where it ends, None if there is no journal."""
-        disk = self.world.disk
-        run = self.world.offload.run
-        mark = await run(self._read_last_mark, name="last mark")
-        reading = Replay(disk, self._journal_folder, mark, self.config.skip_invalid_records)
-        batches = reading.batches()
-        while (records := await run(partial(next, batches, None), name="journal replay")) is not None:
-            for record in records:
-                await self._apply(record)
-        self._last_mark = mark
-        if reading.end == NO_MARK:
-            return None
-        if reading.records:
-            log.info("journal replayed", records=reading.records, from_mark=str(mark), to_mark=str(reading.end))
-        await self.storage.flush()
-        if reading.end > mark:
-            await self._write_last_mark(reading.end)
-        return reading.end
-
-    async def _apply(self, record: Record) -> None:
-        storage = self.storage
-        match record:
-            case Run():
-                if storage.master_key(record.ledger_id) is None:
-                    # Its key is written before its first entry: the ledger has been deleted since.
-                    log.info("journal record of a deleted ledger left out", ledger_id=record.ledger_id)
-                    return
-                try:
-                    storage.add(record)
-                except WriteCacheFullError:
-                    await storage.flush()
-                    storage.add(record)
-            case LedgerKey(ledger_id, key):
-                if storage.master_key(ledger_id) is None:
-                    storage.set_master_key(ledger_id, key)
-            case Fence(ledger_id):
-                storage.set_fenced(ledger_id)
-            case ExplicitLac(ledger_id, package):
-                storage.set_explicit_lac(ledger_id, package)
-
-    def _read_last_mark(self) -> LogMark:
-        path = f"{self.config.ledger_directory}/current/{LAST_MARK_FILE}"
-        try:
-            mark = decode_last_mark(self.world.disk.read(path))
-        except FileNotFoundError:
-            return NO_MARK
-        if mark is None:
-            log.warning("lastMark is not 16 bytes long: every journal is replayed", file=path)
-        return mark or NO_MARK
-
-    @property
-    def _journal_folder(self) -> str:
-        return f"{self.config.journal_directory}/current"
-
     async def _open(self) -> None:
         await self.storage.open()
-        await self.journal.open(await self._replay())
+        self._last_mark, end = await recover(self.world, self.config, self.storage)
+        if end is not None and end > self._last_mark:
+            await self._write_last_mark(end)
+        await self.journal.open(end)
+        if end is None:
+            # From now on a start without the journal is refused, even if this run never comes to a checkpoint.
+            await self._write_last_mark(self.journal.mark())
 
     def _start(self, nursery: trio.Nursery, metadata: MetadataStore, instance_id: str) -> None:
-        self._nursery = nursery
+        self.instance_id = instance_id
         nursery.start_soon(self._checkpoint_loop, name="bookie checkpoints")
+        nursery.start_soon(self.timers.run, self._pass_done, name="bookie timers")
         nursery.start_soon(self.journal.run, name="journal groups")
         nursery.start_soon(self._collect_often, metadata, instance_id, name="bookie garbage")
 
@@ -318,36 +344,28 @@ class Bookie:
         self._stopping = True
         self._flush_wanted.set()
         await self._checkpoints_ended.wait()
-        while self.reads_in_flight:  # they use what is closed below
-            self._reads_ended = trio.Event()
-            await self._reads_ended.wait()
+        await self._readers.aclose()  # they use what is closed below
+        await self._urgent_readers.aclose()
+        await self._force()
+        self._journal_closed = True
         await self.journal.aclose()
         try:
             await self.checkpoint()
         except (OSError, StorageFailedError) as error:
             log.error("last checkpoint failed, the journal has everything", error=str(error))
         await self.storage.close()
-        self._nursery = None
 
 
 @asynccontextmanager
 async def open_bookie(world: World, config: BookieConfig, metadata: MetadataStore) -> AsyncGenerator[Bookie, None]:
     """A bookie that serves within the block; closed cleanly at its end, abandoned (as if killed) if it is left by an
     exception. DirectoryInUseError, CookieMismatchError, JournalDamagedError, StorageDamagedError, OSError, MetadataError."""
-    folders = (f"{config.journal_directory}/current", f"{config.ledger_directory}/current")
     instance_id = await read_instance_id(metadata, config.ledgers_root)
-    locks = await world.offload.run(partial(_lock, world, config), name="bookie lock")
+    locks = await folders.lock(world, config)
     try:
-        cookie = Cookie(
-            bookie_id=config.id,
-            journal_directories=(_named(config.journal_directory, config.root),),
-            ledger_directories=(_named(config.ledger_directory, config.root),),
-            instance_id=instance_id,
-        )
-        await check_cookies(world, metadata, cookie, folders, ledgers_root=config.ledgers_root)
-        dirty = f"{folders[1]}/{DIRTY_FILE}"
-        await world.offload.run(partial(_mark_dirty, world, dirty), name="dirty")
-        journal = Journal(world, folders[0], config.journal)
+        await folders.check(world, config, metadata, instance_id)
+        await folders.mark_dirty(world, config)
+        journal = Journal(world, f"{config.journal_directory}/current", config.journal)
         bookie = Bookie(world, config, journal, _storage(world, config))
         await bookie._open()
         failure: Exception | None = None
@@ -363,7 +381,7 @@ async def open_bookie(world: World, config: BookieConfig, metadata: MetadataStor
         if failure is not None:
             raise failure
         if not bookie.failed.is_set():
-            await world.offload.run(partial(_unmark_dirty, world, dirty), name="dirty")
+            await folders.unmark_dirty(world, config)
     finally:
         for lock in locks:
             lock.release()
@@ -379,33 +397,8 @@ def _storage(world: World, config: BookieConfig) -> DbLedgerStorage:
         log_size_max=config.entry_log_size_max,
         block_cache_bytes=config.rocksdb_cache_bytes,
     )
-    return DbLedgerStorage(world, config.ledger_directory, options)
+    return DbLedgerStorage(world, config.ledger_directory, options, index_directory=config.index_directory or None)
 
 
-def _named(folder: str, root: str) -> str:
-    """A folder as the cookie names it."""
-    return folder.removeprefix(root.rstrip("/") + "/") if root else folder
-
-
-def _lock(world: World, config: BookieConfig) -> list[DiskLock]:
-    locks: list[DiskLock] = []
-    for folder in dict.fromkeys((config.journal_directory, config.ledger_directory)):
-        world.disk.make_dirs(folder)
-        try:
-            locks.append(world.disk.lock(f"{folder}/{LOCK_FILE}"))
-        except BlockingIOError as error:
-            for lock in locks:
-                lock.release()
-            raise DirectoryInUseError(f"another process serves {folder}") from error
-    return locks
-
-
-def _mark_dirty(world: World, path: str) -> None:
-    if world.disk.exists(path):
-        log.info("the bookie was not shut down cleanly", file=path)
-    world.disk.write_atomic(path, b"")
-
-
-def _unmark_dirty(world: World, path: str) -> None:
-    world.disk.unlink(path)
-    world.disk.sync_dir(path.rpartition("/")[0])
+def _tell(done: Callable[[Rc], None], error: BookieError | None) -> None:
+    done(Rc.OK if error is None else Rc.IO)

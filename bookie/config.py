@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from bookie.journal.writer import JournalConfig
 from quire.service.config import conf_key
+from quire.wire.bookkeeper.v2 import FRAME_MAX
 
 MB = 1 << 20
 
@@ -25,6 +26,10 @@ class BookieConfig:
     ledger_directory: str = conf_key(
         "ledgerDirectories", "data/bookkeeper/ledgers", doc="Folder of entry logs and indexes; one."
     )
+    index_directory: str = ""
+    """Folder of the indexes of the entry logs; empty: that of the entry logs."""
+    frame_max: int = FRAME_MAX
+    """Largest request, in bytes; a connection that announces a larger one is closed."""
     ledgers_root: str = "/ledgers"
     """Where the cluster's facts are in the metadata store."""
     root: str = ""
@@ -93,9 +98,20 @@ class BookieConfig:
     batch_read_size_max: int = conf_key(
         "maxBatchReadSize", 5 * MB, minimum=1024, maximum=5 * MB, doc="Largest answer to a batch read, in bytes."
     )
+    read_workers: int = 8
+    """Threads that read from disk."""
+    urgent_workers: int = 8
+    """Threads that read from disk for recoveries, which do not wait behind other readers."""
     reads_in_flight_max: int = conf_key(
-        "maxPendingReadRequestsPerThread", 2500, minimum=1, doc="Reads from disk at once; more are refused."
+        "maxPendingReadRequestsPerThread",
+        2500,
+        minimum=1,
+        doc="Reads that may wait for the disk, for each thread; more are refused.",
     )
+    long_polls_max: int = 10_000
+    """Readers that may wait for new entries at once; more are refused."""
+    force_read_only: bool = False
+    """Take no new entries, but what recoveries write back."""
 
     @property
     def id(self) -> str:

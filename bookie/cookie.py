@@ -78,6 +78,21 @@ def _find(disk: Disk, folder: str) -> Found:
     return Found(cookie, any(name != VERSION_FILE for name in names))
 
 
+def check_storage(disk: Disk, ledger_directory: str, index_directory: str) -> None:
+    """Refuse folders of the original's other storages, whose index we would not see: CookieMismatchError. Blocking."""
+    current = f"{index_directory}/current"
+    indexes = [name for name in disk.names(current) if len(name) <= 2 and _is_hex(name)]
+    if indexes and any(name.endswith(".log") for name in disk.names(f"{ledger_directory}/current")):
+        raise CookieMismatchError(
+            f"{current} holds the index of SortedLedgerStorage or InterleavedLedgerStorage. Convert it with the "
+            "original's `bookkeeper shell convert-to-db-storage`, or give the bookie an empty folder under another bookieId"
+        )
+
+
+def _is_hex(name: str) -> bool:
+    return all(letter in "0123456789abcdef" for letter in name)
+
+
 async def check_cookies(
     world: World, metadata: MetadataStore, expected: Cookie, folders: tuple[str, ...], *, ledgers_root: str
 ) -> None:

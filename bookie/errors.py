@@ -15,6 +15,11 @@ class NoEntryError(BookieError):
     """The ledger is known, the entry is not here. Final on this bookie unless the entry is still being written."""
 
 
+class LedgerInLimboError(BookieError):
+    """The bookie may have lost entries of the ledger, so that "not here" proves nothing. Final on this bookie until the
+    ledger was checked against its other replicas."""
+
+
 class WriteCacheFullError(BookieError):
     """Entries come faster than the disk takes them. Passing: try again after a while."""
 

@@ -5,102 +5,224 @@
     fence    storage told -> FENCE record in the journal -> (group synced) -> the read's answer, found or not
 
 Answers to adds come in the order of the adds; answers to reads when they are ready, as in the original.
+
+The first frame decides the version: 3 if it begins as a message of that does, until a frame is none; then 2 for good.
+Here is what both versions share, and version 2; session_v3.py has the rest.
+
+A peer that asks for more than it takes is paused, if there is a shell to pause it (`on_room`): what it has sent waits here
+until its answers are gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bookie.db_ledger_storage.storage import DbLedgerStorage
-from bookie.errors import (
-    BookieError,
-    JournalFailedError,
-    NoEntryError,
-    NoLedgerError,
-    WriteCacheFullError,
-)
-from bookie.requests import LAST_ENTRY, batch_limits, check_add, check_fence, check_read
+from bookie.errors import BookieError, JournalFailedError, WriteCacheFullError
+from bookie.requests import LAST_ENTRY, batch_limits, check_add, check_read, lac_of_entry
 from bookie.run import Run
 from quire.service.log import get_logger
-from quire.wire.bookkeeper import v2
+from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Buffer
-from quire.wire.bookkeeper.v2 import FRAME_MAX, Opcode, Rc
+from quire.wire.bookkeeper.v2 import DO_FENCING, HIGH_PRIORITY, Opcode, Rc
 
 if TYPE_CHECKING:
     from bookie.bookie import Bookie
+    from bookie.session_v3 import Version3
 
 log = get_logger(__name__)
 
-_PLUGIN: Final = b"AuthDisabledPlugin"
+T = TypeVar("T")
+
+URGENT: Final = HIGH_PRIORITY | DO_FENCING
+"""Flags of reads that have workers of their own: recovery does not wait behind those who catch up."""
+PLUGIN: Final = "AuthDisabledPlugin"
+_PLUGIN: Final = PLUGIN.encode()
 _AUTH_ANSWER: Final = v2.auth_response(b"\x0a" + bytes([len(_PLUGIN)]) + _PLUGIN + b"\x12\x00")
 """AuthMessage {1: plugin name, 2: empty payload}: what a bookie without authentication says to anybody."""
+OUT_MAX: Final = 4 << 20
+"""Bytes of answers of one pass at which the peer's next requests wait until it has taken some."""
+_READ_SIZE_MIN: Final = 1024
+READING_MAX: Final = 32 << 20
+"""Bytes that workers may be reading for one peer, by the size of its last answer, before its next requests wait."""
 
 
 class BookieSession:
     """Made by `Bookie.session`. `write` takes buffers that hold whole frames end to end, and must not raise."""
 
     def __init__(self, bookie: Bookie, write: Callable[[list[Buffer]], None]) -> None:
-        self._bookie = bookie
+        self.bookie = bookie
         self._write = write
-        self._out: list[Buffer] = []
+        self.out: list[Buffer] = []
+        """Answers that leave with the next `flush`, whole frames."""
         self._acks: tuple[int, int, int, int] | None = None
-        """Answers to adds not yet put into `_out`: rc, ledger id, first and last entry id."""
+        """Answers to version 2's adds not yet put into `out`: rc, ledger id, first and last entry id."""
+        self._decode: Callable[[v2.Frame], list[Any]] = self._decode_first
+        self._serve: Callable[[Any], None] = self._request
+        self._version_3: Version3 | None = None
+        self._frame: v2.Frame = b""
+        """The last one of version 3."""
+        self._rest: Iterator[Any] | None = None
+        """Requests that wait for room."""
+        self._out_size = 0
+        self._reading = 0
+        """Bytes that workers are reading for this session."""
+        self._read_size = _READ_SIZE_MIN
+        """What a read is taken to be: the size of the last answer."""
         self._receiving = False
+        self.on_room: Callable[[], None] | None = None
+        """Called when a paused session might go on; None: the session is never paused."""
         self.closed = False
         """Nothing is answered any more: the peer went, or sent what is not this protocol."""
         self.is_dirty = False
-        """The bookie knows that there are answers to send at the end of the journal's pass."""
+        """The bookie knows that there are answers to send at the end of its pass."""
 
     def receive(self, frames: Sequence[v2.Frame]) -> None:
         """Serve the requests in `frames`, each a buffer of whole frames or a (head, payload) pair of one big ADD. Buffers
-        must not change later if they hold entries above JOIN_MAX."""
+        must not change later if they hold entries above JOIN_MAX. Not while the session is paused."""
         self._receiving = True
         for frame in frames:
             if self.closed:
                 break
-            for request in v2.decode_requests(frame):
-                if isinstance(request, v2.AddRun):
-                    self._add(request)
-                elif isinstance(request, v2.ReadRequest):
-                    self._read(request)
-                elif isinstance(request, v2.BatchReadRequest):
-                    self._batch_read(request)
-                elif isinstance(request, v2.AuthRequest):
-                    self._out.append(_AUTH_ANSWER)
-                elif isinstance(request, v2.Unsupported):
-                    opcode, ledger_id, entry_id, rc = request
-                    self._out.append(v2.response_head(opcode, rc, ledger_id, entry_id))
-                elif isinstance(request, v2.Malformed):
-                    log.info("connection closed: not the bookie protocol", reason=request.reason)
-                    self.flush()
-                    self.close()
+            requests = self._decode(frame)
+            if len(requests) == 1 and type(requests[0]) is v2.AddRun:
+                self._add(requests[0])
+            else:
+                self._go_through(iter(requests))
         self._receiving = False
         self.flush()
+
+    @property
+    def is_paused(self) -> bool:
+        """Requests wait for room: `resume` before the next `receive`."""
+        return self._rest is not None
+
+    @property
+    def has_room(self) -> bool:
+        """May a paused session go on, as far as its reads are concerned?"""
+        return self.closed or self._reading <= READING_MAX // 2
+
+    def resume(self) -> None:
+        """Serve requests that had to wait, as far as there is room."""
+        rest, self._rest = self._rest, None
+        if rest is not None and not self.closed:
+            self._receiving = True
+            self._go_through(rest)
+            self._receiving = False
+            self.flush()
 
     def close(self) -> None:
         """Answer nothing any more. What was received is still carried out."""
         self.closed = True
-        self._out = []
+        self.out = []
         self._acks = None
+        self._rest = None
+        if self._version_3 is not None:
+            self._version_3.close()
+        if self.on_room is not None:
+            self.on_room()
 
     def flush(self) -> None:
         """Write the answers that have gathered."""
         self.is_dirty = False
         if self._acks is not None:
             self._put_acks()
-        if self._out:
-            out, self._out = self._out, []
+        if self.out:
+            out, self.out = self.out, []
+            self._out_size = 0
             self._write(out)
+
+    def put(self, parts: Sequence[Buffer], size: int) -> None:
+        """An answer, a whole frame, that carries `size` bytes of entries."""
+        self._out_size += size
+        self.out += parts
+
+    def flush_if_idle(self) -> None:
+        """Write the answers that have gathered, unless a pass of this session is under way and will."""
+        if not self._receiving:
+            self.flush()
+
+    def flush_later(self) -> None:
+        """There are answers: they leave at the end of this pass."""
+        if not self._receiving and not self.is_dirty:
+            self.bookie.flush_later(self)
+
+    # --- versions
+
+    def _decode_first(self, frame: v2.Frame) -> list[v2.Request] | list[v3.Request]:
+        """What the first frame is, all are."""
+        if not len(frame):
+            return []  # half a frame has come: it is not told here before it is whole
+        if v3.is_version_3(frame):
+            from bookie.session_v3 import Version3
+
+            self._version_3 = Version3(self)
+            self._serve = self._version_3.serve
+            self._decode = self._decode_3
+        else:
+            self._decode = v2.decode_requests
+        return self._decode(frame)
+
+    def _decode_3(self, frame: v2.Frame) -> list[v3.Request]:
+        self._frame = frame
+        return v3.decode_requests(frame)
+
+    def not_version_3(self, position: int) -> None:
+        """From `position` of the last frame on, the peer speaks version 2, for good."""
+        frame, self._frame = self._frame, b""
+        self._serve = self._request
+        self._decode = v2.decode_requests
+        rest = b"".join(frame) if isinstance(frame, tuple) else memoryview(frame)[position:]
+        self._go_through(iter(v2.decode_requests(rest)))
+
+    def _go_through(self, requests: Iterator[Any]) -> None:
+        for request in requests:
+            if type(request) is v2.AddRun:
+                self._add(request)
+                continue
+            self._serve(request)
+            if self.closed:
+                return
+            if self.on_room is not None and (self._out_size > OUT_MAX or self._reading > READING_MAX):
+                self._rest = requests
+                return
+
+    def _request(self, request: v2.Request) -> None:
+        """One of version 2, but for adds."""
+        if isinstance(request, v2.ReadRequest):
+            self._read(request)
+        elif isinstance(request, v2.BatchReadRequest):
+            self._batch_read(request)
+        elif isinstance(request, v2.AuthRequest):
+            self.out.append(_AUTH_ANSWER)
+        elif isinstance(request, v2.Unsupported):
+            opcode, ledger_id, entry_id, rc = request
+            self.out.append(v2.response_head(opcode, rc, ledger_id, entry_id))
+        elif isinstance(request, v2.Malformed):
+            log.info("connection closed: not the bookie protocol", reason=request.reason)
+            self.flush()
+            self.close()
 
     # --- adds
 
-    def _add(self, add: v2.AddRun) -> None:
-        bookie = self._bookie
+    def store(
+        self,
+        ledger_id: int,
+        first: int,
+        key: bytes,
+        flags: int,
+        parts: list[Buffer],
+        size: int,
+        offsets: list[int],
+        on_durable: Callable[[Run, BookieError | None], None],
+        deferred: bool,
+    ) -> Rc:
+        """Put a run into write cache and journal; Rc.OK: `on_durable` is called with it, later."""
+        bookie = self.bookie
         storage = bookie.storage
         journal = bookie.journal
-        ledger_id, first, key, flags, parts, size, offsets = add
         count = len(offsets)
         known_key = storage.master_key(ledger_id) or None
         rc = check_add(known_key, key, storage.is_fenced(ledger_id), bookie.read_only, flags)
@@ -114,7 +236,7 @@ class BookieSession:
                 storage.add(run)
                 if known_key is None:
                     storage.set_master_key(ledger_id, key)
-                journal.append(run, partial(self._added, run), key)
+                journal.append(run, partial(on_durable, run), key, deferred)
             except WriteCacheFullError:
                 rc = Rc.TOO_MANY_REQUESTS
                 bookie.request_flush()
@@ -124,9 +246,17 @@ class BookieSession:
                 stats = bookie.stats
                 stats.adds += count
                 stats.add_bytes += size
-                return
+                if ledger_id in bookie.lacs.followed:
+                    bookie.lacs.raised(ledger_id, lac_of_entry(run.entry(run.last)))
+                return rc
         bookie.stats.adds_refused += count
-        self._answer_adds(rc, ledger_id, first, first + count - 1)
+        return rc
+
+    def _add(self, add: v2.AddRun) -> None:
+        ledger_id, first, key, flags, parts, size, offsets = add
+        rc = self.store(ledger_id, first, key, flags, parts, size, offsets, self._added, False)
+        if rc is not Rc.OK:
+            self._answer_adds(rc, ledger_id, first, first + len(offsets) - 1)
 
     def _added(self, run: Run, error: BookieError | None) -> None:
         """The journal has the run on the disk, or has not."""
@@ -143,84 +273,61 @@ class BookieSession:
             self._put_acks()
         self._acks = (rc, ledger_id, first, last)
         if not self.is_dirty and not self._receiving:
-            self._bookie.flush_later(self)
+            self.bookie.flush_later(self)
 
     def _put_acks(self) -> None:
         assert self._acks is not None
         rc, ledger_id, first, last = self._acks
         self._acks = None
-        self._out.append(v2.add_responses(rc, ledger_id, range(first, last + 1)))
+        self.out.append(v2.add_responses(rc, ledger_id, range(first, last + 1)))
 
     # --- reads
 
     def _read(self, request: v2.ReadRequest) -> None:
-        bookie = self._bookie
         ledger_id, entry_id, flags, key = request
-        bookie.stats.reads += 1
-        if not flags & v2.DO_FENCING:
-            self._serve_read(ledger_id, entry_id)
-            return
-        storage = bookie.storage
-        known_key = storage.master_key(ledger_id) or None
-        rc = check_fence(known_key, key)
-        if rc is not Rc.OK or key is None:
-            self._answer_read(rc, ledger_id, entry_id)
-        elif bookie.fences.needs_wait(ledger_id, storage.is_fenced(ledger_id)):
-            if known_key is None:
-                storage.set_master_key(ledger_id, key)
-            storage.set_fenced(ledger_id)
-            bookie.fence(ledger_id, key, partial(self._fenced, ledger_id, entry_id))
+        self.bookie.stats.reads += 1
+        if flags & v2.DO_FENCING:
+            self.bookie.fence(ledger_id, key, partial(self._fenced, ledger_id, entry_id, flags))
         else:
-            self._serve_read(ledger_id, entry_id)
+            self._serve_read(ledger_id, entry_id, flags)
 
-    def _fenced(self, ledger_id: int, entry_id: int, error: BookieError | None) -> None:
+    def _fenced(self, ledger_id: int, entry_id: int, flags: int, rc: Rc) -> None:
         """The FENCE record is on the disk, or is not: only now the read is answered, even if there is no such entry."""
         if self.closed:
             return
-        if error is None:
-            self._serve_read(ledger_id, entry_id)
+        if rc is Rc.OK:
+            self._serve_read(ledger_id, entry_id, flags)
         else:
-            self._answer_read(Rc.IO, ledger_id, entry_id)
-        if not self._receiving:
-            self._bookie.flush_later(self)
+            self._answer_read(ledger_id, entry_id, None, rc)
+        self.flush_later()
 
-    def _serve_read(self, ledger_id: int, entry_id: int) -> None:
-        bookie = self._bookie
-        storage = bookie.storage
+    def _serve_read(self, ledger_id: int, entry_id: int, flags: int) -> None:
+        storage = self.bookie.storage
         rc = check_read(storage.master_key(ledger_id) is not None, entry_id)
         if rc is not Rc.OK:
-            self._answer_read(rc, ledger_id, entry_id)
+            self._answer_read(ledger_id, entry_id, None, rc)
             return
         entry: memoryview | None = None
         if entry_id != LAST_ENTRY:
             entry = storage.get_cached(ledger_id, entry_id)
         if entry is not None:
-            bookie.stats.reads_cached += 1
-            self._answer_read(Rc.OK, ledger_id, entry_id, entry)
+            self.bookie.stats.reads_cached += 1
+            self._answer_read(ledger_id, entry_id, entry, Rc.OK)
             return
-        job = partial(_read_one, bookie.storage, ledger_id, entry_id)
-        if not bookie.read_by_worker(job, partial(self._entry_read, ledger_id, entry_id)):
-            self._answer_read(Rc.TOO_MANY_REQUESTS, ledger_id, entry_id)
+        job = partial(read_entry, storage, ledger_id, entry_id)
+        rc = self.by_worker(job, partial(self._answer_read, ledger_id, entry_id), flags)
+        if rc is not Rc.OK:
+            self._answer_read(ledger_id, entry_id, None, rc)
 
-    def _entry_read(self, ledger_id: int, entry_id: int, parts: list[Buffer] | None, rc: Rc) -> None:
-        """A worker has (size entry), or `rc` says why not."""
-        if self.closed:
-            return
-        if parts is None:
-            self._answer_read(rc, ledger_id, entry_id)
-        else:
-            body = parts[0] if len(parts) == 1 else b"".join(parts)
-            self._answer_read(rc, ledger_id, entry_id, memoryview(body)[4:])
-        self.flush()
-
-    def _answer_read(self, rc: Rc, ledger_id: int, entry_id: int, entry: memoryview | None = None) -> None:
+    def _answer_read(self, ledger_id: int, entry_id: int, entry: Buffer | None, rc: Rc) -> None:
         if entry is None:
-            self._out.append(v2.response_head(Opcode.READ, rc, ledger_id, entry_id))
+            self.out.append(v2.response_head(Opcode.READ, rc, ledger_id, entry_id))
             return
-        self._out += (v2.response_head(Opcode.READ, rc, ledger_id, entry_id, len(entry)), entry)
+        size = len(entry)
+        self.put((v2.response_head(Opcode.READ, rc, ledger_id, entry_id, size), entry), size)
 
     def _batch_read(self, request: v2.BatchReadRequest) -> None:
-        bookie = self._bookie
+        bookie = self.bookie
         storage = bookie.storage
         ledger_id, first, request_id, _, _, flags = request
         bookie.stats.reads += 1
@@ -228,40 +335,47 @@ class BookieSession:
         if flags & v2.DO_FENCING or first < 0:
             rc = Rc.BAD_REQUEST
         if rc is not Rc.OK:
-            self._out.append(v2.batch_response_head(rc, ledger_id, first, request_id))
+            self.out.append(v2.batch_response_head(rc, ledger_id, first, request_id))
             return
         count_max, size_max = batch_limits(request, bookie.config.batch_read_size_max)
         parts = storage.read_cached(ledger_id, first, count_max, size_max)
         if parts is not None:
             bookie.stats.reads_cached += 1
-            self._answer_batch(Rc.OK, ledger_id, first, request_id, parts)
+            self._answer_batch(ledger_id, first, request_id, parts, Rc.OK)
             return
         job = partial(storage.read_run, ledger_id, first, count_max, size_max)
-        if not bookie.read_by_worker(job, partial(self._batch_done, ledger_id, first, request_id)):
-            self._out.append(v2.batch_response_head(Rc.TOO_MANY_REQUESTS, ledger_id, first, request_id))
+        rc = self.by_worker(job, partial(self._answer_batch, ledger_id, first, request_id), flags)
+        if rc is not Rc.OK:
+            self.out.append(v2.batch_response_head(rc, ledger_id, first, request_id))
 
-    def _batch_done(self, ledger_id: int, first: int, request_id: int, parts: list[Buffer] | None, rc: Rc) -> None:
-        if not self.closed:
-            self._answer_batch(rc, ledger_id, first, request_id, parts or [])
-            self.flush()
+    def _answer_batch(self, ledger_id: int, first: int, request_id: int, parts: list[Buffer] | None, rc: Rc) -> None:
+        parts = parts or []
+        size = sum(map(len, parts))
+        self.put((v2.batch_response_head(rc, ledger_id, first, request_id, size), *parts), size)
 
-    def _answer_batch(self, rc: Rc, ledger_id: int, first: int, request_id: int, parts: list[Buffer]) -> None:
-        self._out.append(v2.batch_response_head(rc, ledger_id, first, request_id, sum(map(len, parts))))
-        self._out += parts
+    # --- workers
+
+    def by_worker(self, job: Callable[[], T], done: Callable[[T | None, Rc], None], flags: int) -> Rc:
+        """Have a worker run `job`, then call `done` with what it answered, or with None and why not. Rc.OK, or why no
+        worker takes it."""
+        guess = self._read_size
+        if not self.bookie.read_by_worker(job, partial(self._read_done, done, guess), urgent=flags & URGENT != 0):
+            return Rc.TOO_MANY_REQUESTS
+        self._reading += guess
+        return Rc.OK
+
+    def _read_done(self, done: Callable[[T | None, Rc], None], guess: int, result: T | None, rc: Rc) -> None:
+        self._reading -= guess
+        if self.closed:
+            return
+        before = self._out_size
+        done(result, rc)
+        self._read_size = max(self._out_size - before, _READ_SIZE_MIN)
+        self.flush_later()
+        if self._rest is not None and self.has_room and self.on_room is not None:
+            self.on_room()
 
 
-def _read_one(storage: DbLedgerStorage, ledger_id: int, entry_id: int) -> list[Buffer]:
-    """(size entry) of one entry, or of the last one. Blocking."""
-    wanted = storage.last_entry_id(ledger_id) if entry_id == LAST_ENTRY else entry_id
-    return storage.read_run(ledger_id, wanted, 1, FRAME_MAX)
-
-
-def rc_of(error: Exception) -> Rc:
-    """How a failed read is told to the client. Damage is never "no such entry": recovery would cut the ledger there."""
-    match error:
-        case NoLedgerError():
-            return Rc.NO_LEDGER
-        case NoEntryError():
-            return Rc.NO_ENTRY
-        case _:
-            return Rc.IO
+def read_entry(storage: DbLedgerStorage, ledger_id: int, entry_id: int) -> Buffer:
+    """One entry, or the last one. Blocking. NoLedgerError, NoEntryError, StorageDamagedError, OSError."""
+    return storage.read_entry(ledger_id, storage.last_entry_id(ledger_id) if entry_id == LAST_ENTRY else entry_id)

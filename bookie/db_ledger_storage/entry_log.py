@@ -242,14 +242,24 @@ class EntryLogs:
     @contextmanager
     def reading(self, log_id: int) -> Iterator[File]:
         """The log, open until the block ends. StorageDamagedError if it is not there."""
+        read_id = self.begin_read()
+        try:
+            yield self.file(log_id)
+        finally:
+            self.end_read(read_id)
+
+    def begin_read(self) -> int:
+        """As `reading`, for who has no microsecond to spare: no file is closed before `end_read`."""
         read_id = next(self._read_ids)
         self._reads[read_id] = None
-        try:
-            yield self._file(log_id)
-        finally:
-            del self._reads[read_id]
+        return read_id
 
-    def _file(self, log_id: int) -> File:
+    def end_read(self, read_id: int) -> None:
+        """For what `begin_read` answered."""
+        del self._reads[read_id]
+
+    def file(self, log_id: int) -> File:
+        """The log, between `begin_read` and `end_read`. StorageDamagedError."""
         file = self._files.get(log_id)
         if file is not None:
             return file

@@ -63,8 +63,13 @@ class Collectable(Protocol):
         """Returns the bytes freed."""
 
 
-async def collect(storage: Collectable, live_ledgers: Callable[[], Awaitable[Collection[int]]]) -> Collected:
-    """One round. `live_ledgers` reads the ids of all ledgers from the metadata; if it raises, nothing is dropped.
+async def collect(
+    storage: Collectable,
+    live_ledgers: Callable[[], Awaitable[Collection[int]]],
+    are_gone: Callable[[list[int]], Awaitable[list[int]]] | None = None,
+) -> Collected:
+    """One round. `live_ledgers` reads the ids of all ledgers from the metadata; if it raises, nothing is dropped. Those
+    that seem gone are dropped as far as `are_gone`, if given, confirms it.
 
     A log that cannot be read does not stop the others.
     """
@@ -79,6 +84,8 @@ async def collect(storage: Collectable, live_ledgers: Callable[[], Awaitable[Col
     local = await storage.local_ledgers()
     live = await live_ledgers()
     gone = gone_ledgers(local, live)
+    if gone and are_gone is not None:
+        gone = await are_gone(gone)
     if gone:
         await storage.delete_ledgers(gone)
     logs, freed = await _drop_logs(storage, contents, failed)

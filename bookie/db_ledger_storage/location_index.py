@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from struct import Struct, unpack
 from typing import Final
@@ -101,6 +101,21 @@ class LocationIndex:
         for key, _ in scan:
             return int.from_bytes(key[8:], "big")
         return -1
+
+    def ranges(self, ledger_id: int) -> Iterator[tuple[int, int]]:
+        """The ledger's entries as (first, last), ascending, as far as they follow each other."""
+        first = last = -1
+        for key, _ in self._rows.scan(_KEY.pack(ledger_id, 0), _KEY.pack(ledger_id, ENTRY_ID_MAX)):
+            entry_id = int.from_bytes(key[8:], "big")
+            if entry_id != last + 1:
+                if first >= 0:
+                    yield first, last
+                first = entry_id
+            elif first < 0:
+                first = entry_id
+            last = entry_id
+        if first >= 0:
+            yield first, last
 
     def ledgers(self) -> list[int]:
         """Ids of the ledgers that have rows, sorted. One seek for each."""

@@ -10,9 +10,11 @@ The loop calls what is sync and does not say "blocking"; `read_run` and `last_en
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from heapq import merge
+from typing import Final
 
 import trio
 
@@ -24,11 +26,17 @@ from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerState
 from bookie.db_ledger_storage.location_index import ENTRY_ID_MAX, LocationIndex
 from bookie.db_ledger_storage.read_cache import ReadCache
 from bookie.db_ledger_storage.region import Region, Wanted, read_region
+from bookie.db_ledger_storage.single import read_single
 from bookie.db_ledger_storage.write_cache import WriteCache, cut, cut_parts
-from bookie.errors import NoEntryError, NoLedgerError, StorageDamagedError
-from bookie.run import Run
+from bookie.errors import LedgerInLimboError, NoEntryError, NoLedgerError, StorageDamagedError
+from bookie.run import SIZE_LENGTH, Run
 from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.v2 import FRAME_MAX
 from quire.world.doors import World
+
+_STEP_MAX: Final = 16
+"""Entries by which a reader moves on that reads one after the other: a striped ledger has holes on each bookie."""
+_READERS_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +103,8 @@ class DbLedgerStorage:
         )
         self._locations: LocationIndex
         self._ledgers: LedgerIndex
+        self._read_before: dict[int, int] = {}
+        """By ledger, the entry that was last read from the disk by itself."""
         self._flush_lock = trio.Lock()
         self._flush_at = self._options.flush_at_bytes
         self._flush_asked = False
@@ -226,6 +236,27 @@ class DbLedgerStorage:
             if count >= count_max or size >= size_max:
                 return count, size, True
 
+    def read_entry(self, ledger_id: int, entry_id: int) -> Buffer:
+        """One entry. Blocking. Those behind it are read ahead only for who comes from shortly before it. Raises as
+        `read_run`."""
+        run = self._cache.find(ledger_id, entry_id)
+        if run is not None:
+            return run.entry(entry_id)
+        before = self._read_before
+        step = entry_id - before.get(ledger_id, entry_id)
+        if len(before) >= _READERS_MAX:
+            before.clear()
+        before[ledger_id] = entry_id
+        if not 0 < step <= _STEP_MAX:
+            entry = read_single(self._logs, self._locations, ledger_id, entry_id)
+            if entry is not None:
+                self.stats.disk_reads += 1
+                self.stats.disk_read_bytes += len(entry)
+                return entry
+        parts = self.read_run(ledger_id, entry_id, 1, FRAME_MAX)
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        return memoryview(body)[SIZE_LENGTH:]
+
     def read_run(self, ledger_id: int, first: int, count_max: int, size_max: int) -> list[Buffer]:
         """Entries from `first` on that follow each other, at most `count_max` of them and `size_max` bytes, at least one.
         Blocking.
@@ -288,7 +319,7 @@ class DbLedgerStorage:
         if state is None:
             raise NoLedgerError(f"ledger {ledger_id} is unknown here")
         if state.limbo:
-            raise StorageDamagedError(f"ledger {ledger_id} is in limbo: entry {entry_id} may be missing")
+            raise LedgerInLimboError(f"ledger {ledger_id} is in limbo: entry {entry_id} may be missing")
         raise NoEntryError(f"entry {entry_id} of ledger {ledger_id} is not here")
 
     def last_entry_id(self, ledger_id: int) -> int:
@@ -297,6 +328,14 @@ class DbLedgerStorage:
         if last < 0:
             self._raise_absent(ledger_id, last)
         return last
+
+    def entry_ids(self, ledger_id: int) -> Iterator[int]:
+        """Every entry of the ledger that is here, ascending. NoLedgerError. Blocking."""
+        if ledger_id not in self._ledgers:
+            self._raise_absent(ledger_id, 0)
+        # The caches first: a flush that ends in between has put its rows into the index by then.
+        cached = self._cache.ranges(ledger_id)
+        return merge_ranges(cached, self._locations.ranges(ledger_id))
 
     # -------------------------------------------------------------------------------------------------- ledgers
 
@@ -335,9 +374,13 @@ class DbLedgerStorage:
 
     # -------------------------------------------------------------------------------------------------- garbage
 
-    async def collect_garbage(self, live_ledgers: Callable[[], Awaitable[Collection[int]]]) -> Collected:
+    async def collect_garbage(
+        self,
+        live_ledgers: Callable[[], Awaitable[Collection[int]]],
+        are_gone: Callable[[list[int]], Awaitable[list[int]]] | None = None,
+    ) -> Collected:
         """Drop the ledgers that are not live any more, and the entry logs that nobody needs. See garbage_collector.py."""
-        return await garbage_collector.collect(self, live_ledgers)
+        return await garbage_collector.collect(self, live_ledgers, are_gone)
 
     async def delete_ledger(self, ledger_id: int) -> None:
         """Forget a ledger and its entries; its bytes go when their entry logs do."""
@@ -377,6 +420,18 @@ class DbLedgerStorage:
     async def delete_log(self, log_id: int) -> int:
         """Remove an inactive log; returns the bytes freed."""
         return await self._world.offload.run(partial(self._logs.delete, log_id), name="delete entry log")
+
+
+def merge_ranges(*ranges: Iterable[tuple[int, int]]) -> Iterator[int]:
+    """The ids in all of these ranges (first, last), each sequence of which ascends; ascending, each once.
+
+    >>> list(merge_ranges([(2, 4)], [(0, 2), (6, 6)]))
+    [0, 1, 2, 3, 4, 6]
+    """
+    end = 0
+    for first, last in merge(*ranges):
+        yield from range(max(first, end), last + 1)
+        end = max(end, last + 1)
 
 
 def _fitting(run: Run, first: int, last: int, size_max: int, *, at_least_one: bool) -> tuple[int, int]:

@@ -158,6 +158,11 @@ class RunTable:
         found = self._ledgers.get(ledger_id)
         return -1 if found is None else found.last
 
+    def ranges(self, ledger_id: int) -> list[tuple[int, int]]:
+        """The ledger's entries as (first, last), ascending."""
+        found = self._ledgers.get(ledger_id)
+        return [] if found is None else [(run.first, run.last) for run in found.runs]
+
     def drop_ledger(self, ledger_id: int) -> None:
         """Forget the ledger's entries."""
         found = self._ledgers.pop(ledger_id, None)
@@ -239,6 +244,13 @@ class WriteCache:
         flushing = self.flushing
         last = active.last_entry_id(ledger_id)
         return last if flushing is None else max(last, flushing.last_entry_id(ledger_id))
+
+    def ranges(self, ledger_id: int) -> list[tuple[int, int]]:
+        """The ledger's entries in either table as (first, last); ascending by first, they may overlap. Workers may call this."""
+        active = self.active
+        flushing = self.flushing
+        ranges = active.ranges(ledger_id)
+        return ranges if flushing is None else sorted(ranges + flushing.ranges(ledger_id))
 
     def ledgers(self) -> list[int]:
         """Ids of the ledgers that have entries here, sorted."""

@@ -17,6 +17,8 @@ A journal is a folder of files `<hex id>.txn`; a new one at every start and when
     trailer  "QUIREGRP"(8) fileId(8) offset(8) size(4) crc32c(4)
              the group begins at `offset` of file `fileId` and has `size` bytes with its padding; the crc covers all
              of them but its own four
+             "QUIREGRU": the group before this one was not synced when this one was written (deferred sync), so that a
+             crash may have kept this one alone
 
 The original's reader takes a padding record's padLength for the number of bytes to skip and does not look at them, so the
 trailer is invisible to it; nor does it look at the header past byte 8. The padding record is written even where none is needed for
@@ -58,6 +60,9 @@ _HEADER_MAGIC: Final = b"QUIREJNL"
 _HEADER = Struct("!4si8sqqq")
 _HEADER_END: Final = _HEADER.size + 4  # 40 + 4
 TRAILER_MAGIC: Final = b"QUIREGRP"
+UNSYNCED_MAGIC: Final = b"QUIREGRU"
+MAGIC_PREFIX: Final = b"QUIREGR"
+"""Of both: what a search looks for."""
 _TRAILER = Struct("!8sqqI")
 TRAILER_SIZE: Final = _TRAILER.size + 4  # 28 + 4
 _CRC = Struct("!I")
@@ -124,7 +129,16 @@ class ExplicitLac(NamedTuple):
         return _KEY_RECORD.pack(RECORD_LENGTH_MIN + 4 + size, self.ledger_id, EXPLICIT_LAC_ID, size) + self.package
 
 
-Record: TypeAlias = Run | LedgerKey | Fence | ExplicitLac
+class Force(NamedTuple):
+    """What was written without a sync is to be synced. Never in a file: it has no bytes."""
+
+    ledger_id: int
+
+    def encode(self) -> bytes:
+        return b""
+
+
+Record: TypeAlias = Run | LedgerKey | Fence | ExplicitLac | Force
 
 
 class BadRecordError(Exception):
@@ -216,12 +230,12 @@ def _decode_ours(data: bytes, file_id: int) -> FileHeader:
 # --- groups
 
 
-def seal_group(parts: list[Buffer], size: int, file_id: int, offset: int) -> int:
+def seal_group(parts: list[Buffer], size: int, file_id: int, offset: int, *, after_unsynced: bool = False) -> int:
     """Append to the records `parts`, `size` bytes of them, the padding record that ends the group at `offset` of
     file `file_id`. Returns the size of the whole group, a multiple of 512."""
     total = group_size(size)
     pad_length = total - size - _PADDING.size
-    trailer = _TRAILER.pack(TRAILER_MAGIC, file_id, offset, total)
+    trailer = _TRAILER.pack(UNSYNCED_MAGIC if after_unsynced else TRAILER_MAGIC, file_id, offset, total)
     parts.append(_PADDING.pack(PADDING_MASK, pad_length) + _ZEROS[: pad_length - TRAILER_SIZE] + trailer)
     crc = 0
     for part in parts:
@@ -244,14 +258,15 @@ class Trailer(NamedTuple):
     offset: int
     size: int
     crc: int
+    after_unsynced: bool
 
 
 def decode_trailer(data: Buffer) -> Trailer | None:
     """The trailer in these 32 bytes, if they are one."""
     magic, file_id, offset, size = _TRAILER.unpack_from(data)
-    if magic != TRAILER_MAGIC:
+    if magic not in (TRAILER_MAGIC, UNSYNCED_MAGIC):
         return None
-    return Trailer(file_id, offset, size, _CRC.unpack_from(data, _TRAILER.size)[0])
+    return Trailer(file_id, offset, size, _CRC.unpack_from(data, _TRAILER.size)[0], magic == UNSYNCED_MAGIC)
 
 
 def group_is_good(group: Buffer, trailer: Trailer) -> bool:

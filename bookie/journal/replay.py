@@ -8,6 +8,8 @@ Files of ours carry a trailer per group (format.py), so each group is either goo
     file's header tells
     a group that is not good, nothing good behind it           an unsynced tail: nobody was told that it is there; dropped,
                                                                and logged with file, offset and bytes
+    the same, and only groups behind it that say they were     an unsynced tail too, all of it: deferred sync, whose writer
+    written after an unsynced one                              was told nothing of a sync
 
 Files of the original have no checksums; the original's rules hold: a length of 0 and a record that the file is too short
 for end the file, any other length that no record can have is damage.
@@ -28,10 +30,10 @@ from bookie.errors import JournalDamagedError
 from bookie.journal.format import (
     ALIGNMENT,
     HEADER_SIZE,
+    MAGIC_PREFIX,
     PADDING_MASK,
     RECORD_LENGTH_MIN,
     RUN_SIZE_MAX,
-    TRAILER_MAGIC,
     TRAILER_SIZE,
     BadHeaderError,
     BadRecordError,
@@ -195,6 +197,8 @@ class _FileReader:
         while (found := self._next_good_group(position)) is not None:
             trailer, group = found
             if trailer.offset != position:
+                if trailer.after_unsynced and self._next_good_group(position, synced=True) is None:
+                    break
                 size = trailer.offset - position
                 self._replay.give_up(self._path, position, size, f"a good group stands behind it at {trailer.offset}")
             yield self._records(memoryview(group), trailer.offset)
@@ -207,18 +211,19 @@ class _FileReader:
         elif size:
             self._replay.drop(self._path, position, size)
 
-    def _next_good_group(self, start: int) -> tuple[Trailer, bytes] | None:
-        """The first good group from `start` on. Trailers stand right before multiples of 512, so that no length has to be trusted."""
+    def _next_good_group(self, start: int, *, synced: bool = False) -> tuple[Trailer, bytes] | None:
+        """The first good group from `start` on; with `synced`, the first that was written when all before it was synced.
+        Trailers stand right before multiples of 512, so that no length has to be trusted."""
         position = start
         while block := self._file.pread(_BLOCK, position):
-            place = block.find(TRAILER_MAGIC)
+            place = block.find(MAGIC_PREFIX)
             while place >= 0:
                 boundary = position + place + TRAILER_SIZE
                 if boundary % ALIGNMENT == 0 and place + TRAILER_SIZE <= len(block):
                     found = self._good_group(block[place : place + TRAILER_SIZE], start, boundary)
-                    if found is not None:
+                    if found is not None and not (synced and found[0].after_unsynced):
                         return found
-                place = block.find(TRAILER_MAGIC, place + 1)
+                place = block.find(MAGIC_PREFIX, place + 1)
             position += len(block)
         return None
 

@@ -5,6 +5,9 @@
 What holds:
 - A callback says None only after the fdatasync that covers its record; so an ack means that replay finds the record.
 - A group is written only when the one before it is synced. So a bad group with a good one behind it is damage (replay.py).
+  Groups of deferred adds alone are not synced: those that follow say so in their trailers, the next synced one syncs them
+  first.
+- A deferred add is reported when the kernel has it. `force` is reported after a sync that covers all that was reported before it.
 - A write that fails (disk full) fails its group alone: the file is cut back, the next group takes its place.
 - An fdatasync that fails is final. The kernel may have thrown the pages away and the next fdatasync would succeed
   without them; so nothing is acknowledged any more, and only a restart tells what is on the disk.
@@ -27,6 +30,7 @@ import trio
 from bookie.errors import BookieError, JournalFailedError, JournalWriteError
 from bookie.journal.format import (
     HEADER_SIZE,
+    Force,
     LedgerKey,
     LogMark,
     Record,
@@ -78,6 +82,9 @@ class JournalConfig:
 FORGET_STEP: Final = 4 << 20
 """Bytes after which the journal's pages are given back."""
 
+ITEM_OVERHEAD: Final = 400
+"""Bytes that a waiting record costs besides its own: the queue's bound holds for fences and forces too."""
+
 
 class Item(NamedTuple):
     """What waits on the lane. `key` is the ledger's master key, written before its first record."""
@@ -86,14 +93,16 @@ class Item(NamedTuple):
     size: int
     key: bytes | None
     on_durable: OnDurable
+    deferred: bool = False
 
 
 class GroupResult(NamedTuple):
-    """How the next `items` of them fared; `mark` is where the journal ends now, None if they are not in it."""
+    """How the next `items` of them fared; `mark` is where the journal is synced to now, None if they are not in it."""
 
     items: int
     mark: LogMark | None
     error: BookieError | None
+    synced: bool = True
 
 
 class GroupWriter:
@@ -111,12 +120,14 @@ class GroupWriter:
         self._forgotten = 0
         """Up to here the machine was told to forget the file."""
         self._keys: set[int] = set()
+        self._synced = -1
+        """Up to here the file is on the disk, if something behind it is not; -1 if nothing is."""
         self._failed: JournalFailedError | None = None
 
     @property
     def mark(self) -> LogMark:
-        """Where the next group goes."""
-        return LogMark(self._file_id, self._position)
+        """Where the next group goes; while there are unsynced groups, where the first of them stands."""
+        return LogMark(self._file_id, self._position if self._synced < 0 else self._synced)
 
     def create(self, file_id: int, previous: LogMark | None) -> None:
         """Begin file `file_id`: its header and its name are durable on return. OSError: nothing has changed."""
@@ -157,8 +168,14 @@ class GroupWriter:
             self._make_room(group_size(size))
             file = self._file
             assert file is not None, "create comes first"
-            total = seal_group(parts, size, self._file_id, self._position)
-            if self._config.sync:
+            deferred = items[0].deferred and self._config.sync and all([item.deferred for item in items])
+            if not deferred and self._synced >= 0:
+                self._sync(file)
+            total = seal_group(parts, size, self._file_id, self._position, after_unsynced=self._synced >= 0)
+            if deferred:
+                self._write(file, parts)
+                self._synced = self._position if self._synced < 0 else self._synced
+            elif self._config.sync:
                 self._write_synced(file, parts)
             else:
                 self._write(file, parts)
@@ -176,7 +193,7 @@ class GroupWriter:
         if len(self._keys) > KEYS_REMEMBERED_MAX:
             self._keys.clear()
         self._keys.update(keys)
-        return GroupResult(len(items), self.mark, None)
+        return GroupResult(len(items), self.mark, None, not deferred)
 
     def _gather(self, items: list[Item]) -> tuple[list[Buffer], int, set[int]]:
         """The group's parts, their size, and the ledgers whose key is in it."""
@@ -184,7 +201,7 @@ class GroupWriter:
         size = 0
         written = self._keys
         keys: set[int] = set()
-        for record, record_size, key, _ in items:
+        for record, record_size, key, _, _ in items:
             ledger_id = record.ledger_id
             if key is not None and ledger_id not in written and ledger_id not in keys:
                 keys.add(ledger_id)
@@ -202,6 +219,9 @@ class GroupWriter:
         """A new file if this one is full, and reserved space. JournalWriteError, JournalFailedError."""
         config = self._config
         if self._position + size > config.file_size_max and self._position > HEADER_SIZE:
+            if self._synced >= 0:
+                assert self._file is not None
+                self._sync(self._file)  # the next file's header promises all of this one
             mark = self.mark
             try:
                 self.create(mark.file_id + 1, mark)
@@ -226,6 +246,14 @@ class GroupWriter:
             raise JournalFailedError(f"the journal cannot be synced: {error}") from error
         except OSError as error:
             self._cut_back(file, error)
+
+    def _sync(self, file: File) -> None:
+        """Sync what was written without."""
+        try:
+            file.sync()
+        except OSError as error:
+            raise JournalFailedError(f"the journal cannot be synced: {error}") from error
+        self._synced = -1
 
     def _write(self, file: File, parts: Sequence[Buffer]) -> None:
         try:
@@ -274,7 +302,9 @@ class Journal:
         self._waiting_size = 0
         self._wake = trio.Event()
         self.queued_bytes = 0
-        """Bytes appended and not yet durable."""
+        """Bytes appended and not yet reported, overhead included."""
+        self.has_unsynced = False
+        """Deferred adds were reported that no sync has covered yet."""
         self.groups = 0
         self.write_failures = 0
 
@@ -296,23 +326,28 @@ class Journal:
         """May `size` bytes more be queued? One record more than the bound is always taken."""
         return self.queued_bytes == 0 or self.queued_bytes + size <= self._config.queue_size_max
 
-    def append(self, record: Record, on_durable: OnDurable, key: bytes | None = None) -> None:
+    def append(self, record: Record, on_durable: OnDurable, key: bytes | None = None, deferred: bool = False) -> None:
         """Queue a record; `on_durable(None)` when it is on the disk, `on_durable(error)` if it is not. With `key`, the
-        ledger's master key is written before it if this process has not written it yet.
+        ledger's master key is written before it if this process has not written it yet. `deferred`: when the kernel has
+        it will do; `force` makes it durable.
 
         The storage must have the record already (see `mark`). Raises JournalFailedError, and then calls nothing."""
         if self.failed is not None:
             raise self.failed
         assert self._lane is not None, "open comes first"
         size = record.size if isinstance(record, Run) else len(record.encode())
-        self.queued_bytes += size
-        item = Item(record, size, key, on_durable)
+        self.queued_bytes += size + ITEM_OVERHEAD
+        item = Item(record, size, key, on_durable, deferred)
         if self._config.group_wait_s:
             self._waiting.append(item)
             self._waiting_size += size
             self._wake.set()
         else:
             self._lane.put(item)
+
+    def force(self, ledger_id: int, on_durable: OnDurable) -> None:
+        """Tell `on_durable` when everything reported until now is on the disk. Raises as `append`."""
+        self.append(Force(ledger_id), on_durable)
 
     async def run(self) -> None:
         """Begin groups when their time has come, for ever; needed only with `group_wait_s`."""
@@ -338,17 +373,18 @@ class Journal:
             failure = JournalFailedError(f"the journal's thread failed: {error!r}")
             results = [GroupResult(len(items), None, failure)]
         index = 0
-        for count, mark, group_error in results:
+        for count, mark, group_error, synced in results:
             if mark is not None:
                 self._mark = mark
                 self.groups += 1
+                self.has_unsynced = not synced
             elif isinstance(group_error, JournalFailedError):
                 self._fail(group_error)
             else:
                 self.write_failures += 1
                 log.error("journal group not written, its adds are refused", error=str(group_error))
             for item in items[index : index + count]:
-                self.queued_bytes -= item.size
+                self.queued_bytes -= item.size + ITEM_OVERHEAD
                 item.on_durable(group_error)
             index += count
         self.on_pass()

@@ -10,10 +10,12 @@ import pytest
 import trio
 
 from bookie.bookie import Bookie, open_bookie
+from bookie.cookie import check_storage
 from bookie.errors import CookieMismatchError, DirectoryInUseError, JournalDamagedError
-from bookie.journal.format import LogMark, decode_last_mark
+from bookie.journal.format import LogMark, decode_last_mark, file_name
 from bookie.journal.replay import journal_ids
-from quire.metadata.memory import MemoryTree
+from quire.metadata.bookies import read_cookie
+from quire.metadata.memory import MemoryStore, MemoryTree
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
@@ -33,8 +35,10 @@ from tests.unit.bookie.build import (
 )
 
 
-def last_mark(world: World) -> LogMark | None:
-    return decode_last_mark(world.disk.read(f"{LEDGERS}/lastMark"))
+def last_mark(world: World) -> LogMark:
+    mark = decode_last_mark(world.disk.read(f"{LEDGERS}/lastMark"))
+    assert mark is not None
+    return mark
 
 
 class Machine:
@@ -211,13 +215,14 @@ def test_checkpoints_come_by_themselves_move_the_mark_and_delete_old_journals() 
 def test_the_mark_is_taken_before_the_flush_and_written_after_it() -> None:
     async def story(bookie: Bookie) -> None:
         client = Client(bookie)
+        start = last_mark(bookie.world)
         await client.add(7, 0)
         before = bookie.journal.mark()
         seen: list[LogMark] = []
         flush = bookie.storage.flush
 
         async def slow_flush() -> None:
-            assert not bookie.world.disk.exists(f"{LEDGERS}/lastMark")
+            assert last_mark(bookie.world) == start
             await client.add(7, 1)
             seen.append(bookie.journal.mark())
             await flush()
@@ -231,16 +236,35 @@ def test_the_mark_is_taken_before_the_flush_and_written_after_it() -> None:
     with_bookie(story)
 
 
+def test_a_bookie_that_never_came_to_a_checkpoint_is_not_started_without_its_journal() -> None:
+    async def story(machine: Machine) -> None:
+        async def life(bookie: Bookie) -> None:
+            await Client(bookie).add(7, 0)
+
+        async def wipe(world: World, stop: trio.Event) -> None:
+            for file_id in journal_ids(world.disk, JOURNAL):
+                world.disk.unlink(f"{JOURNAL}/{file_name(file_id)}")
+
+        await machine.live(life, crash=True)
+        machine.host.start(wipe)
+        await machine.host.wait_down()
+        with pytest.raises(JournalDamagedError, match="missing"):
+            await machine.live(nothing)
+
+    in_universe(story)
+
+
 @pytest.mark.expect_error("checkpoint failed")
 def test_a_flush_that_fails_leaves_the_mark_where_it_was() -> None:
     async def story(machine: Machine) -> None:
         async def life(bookie: Bookie) -> None:
             client = Client(bookie)
+            start = last_mark(bookie.world)
             await client.add(7, 0)
             machine.host.disk.limit(0)
             bookie.request_flush()
             await trio.sleep(0.5)
-            assert not bookie.world.disk.exists(f"{LEDGERS}/lastMark")
+            assert last_mark(bookie.world) == start
             assert bytes((await client.read(7, 0)).entry) == entry(7, 0)
             machine.host.disk.limit(None)
             await trio.sleep(15)
@@ -406,5 +430,80 @@ def test_a_metadata_store_that_is_not_the_clusters_collects_nothing(what: str) -
                 await store.put("/ledgers/INSTANCEID", b"another", -1)
             await trio.sleep(CONFIG.gc_wait_ms / 1000 + 30)
             assert (await client.read(7, 0)).rc == Rc.OK
+
+    run_world(1, main)
+
+
+@pytest.mark.parametrize("flushed", [False, True], ids=["from the journal", "from the index"])
+def test_an_explicit_lac_survives_a_crash_and_the_newest_one_wins(flushed: bool) -> None:
+    def package(lac: int) -> bytes:
+        return (7).to_bytes(8, "big") + lac.to_bytes(8, "big") + b"digest"
+
+    async def story(machine: Machine) -> None:
+        async def life(bookie: Bookie) -> None:
+            told: list[object] = []
+            news = trio.Event()
+
+            def durable(error: object) -> None:
+                told.append(error)
+                if len(told) == 3:
+                    news.set()
+
+            for lac in (1, 9, 4):
+                assert bookie.write_lac(7, KEY, package(lac), durable) is Rc.OK
+            await news.wait()
+            assert told == [None] * 3
+            if flushed:
+                await bookie.checkpoint()
+
+        await machine.live(life, crash=True)
+
+        async def next_life(bookie: Bookie) -> None:
+            assert bookie.storage.explicit_lac(7) == package(9)
+            assert bookie.storage.master_key(7) == KEY
+
+        await machine.live(next_life)
+
+    in_universe(story)
+
+
+def test_two_checkpoints_at_once_are_done_one_after_the_other() -> None:
+    async def story(bookie: Bookie) -> None:
+        await Client(bookie).add(7, 0)
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(bookie.checkpoint)
+        assert bookie.last_mark == bookie.journal.mark()
+
+    with_bookie(story)
+
+
+def test_the_folders_of_another_storage_of_the_originals_are_refused() -> None:
+    async def main(world: World) -> None:
+        for name in ("1f", "lastId"):
+            world.disk.make_dirs(f"{LEDGERS}/{name}")
+        world.disk.write_atomic(f"{LEDGERS}/0.log", b"")
+        with pytest.raises(CookieMismatchError, match="convert-to-db-storage"):
+            check_storage(world.disk, "/data/ledgers", "/data/ledgers")
+
+    run_world(1, main)
+
+
+def test_the_index_may_have_a_folder_of_its_own_which_the_cookie_names() -> None:
+    async def main(world: World) -> None:
+        tree = MemoryTree()
+        config = replace(CONFIG, index_directory="/data/index")
+        async with opened(world, tree, config) as bookie:
+            await Client(bookie).add(7, 0)
+        assert world.disk.exists("/data/index/current/VERSION")
+        stored = await read_cookie(MemoryStore(tree), CONFIG.bookie_id)
+        assert stored is not None
+        assert (stored.value.bookie_id, stored.value.index_directories) == (CONFIG.bookie_id, ("/data/index",))
+        assert not world.disk.exists(f"{LEDGERS}/locations")
+        async with opened(world, tree, config) as bookie:
+            assert bytes((await Client(bookie).read(7, 0)).entry) == entry(7, 0)
+        with pytest.raises(CookieMismatchError, match="index_directories"):
+            async with opened(world, tree, CONFIG):
+                pass
 
     run_world(1, main)

@@ -30,7 +30,7 @@ def test_a_fence_needs_the_ledgers_key_or_a_new_ledger() -> None:
     assert check_fence(None, KEY) is Rc.OK
     assert check_fence(KEY, KEY) is Rc.OK
     assert check_fence(OTHER_KEY, KEY) is Rc.UNAUTHORIZED
-    assert check_fence(KEY, None) is Rc.BAD_REQUEST
+    assert check_fence(KEY, None) is Rc.UNAUTHORIZED
 
 
 def test_reads_need_a_known_ledger_and_an_id_that_can_be() -> None:

@@ -320,7 +320,7 @@ def test_reads_above_the_bound_are_refused() -> None:
         assert codes == [Rc.NO_ENTRY] * 2 + [Rc.TOO_MANY_REQUESTS] * 2
         assert bookie.reads_in_flight == 0
 
-    with_bookie(story, config=replace(CONFIG, reads_in_flight_max=2))
+    with_bookie(story, config=replace(CONFIG, reads_in_flight_max=2, read_workers=1))
 
 
 @pytest.mark.expect_error("read failed")

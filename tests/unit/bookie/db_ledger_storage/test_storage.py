@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bookie.db_ledger_storage.ledger_index import LedgerState
 from bookie.db_ledger_storage.storage import DbLedgerStorage, StorageOptions
-from bookie.errors import NoEntryError, NoLedgerError, StorageDamagedError, WriteCacheFullError
+from bookie.errors import LedgerInLimboError, NoEntryError, NoLedgerError, StorageDamagedError, WriteCacheFullError
 from bookie.run import Run
 from quire.wire.bookkeeper.entry import Buffer
 from quire.world.doors import World
@@ -226,7 +226,7 @@ def test_no_ledger_no_entry_and_limbo_are_told_apart(run_of):
             with pytest.raises(NoLedgerError):
                 storage.last_entry_id(9)
         storage._ledgers._states[2] = LedgerState(limbo=True)
-        with pytest.raises(StorageDamagedError, match="limbo"):
+        with pytest.raises(LedgerInLimboError, match="limbo"):
             storage.read_run(2, 0, 1, BIG)
 
     with_storage(body)

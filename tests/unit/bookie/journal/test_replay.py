@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from bookie.errors import BookieError, JournalDamagedError
-from bookie.journal.format import NO_MARK, ExplicitLac, Fence, LedgerKey, LogMark, Record, record_bytes
+from bookie.journal.format import NO_MARK, ExplicitLac, Fence, Force, LedgerKey, LogMark, Record, record_bytes
 from bookie.journal.replay import Replay, replay
 from bookie.journal.writer import GroupWriter, Item, JournalConfig
 from bookie.run import Run
@@ -78,6 +78,8 @@ def texts(record: Record) -> list[str]:
             return [f"fence {ledger_id}"]
         case ExplicitLac(ledger_id, _):
             return [f"lac {ledger_id}"]
+        case Force():
+            raise AssertionError("a force is in no file")
 
 
 GROUPS: list[list[Record]] = [

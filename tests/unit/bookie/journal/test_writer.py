@@ -14,7 +14,7 @@ from bookie.errors import BookieError, JournalFailedError, JournalWriteError
 from bookie.journal import writer as writer_module
 from bookie.journal.format import NO_MARK, Fence, LedgerKey, LogMark, Record, decode_header
 from bookie.journal.replay import Replay, journal_ids
-from bookie.journal.writer import GroupResult, GroupWriter, Item, Journal, JournalConfig
+from bookie.journal.writer import ITEM_OVERHEAD, GroupResult, GroupWriter, Item, Journal, JournalConfig
 from bookie.run import Run
 from quire.world.doors import File, World
 from simulation.disk import DiskImage
@@ -370,7 +370,7 @@ def test_more_than_the_bound_has_no_room_but_one_record_always_has() -> None:
         await told.wait(1)
         assert journal.has_room(500)
 
-    with_journal(story, JournalConfig(preallocate=0, queue_size_max=1000))
+    with_journal(story, JournalConfig(preallocate=0, queue_size_max=1000 + ITEM_OVERHEAD))
 
 
 def test_old_files_go_when_the_mark_has_passed_them_but_the_backups() -> None:

@@ -1,0 +1,95 @@
+"""A bookie's folders besides what the journal and the storage keep in them: who holds them, whose they are, how they were left.
+
+<journal folder>/current/   VERSION, <hex>.txn
+<ledger folder>/current/    VERSION, lastMark, lastId, <hex>.log, DIRTY while it runs; ledgers/, locations/ unless they have
+<index folder>/current/     a folder of their own, with a VERSION too
+each folder                 quire.lock, held while it runs
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from bookie.config import BookieConfig
+from bookie.cookie import check_cookies, check_storage
+from bookie.errors import DirectoryInUseError
+from quire.metadata.bookies import Cookie
+from quire.metadata.store import MetadataStore
+from quire.service.log import get_logger
+from quire.world.doors import DiskLock, World
+
+log = get_logger(__name__)
+
+DIRTY_FILE: Final = "DIRTY"
+LOCK_FILE: Final = "quire.lock"
+
+
+def _folders(config: BookieConfig) -> list[str]:
+    """Each once: journal, ledgers, indexes."""
+    return list(dict.fromkeys((config.journal_directory, config.ledger_directory, _index(config))))
+
+
+def _index(config: BookieConfig) -> str:
+    return config.index_directory or config.ledger_directory
+
+
+async def lock(world: World, config: BookieConfig) -> list[DiskLock]:
+    """Hold all folders, which are made. DirectoryInUseError, OSError."""
+
+    def job() -> list[DiskLock]:
+        locks: list[DiskLock] = []
+        for folder in _folders(config):
+            world.disk.make_dirs(folder)
+            try:
+                locks.append(world.disk.lock(f"{folder}/{LOCK_FILE}"))
+            except BlockingIOError as error:
+                for held in locks:
+                    held.release()
+                raise DirectoryInUseError(f"another process serves {folder}") from error
+        return locks
+
+    return await world.offload.run(job, name="bookie lock")
+
+
+async def check(world: World, config: BookieConfig, metadata: MetadataStore, instance_id: str) -> None:
+    """Make sure that the folders are this bookie's, and stamp them if it is new. CookieMismatchError, MetadataError, OSError."""
+    cookie = Cookie(
+        bookie_id=config.id,
+        journal_directories=(_named(config.journal_directory, config.root),),
+        ledger_directories=(_named(config.ledger_directory, config.root),),
+        index_directories=(_named(config.index_directory, config.root),) if config.index_directory else None,
+        instance_id=instance_id,
+    )
+    current = tuple(f"{folder}/current" for folder in _folders(config))
+    await check_cookies(world, metadata, cookie, current, ledgers_root=config.ledgers_root)
+    storage = partial(check_storage, world.disk, config.ledger_directory, _index(config))
+    await world.offload.run(storage, name="storage kind")
+
+
+def _named(folder: str, root: str) -> str:
+    """A folder as the cookie names it."""
+    return folder.removeprefix(root.rstrip("/") + "/") if root else folder
+
+
+async def mark_dirty(world: World, config: BookieConfig) -> None:
+    """From now on the bookie was not shut down cleanly."""
+    path = f"{config.ledger_directory}/current/{DIRTY_FILE}"
+
+    def job() -> None:
+        if world.disk.exists(path):
+            log.info("the bookie was not shut down cleanly", file=path)
+        world.disk.write_atomic(path, b"")
+
+    await world.offload.run(job, name="dirty")
+
+
+async def unmark_dirty(world: World, config: BookieConfig) -> None:
+    """It was."""
+    folder = f"{config.ledger_directory}/current"
+
+    def job() -> None:
+        world.disk.unlink(f"{folder}/{DIRTY_FILE}")
+        world.disk.sync_dir(folder)
+
+    await world.offload.run(job, name="dirty")

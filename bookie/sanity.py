@@ -1,0 +1,51 @@
+"""Does the bookie do its work? One entry is added to a ledger of nobody's, synced, read back and forgotten.
+
+The ledger has an id that no cluster gives; a crash in between leaves it to garbage collection.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+from bookie.bookie import Bookie
+from quire.wire.bookkeeper import v2
+from quire.wire.bookkeeper.entry import Buffer, Digest, DigestType, master_key
+from quire.wire.bookkeeper.v2 import Rc
+
+LIMIT_S: Final = 5.0
+_FIRST_ID: Final = 1 << 62
+_PAYLOAD: Final = b"sanity"
+
+
+async def check_sanity(bookie: Bookie, limit_s: float = LIMIT_S) -> bool:
+    """True if it does, within `limit_s`; a read-only bookie is not asked to write."""
+    if bookie.failed.is_set():
+        return False
+    if bookie.read_only:
+        return True
+    ledger_id = _FIRST_ID + bookie.world.rng.getrandbits(61)
+    answers: list[v2.Response] = []
+    news = trio.Event()
+
+    def write(parts: list[Buffer]) -> None:
+        answers.extend(v2.decode_responses(b"".join(parts)))
+        news.set()
+
+    digest = Digest(DigestType.CRC32C, b"")
+    entry = digest.seal(ledger_id, 0, -1, len(_PAYLOAD), _PAYLOAD) + _PAYLOAD
+    session = bookie.session(write)
+    passed = False
+    with trio.move_on_after(limit_s):
+        session.receive([v2.add_head(len(entry), master_key(b"")) + entry])
+        await news.wait()
+        added, answers[:] = answers == [v2.AddAcks(Rc.OK, ledger_id, 0, 0)], []
+        news = trio.Event()
+        session.receive([v2.read_request(ledger_id, 0)])
+        await news.wait()
+        read = answers[0]
+        passed = added and isinstance(read, v2.ReadResponse) and read.rc == Rc.OK and bytes(read.entry) == entry
+    session.close()
+    await bookie.storage.delete_ledger(ledger_id)
+    return passed

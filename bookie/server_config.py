@@ -1,0 +1,232 @@
+"""What `quire bookie` is told: a bk_server.conf, the original's or ours."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bookie.config import BookieConfig
+from bookie.original_conf import ALIASES, IGNORED, REFUSED, refusal_of
+from quire.service.config import build, conf_key, keys_of, parse, render
+from quire.service.errors import ConfigError
+from quire.service.log import get_logger
+from quire.wire.bookkeeper.v2 import FRAME_MAX
+
+log = get_logger(__name__)
+
+DEFAULT_METADATA_URI = "zk+hierarchical://localhost:2181/ledgers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookieServerConfig(BookieConfig):
+    """A bookie's keys, and those of the process around it. Raises ValueError if they contradict each other."""
+
+    host: str = conf_key(
+        "advertisedAddress",
+        "",
+        doc="Host that clients connect to, and part of the bookie's name unless bookieId is given. Empty: the address of "
+        "listeningInterface, else that of this host's name.",
+    )
+    index_directory: str = conf_key(
+        "indexDirectories", "", doc="Folder of the indexes of the entry logs; one. Empty: that of the entry logs."
+    )
+    frame_max: int = conf_key(
+        "nettyMaxFrameSizeBytes",
+        FRAME_MAX,
+        minimum=1024,
+        maximum=FRAME_MAX,
+        doc="Largest request, in bytes; a connection that announces a larger one is closed.",
+    )
+    read_workers: int = conf_key(
+        "numReadWorkerThreads", 8, minimum=0, doc="Threads that read from disk, between 1 and 64 of them."
+    )
+    urgent_workers: int = conf_key(
+        "numHighPriorityWorkerThreads",
+        8,
+        minimum=0,
+        doc="Threads that read from disk for recoveries, which do not wait behind other readers.",
+    )
+    long_polls_max: int = conf_key(
+        "quireMaxLongPolls", 10_000, minimum=1, doc="Readers that may wait for new entries at once; more are refused."
+    )
+    force_read_only: bool = conf_key(
+        "forceReadOnlyBookie", False, doc="true: take no new entries, but what recoveries write back."
+    )
+    listening_interface: str = conf_key(
+        "listeningInterface", "", doc="Network interface to listen on, such as eth0. Empty: all."
+    )
+    allow_loopback: bool = conf_key(
+        "allowLoopback",
+        False,
+        doc="true: the bookie may be known by an address that only this machine can reach; else it refuses to start.",
+    )
+    use_host_name: bool = conf_key(
+        "useHostNameAsBookieID", False, doc="true: the bookie is known by its host's name, not by its address."
+    )
+    use_short_host_name: bool = conf_key(
+        "useShortHostName", False, doc="With useHostNameAsBookieID: the name without its domain."
+    )
+    allow_ephemeral_ports: bool = conf_key(
+        "allowEphemeralPorts", False, doc="true: bookiePort=0 takes a free port. A new one at each start: for tests."
+    )
+    permitted_users: tuple[str, ...] = conf_key(
+        "permittedStartupUsers", (), doc="Users of the machine who may start the bookie, with commas. Empty: everybody."
+    )
+    metadata_uri: str = conf_key(
+        "metadataServiceUri",
+        "",
+        doc=f"Where the cluster's metadata is: zk+hierarchical://host:2181;host:2181/ledgers, the path being the ledgers' "
+        f"root. Empty: zkServers and zkLedgersRootPath; if those are empty too, {DEFAULT_METADATA_URI}",
+    )
+    zk_servers: str = conf_key(
+        "zkServers", "", doc="ZooKeeper servers, with commas; an older way to say it than metadataServiceUri."
+    )
+    zk_ledgers_root: str = conf_key("zkLedgersRootPath", "/ledgers", doc="The ledgers' root, with zkServers.")
+    zk_timeout_ms: int = conf_key(
+        "zkTimeout",
+        10_000,
+        minimum=100,
+        doc="How long the bookie stays registered when ZooKeeper does not hear from it, in milliseconds.",
+    )
+    zk_retry_first_ms: int = conf_key(
+        "zkRetryBackoffStartMs", 1000, minimum=1, doc="Time to the second attempt to connect, in milliseconds."
+    )
+    zk_retry_max_ms: int = conf_key(
+        "zkRetryBackoffMaxMs", 10_000, minimum=1, doc="Longest time between two attempts to connect, in milliseconds."
+    )
+    zk_secure: bool = conf_key(
+        "zkEnableSecurity", False, doc="true: nodes are made with all rights for their creator, and read for the rest."
+    )
+    zk_auth: str = conf_key(
+        "quireZooKeeperAuth", "", doc="Who the bookie is for ZooKeeper: digest:user:password. Empty: nobody."
+    )
+    zk_expired_policy: str = conf_key(
+        "zookeeperSessionExpiredPolicy",
+        "reconnect",
+        choices=("reconnect", "shutdown"),
+        doc="When ZooKeeper has given the bookie up: reconnect registers it anew, shutdown ends it with exit code 3.",
+    )
+    http_enabled: bool = conf_key(
+        "httpServerEnabled", False, doc="true: serve health, metrics and administration over HTTP."
+    )
+    http_host: str = conf_key("httpServerHost", "0.0.0.0", doc="Address of that port.")
+    http_port: int = conf_key(
+        "httpServerPort", 8080, minimum=0, maximum=65535, doc="That port. 0 takes a free one, with allowEphemeralPorts."
+    )
+
+    def __post_init__(self) -> None:
+        for key, folders in (
+            ("journalDirectories", self.journal_directory),
+            ("ledgerDirectories", self.ledger_directory),
+            ("indexDirectories", self.index_directory),
+        ):
+            if "," in folders:
+                raise ValueError(
+                    f"{key}={folders}: a bookie has one folder of each kind here; run one bookie per folder, with its "
+                    "own bookieId and port"
+                )
+            if not folders.strip() and key != "indexDirectories":
+                raise ValueError(f"{key}: a bookie needs a folder")
+        if self.zk_auth and self.zk_auth.count(":") < 2:
+            raise ValueError("quireZooKeeperAuth: not of the form digest:user:password")
+        if self.port == 0 and not self.allow_ephemeral_ports:
+            raise ValueError("bookiePort=0: a free port needs allowEphemeralPorts=true")
+
+    @property
+    def metadata_service(self) -> str:
+        """The URI of the metadata store, from whichever keys say it."""
+        if self.metadata_uri:
+            return self.metadata_uri
+        if self.zk_servers:
+            return f"zk+null://{self.zk_servers.replace(',', ';')}{self.zk_ledgers_root}"
+        return DEFAULT_METADATA_URI
+
+
+def load_server_config(path: str | Path, overrides: Mapping[str, Any] | None = None) -> BookieServerConfig:
+    """Read a bk_server.conf. `overrides` are field values that win over the file. ConfigError with every problem, one a
+    line. Logs the keys that have no effect, once."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}") from error
+    ours, ignored, problems = sort_out(text, source=str(path))
+    try:
+        values, more = parse(ours, BookieServerConfig, source=str(path))
+    except ConfigError as error:
+        raise ConfigError("\n".join([*problems, str(error)])) from error
+    if problems:
+        raise ConfigError("\n".join(problems))
+    if ignored or more:
+        log.info("configuration keys without effect here are ignored", file=str(path), keys=" ".join([*ignored, *more]))
+    return build(BookieServerConfig, {**values, **(overrides or {})})
+
+
+def sort_out(text: str, *, source: str) -> tuple[str, list[str], list[str]]:
+    """The text with only what `parse` is to see, in its lines; the keys that are ignored; and what is refused (pure)."""
+    honoured = keys_of(BookieServerConfig)
+    given = {name for _, name, _ in _assignments(text)}
+    lines = text.split("\n")
+    ignored: list[str] = []
+    problems: list[str] = []
+    seen: set[str] = set()
+    for number, name, value in _assignments(text):
+        if name in seen:
+            lines[number] = ""
+            continue
+        seen.add(name)
+        remedy = refusal_of(name, value)
+        newer = ALIASES.get(name)
+        if remedy is not None:
+            problems.append(f"{source}:{number + 1}: {name}={value}: {remedy}")
+            lines[number] = ""
+        elif newer is not None:
+            if newer in given:
+                ignored.append(name)
+            lines[number] = "" if newer in given else f"{newer}={value}"
+        elif name not in honoured and (name in IGNORED or name in REFUSED):
+            ignored.append(name)
+            lines[number] = ""
+    return "\n".join(lines), ignored, problems
+
+
+def _assignments(text: str) -> list[tuple[int, str, str]]:
+    """(line, from 0; key; value) of each line that is one."""
+    found = []
+    for number, raw in enumerate(text.split("\n")):
+        line = raw.strip()
+        name, equals, value = line.partition("=")
+        if line and line[0] not in "#!" and equals:
+            found.append((number, name.strip(), value.strip()))
+    return found
+
+
+_HEAD = """Configuration of `quire bookie`: every key with its default.
+Names are BookKeeper's; a bk_server.conf written for its bookies is read as it is. What becomes of the keys that are not
+here stands at the end. A name that nobody knows is an error. The first value of a key wins."""
+
+_TAIL_IGNORED = "Keys of the original that have no effect here; those that a file sets are named once in the log."
+_TAIL_REFUSED = "Keys of the original with which the bookie does not start, if they ask for what it cannot do."
+
+
+def render_conf() -> str:
+    """What conf/bk_server.conf holds."""
+    reasons: dict[str, list[str]] = {}
+    for name, reason in IGNORED.items():
+        reasons.setdefault(reason, []).append(name)
+    lines = ["", f"# {_TAIL_IGNORED}"]
+    for reason, names in reasons.items():
+        lines += ["#", *_comment(f"{reason}:"), *_comment(" ".join(names), indent=4)]
+    lines += ["", f"# {_TAIL_REFUSED}"]
+    for name, refusal in REFUSED.items():
+        lines += ["#", f"# {name}", *_comment(refusal.remedy, indent=4)]
+    lines += ["", *_comment("Older names: " + ", ".join(f"{old} for {new}" for old, new in ALIASES.items()) + ".")]
+    return render(BookieServerConfig, head=_HEAD) + "\n".join(lines) + "\n"
+
+
+def _comment(text: str, *, indent: int = 0) -> list[str]:
+    return textwrap.wrap(text, 100, initial_indent="#" + " " * (indent + 1), subsequent_indent="#" + " " * (indent + 1))

@@ -1,0 +1,335 @@
+"""`quire bookie --conf conf/bk_server.conf`: one bookie as a process, on ZooKeeper.
+
+Exit codes, the original's: 0 stopped as asked, 1 the configuration is wrong, 2 the server failed, 3 ZooKeeper gave the bookie
+up and it may not register anew, 4 it could not register, 5 the bookie could not start or go on (folders, cookies, disk).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import os
+import socket
+import struct
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from bookie.bookie import open_bookie
+from bookie.errors import BookieError, StorageFailedError
+from bookie.server import serve_bookie
+from bookie.server_config import BookieServerConfig, load_server_config
+from quire.cli.errors import CliError
+from quire.metadata.bookies import Endpoint, check_bookie_id
+from quire.metadata.errors import (
+    InvalidConnectStringError,
+    InvalidPathError,
+    MetadataError,
+    NodeExistsError,
+    NoNodeError,
+    SessionExpiredError,
+)
+from quire.metadata.ledgers import read_instance_id
+from quire.metadata.store import MetadataStore
+from quire.metadata.zookeeper import (
+    SessionExpiredPolicy,
+    ZooKeeperConfig,
+    open_store,
+    parse_connect_string,
+)
+from quire.service.errors import ConfigError
+from quire.service.log import get_logger
+from quire.service.serve import ConnectionCounts
+from quire.world.doors import World
+
+log = get_logger(__name__)
+
+OK = 0
+INVALID_CONF = 1
+SERVER_EXCEPTION = 2
+ZK_EXPIRED = 3
+ZK_REG_FAIL = 4
+BOOKIE_EXCEPTION = 5
+
+PULSAR_PREFIX = "metadata-store:"
+"""Of a metadataServiceUri as Pulsar's bookies have it: what follows is a metadataStoreUrl."""
+_SIOCGIFADDR = 0x8915
+
+
+class BookieStartError(CliError):
+    """The bookie cannot be started as it is configured."""
+
+
+class RegistrationError(CliError):
+    """The bookie cannot be registered."""
+
+
+class Ready:
+    """What is told when a bookie serves."""
+
+    def __init__(self, config: BookieServerConfig, address: tuple[str, int], http: tuple[str, int] | None) -> None:
+        self.config = config
+        self.address = address
+        self.http = http
+
+    def line(self, pid: int) -> str:
+        """`ready bookie=127.0.0.1:3181 address=127.0.0.1:3181 http= journal=... ledgers=... pid=...`"""
+        http = f"http://{self.http[0]}:{self.http[1]}" if self.http else ""
+        return (
+            f"ready bookie={self.config.id} address={self.address[0]}:{self.address[1]} http={http} "
+            f"journal={self.config.journal_directory} ledgers={self.config.ledger_directory} pid={pid}"
+        )
+
+
+# --- from a configuration to a server
+
+
+def zookeeper_config(config: BookieServerConfig) -> tuple[ZooKeeperConfig, str]:
+    """How to reach the metadata store, and the ledgers' root in it. ConfigError."""
+    uri = config.metadata_service
+    plain = uri.removeprefix(PULSAR_PREFIX)
+    scheme = plain.partition(":")[0].partition("+")[0]
+    if plain != uri and scheme != "zk":
+        plain = f"zk:{plain}"
+    elif scheme != "zk":
+        raise ConfigError(
+            f"metadataServiceUri={uri}: the metadata store is ZooKeeper: zk+hierarchical://host:2181/ledgers"
+        )
+    try:
+        where = parse_connect_string(plain)
+        auth = tuple([tuple(config.zk_auth.split(":", 1))] if config.zk_auth else [])
+        made = ZooKeeperConfig(
+            servers=where.servers,
+            chroot=where.chroot,
+            session_timeout_s=config.zk_timeout_ms / 1000,
+            retry_first_s=config.zk_retry_first_ms / 1000,
+            retry_max_s=max(config.zk_retry_first_ms, config.zk_retry_max_ms) / 1000,
+            session_expired_policy=SessionExpiredPolicy(config.zk_expired_policy),
+            secure=config.zk_secure,
+            auth=auth,  # type: ignore[arg-type]
+        )
+    except InvalidConnectStringError as error:
+        raise ConfigError(f"metadataServiceUri: {error}") from error
+    return made, where.ledgers_root
+
+
+def located(config: BookieServerConfig, ledgers_root: str) -> BookieServerConfig:
+    """The configuration with everything in it that this machine says: host, port, folders. ConfigError."""
+    host = config.host or own_host(config)
+    port = config.port or free_port()
+    folders = (config.journal_directory, config.ledger_directory, config.index_directory)
+    # A cookie names folders as they are configured, and those of a relative path by that.
+    root = "" if all(os.path.isabs(folder) for folder in folders if folder) else os.getcwd()
+    journal, ledgers, index = (os.path.abspath(folder) if folder else "" for folder in folders)
+    made = replace(
+        config,
+        host=host,
+        port=port,
+        journal_directory=journal,
+        ledger_directory=ledgers,
+        index_directory="" if index == ledgers else index,
+        ledgers_root=ledgers_root,
+        root=root,
+    )
+    try:
+        check_bookie_id(made.id)
+    except InvalidPathError as error:
+        raise ConfigError(f"bookieId: {error}") from error
+    return made
+
+
+def own_host(config: BookieServerConfig) -> str:
+    """What this machine is called, or its address. ConfigError if others cannot reach it by that."""
+    address = interface_address(config.listening_interface) if config.listening_interface else None
+    name = socket.getfqdn()
+    if address is None:
+        try:
+            address = socket.gethostbyname(socket.gethostname())
+        except OSError as error:
+            raise ConfigError(f"this host's name has no address ({error}): set advertisedAddress") from error
+    if address.startswith("127.") and not config.allow_loopback:
+        raise ConfigError(
+            f"this host is known to itself as {address}, which others cannot reach: set advertisedAddress or "
+            "listeningInterface, or allowLoopback=true for a cluster on one machine"
+        )
+    if config.use_host_name:
+        return name.partition(".")[0] if config.use_short_host_name else name
+    return address
+
+
+def interface_address(name: str) -> str:
+    """The IPv4 address of a network interface. ConfigError."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+        except OSError as error:
+            raise ConfigError(f"listeningInterface={name}: {error.strerror}") from error
+    return socket.inet_ntoa(answer[20:24])
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def check_user(config: BookieServerConfig) -> None:
+    """ConfigError if this user may not start a bookie."""
+    user = getpass.getuser()
+    if config.permitted_users and user not in config.permitted_users:
+        raise ConfigError(f"permittedStartupUsers={','.join(config.permitted_users)}: {user} is none of them")
+
+
+def total_bytes(folder: str) -> int:
+    """Size of the file system that a folder is in."""
+    found = os.statvfs(folder)
+    return found.f_blocks * found.f_frsize
+
+
+# --- serving
+
+
+async def serve(
+    world: World,
+    config: BookieServerConfig,
+    metadata: MetadataStore,
+    *,
+    ready: Callable[[Ready], None],
+    stop: trio.Event,
+) -> None:
+    """One located bookie, until `stop` is set. BookieError, MetadataError, OSError, RegistrationError, in groups."""
+    try:
+        await read_instance_id(metadata, config.ledgers_root)
+    except NoNodeError as error:
+        raise BookieStartError(
+            f"{error}. Make it with `quire shell initnewcluster`, or correct metadataServiceUri"
+        ) from error
+    bind = interface_address(config.listening_interface) if config.listening_interface else "0.0.0.0"
+    async with AsyncExitStack() as stack:
+        bookie = await stack.enter_async_context(open_bookie(world, config, metadata))
+        bookie.total_bytes = total_bytes
+        nursery = await stack.enter_async_context(trio.open_nursery())
+        stack.callback(nursery.cancel_scope.cancel)
+        lost = "a sync failed and nobody knows what is on the disk; the next start will tell"
+        nursery.start_soon(_end_when, bookie.failed, StorageFailedError(lost), name="bookie failed")
+        expired = SessionExpiredError("ZooKeeper has given this bookie up: start it again")
+        nursery.start_soon(_end_when, metadata.expired, expired, name="metadata expired")
+        counts = ConnectionCounts()
+        http: tuple[str, int] | None = None
+        endpoints: tuple[Endpoint, ...] = ()
+        if config.http_enabled:
+            from bookie.web import serve_web
+
+            web = partial(serve_web, bookie, metadata, counts, config, stop=stop)
+            _, http_port = await nursery.start(web, name="web")
+            http = (config.host, http_port)
+            endpoints = (Endpoint(id="httpserver", host=config.host, port=http_port, protocol="http"),)
+        serving = partial(
+            serve_bookie,
+            world,
+            bookie,
+            metadata,
+            bind_address=bind,
+            stop=stop,
+            counts=counts,
+            endpoints=endpoints,
+            register_wait_s=2 * config.zk_timeout_ms / 1000,
+        )
+        async with trio.open_nursery() as outer:
+            address = await outer.start(_registered, serving, name="bookie")
+            ready(Ready(config, address, http))
+            log.info("ready", bookie=config.id)
+        log.info("stopping")
+    log.info("stopped")
+
+
+async def _registered(
+    serving: Callable[..., Awaitable[None]],
+    *,
+    task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """`serving`, with a registration that failed told as that."""
+    try:
+        await serving(task_status=task_status)
+    except* NodeExistsError as errors:
+        raise RegistrationError(
+            f"{next(leaves(errors))}: another bookie of this name is running, or died a moment ago"
+        ) from errors
+
+
+async def _end_when(failed: trio.Event, error: Exception) -> None:
+    await failed.wait()
+    raise error
+
+
+def run_bookie(conf: Path | None, overrides: dict[str, object], log_level: str) -> int:
+    """The command. Returns the exit code."""
+    from quire.cli.process import run_server
+    from quire.service import log as logging
+    from quire.world.real import real_world
+
+    try:
+        logging.configure(log_level, sys.stderr)
+        config = load_server_config(conf, overrides) if conf is not None else BookieServerConfig(**overrides)  # type: ignore[arg-type]
+        check_user(config)
+        store_config, root = zookeeper_config(config)
+        config = located(config, root)
+    except (ConfigError, ValueError) as error:
+        print(f"quire bookie: {error}", file=sys.stderr)
+        return INVALID_CONF
+    world = real_world()
+    logging.configure(log_level, sys.stderr, wall_ms=world.clock.wall_ms)
+    code = OK
+
+    def announce(found: Ready) -> None:
+        print(found.line(os.getpid()), flush=True)
+
+    async def main(stop: trio.Event) -> None:
+        nonlocal code
+        try:
+            store = await open_store(world, store_config)
+            try:
+                await serve(world, config, store, ready=announce, stop=stop)
+            finally:
+                await store.aclose()
+        except BaseException as error:
+            found = exit_code(error)
+            if found is None:
+                raise
+            for cause in leaves(error):
+                if not isinstance(cause, trio.Cancelled):
+                    print(f"quire bookie: {cause}", file=sys.stderr)
+            code = found
+
+    return run_server("bookie", main) or code
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors in a group, or the one."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from leaves(inner)
+    else:
+        yield error
+
+
+def exit_code(error: BaseException) -> int | None:
+    """What a bookie that ends so answers; None if it is our mistake, or if it was cut."""
+    causes = list(leaves(error))
+    kinds = (
+        (RegistrationError, ZK_REG_FAIL),
+        (BookieStartError, BOOKIE_EXCEPTION),
+        (SessionExpiredError, ZK_EXPIRED),
+        (BookieError, BOOKIE_EXCEPTION),
+        (MetadataError, ZK_REG_FAIL),
+        (OSError, SERVER_EXCEPTION),
+        (CliError, SERVER_EXCEPTION),
+    )
+    if not all(isinstance(cause, tuple(kind for kind, _ in kinds)) for cause in causes):
+        return None
+    return next(code for kind, code in kinds if any(isinstance(cause, kind) for cause in causes))

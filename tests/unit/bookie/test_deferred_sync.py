@@ -1,0 +1,284 @@
+"""Deferred adds are told when the kernel has them, forces when the disk has what was told before them; and no crash in between
+makes the journal look damaged."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+import trio
+
+from bookie.bookie import Bookie
+from bookie.errors import BookieError, JournalDamagedError
+from bookie.journal.format import NO_MARK, Fence, Force
+from bookie.journal.replay import Replay
+from bookie.journal.writer import GroupResult, GroupWriter, Item, JournalConfig
+from bookie.run import Run
+from quire.wire.bookkeeper import v2, v3
+from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.v2 import Rc
+from simulation.host import Host
+from simulation.world import Universe
+from tests.unit.bookie.build import CONFIG, JOURNAL, KEY, entry, run_of, with_bookie
+
+FOLDER = "/journal"
+
+
+def ignore(_: BookieError | None) -> None: ...
+
+
+class Bench:
+    """A group writer on a disk whose power can be cut."""
+
+    def __init__(self, config: JournalConfig | None = None, seed: int = 1) -> None:
+        self.host: Host = Universe(seed).host("bookie")
+        self.disk = self.host.world().disk
+        self.disk.make_dirs(FOLDER)
+        self.writer = GroupWriter(self.disk, FOLDER, config or JournalConfig(preallocate=0))
+        self.writer.create(9, None)
+
+    def defer(self, first: int, count: int = 1) -> GroupResult:
+        run = run_of(1, first, count)
+        (result,) = self.writer.write([Item(run, run.size, None, ignore, True)])
+        return result
+
+    def add(self, first: int) -> GroupResult:
+        run = run_of(2, first, 1)
+        (result,) = self.writer.write([Item(run, run.size, None, ignore)])
+        return result
+
+    def force(self) -> GroupResult:
+        (result,) = self.writer.write([Item(Force(1), 0, None, ignore)])
+        return result
+
+    def crash(self) -> list[tuple[int, int]]:
+        """Cut the power; what replay finds, as (ledger id, entry id). JournalDamagedError."""
+        self.host.cut_power()
+        reading = Replay(self.host.world().disk, FOLDER, NO_MARK)
+        return [
+            (record.ledger_id, entry_id)
+            for batch in reading.batches()
+            for record in batch
+            if isinstance(record, Run)
+            for entry_id in range(record.first, record.last + 1)
+        ]
+
+
+def test_a_deferred_group_is_written_and_not_synced_and_does_not_move_the_mark() -> None:
+    bench = Bench()
+    start = bench.writer.mark
+    result = bench.defer(0)
+    assert (result.error, result.synced, result.mark) == (None, False, start)
+    assert bench.writer.mark == start
+
+
+def test_a_force_makes_everything_before_it_durable_whatever_a_crash_keeps() -> None:
+    for seed in range(20):
+        bench = Bench(seed=seed)
+        for first in range(3):
+            bench.defer(first)
+        result = bench.force()
+        assert (result.error, result.synced) == (None, True)
+        assert result.mark == bench.writer.mark
+        bench.defer(3)
+        found = bench.crash()
+        assert found[:3] == [(1, 0), (1, 1), (1, 2)]
+        assert found[3:] in ([], [(1, 3)])
+
+
+def test_a_synced_add_makes_the_deferred_ones_before_it_durable_too() -> None:
+    for seed in range(20):
+        bench = Bench(seed=seed)
+        bench.defer(0)
+        bench.defer(1)
+        assert bench.add(0).synced
+        assert bench.crash() == [(1, 0), (1, 1), (2, 0)]
+
+
+def test_a_deferred_add_in_a_group_with_another_is_synced_with_it() -> None:
+    bench = Bench()
+    deferred, synced = run_of(1, 0, 1), run_of(2, 0, 1)
+    (result,) = bench.writer.write(
+        [Item(deferred, deferred.size, None, ignore, True), Item(synced, synced.size, None, ignore)]
+    )
+    assert result.synced
+    assert bench.crash() == [(1, 0), (2, 0)]
+
+
+def test_a_crash_among_unsynced_groups_keeps_a_beginning_of_them_and_is_never_damage() -> None:
+    kept = set()
+    for seed in range(300):
+        bench = Bench(seed=seed)
+        assert bench.add(0).synced
+        for first in range(4):
+            bench.defer(3 * first, 3)
+        found = bench.crash()
+        assert found[0] == (2, 0)
+        assert found[1:] == [(1, i) for i in range(len(found) - 1)]
+        kept.add(len(found) - 1)
+    assert len(kept) > 2, f"the crashes should differ: {kept}"
+
+
+def test_a_bad_group_before_one_that_was_written_after_a_sync_is_damage_still() -> None:
+    bench = Bench()
+    bench.defer(0)
+    bench.defer(1)
+    bench.add(0)
+    file = bench.disk.open(f"{FOLDER}/9.txn")
+    file.pwrite(b"\xff", 512 + 30)
+    file.sync()
+    file.close()
+    with pytest.raises(JournalDamagedError):
+        bench.crash()
+
+
+def test_a_full_file_is_synced_before_the_next_promises_it() -> None:
+    for seed in range(10):
+        bench = Bench(JournalConfig(preallocate=0, file_size_max=2048), seed)
+        for first in range(6):
+            assert bench.defer(first).error is None
+        assert bench.writer.mark.file_id > 9
+        found = bench.crash()
+        assert found == [(1, i) for i in range(len(found))]
+
+
+@pytest.mark.expect_error("the journal has failed")
+def test_a_sync_that_fails_before_a_group_is_final() -> None:
+    async def story(bookie: Bookie) -> None:
+        client = Client3(bookie)
+        await client.add(7, 0, deferred=True)
+        file = bookie.journal._writer._file
+        assert file is not None
+
+        def fail() -> None:
+            raise OSError(5, "EIO")
+
+        file.sync = fail  # type: ignore[method-assign]
+        assert await client.force(7) == Rc.IO
+        assert bookie.failed.is_set()
+        assert await client.add(7, 1) == Rc.IO
+
+    with_bookie(story)
+
+
+# --- through a session
+
+
+class Client3:
+    """A session that speaks version 3."""
+
+    def __init__(self, bookie: Bookie) -> None:
+        self._txns = itertools.count(1)
+        self.answers: list[v3.Response] = []
+        self._news = trio.Event()
+        self.session = bookie.session(self._write)
+
+    def _write(self, parts: list[Buffer]) -> None:
+        self.answers += v3.decode_responses(b"".join(parts))
+        self._news.set()
+
+    async def take(self) -> v3.Response:
+        with trio.fail_after(60):
+            while not self.answers:
+                self._news = trio.Event()
+                await self._news.wait()
+        return self.answers.pop(0)
+
+    def send_add(self, ledger_id: int, entry_id: int, *, deferred: bool = False) -> None:
+        flags = v3.DEFERRED_SYNC if deferred else 0
+        entries = [entry(ledger_id, entry_id)]
+        self.session.receive(v3.add_requests(next(self._txns), ledger_id, [entry_id], KEY, entries, 0, flags))
+
+    async def add(self, ledger_id: int, entry_id: int, *, deferred: bool = False) -> int:
+        self.send_add(ledger_id, entry_id, deferred=deferred)
+        answer = await self.take()
+        assert isinstance(answer, v2.AddAcks)
+        return answer.rc
+
+    async def force(self, ledger_id: int) -> int:
+        self.session.receive([v3.force_request(next(self._txns), ledger_id)])
+        answer = await self.take()
+        assert isinstance(answer, v3.Reply)
+        assert isinstance(answer.outcome, v3.Done)
+        return answer.outcome.rc
+
+
+def with_syncs(story: Callable[[Bookie, list[str]], Awaitable[None]]) -> None:
+    """Run `story` with a bookie whose journal notes its syncs and its writes without."""
+
+    async def noting(bookie: Bookie) -> None:
+        writer, events = bookie.journal._writer, []
+        synced, written = writer._write_synced, writer._write
+
+        def note_synced(file: object, parts: object) -> None:
+            events.append("synced")
+            synced(file, parts)  # type: ignore[arg-type]
+
+        def note_written(file: object, parts: object) -> None:
+            events.append("written")
+            written(file, parts)  # type: ignore[arg-type]
+
+        writer._write_synced, writer._write = note_synced, note_written  # type: ignore[method-assign]
+        await story(bookie, events)
+
+    with_bookie(noting, config=replace(CONFIG, flush_interval_ms=60_000))
+
+
+def test_a_deferred_add_is_answered_without_a_sync_and_a_force_with_one() -> None:
+    async def story(bookie: Bookie, events: list[str]) -> None:
+        client = Client3(bookie)
+        assert await client.add(7, 0, deferred=True) == Rc.OK
+        assert (events, bookie.journal.has_unsynced) == (["written"], True)
+        assert await client.force(7) == Rc.OK
+        assert (events, bookie.journal.has_unsynced) == (["written", "synced"], False)
+        assert await client.add(7, 1) == Rc.OK
+        assert events == ["written", "synced", "synced"]
+
+    with_syncs(story)
+
+
+def test_a_checkpoint_syncs_what_was_deferred_and_then_moves_the_mark() -> None:
+    async def story(bookie: Bookie, events: list[str]) -> None:
+        client = Client3(bookie)
+        before = bookie.last_mark
+        await client.add(7, 0, deferred=True)
+        await bookie.checkpoint()
+        assert events == ["written", "synced"]
+        assert bookie.last_mark > before
+        assert bookie.last_mark == bookie.journal.mark()
+
+    with_syncs(story)
+
+
+def test_random_orders_of_adds_and_forces_lose_nothing_that_was_promised() -> None:
+    for seed in range(40):
+        rng = random.Random(seed)
+        bench = Bench(seed=seed)
+        first = synced = 0
+        for _ in range(rng.randrange(1, 12)):
+            if rng.random() < 0.7:
+                count = rng.randrange(1, 4)
+                bench.defer(first, count)
+                first += count
+            else:
+                bench.force()
+                synced = first
+        found = bench.crash()
+        assert len(found) >= synced
+        assert found == [(1, i) for i in range(len(found))]
+
+
+def test_nothing_of_a_force_is_in_the_file_for_other_readers() -> None:
+    async def story(bookie: Bookie) -> None:
+        client = Client3(bookie)
+        await client.force(7)
+        bookie.fence(8, KEY, lambda rc: None)
+        await client.force(8)
+        records = [record for batch in Replay(bookie.world.disk, JOURNAL, NO_MARK).batches() for record in batch]
+        assert [record for record in records if isinstance(record, Force)] == []
+        assert Fence(8) in records
+
+    with_bookie(story)

@@ -1,0 +1,125 @@
+"""Readers: every read is answered once, in batches, within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+
+from bookie.errors import LedgerInLimboError, NoEntryError, NoLedgerError, StorageDamagedError
+from bookie.reads import SHARE, ReadWorkers
+from quire.wire.bookkeeper.v2 import Rc
+from quire.world.doors import World
+from simulation.world import run_world
+
+
+class Answers:
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+        self._news = trio.Event()
+
+    def __call__(self, result: Any, rc: Rc) -> None:
+        self.seen.append(result if rc is Rc.OK else rc)
+
+    def after(self) -> None:
+        self.seen.append("after")
+        self._news.set()
+
+    async def wait(self, count: int) -> None:
+        with trio.fail_after(60):
+            while len([one for one in self.seen if one != "after"]) < count:
+                self._news = trio.Event()
+                await self._news.wait()
+
+
+def with_workers(
+    story: Callable[[ReadWorkers, Answers], Awaitable[None]], *, workers: int = 2, waiting_max: int = 1000
+) -> None:
+    async def main(world: World) -> None:
+        answers = Answers()
+        made = ReadWorkers(world.offload, name="r", workers=workers, waiting_max=waiting_max, after=answers.after)
+        await story(made, answers)
+        await made.aclose()
+
+    run_world(1, main)
+
+
+def test_what_gathers_is_answered_in_one_pass_and_in_order() -> None:
+    async def story(workers: ReadWorkers, answers: Answers) -> None:
+        for number in range(SHARE):
+            assert workers.submit(lambda number=number: number, answers)  # type: ignore[misc]
+        await answers.wait(SHARE)
+        assert [one for one in answers.seen if one != "after"] == list(range(SHARE))
+        assert answers.seen.count("after") <= 2
+        assert answers.seen[-1] == "after"
+        assert workers.waiting == 0
+
+    with_workers(story)
+
+
+def test_more_than_one_can_share_wakes_the_others_up_to_their_number() -> None:
+    async def story(workers: ReadWorkers, answers: Answers) -> None:
+        for _ in range(3 * SHARE):
+            workers.submit(lambda: 1, answers)
+        assert workers._loads == [SHARE + SHARE // 2, SHARE + SHARE // 2]
+        await answers.wait(3 * SHARE)
+        assert workers._loads == [0, 0]
+
+    with_workers(story)
+
+
+def test_above_the_bound_a_read_is_refused_and_never_answered() -> None:
+    async def story(workers: ReadWorkers, answers: Answers) -> None:
+        assert [workers.submit(lambda: 1, answers) for _ in range(5)] == [True, True, True, False, False]
+        await answers.wait(3)
+        assert workers.submit(lambda: 1, answers)
+        await answers.wait(4)
+        assert answers.seen.count(1) == 4
+
+    with_workers(story, waiting_max=3)
+
+
+@pytest.mark.expect_error("read failed")
+def test_a_failure_is_the_answer_of_its_read_alone() -> None:
+    def fail(error: Exception) -> Callable[[], None]:
+        def job() -> None:
+            raise error
+
+        return job
+
+    async def story(workers: ReadWorkers, answers: Answers) -> None:
+        errors = (NoLedgerError(), NoEntryError(), LedgerInLimboError(), StorageDamagedError(), OSError(5, "EIO"))
+        for error in errors:
+            workers.submit(fail(error), answers)
+            workers.submit(lambda: "good", answers)
+        await answers.wait(10)
+        codes = [one for one in answers.seen if one not in ("good", "after")]
+        assert codes == [Rc.NO_LEDGER, Rc.NO_ENTRY, Rc.UNKNOWN_LEDGER_STATE, Rc.IO, Rc.IO]
+        assert answers.seen.count("good") == 5
+
+    with_workers(story, workers=1)
+
+
+@pytest.mark.expect_error("a read failed")
+def test_a_mistake_of_ours_is_answered_as_an_io_error() -> None:
+    def job() -> None:
+        raise TypeError("ours")
+
+    async def story(workers: ReadWorkers, answers: Answers) -> None:
+        workers.submit(job, answers)
+        await answers.wait(1)
+        assert answers.seen == [Rc.IO, "after"]
+
+    with_workers(story)
+
+
+def test_closing_answers_what_has_begun_and_takes_no_more() -> None:
+    async def story(workers: ReadWorkers, answers: Answers) -> None:
+        workers.submit(lambda: 1, answers)
+        await workers.aclose()
+        assert answers.seen == [1, "after"]
+        assert not workers.submit(lambda: 1, answers)
+
+    with_workers(story)

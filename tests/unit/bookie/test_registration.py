@@ -1,0 +1,96 @@
+"""A bookie is announced as what it is, while it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+
+from bookie.bookie import Bookie
+from bookie.registration import stay_registered
+from quire.metadata import bookies
+from quire.metadata.bookies import BookieServiceInfo, Endpoint
+from quire.metadata.errors import NodeExistsError
+from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.world.doors import World
+from simulation.world import run_world
+from tests.unit.bookie.build import CONFIG, opened
+
+INFO = BookieServiceInfo(endpoints=(Endpoint(host="h", port=1),))
+
+
+def with_registration(story: Callable[[Bookie, MemoryTree, MemoryStore], Awaitable[None]], **settings: Any) -> None:
+    async def main(world: World) -> None:
+        tree = MemoryTree()
+        async with opened(world, tree, replace(CONFIG, **settings)) as bookie, trio.open_nursery() as nursery:
+            store = MemoryStore(tree)
+            await nursery.start(partial(stay_registered, store, bookie, INFO, wait_s=2.0))
+            await story(bookie, tree, store)
+            nursery.cancel_scope.cancel()
+
+    run_world(1, main)
+
+
+async def places(store: MemoryStore) -> tuple[list[str], list[str]]:
+    await trio.sleep(1)
+    return await bookies.available(store), await bookies.readonly(store)
+
+
+ME = [CONFIG.bookie_id]
+
+
+def test_it_moves_between_writable_and_read_only_and_is_never_in_both() -> None:
+    async def story(bookie: Bookie, tree: MemoryTree, store: MemoryStore) -> None:
+        assert await places(store) == (ME, [])
+        for _ in range(3):
+            bookie.set_read_only(True)
+            assert await places(store) == ([], ME)
+            bookie.set_read_only(False)
+            assert await places(store) == (ME, [])
+
+    with_registration(story)
+
+
+def test_while_it_moves_it_is_always_in_one_of_them() -> None:
+    async def story(bookie: Bookie, tree: MemoryTree, store: MemoryStore) -> None:
+        bookie.set_read_only(True)
+        for _ in range(20):
+            assert CONFIG.bookie_id in [*await bookies.available(store), *await bookies.readonly(store)]
+
+    with_registration(story)
+
+
+def test_a_bookie_that_starts_read_only_is_registered_so_and_stays_so() -> None:
+    async def story(bookie: Bookie, tree: MemoryTree, store: MemoryStore) -> None:
+        assert await places(store) == ([], ME)
+        bookie.set_read_only(False)
+        assert bookie.read_only
+        assert await places(store) == ([], ME)
+
+    with_registration(story, force_read_only=True)
+
+
+def test_a_node_that_somebody_deleted_is_made_again() -> None:
+    async def story(bookie: Bookie, tree: MemoryTree, store: MemoryStore) -> None:
+        await MemoryStore(tree).delete(bookies.registration_path(CONFIG.bookie_id))
+        assert await places(store) == (ME, [])
+
+    with_registration(story)
+
+
+def test_a_name_that_another_session_keeps_is_an_error_after_the_wait() -> None:
+    async def main(world: World) -> None:
+        tree = MemoryTree()
+        async with opened(world, tree) as bookie:
+            await bookies.register(MemoryStore(tree), CONFIG.bookie_id, INFO)
+            begin = trio.current_time()
+            with pytest.RaisesGroup(NodeExistsError, flatten_subgroups=True):
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(partial(stay_registered, MemoryStore(tree), bookie, INFO, wait_s=2.0))
+            assert trio.current_time() - begin >= 2
+
+    run_world(1, main)
