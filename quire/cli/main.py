@@ -75,6 +75,72 @@ def standalone(
     raise SystemExit(_run_standalone(str(data_dir.absolute()), conf, given, http, log_level))
 
 
+@app.command()
+def zookeeper(
+    data_dir: Annotated[Path, typer.Option(help="Where it keeps its data.")] = Path("data/zookeeper"),
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",
+    port: Annotated[int, typer.Option(help="Port for clients.")] = 2181,
+    conf: Annotated[
+        Path | None, typer.Option(help="A zoo.cfg, which says all of this itself, and may name an ensemble.")
+    ] = None,
+    log_level: Annotated[str, typer.Option(help="ZooKeeper's own: debug, info, warn or error.")] = "warn",
+) -> None:
+    """Run a ZooKeeper server: the original, from the jars of the extra quire[zookeeper]. Needs Java.
+
+    Prints a line "ready zookeeper=... pid=..." when it serves. SIGTERM stops it; so does Ctrl-C.
+    """
+    from quire.cli.zookeeper import run_zookeeper
+
+    raise SystemExit(run_zookeeper(data_dir, host=host, port=port, conf=conf, log_level=log_level))
+
+
+@app.command()
+def bookie(
+    conf: Annotated[Path | None, typer.Option(help="A bk_server.conf, the original's or ours.")] = None,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Run one bookie of a cluster on ZooKeeper.
+
+    Prints a line "ready bookie=... address=... pid=..." when it serves. SIGTERM stops it; so does Ctrl-C.
+    """
+    from quire.cli.bookie import run_bookie
+
+    raise SystemExit(run_bookie(conf, {}, log_level))
+
+
+@app.command()
+def localbookie(
+    count: Annotated[int, typer.Argument(help="How many bookies.")] = 3,
+    data_dir: Annotated[Path, typer.Option(help="Where everything is kept.")] = Path("data/localbookie"),
+    port: Annotated[int, typer.Option(help="Port of the first bookie; the others follow.")] = 3181,
+    zookeeper_port: Annotated[int, typer.Option(help="Port of ZooKeeper.")] = 2181,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Run a cluster on this machine: ZooKeeper and some bookies. Needs Java and the extra quire[zookeeper].
+
+    Prints a line "ready metadata=... bookies=... data=... pid=..." when all serve. SIGTERM stops it; so does Ctrl-C.
+    """
+    from quire.cli.localbookie import run_localbookie
+
+    raise SystemExit(run_localbookie(count, data_dir, port=port, zookeeper_port=zookeeper_port, log_level=log_level))
+
+
+@app.command(
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    add_help_option=False,
+)
+def shell(context: typer.Context) -> None:
+    """Look at a cluster and its bookies, and change them: the commands of BookKeeper's shell.
+
+    "quire shell help" lists them.
+    """
+    from quire.cli.shell.main import run_shell
+    from quire.service import log
+
+    log.configure("error", sys.stderr)
+    raise SystemExit(run_shell(context.args))
+
+
 def _run_standalone(data_dir: str, conf: Path | None, overrides: dict[str, Any], http: bool, log_level: str) -> int:
     from quire.service import log
     from quire.service.errors import ConfigError

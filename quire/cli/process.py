@@ -49,9 +49,18 @@ def run_server(command: str, serve: Callable[[trio.Event], Awaitable[None]]) -> 
 def _mendable() -> tuple[type[BaseException], ...]:
     """Imported when something failed: no start waits for it."""
     from bookie.errors import BookieError
-    from quire.metadata.errors import MalformedMetadataError, SessionExpiredError, UnsupportedLayoutError
+    from quire.metadata import errors
 
-    stored = (MalformedMetadataError, SessionExpiredError, UnsupportedLayoutError)
+    stored = (
+        errors.ClusterRefusedError,
+        errors.InvalidConnectStringError,
+        errors.MalformedMetadataError,
+        errors.MetadataUnavailableError,
+        errors.NoNodeError,
+        errors.NotAllowedError,
+        errors.SessionExpiredError,
+        errors.UnsupportedLayoutError,
+    )
     return (CliError, ConfigError, OSError, BookieError, *stored)
 
 

@@ -1,0 +1,182 @@
+"""Options as BookKeeper's shell takes them (pure).
+
+    -l 5    -ledgerid 5    --ledgerid 5    --l 5    -l=5    --ledgerid=5       all the same
+    an option that wants a value takes the next word, unless that is an option itself
+    all other words are operands; behind `--` every word is one
+
+Source: commons-cli's BasicParser, with which BookieShell reads its command lines.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from quire.cli.shell.errors import UsageError
+
+LONG_MAX: Final = (1 << 63) - 1
+
+
+class Kind(Enum):
+    """What the value of an option is."""
+
+    SWITCH = "none"
+    TEXT = "text"
+    NUMBER = "number"
+    LEDGER = "ledger id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    name: str
+    """The long name, by which commands ask for it."""
+    short: str = ""
+    kind: Kind = Kind.SWITCH
+    default: int | None = None
+    """Of a number that was not given."""
+    minimum: int = 0
+    """Of a number."""
+    required: bool = False
+    help: str = ""
+
+    @property
+    def words(self) -> str:
+        """How it stands in a usage text."""
+        names = ", ".join(f"-{name}" for name in (self.short, self.name) if name)
+        return names if self.kind is Kind.SWITCH else f"{names} <{self.kind.value}>"
+
+
+class LedgerIdFormat(Enum):
+    """How ledger ids are read and written: -ledgeridformat."""
+
+    LONG = "long"
+    HEX = "hex"
+    UUID = "uuid"
+
+    def write(self, ledger_id: int) -> str:
+        """
+        >>> LedgerIdFormat.HEX.write(26), LedgerIdFormat.UUID.write(26)
+        ('1a', '00000000-0000-0000-0000-00000000001a')
+        """
+        if self is LedgerIdFormat.UUID:
+            return str(uuid.UUID(int=ledger_id))
+        return f"{ledger_id:x}" if self is LedgerIdFormat.HEX else str(ledger_id)
+
+    def read(self, text: str) -> int:
+        """ValueError if it is no ledger id.
+
+        >>> LedgerIdFormat.HEX.read("1a")
+        26
+        """
+        text = text.strip()
+        if self is LedgerIdFormat.UUID:
+            number = uuid.UUID(text).int & LONG_MAX
+        else:
+            number = _whole(text, 16 if self is LedgerIdFormat.HEX else 10)
+        if not 0 <= number <= LONG_MAX:
+            raise ValueError(f"not a ledger id: {text}")
+        return number
+
+
+class Arguments:
+    """What was given to a command."""
+
+    def __init__(self, values: Mapping[str, str | int | bool], operands: Sequence[str]) -> None:
+        self._values = values
+        self.operands = tuple(operands)
+
+    def has(self, name: str) -> bool:
+        """Whether the option was given, or has a default."""
+        return name in self._values
+
+    def number(self, name: str) -> int:
+        """The value of an option that is a number or a ledger id, and was given or has a default."""
+        value = self._values[name]
+        assert isinstance(value, int), f"{name} is no number"
+        return value
+
+    def text(self, name: str) -> str | None:
+        value = self._values.get(name)
+        assert value is None or isinstance(value, str), f"{name} is no text"
+        return value
+
+    def required(self, name: str) -> str:
+        """The text of an option that must be given."""
+        value = self.text(name)
+        assert value is not None, f"{name} was not asked for as required"
+        return value
+
+
+def parse(
+    options: Sequence[Option],
+    words: Sequence[str],
+    *,
+    operands: Sequence[str] = (),
+    ledger_ids: LedgerIdFormat = LedgerIdFormat.LONG,
+) -> Arguments:
+    """Read the words behind a command's name; `operands` name those that it wants. UsageError says what is wrong."""
+    by_name = {name: option for option in options for name in (option.name, option.short) if name}
+    values: dict[str, str | int | bool] = {}
+    rest: list[str] = []
+    at = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if word == "--":
+            rest += words[at:]
+            break
+        if not word.startswith("-") or word == "-":
+            rest.append(word)
+            continue
+        name, equals, value = word.lstrip("-").partition("=")
+        option = by_name.get(name)
+        if option is None:
+            raise UsageError(f"no such option: {word}")
+        if option.kind is Kind.SWITCH:
+            if equals:
+                raise UsageError(f"-{name} takes no value")
+            values[option.name] = True
+            continue
+        if not equals:
+            if at == len(words) or _is_option(words[at], by_name):
+                raise UsageError(f"-{name} wants a {option.kind.value}")
+            value = words[at]
+            at += 1
+        values[option.name] = _value(option, name, value, ledger_ids)
+    for option in options:
+        if option.name not in values:
+            if option.required:
+                raise UsageError(f"{option.words} must be given")
+            if option.default is not None:
+                values[option.name] = option.default
+    if len(rest) != len(operands):
+        wanted = " ".join(f"<{name}>" for name in operands) or "no operand"
+        raise UsageError(f"{wanted} is wanted, not {' '.join(rest) or 'nothing'}")
+    return Arguments(values, rest)
+
+
+def _is_option(word: str, by_name: Mapping[str, Option]) -> bool:
+    return word.startswith("-") and word.lstrip("-").partition("=")[0] in by_name
+
+
+def _value(option: Option, name: str, text: str, ledger_ids: LedgerIdFormat) -> str | int:
+    if option.kind is Kind.TEXT:
+        return text
+    read: Callable[[str], int] = ledger_ids.read if option.kind is Kind.LEDGER else _whole
+    try:
+        number = read(text)
+    except ValueError:
+        raise UsageError(f"-{name}: not a {option.kind.value}: {text}") from None
+    if option.kind is Kind.NUMBER and not option.minimum <= number <= LONG_MAX:
+        raise UsageError(f"-{name}: {number} is below {option.minimum} or too great")
+    return number
+
+
+def _whole(text: str, base: int = 10) -> int:
+    """As Java reads numbers: digits of ASCII with a sign, nothing else."""
+    if not text.isascii() or "_" in text or text != text.strip() or text.lower().startswith(("0x", "-0x", "+0x")):
+        raise ValueError(text)
+    return int(text, base)

@@ -1,0 +1,34 @@
+"""One command of the shell: its name, what it takes, what it does."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from quire.cli.shell.arguments import Arguments, Option
+from quire.cli.shell.context import Shell
+
+WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    name: str
+    help: str
+    run: Callable[[Shell, Arguments], Awaitable[int]]
+    """Returns the exit code; ShellError, and what operators can mend of the packages below."""
+    options: Sequence[Option] = ()
+    operands: Sequence[str] = ()
+
+    def usage(self) -> str:
+        """What `help <command>` prints."""
+        words = [f"quire shell {self.name}"]
+        words += ["[options]"] if self.options else []
+        words += [f"<{name}>" for name in self.operands]
+        lines = [f"{self.name}: {self.help}", f"usage: {' '.join(words)}"]
+        for option in self.options:
+            lines.append(f"  {option.words}{' (must be given)' if option.required else ''}")
+            about = option.help + ("" if option.default is None else f" (default {option.default})")
+            lines += textwrap.wrap(about, WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 8)
+        return "\n".join(lines)

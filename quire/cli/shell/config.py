@@ -1,0 +1,145 @@
+"""What the shell takes from a bk_server.conf, the original's or ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bookie.server_config import DEFAULT_METADATA_URI, BookieServerConfig
+from quire.metadata.layouts import LAYOUTS, LedgerLayout
+from quire.metadata.zookeeper_config import ConnectString, ZooKeeperConfig, parse_connect_string
+from quire.service.config import build, conf_key, keys_of, parse
+from quire.service.errors import ConfigError
+from quire.wire.bookkeeper.entry import DigestType
+
+PULSAR_PREFIX = "metadata-store:"
+"""Of a metadataServiceUri as Pulsar's bookies have it: what follows is a metadataStoreUrl."""
+
+_BOOKIE_KEYS = keys_of(BookieServerConfig)
+_JOURNALS: tuple[str, ...] = (_BOOKIE_KEYS["journalDirectories"].default,)
+_LEDGERS: tuple[str, ...] = (_BOOKIE_KEYS["ledgerDirectories"].default,)
+_DIGESTS = {
+    "CRC32": DigestType.CRC32,
+    "CRC32C": DigestType.CRC32C,
+    "MAC": DigestType.HMAC,
+    "DUMMY": DigestType.DUMMY,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShellConfig:
+    """ValueError if the keys contradict each other. Folders are relative to the working directory."""
+
+    metadata_uri: str = conf_key("metadataServiceUri", "")
+    zk_servers: str = conf_key("zkServers", "")
+    zk_ledgers_root: str = conf_key("zkLedgersRootPath", "/ledgers")
+    zk_timeout_ms: int = conf_key("zkTimeout", 10_000, minimum=100)
+    zk_secure: bool = conf_key("zkEnableSecurity", False)
+    zk_auth: str = conf_key("quireZooKeeperAuth", "")
+    ledger_manager_class: str = conf_key("ledgerManagerFactoryClass", "")
+    journal_directories: tuple[str, ...] = conf_key("journalDirectories", ())
+    journal_directory: tuple[str, ...] = conf_key("journalDirectory", ())
+    """The older name."""
+    ledger_directories: tuple[str, ...] = conf_key("ledgerDirectories", _LEDGERS)
+    index_directories: tuple[str, ...] = conf_key("indexDirectories", ())
+    bookie_id: str = conf_key("bookieId", "")
+    advertised_address: str = conf_key("advertisedAddress", "")
+    port: int = conf_key("bookiePort", 3181, minimum=0, maximum=65535)
+    digest_type: str = conf_key("digestType", "CRC32", choices=tuple(_DIGESTS))
+    """With `passwd`: of ledgers whose metadata keeps neither."""
+    password: str = conf_key("passwd", "")
+
+    def __post_init__(self) -> None:
+        if self.zk_auth and self.zk_auth.count(":") < 2:
+            raise ValueError("quireZooKeeperAuth: not of the form digest:user:password")
+        if self.index_directories and len(self.index_directories) != len(self.ledger_directories):
+            raise ValueError("indexDirectories: there must be one for each of ledgerDirectories")
+
+    @property
+    def metadata_service(self) -> str:
+        """The URI of the metadata store, from whichever keys say it."""
+        if self.metadata_uri:
+            return self.metadata_uri
+        if self.zk_servers:
+            return f"zk+null://{self.zk_servers.replace(',', ';')}{self.zk_ledgers_root}"
+        return DEFAULT_METADATA_URI
+
+    @property
+    def connect_string(self) -> ConnectString:
+        """InvalidConnectStringError."""
+        uri = self.metadata_service
+        plain = uri.removeprefix(PULSAR_PREFIX)
+        if plain != uri and not plain.startswith("zk:"):
+            plain = f"zk:{plain}"
+        return parse_connect_string(plain)
+
+    @property
+    def zookeeper(self) -> ZooKeeperConfig:
+        """InvalidConnectStringError."""
+        where = self.connect_string
+        scheme, _, credential = self.zk_auth.partition(":")
+        seconds = self.zk_timeout_ms / 1000
+        return ZooKeeperConfig(
+            servers=where.servers,
+            chroot=where.chroot,
+            session_timeout_s=seconds,
+            connect_timeout_s=seconds,
+            secure=self.zk_secure,
+            auth=((scheme, credential),) if self.zk_auth else (),
+        )
+
+    @property
+    def layout(self) -> LedgerLayout | None:
+        """The layout that is asked for; None if any will do. InvalidConnectStringError."""
+        name = self.connect_string.layout
+        if name is not None:
+            return LAYOUTS[name]
+        factory = self.ledger_manager_class.rpartition(".")[2]
+        return next((layout for layout in LAYOUTS.values() if layout.factory == factory), None)
+
+    @property
+    def digest(self) -> DigestType:
+        return _DIGESTS[self.digest_type]
+
+    @property
+    def journals(self) -> tuple[str, ...]:
+        """Folders of the journals, `current` included; their order matters."""
+        folders = self.journal_directories or self.journal_directory or _JOURNALS
+        return tuple(f"{folder}/current" for folder in folders)
+
+    @property
+    def ledgers(self) -> tuple[str, ...]:
+        """Folders of the entry logs, `current` included."""
+        return tuple(f"{folder}/current" for folder in self.ledger_directories)
+
+    @property
+    def indexes(self) -> tuple[str, ...]:
+        """Folders of the indexes, `current` included; one for each of `ledgers`."""
+        return tuple(f"{folder}/current" for folder in self.index_directories or self.ledger_directories)
+
+
+def load_config(path: str | Path | None) -> ShellConfig:
+    """Read the file; the defaults without one. ConfigError.
+
+    Values of keys that only a bookie needs are not looked at; but a key that nobody knows is an error here too: one that
+    was to name the cluster would otherwise make the default one the victim.
+    """
+    if path is None:
+        return ShellConfig()
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}") from error
+    values, _ = parse(_without_bookie_keys(text), ShellConfig, source=str(path))
+    try:
+        return build(ShellConfig, values)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _without_bookie_keys(text: str) -> str:
+    """The lines, those empty that are for a bookie alone."""
+    not_ours = _BOOKIE_KEYS.keys() - keys_of(ShellConfig).keys()
+    return "\n".join("" if line.partition("=")[0].strip() in not_ours else line for line in text.split("\n"))

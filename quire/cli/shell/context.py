@@ -1,0 +1,140 @@
+"""What a command of the shell is given: configuration, doors, output, and the way to the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import trio
+
+from quire.cli.shell.arguments import LedgerIdFormat
+from quire.cli.shell.config import ShellConfig
+from quire.cli.shell.entry_text import EntryFormat
+from quire.cli.shell.output import Output
+from quire.ledger.bookie_client import BookieClient
+from quire.ledger.bookie_watcher import StoredBookies, WatcherConfig, watched_links
+from quire.ledger.client import LedgerClient, open_ledger_client
+from quire.ledger.context import LedgerConfig
+from quire.ledger.deadlines import DeadlineWheel
+from quire.ledger.link import BookieLink
+from quire.ledger.opening import open_client_on
+from quire.metadata import paths
+from quire.metadata.bookies import Endpoint, check_bookie_id, service_info
+from quire.metadata.errors import MalformedMetadataError
+from quire.metadata.ledger_ids import SequenceLedgerIds
+from quire.metadata.ledgers import LedgerManager, read_layout
+from quire.metadata.store import MetadataStore
+from quire.world.doors import World
+
+OpenStore = Callable[[World, ShellConfig], Awaitable[MetadataStore]]
+Ask = Callable[[str], bool]
+Connect = Callable[[str], BookieLink]
+
+TICKS_PER_TIMEOUT = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shell:
+    world: World
+    config: ShellConfig
+    output: Output
+    ask: Ask
+    """Ask the person at the terminal whether to do it; False if there is none."""
+    open_store: OpenStore
+    """Connect to the metadata service that the configuration names."""
+    ledger_ids: LedgerIdFormat = LedgerIdFormat.LONG
+    entries: EntryFormat = EntryFormat.STRING
+
+    @property
+    def root(self) -> str:
+        """Where ledgers and bookies are in the store. InvalidConnectStringError."""
+        return self.config.connect_string.ledgers_root
+
+    @asynccontextmanager
+    async def store(self) -> AsyncIterator[MetadataStore]:
+        """The metadata store, until the block ends. MetadataError."""
+        store = await self.open_store(self.world, self.config)
+        try:
+            yield store
+        finally:
+            with trio.CancelScope(shield=True):  # its thread must end, or the process does not
+                await store.aclose()
+
+    async def ledgers(self, store: MetadataStore) -> LedgerManager:
+        """NoNodeError if there is no cluster, UnsupportedLayoutError."""
+        layout = await read_layout(store, self.root)
+        ids = SequenceLedgerIds(store, self.root, layout=layout)
+        return LedgerManager(store, ids=ids, rng=self.world.rng, root=self.root, layout=layout)
+
+    @asynccontextmanager
+    async def client(
+        self, store: MetadataStore, config: LedgerConfig | None = None, *, only: str | None = None
+    ) -> AsyncIterator[LedgerClient]:
+        """A ledger client of the cluster, which puts entries on the bookie `only`, if one is named. MetadataError."""
+        if only is None:
+            async with open_client_on(self.world, store, config, root=self.root) as client:
+                yield client
+            return
+        manager = await self.ledgers(store)
+        async with (
+            self._links(store) as (_, connect),
+            open_ledger_client(self.world, manager, connect, lambda: [only], config) as client,
+        ):
+            yield client
+
+    @asynccontextmanager
+    async def bookies(self, store: MetadataStore, *, timeout_s: float) -> AsyncIterator[BookieClient]:
+        """Connections to single bookies, by id. NoNodeError if there is no cluster."""
+        async with self._links(store) as (nursery, connect):
+            wheel = DeadlineWheel(timeout_s / TICKS_PER_TIMEOUT)
+            nursery.start_soon(wheel.run, name="deadlines")
+            client = BookieClient(connect, wheel, timeout_s, protocol="v3")
+            try:
+                yield client
+            finally:
+                client.close()
+
+    @asynccontextmanager
+    async def _links(self, store: MetadataStore) -> AsyncIterator[tuple[trio.Nursery, Connect]]:
+        """Ways to bookies, and the nursery that owns them. What the block raises is raised as it is."""
+        failure: Exception | None = None
+        async with trio.open_nursery() as nursery:
+            try:
+                watcher = StoredBookies(store, self.world.rng, WatcherConfig(root=self.root))
+                await nursery.start(watcher.run, name="bookie watcher")
+                yield nursery, watched_links(self.world.network, nursery, watcher)
+            except Exception as error:
+                failure = error
+            finally:
+                nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    async def endpoint(self, store: MetadataStore, bookie_id: str) -> Endpoint | None:
+        """Where a registered bookie serves; None if it is not registered, or does not say."""
+        try:
+            info = await service_info(store, bookie_id, root=self.root)
+        except MalformedMetadataError:
+            return None
+        return None if info is None else info.bookie_endpoint
+
+    def cookie_path(self, bookie_id: str) -> str:
+        """InvalidPathError."""
+        return paths.join(self.root, f"cookies/{check_bookie_id(bookie_id)}")
+
+
+async def open_zookeeper(world: World, config: ShellConfig) -> MetadataStore:
+    """MetadataUnavailableError if nobody answers in the time of zkTimeout, NoNodeError if the chroot is missing."""
+    # Only here: kazoo takes longer to import than a command on local files to run.
+    from quire.metadata.zookeeper import open_store
+
+    store = await open_store(world, config.zookeeper)
+    try:
+        # The server we got may lag behind: what is refused because of running bookies must see them.
+        await store.sync()
+    except BaseException:
+        with trio.CancelScope(shield=True):
+            await store.aclose()
+        raise
+    return store

@@ -1,0 +1,91 @@
+"""Files of a bookie, looked at and never touched. All of it blocks, and so do the commands on local files: nothing else
+runs beside them, and Ctrl-C ends them at once."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePath
+from typing import Final
+
+from quire.cli.shell.context import Shell
+from quire.cli.shell.errors import ShellError, UsageError
+from quire.world.doors import File, KeyValue
+from quire.world.real_key_value import RealKeyValue
+
+OPEN_ATTEMPTS: Final = 3
+_NOT_LINKED: Final = ("LOCK", "LOG", "rocksdict-config.json")
+
+
+@contextmanager
+def opened(shell: Shell, path: str) -> Iterator[File]:
+    """ShellError if it is not there, or cannot be read."""
+    try:
+        file = shell.world.disk.open(path, writable=False)
+    except FileNotFoundError:
+        raise ShellError(f"there is no file {path}") from None
+    except OSError as error:
+        raise ShellError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+def find(shell: Shell, folders: tuple[str, ...], name: str) -> str:
+    """The path of a file in one of the folders; ShellError if none has it."""
+    for folder in folders:
+        if shell.world.disk.exists(f"{folder}/{name}"):
+            return f"{folder}/{name}"
+    raise ShellError(f"there is no file {name} in {', '.join(folders)}")
+
+
+def file_id(text: str, suffix: str, *, base: int = 10) -> int:
+    """The id that an operand means: a number (`base`), or the name of a file, whose stem is hexadecimal. UsageError."""
+    with suppress(ValueError):
+        number = int(text, base)
+        if number >= 0 and text.isalnum():
+            return number
+    name = PurePath(text).name
+    stem, dot, found = name.partition(".")
+    if not dot or f".{found}" != suffix:
+        raise UsageError(f"{text} is neither an id nor the name of a {suffix} file")
+    try:
+        return int(stem, 16)
+    except ValueError:
+        raise UsageError(f"{name} has no hexadecimal id in its name") from None
+
+
+@contextmanager
+def index(path: str) -> Iterator[KeyValue]:
+    """A RocksDB as it is on the disk now, for reading alone: a bookie may be running on it. ShellError.
+
+    It is opened in a folder of links to its files, as even a reader writes into the folder (rocksdict its settings, RocksDB
+    a log).
+    """
+    import rocksdict
+
+    with tempfile.TemporaryDirectory(prefix="quire-shell-") as folder:
+        for attempt in range(OPEN_ATTEMPTS):
+            view = Path(folder, str(attempt))
+            view.mkdir()
+            try:
+                for file in Path(path).absolute().iterdir():
+                    if file.name not in _NOT_LINKED:
+                        Path(view, file.name).symlink_to(file)
+            except OSError as error:
+                raise ShellError(f"the index {path} cannot be read: {error.strerror}") from error
+            options = rocksdict.Options(raw_mode=True)
+            try:
+                database = rocksdict.Rdict(str(view), options, access_type=rocksdict.AccessType.read_only(False))
+                break
+            except Exception as error:
+                # (A file that a running bookie deleted meanwhile: there is another in its place.)
+                if attempt + 1 == OPEN_ATTEMPTS:
+                    raise ShellError(f"the index {path} cannot be read: {error}") from error
+        rows = RealKeyValue(database, rocksdict.WriteBatch)
+        try:
+            yield rows
+        finally:
+            rows.close()

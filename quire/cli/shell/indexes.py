@@ -1,0 +1,76 @@
+"""ledger: where a bookie has the entries of a ledger."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bookie.db_ledger_storage.entry_log_format import location_text
+from bookie.db_ledger_storage.ledger_index import LedgerState
+from bookie.errors import StorageDamagedError
+from quire.cli.shell import files
+from quire.cli.shell.arguments import Arguments, Option
+from quire.cli.shell.command import Command
+from quire.cli.shell.context import Shell
+from quire.cli.shell.errors import ShellError, UsageError
+
+_ID: Final = 8
+
+
+async def ledger(shell: Shell, arguments: Arguments) -> int:
+    try:
+        ledger_id = shell.ledger_ids.read(arguments.operands[0])
+    except ValueError:
+        raise UsageError(f"not a ledger id: {arguments.operands[0]}") from None
+    _ledger(shell, ledger_id, with_state=arguments.has("meta"))
+    return 0
+
+
+def _ledger(shell: Shell, ledger_id: int, *, with_state: bool) -> None:
+    folders = shell.config.indexes
+    # A bookie with several ledger folders spreads its ledgers over them by their ids.
+    folder = folders[ledger_id % len(folders)]
+    if with_state and shell.output.as_json:
+        shell.output.value(ledgerId=ledger_id, **_state(folder, ledger_id))
+    first = ledger_id.to_bytes(_ID, "big")
+    with files.index(f"{folder}/locations") as rows:
+        for key, value in rows.scan(first + bytes(_ID), (ledger_id + 1).to_bytes(_ID, "big") + bytes(_ID)):
+            if len(key) != 2 * _ID or len(value) != _ID:
+                raise ShellError(f"the index {folder}/locations has a row that is none: {key.hex()}")
+            entry_id, location = int.from_bytes(key[_ID:], "big"), int.from_bytes(value, "big")
+            text = f"entry {entry_id}\t:\t{location_text(location)}"
+            shell.output.tell(text, entryId=entry_id, logId=location >> 32, position=location & 0xFFFFFFFF)
+
+
+def _state(folder: str, ledger_id: int) -> dict[str, Any]:
+    """What else the bookie knows of the ledger, for JSON. ShellError."""
+    key = ledger_id.to_bytes(_ID, "big")
+    with files.index(f"{folder}/ledgers") as rows:
+        value = rows.get(key) or rows.get(key + bytes(_ID))
+    if value is None:
+        return {"known": False}
+    try:
+        state = LedgerState.decode(value)
+    except StorageDamagedError as error:
+        raise ShellError(f"{folder}/ledgers: {error}") from error
+    return {
+        "known": True,
+        "masterKey": state.master_key.hex(),
+        "fenced": state.fenced,
+        "explicitLac": None if state.explicit_lac is None else int.from_bytes(state.explicit_lac[8:16], "big"),
+        "limbo": state.limbo,
+    }
+
+
+COMMANDS = (
+    Command(
+        name="ledger",
+        help="Print where this bookie has the entries of a ledger. What only its memory and journal have is not there yet.",
+        run=ledger,
+        options=(
+            Option(
+                name="meta", short="m", help="With -json: what else the bookie knows of the ledger, on the first line."
+            ),
+        ),
+        operands=("ledger id",),
+    ),
+)

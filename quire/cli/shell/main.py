@@ -1,0 +1,187 @@
+"""`quire shell [options] command ...`: from words to an exit code.
+
+    quire shell [-conf FILE] [-entryformat hex|string] [-ledgeridformat long|hex|uuid] [-json] COMMAND ...
+
+Exit codes are the original's: 0 done, 255 failed or not understood, 1 refused; 254 see ledgermetadata. Why, is one line on
+standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final, TextIO
+
+import trio
+
+from quire.cli.shell import bookies, cluster, cookies, entry_logs, indexes, journals, ledgers, probes, reading
+from quire.cli.shell.arguments import Kind, LedgerIdFormat, Option, parse
+from quire.cli.shell.command import Command
+from quire.cli.shell.config import load_config
+from quire.cli.shell.context import OpenStore, Shell, open_zookeeper
+from quire.cli.shell.entry_text import EntryFormat
+from quire.cli.shell.errors import FAILED, ShellError, UsageError
+from quire.cli.shell.output import Output
+from quire.ledger.errors import LedgerError
+from quire.metadata.errors import MetadataError
+from quire.service.errors import ConfigError
+from quire.world.real import real_world
+
+DEFAULT_CONF: Final = Path("conf/bk_server.conf")
+CONF_VARIABLE: Final = "BOOKIE_CONF"
+INTERRUPTED: Final = 130
+
+COMMANDS: Final[Mapping[str, Command]] = {
+    command.name: command
+    for module in (cluster, bookies, ledgers, reading, probes, cookies, journals, entry_logs, indexes)
+    for command in module.COMMANDS
+}
+
+_JSON: Final = Option(name="json", help="Print one JSON value per line.")
+_GLOBAL: Final = (
+    Option(
+        name="conf",
+        kind=Kind.TEXT,
+        help=f"The bk_server.conf; else what {CONF_VARIABLE} names, else {DEFAULT_CONF} if there is one, else the defaults.",
+    ),
+    Option(name="entryformat", kind=Kind.TEXT, help="How entries are printed: string or hex."),
+    Option(name="ledgeridformat", kind=Kind.TEXT, help="How ledger ids are given and printed: long, hex or uuid."),
+    _JSON,
+)
+_HELP: Final = ("help", "-help", "--help", "-h")
+
+
+def run_shell(
+    words: Sequence[str],
+    *,
+    out: TextIO | None = None,
+    err: TextIO | None = None,
+    stdin: TextIO | None = None,
+    environment: Mapping[str, str] = os.environ,
+    open_store: OpenStore = open_zookeeper,
+) -> int:
+    """Run what the words behind `quire shell` say; returns the exit code."""
+    out, err, stdin = out or sys.stdout, err or sys.stderr, stdin or sys.stdin
+    try:
+        return _run(words, out, err, stdin, environment, open_store)
+    except BrokenPipeError:
+        # Whoever read what we print has seen enough. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BaseException as error:
+        causes = list(_leaves(error))
+        if not all(
+            isinstance(cause, (ShellError, ConfigError, MetadataError, LedgerError, OSError)) for cause in causes
+        ):
+            raise
+        for cause in causes:
+            print(f"quire shell: {cause or type(cause).__name__}", file=err)
+        return next((cause.code for cause in causes if isinstance(cause, ShellError)), FAILED)
+
+
+def _run(
+    words: Sequence[str],
+    out: TextIO,
+    err: TextIO,
+    stdin: TextIO,
+    environment: Mapping[str, str],
+    open_store: OpenStore,
+) -> int:
+    before, name, after = split(words)
+    if name is None or name in _HELP:
+        text = usage() if not after else _command(after[0]).usage()
+        print(text, file=out if name else err)
+        return 0 if name else FAILED
+    general = parse(_GLOBAL, before)
+    command = _command(name)
+    if any(word in ("-help", "--help") for word in after) or (after == ["-h"] and name != "listbookies"):
+        print(command.usage(), file=out)
+        return 0
+    try:
+        ledger_ids = LedgerIdFormat(general.text("ledgeridformat") or "long")
+        entries = EntryFormat(general.text("entryformat") or "string")
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    options = (*command.options, _JSON)
+    try:
+        arguments = parse(options, after, operands=command.operands, ledger_ids=ledger_ids)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error} (see: quire shell help {name})") from error
+    output = Output(out, err, as_json=general.has("json") or arguments.has("json"))
+    shell = Shell(
+        world=real_world(),
+        config=load_config(_conf(general.text("conf"), environment)),
+        output=output,
+        ask=partial(confirm, err, stdin),
+        open_store=open_store,
+        ledger_ids=ledger_ids,
+        entries=entries,
+    )
+    code: int = trio.run(command.run, shell, arguments)
+    output.flush()
+    return code
+
+
+def split(words: Sequence[str]) -> tuple[list[str], str | None, list[str]]:
+    """The options before the command, the command (None if there is none), and what follows it (pure).
+
+    >>> split(["-conf", "bk.conf", "readledger", "-l", "5"])
+    (['-conf', 'bk.conf'], 'readledger', ['-l', '5'])
+    """
+    with_value = {option.name for option in _GLOBAL if option.kind is not Kind.SWITCH}
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if not word.startswith("-") or word in _HELP:
+            return list(words[:at]), word, list(words[at + 1 :])
+        at += 2 if word.lstrip("-") in with_value else 1
+    return list(words), None, []
+
+
+def confirm(err: TextIO, stdin: TextIO, question: str) -> bool:
+    """Ask until yes or no is said; the end of the input is a no."""
+    while True:
+        err.write(f"{question} (Y or N) ")
+        err.flush()
+        answer = stdin.readline()
+        if answer.strip().lower() in ("y", "yes"):
+            return True
+        if not answer:
+            err.write("\n")
+        if not answer or answer.strip().lower() in ("n", "no"):
+            return False
+
+
+def usage() -> str:
+    lines = ["usage: quire shell [options] <command> [arguments]", "", "options:"]
+    lines += [f"  {option.words}\n        {option.help}" for option in _GLOBAL]
+    width = max(len(name) for name in COMMANDS)
+    lines += ["", "commands:", *(f"  {name:{width}}  {COMMANDS[name].help}" for name in sorted(COMMANDS))]
+    return "\n".join([*lines, "", "quire shell help <command> tells its arguments."])
+
+
+def _command(name: str) -> Command:
+    command = COMMANDS.get(name)
+    if command is None:
+        raise UsageError(f"no such command: {name} (quire shell help lists them)")
+    return command
+
+
+def _conf(given: str | None, environment: Mapping[str, str]) -> str | Path | None:
+    named = given or environment.get(CONF_VARIABLE)
+    if named:
+        return named
+    return DEFAULT_CONF if DEFAULT_CONF.exists() else None
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error

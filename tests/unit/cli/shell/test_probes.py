@@ -1,0 +1,124 @@
+"""simpletest, bookiesanity"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import trio
+
+from quire.cli.shell import probes
+from quire.cli.shell.arguments import LedgerIdFormat
+from quire.cli.shell.config import ShellConfig
+from quire.cli.shell.context import Shell, open_zookeeper
+from quire.cli.shell.entry_text import EntryFormat
+from quire.cli.shell.errors import ShellError
+from quire.cli.shell.output import Output
+from quire.cli.shell.probes import local_bookie_id
+from quire.ledger.errors import LedgerError, NotEnoughBookiesError
+from quire.metadata.bookies import Cookie, encode_cookie
+from quire.world.doors import World
+from simulation.world import run_world
+from tests.unit.cli.shell.build import LiveCluster, with_bookies
+
+
+async def ledgers_left(cluster: LiveCluster) -> str:
+    return (await cluster.run("listledgers")).out
+
+
+def test_a_sound_cluster_passes_and_keeps_nothing() -> None:
+    async def story(cluster: LiveCluster) -> None:
+        ran = await cluster.run("simpletest", "-n", "250")
+        assert (ran.code, ran.err) == (0, "")
+        assert ran.out == "Ledger ID: 0\n250 entries written to ledger 0. Last entry Id 249\n"
+        wide = await cluster.run("simpletest", "--ensemble", "3", "-w", "3", "-a", "2", "-n", "1", "--json")
+        assert wide.values == [{"ledgerId": 1, "entries": 1, "lastEntryId": 0, "passed": True}]
+        assert await ledgers_left(cluster) == ""
+
+    with_bookies(story)
+
+
+def test_a_long_test_waits_for_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(cluster: LiveCluster) -> None:
+        monkeypatch.setattr(probes, "WINDOW", 20)
+        monkeypatch.setattr(probes, "BATCH", 10)
+        assert (await cluster.run("simpletest", "-n", "333", "--json")).values[0]["lastEntryId"] == 332
+
+    with_bookies(story)
+
+
+def test_too_few_bookies_fail_the_test() -> None:
+    async def story(cluster: LiveCluster) -> None:
+        with pytest.raises(NotEnoughBookiesError):
+            await cluster.run("simpletest")
+        assert await ledgers_left(cluster) == ""
+
+    with_bookies(story, count=2)
+
+
+def test_entries_that_come_back_otherwise_fail_the_test_and_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(cluster: LiveCluster) -> None:
+        check = probes._check
+
+        async def other(client: Any, ledger_id: int, payloads: list[bytes], *, unconfirmed: bool = False) -> None:
+            await check(client, ledger_id, [*payloads[:-1], b"what nobody wrote"], unconfirmed=unconfirmed)
+
+        monkeypatch.setattr(probes, "_check", other)
+        with pytest.raises(ShellError, match="entry 9 of ledger 0 is not what was written"):
+            await cluster.run("simpletest", "-n", "10")
+        assert await ledgers_left(cluster) == ""
+
+    with_bookies(story)
+
+
+def test_the_local_bookie_alone_is_tested() -> None:
+    async def story(cluster: LiveCluster) -> None:
+        for name in ("b2", "b3"):
+            cluster.stops[name].set()
+        ran = await cluster.run("bookiesanity")
+        assert ran.out == "Read 10 entries from ledger 0\nBookie sanity test succeeded\n"
+        assert (await cluster.run("bookiesanity", "-e", "3", "--json")).values[0]["bookieId"] == "b1"
+        assert await ledgers_left(cluster) == ""
+
+    with_bookies(story)
+
+
+def test_a_bookie_that_is_away_fails_in_the_time_that_was_given() -> None:
+    async def story(cluster: LiveCluster) -> None:
+        cluster.config = replace(cluster.config, bookie_id="b9")
+        began = trio.current_time()
+        with pytest.raises(LedgerError):
+            await cluster.run("bookiesanity", "-t", "2")
+        assert trio.current_time() - began < 10
+        assert await ledgers_left(cluster) == ""
+
+    with_bookies(story)
+
+
+def test_which_bookie_is_the_local_one() -> None:
+    async def main(world: World) -> None:
+        def local(config: ShellConfig) -> str:
+            shell = Shell(
+                world=world,
+                config=config,
+                output=Output(io.StringIO(), io.StringIO()),
+                ask=lambda question: False,
+                open_store=open_zookeeper,
+                ledger_ids=LedgerIdFormat.LONG,
+                entries=EntryFormat.STRING,
+            )
+            return local_bookie_id(shell)
+
+        config = ShellConfig(journal_directories=("/j",), ledger_directories=("/l",))
+        with pytest.raises(ShellError, match="which bookie is meant"):
+            local(config)
+        cookie = Cookie(bookie_id="c:1", journal_directories=("/j",), ledger_directories=("/l",))
+        world.disk.make_dirs("/l/current")
+        world.disk.write_atomic("/l/current/VERSION", encode_cookie(cookie))
+        assert local(config) == "c:1"
+        assert local(replace(config, advertised_address="h", port=9)) == "h:9"
+        assert local(replace(config, advertised_address="h", bookie_id="me")) == "me"
+
+    run_world(1, main)
