@@ -1,7 +1,9 @@
 """Run histories, or tell the story of one.
 
-    python -m simulation --seeds 0..199              both histories, two processes, a line for each
+    python -m simulation --seeds 0..199              all histories, two processes, a line for each
     python -m simulation --history fencing --seed 7  the story of one seed: every event, with the server's log
+    python -m simulation --history ledger --seed 7 --explain    what led there: faults, and what became of ledgers and entries
+    python -m simulation --history ledger --seeds 0..999 --histogram faults.png
     python -m simulation --seeds 0..199 --plant ack-before-fsync
 
 Exit code 0: nothing was violated. 1: something was; the last lines say how to replay it.
@@ -12,10 +14,13 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import nullcontext
+from pathlib import Path
 
 from quire.service import log
 from simulation.bugs import BUGS, plant
+from simulation.histogram import Histogram
 from simulation.sweep import HISTORIES, Outcome, run_one, sweep
+from simulation.tale import Tale
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -24,6 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _tell(options)
     histories = list(HISTORIES) if options.history == "all" else [options.history]
     failed: list[Outcome] = []
+    histogram = Histogram()
     total = len(histories) * len(options.seeds)
     with open(options.digests, "w", encoding="ascii") if options.digests else nullcontext() as digests:
         for number, outcome in enumerate(
@@ -32,11 +38,16 @@ def main(arguments: list[str] | None = None) -> int:
             _progress("")
             if not outcome.ok:
                 failed.append(outcome)
+            histogram.add(outcome.faults)
             print(f"{outcome.history} {'' if outcome.ok else 'FAILED '}{outcome.line}")
             if digests is not None:
                 digests.write(f"{outcome.history} {outcome.seed} {outcome.digest or outcome.violation}\n")
             _progress(f"{number} of {total}, {len(failed)} failed")
     _progress("")
+    if histogram.histories:
+        print(histogram.text())
+        if options.histogram is not None:
+            histogram.draw(options.histogram)
     print(f"{total} histories, {len(failed)} failed")
     for outcome in failed:
         print(f"replay: python -m simulation --history {outcome.history} --seed {outcome.seed}{_planted(options)}")
@@ -45,6 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _tell(options: argparse.Namespace) -> int:
     """The story of one seed: events as they come, between them what the server logs."""
+    if options.explain:
+        return _explain(options)
     history = "standalone" if options.history == "all" else options.history
     log.configure("info", sys.stdout)
     lines = _Printed()
@@ -52,6 +65,20 @@ def _tell(options: argparse.Namespace) -> int:
         outcome = run_one(history, options.seed, lines=lines, steps=options.steps)
     print(outcome.details, end="")
     print(f"{history} {'' if outcome.ok else 'FAILED '}{outcome.line}")
+    return 0 if outcome.ok else 1
+
+
+def _explain(options: argparse.Namespace) -> int:
+    """What led to the violation of a ledger history: the faults, and the events of the entry that is concerned; without a
+    violation, all that is worth telling."""
+    log.configure("critical")
+    tale = Tale()
+    with plant(options.plant) if options.plant else nullcontext():
+        outcome = run_one("ledger", options.seed, tale=tale)
+    for event in tale.all() if outcome.place is None else tale.about(*outcome.place):
+        print(event)
+    print(outcome.details, end="")
+    print(f"ledger {'' if outcome.ok else 'FAILED '}{outcome.line}")
     return 0 if outcome.ok else 1
 
 
@@ -81,6 +108,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=_seeds, default=range(200), metavar="FIRST..LAST", help="default 0..199")
     parser.add_argument("--seed", type=int, help="tell the story of this one")
     parser.add_argument("--steps", action="store_true", help="with --seed: every step of every task too")
+    parser.add_argument(
+        "--explain", action="store_true", help="with --seed, of the ledger history: only what led to its end"
+    )
+    parser.add_argument("--histogram", type=Path, metavar="FILE", help="draw how many faults of each kind there were")
     parser.add_argument("--history", choices=[*HISTORIES, "all"], default="all")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
     parser.add_argument("--plant", choices=sorted(BUGS), help="with this bug in the server")

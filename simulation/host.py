@@ -15,6 +15,7 @@ from simulation.key_value import MapImages, SimKeyValueMaker
 from simulation.network import HostNetwork
 from simulation.offload import SimOffload
 from simulation.power import Power
+from simulation.scheduler import HOST
 
 if TYPE_CHECKING:
     from simulation.world import Universe
@@ -44,6 +45,8 @@ class Host:
         self.disk = DiskImage()
         """What lies on its disk, and what harms it: `flip`, `cut`, `limit`, `fail_syncs`."""
         self.maps = MapImages()
+        self.slowness = 1.0
+        """By what its disks are slower than usual."""
         self.incarnation = 0
         self.crashes: list[Dropped] = []
         """What each crash took away, in order."""
@@ -69,6 +72,28 @@ class Host:
         """Switch the machine on and make the World of this incarnation; its lanes run in `nursery`. `start` does more."""
         return self._make(self._switch_on(), nursery)
 
+    @property
+    def paused(self) -> bool:
+        return self.name in self._universe.pauses
+
+    def pause(self) -> None:
+        """Stop the process where it stands, as SIGSTOP does: its peers see nothing of it, its clock goes on."""
+        if self._power.on and not self.paused:
+            self._universe.trace.event(self.name, "HostPaused")
+            self._universe.pauses.pause(self.name)
+
+    def resume(self) -> None:
+        """Let it go on; fine if it is not paused."""
+        if self.paused:
+            self._universe.trace.event(self.name, "HostResumed")
+            self._universe.pauses.resume(self.name)
+
+    def slow(self, factor: float) -> None:
+        """From now on each job of this host's workers, which is what touches disks, takes `factor` times as long."""
+        self.slowness = factor
+        if self._offload is not None:
+            self._offload.slowness = factor
+
     def _switch_on(self) -> Power:
         assert not self._power.on, f"{self.name} is running"
         self.incarnation += 1
@@ -84,6 +109,7 @@ class Host:
         ]
         disk = SimDisk(self.disk, power, trace, self.name)
         self._offload = SimOffload(rngs[1], power, trace, self.name, nursery)
+        self._offload.slowness = self.slowness
         return World(
             clock=_SimClock(rngs[2].randint(-50, 50)),
             disk=disk,
@@ -106,6 +132,7 @@ class Host:
 
     async def _live(self, main: Main, power: Power) -> None:
         assert self._scope is not None
+        HOST.set(self.name)
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
@@ -136,6 +163,7 @@ class Host:
         """
         if not self._power.on:
             return
+        self.resume()
         if self._offload is not None:
             self._dying = True
             self._offload.tear(self._rng)
@@ -195,6 +223,7 @@ class Host:
 
     def end(self) -> None:
         """End the process in good order: the peers see the end of their streams; the page cache stays."""
+        self.resume()
         if self._power.on:
             self._power.on = False
             self._universe.trace.event(self.name, "HostStopped")

@@ -97,9 +97,9 @@ class _Pipe:
         self.changed()
 
     def lose_flying(self, rng: random.Random) -> None:
-        """Forget a random suffix of what has not arrived."""
+        """Forget a random suffix of what has not arrived; all of it, if the link is cut."""
         flying = sum(1 for arrival, _ in self.segments if arrival > trio.current_time())
-        for _ in range(rng.randint(0, flying)):
+        for _ in range(len(self.segments) if self.blocked else rng.randint(0, flying)):
             self.outstanding -= len(self.segments.pop()[1])
 
     def take(self, buffer: memoryview) -> int:
@@ -269,6 +269,8 @@ class SimNetwork:
         self.trace = trace
         self.cuts: dict[tuple[str, str], None] = {}
         """(from, to) pairs of hosts between which nothing arrives, in that direction."""
+        self.lags: dict[tuple[str, str], float] = {}
+        """(from, to) pairs of hosts, and the seconds that each message takes longer in that direction."""
         self.listeners: dict[tuple[str, int], _SimListener] = {}
         self._streams: dict[tuple[int, str], _SimStream] = {}
         self._numbers = 0
@@ -281,6 +283,23 @@ class SimNetwork:
         self.cuts[source, target] = None
         self.trace.event("", "LinkCut", source=source, target=target)
 
+    def mend(self, source: str, target: str) -> None:
+        """Undo one cut; what was sent meanwhile arrives."""
+        if self.cuts.pop((source, target), source) is None:
+            self.trace.event("", "LinkMended", source=source, target=target)
+            for stream in list(self._streams.values()):
+                if (stream.outgoing.source, stream.outgoing.target) in ((source, target), (target, source)):
+                    stream.incoming.changed()
+                    stream.outgoing.changed()
+
+    def lag(self, source: str, target: str, seconds: float) -> None:
+        """Each message from `source` to `target` takes so much longer from now on; 0.0 to undo it."""
+        self.trace.event("", "LinkLags", source=source, target=target, seconds=seconds)
+        if seconds:
+            self.lags[source, target] = seconds
+        else:
+            self.lags.pop((source, target), None)
+
     def partition(self, one: Iterable[str], other: Iterable[str]) -> None:
         """Cut every link between the hosts of the two groups, both ways."""
         others = list(other)
@@ -290,8 +309,9 @@ class SimNetwork:
                 self.cut(b, a)
 
     def heal(self) -> None:
-        """Undo every cut."""
+        """Undo every cut and every lag."""
         self.cuts.clear()
+        self.lags.clear()
         self.trace.event("", "NetworkHealed")
         for stream in list(self._streams.values()):
             stream.incoming.changed()
@@ -305,10 +325,28 @@ class SimNetwork:
         self.trace.event("", "ConnectionsReset", one=one, other=other, count=len(streams))
         return len(streams)
 
+    def lose(self, one: str, other: str) -> int:
+        """Reset every connection between two hosts, and lose some of what is under way; returns the messages lost."""
+        lost = 0
+        for stream in list(self._streams.values()):
+            if (stream.outgoing.source, stream.outgoing.target) == (one, other):
+                for pipe in (stream.incoming, stream.outgoing):
+                    before = len(pipe.segments)
+                    pipe.lose_flying(self.rng)
+                    lost += before - len(pipe.segments)
+        self.trace.event("", "MessagesLost", one=one, other=other, count=lost)
+        self.reset(one, other)
+        return lost
+
     # What the doors use.
 
     def latency(self, source: str, target: str) -> float:
         """Seconds on the way; drawn for each message."""
+        if self.lags:
+            return self._latency(source, target) + self.lags.get((source, target), 0.0)
+        return self._latency(source, target)
+
+    def _latency(self, source: str, target: str) -> float:
         if source == target:
             return self.rng.uniform(20e-6, 60e-6)
         if self.rng.random() < 0.01:

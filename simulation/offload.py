@@ -32,6 +32,8 @@ class SimOffload:
         self.trace = trace
         self.host = host
         self._nursery = nursery
+        self.slowness = 1.0
+        """By what workers are slower than usual."""
         self._begun: dict[int, Callable[[], object]] = {}
         self._jobs = 0
 
@@ -54,7 +56,7 @@ class SimOffload:
 
     def delay(self) -> float:
         """Seconds that a worker takes: mostly as an idle machine's, now and then as a busy one's."""
-        return 0.05 if self._rng.random() < 0.02 else self._rng.uniform(0.05e-3, 2e-3)
+        return self.slowness * (0.05 if self._rng.random() < 0.02 else self._rng.uniform(0.05e-3, 2e-3))
 
     async def _pass_time(self) -> None:
         """Let a worker's delay go by. Once begun, work is not cancellable, as a thread is not."""

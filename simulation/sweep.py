@@ -8,14 +8,17 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import trio
 
 from quire.service import log
 from simulation.bugs import plant
 from simulation.checkers import ViolationError
+from simulation.client_history import run_client_history
 from simulation.fencing_history import run_fencing_history
+from simulation.ledger_checkers import LedgerViolationError
+from simulation.ledger_history import run_ledger_history
 from simulation.standalone_history import run_standalone_history
 
 
@@ -29,6 +32,8 @@ class Summary(Protocol):
 HISTORIES: dict[str, Callable[..., Summary]] = {
     "standalone": run_standalone_history,
     "fencing": run_fencing_history,
+    "client": run_client_history,
+    "ledger": run_ledger_history,
 }
 """By name: `run(seed, *, lines=None, steps=False)`."""
 
@@ -46,17 +51,24 @@ class Outcome:
     """Name of the invariant that does not hold, or of the exception that ended the history."""
     details: str = ""
     """The traceback, if anything but an invariant failed."""
+    faults: tuple[tuple[str, int], ...] = ()
+    """How many of each kind, where the history counts them."""
+    place: tuple[int, int] | None = None
+    """Ledger and entry (-1: all of it) at which the invariant does not hold, if it is about one."""
 
     @property
     def ok(self) -> bool:
         return not self.violation
 
 
-def run_one(history: str, seed: int, *, lines: list[str] | None = None, steps: bool = False) -> Outcome:
+def run_one(history: str, seed: int, *, lines: list[str] | None = None, steps: bool = False, **more: Any) -> Outcome:
     """Run a history and say how it went, whatever that was. `lines` gets the trace, with every step of every task if
-    `steps`."""
+    `steps`; `more` is what this history takes besides."""
     try:
-        summary = HISTORIES[history](seed, lines=lines, steps=steps)
+        summary = HISTORIES[history](seed, lines=lines, steps=steps, **more)
+    except LedgerViolationError as error:
+        place = (error.ledger_id, error.entry_id)
+        return Outcome(history, seed, f"seed {seed}: {error}", violation=error.name, place=place)
     except ViolationError as error:
         return Outcome(history, seed, f"seed {seed}: {error}", violation=error.name)
     except trio.TooSlowError:
@@ -65,7 +77,7 @@ def run_one(history: str, seed: int, *, lines: list[str] | None = None, steps: b
     except Exception as error:
         line = f"seed {seed}: {type(error).__name__}: {error}"
         return Outcome(history, seed, line, violation=type(error).__name__, details=traceback.format_exc())
-    return Outcome(history, seed, str(summary), digest=summary.digest)
+    return Outcome(history, seed, str(summary), digest=summary.digest, faults=getattr(summary, "faults", ()))
 
 
 def sweep(histories: Iterable[str], seeds: Iterable[int], *, jobs: int = 1, bug: str = "") -> Iterator[Outcome]:

@@ -29,7 +29,7 @@ class Trace:
         self.count = 0
         """Events so far."""
 
-    def event(self, host: str, name: str, **fields: Field) -> None:
+    def event(self, host: str, name: str, /, **fields: Field) -> None:
         """Note that `name` (past tense, as in `LedgerFenced`) happened on `host` ("" for the world's own events)."""
         text = "".join(f" {key}={value.hex() if isinstance(value, bytes) else value}" for key, value in fields.items())
         line = f"{now():.9f} {host} {name}{text}"

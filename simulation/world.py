@@ -11,7 +11,7 @@ import trio
 from quire.world.doors import World
 from simulation.host import Host, source
 from simulation.network import SimNetwork
-from simulation.scheduler import run_seeded
+from simulation.scheduler import Pauses, run_seeded
 from simulation.trace import Trace
 
 T = TypeVar("T")
@@ -27,6 +27,7 @@ class Universe:
         """For the nemesis and the workload; hosts have their own."""
         self.network = SimNetwork(self.derive("network"), self.trace)
         self.hosts: dict[str, Host] = {}
+        self.pauses = Pauses()
         self._nursery: trio.Nursery | None = None
 
     @property
@@ -56,6 +57,9 @@ class Universe:
                     result = await main(self)
                 except Exception as error:
                     failure = error  # raised outside, so that it is not wrapped in the nursery's group
+                finally:
+                    for host in self.hosts.values():
+                        host.resume()  # else its tasks could not even be cancelled
                 for host in self.hosts.values():
                     host.end()
                 self._nursery.cancel_scope.cancel()
