@@ -1,0 +1,172 @@
+"""Clusters to measure: one ZooKeeper, bookies of ours and of Apache BookKeeper as processes, both with fsync on."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from bench.procs import tree
+from bench.servers import free_port
+from quire.cli.zookeeper import find_java, start_server, write_conf
+from quire.metadata.clusters import init_new_cluster
+from quire.metadata.zookeeper import ZooKeeperConfig, open_store
+from quire.world.real import real_world
+
+START_DEADLINE_S = 60.0
+_ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bookie:
+    """A running one."""
+
+    port: int
+    folder: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def pids(self) -> list[int]:
+        return tree(self.process.pid)
+
+    def stop(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Bookies of one kind."""
+
+    name: str
+    uri: str
+    bookies: list[Bookie]
+
+    @property
+    def pids(self) -> list[int]:
+        return [pid for bookie in self.bookies for pid in bookie.pids]
+
+
+def apache_classes() -> str | None:
+    """The class path of the original, whose jars Maven brings at the first use; None where Maven or Java is missing."""
+    if shutil.which("mvn") is None or shutil.which("java") is None:
+        return None
+    made = subprocess.run(
+        [_ROOT / "scripts/interop_tester"], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout.strip()
+    return f"{made}/classes:{made}/lib/*"
+
+
+@contextlib.contextmanager
+def zookeeper(folder: Path) -> Iterator[int]:
+    """The port of a server that runs meanwhile."""
+    port = free_port()
+    server = start_server(write_conf(folder, host="127.0.0.1", port=port))
+    try:
+        yield port
+    finally:
+        server.terminate()
+        server.wait()
+
+
+@contextlib.contextmanager
+def cluster(
+    name: str,
+    folder: Path,
+    zookeeper_port: int,
+    count: int,
+    *,
+    classes: str | None = None,
+    conf: Mapping[str, object] | None = None,
+) -> Iterator[Cluster]:
+    """`count` bookies, the original's if there is a class path."""
+    root = f"/{name}"
+    trio.run(_initialize, zookeeper_port, root)
+    uri = f"zk+hierarchical://127.0.0.1:{zookeeper_port}{root}"
+    bookies: list[Bookie] = []
+    try:
+        for number in range(count):
+            bookies.append(_launch(folder / f"{name}-{number}", uri, classes, conf or {}))
+        for bookie in bookies:
+            _wait_ready(bookie)
+        yield Cluster(name=name, uri=uri, bookies=bookies)
+    finally:
+        for bookie in bookies:
+            bookie.stop()
+
+
+async def _initialize(port: int, root: str) -> None:
+    world = real_world()
+    store = await open_store(world, ZooKeeperConfig(servers=(("127.0.0.1", port),)))
+    try:
+        await init_new_cluster(store, root, rng=world.rng)
+    finally:
+        await store.aclose()
+
+
+def _launch(folder: Path, uri: str, classes: str | None, conf: Mapping[str, object]) -> Bookie:
+    folder.mkdir(parents=True)
+    port = free_port()
+    settings: dict[str, object] = {
+        "bookiePort": port,
+        "advertisedAddress": "127.0.0.1",
+        "listeningInterface": "lo",
+        "allowLoopback": "true",
+        "metadataServiceUri": uri,
+        "journalDirectories": folder / "journal",
+        "ledgerDirectories": folder / "ledgers",
+        "journalSyncData": "true",
+        "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
+        "diskUsageThreshold": 0.99,
+        "diskUsageWarnThreshold": 0.98,
+        **conf,
+    }
+    (folder / "bookie.conf").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    return _start(folder, port, classes)
+
+
+def _start(folder: Path, port: int, classes: str | None) -> Bookie:
+    path = folder / "bookie.conf"
+    if classes is None:
+        command = [sys.executable, "-m", "quire.cli.main", "bookie", "--conf", str(path)]
+    else:
+        command = [find_java(), "-Xmx1g", "-XX:MaxDirectMemorySize=1g", "--add-opens", "java.base/java.io=ALL-UNNAMED"]
+        command += ["-cp", classes, "-Dlog4j.configurationFile=log4j2-server.xml"]
+        command += ["org.apache.bookkeeper.server.Main", "--conf", str(path)]
+    with open(folder / "log", "wb") as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    return Bookie(port=port, folder=folder, process=process)
+
+
+def restart(group: Cluster, number: int, conf: Mapping[str, object]) -> Bookie:
+    """Stop a bookie of ours and start it on the same data, with more configuration: the first value of a key counts."""
+    old = group.bookies[number]
+    old.stop()
+    path = old.folder / "bookie.conf"
+    path.write_text("".join(f"{key}={value}\n" for key, value in conf.items()) + path.read_text())
+    group.bookies[number] = _start(old.folder, old.port, None)
+    _wait_ready(group.bookies[number])
+    return group.bookies[number]
+
+
+def _wait_ready(bookie: Bookie) -> None:
+    end = time.monotonic() + START_DEADLINE_S
+    while True:
+        text = (bookie.folder / "log").read_text()
+        if re.search(r"^ready bookie=|Started component bookie-server", text, re.MULTILINE):
+            return
+        if bookie.process.poll() is not None or time.monotonic() > end:
+            raise RuntimeError(f"the bookie did not start:\n{text[-4000:]}")
+        time.sleep(0.02)

@@ -1,0 +1,108 @@
+"""One bookie of the original's and two of ours in one ensemble: whichever dies, nobody's client notices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from quire.ledger import LedgerClient, LedgerConfig, open_client
+from quire.ledger.errors import NotEnoughBookiesError
+from quire.world.real import real_world
+from tests.interop import exchange
+from tests.interop.exchange import MIXED, Exchanged, payload
+from tests.interop.java import ApacheBookie, run_tester
+from tests.support.bookies import BookieCluster
+from tests.support.zookeeper import run, shared_server, until
+
+COUNT = 60
+PASSWORD = "exchange-CRC32C"
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Iterator[tuple[BookieCluster, ApacheBookie]]:
+    """Two of ours, one of theirs."""
+    ours = BookieCluster(tmp_path, shared_server()).initialize()
+    theirs = ApacheBookie(tmp_path / "apache", ours.uri)
+    try:
+        theirs.launch()
+        ours.add(2)
+        theirs.wait_ready()
+        yield ours, theirs
+    finally:
+        theirs.kill()
+        ours.close()
+    for bookie in ours.bookies:
+        bookie.check_log()
+
+
+@pytest.mark.parametrize(("protocol", "kill"), [("v2", "theirs"), ("v2", "ours"), ("v3", "theirs")])
+def test_a_bookie_that_is_killed_costs_no_entry(
+    protocol: str, kill: str, mixed: tuple[BookieCluster, ApacheBookie], tmp_path: Path
+) -> None:
+    ours, theirs = mixed
+    doomed = theirs if kill == "theirs" else ours.bookies[0]
+    three = {theirs.id, *(bookie.id for bookie in ours.bookies)}
+    third = COUNT // 3
+    ledgers: list[Exchanged] = []
+
+    async def main() -> None:
+        async with open_client(real_world(), ours.uri, LedgerConfig(protocol=protocol)) as client:  # type: ignore[arg-type]
+            writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2, password=PASSWORD.encode())
+            entries = [payload(writer.ledger_id, each, MIXED) for each in range(COUNT)]
+            writer.append(entries[:third])
+            await writer.wait_confirmed(third - 1)
+            await trio.to_thread.run_sync(ours.add)
+            await until(partial(sees, client, 4), "the client sees the spare bookie")
+            writer.append(entries[third : 2 * third])
+            await trio.to_thread.run_sync(doomed.kill)
+            writer.append(entries[2 * third :])
+            await writer.wait_confirmed(COUNT - 1)
+            await writer.close()
+            first, *later = (await client.read_metadata(writer.ledger_id)).fragments
+            assert set(first.bookies) == three
+            assert [set(fragment.bookies) for fragment in later] == [three - {doomed.id} | {ours.bookies[2].id}]
+            assert later[0].first_entry_id >= third
+            ledgers.append(
+                Exchanged(
+                    ledger=writer.ledger_id, digest="CRC32C", password=PASSWORD, entries=COUNT, size=MIXED, closed=True
+                )
+            )
+
+    run(main)
+    path = tmp_path / "list.jsonl"
+    exchange.write_list(path, ledgers)
+    for version, options in (("v2", ["--v2"]), ("v3", [])):
+        exchange.verify(ours.uri, version, ledgers, recover=False)
+        run_tester(ours.uri, "verify", str(path), *options)
+    doomed.start()
+    exchange.verify(ours.uri, protocol, ledgers, recover=False)
+
+
+async def sees(client: LedgerClient, count: int) -> bool:
+    """Could a ledger over so many bookies be created? It is deleted again."""
+    try:
+        probe = await client.create(ensemble_size=count, write_quorum=1, ack_quorum=1)
+    except NotEnoughBookiesError:
+        return False
+    await client.delete(probe.ledger_id)
+    return True
+
+
+def test_the_originals_client_passes_its_scenarios_on_both_kinds_of_bookies(
+    mixed: tuple[BookieCluster, ApacheBookie],
+) -> None:
+    ours, theirs = mixed
+    process = theirs.process
+    assert process is not None
+    told = run_tester(
+        ours.uri,
+        "--only",
+        "write-read-.*|recovery.*|pipelined.*|many.*|explicit.*|long-poll.*|deferred.*|batch.*|ensemble-change",
+        "--break",
+        f"kill -9 {process.pid}",
+    )
+    assert " 0 failed, 0 skipped, 3 bookies" in told
