@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import hypothesis  # noqa: F401 - before any server freezes what is imported: its plugin warns of that
 import pytest
 
 from quire.service import log
 
-STAGES = ("unit", "golden", "conformance", "simulation", "cluster")
+STAGES = ("unit", "golden", "conformance", "simulation", "cluster", "spark")
 
 
 @pytest.fixture(autouse=True)
