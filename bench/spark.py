@@ -1,7 +1,7 @@
 """`scripts/bench spark`: the Spark source and sink beside the official Python client, alone, in one interleaved run.
 
 One server, local[2], messages of 1 KB with a key and a property. Each round, for batched and unbatched messages in turn:
-the official client produces and then consumes them (it reads data, key and properties of each), the sink writes as many,
+the official client produces and then reads them, and consumes and acknowledges them (data, key and properties of each), the sink writes as many,
 the source reads them, and the same source code reads them from a file. Medians of the rounds. Start of the session, and
 the first job of each kind, are left out.
 """
@@ -97,15 +97,23 @@ class Bench:
             raise RuntimeError(f"{len(failed)} sends failed, first: {failed[0]}")
         return taken, MessageId(last[0].ledger_id(), last[0].entry_id())
 
-    def consume(self, topic: str, count: int) -> float:
-        """Seconds to receive all of them; opening the reader is left out."""
+    def consume(self, topic: str, count: int, *, acknowledging: bool) -> float:
+        """Seconds to receive all of them, with a reader or, `acknowledging` each, with a consumer; its opening is left out."""
         client = self.client()
-        reader = client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=5000)
+        if acknowledging:
+            consumer = client.subscribe(
+                topic, "bench", initial_position=pulsar.InitialPosition.Earliest, receiver_queue_size=5000
+            )
+            receive = consumer.receive
+        else:
+            receive = client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=5000).read_next
         size = 0
         begin = time.perf_counter()
         for _ in range(count):
-            message = reader.read_next(30_000)
+            message = receive(30_000)
             size += len(message.data()) + len(message.partition_key()) + len(message.properties())
+            if acknowledging:
+                consumer.acknowledge(message)
         taken = time.perf_counter() - begin
         client.close()
         if size < count * SIZE:
@@ -148,10 +156,12 @@ class Bench:
         dump(self.url, topic, last, path)
         taken = {
             "client produces": produce_s,
-            "client consumes": self.consume(topic, count),
+            "client reads": self.consume(topic, count, acknowledging=False),
             "source": self.read("quire", topic, count),
             "source from a file": self.read("quire_file", topic, count, file=str(path)),
             "sink": self.write(f"{topic}-sink", count, batched=batched),
+            # Last: what it acknowledges may go.
+            "client consumes": self.consume(topic, count, acknowledging=True),
         }
         path.unlink()
         return {name: count / seconds for name, seconds in taken.items()}
@@ -160,6 +170,7 @@ class Bench:
 def ratios(rates: dict[str, float]) -> dict[str, float]:
     return {
         "source / client": rates["source"] / rates["client consumes"],
+        "source / client's reader": rates["source"] / rates["client reads"],
         "source / file": rates["source"] / rates["source from a file"],
         "sink / client": rates["sink"] / rates["client produces"],
     }
