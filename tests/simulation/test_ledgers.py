@@ -33,7 +33,7 @@ def assert_good(outcomes: Sequence[Outcome]) -> Counter[str]:
     return histogram.counts
 
 
-@pytest.mark.full  # until seeds 3 and those like it are understood: docs/faults.md
+@pytest.mark.full  # until bookies remember fenced ledgers that are gone: docs/faults.md
 def test_no_fault_of_a_cluster_loses_what_it_confirmed(capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         counts = assert_good(list(sweep(["ledger"], SLICE, jobs=JOBS)))
