@@ -10,12 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import hypothesis  # noqa: F401 - before any server freezes what is imported: its plugin warns of that
+import hypothesis  # before any server freezes what is imported: its plugin warns of that
 import pytest
 
 from quire.service import log
 
-STAGES = ("unit", "golden", "conformance", "simulation", "cluster", "spark")
+# No test is a matter of how fast the machine is just now.
+hypothesis.settings.register_profile(
+    "quire", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
+)
+hypothesis.settings.load_profile("quire")
+
+STAGES = ("unit", "golden", "conformance", "simulation", "cluster", "spark", "interop")
 
 
 @pytest.fixture(autouse=True)
