@@ -2,8 +2,9 @@
 connection goes.
 
 Requests are sent in the order in which they were made, also across a lost connection, but for those that kazoo tells it
-has lost with it: whether the server did them is not known, and their askers decide. What is given to kazoo after that
-and before we hear of it, it sends with the next connection.
+has lost with it: whether the server did them is not known, and their askers decide. The same holds for one whose answer
+kazoo cannot read, in a connection that stays. What is given to kazoo after that and before we hear of it, it sends with the
+next connection.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import trio
-from kazoo.exceptions import ConnectionLoss
+from kazoo.exceptions import ConnectionLoss, KazooException
 
 from quire.metadata.errors import MetadataError, MetadataUnavailableError
 
@@ -198,6 +199,9 @@ class Calls:
         if isinstance(error, ConnectionLoss):
             self._lose(call, "the connection to ZooKeeper was lost")
             return
+        if error is not None and not isinstance(error, KazooException):
+            self._late(call)  # it may have been done
+            error = MetadataUnavailableError(f"ZooKeeper's answer is not understood: {error!r}")
         call.settle(value, error)
         if call.abandoned:
             self._late(call)

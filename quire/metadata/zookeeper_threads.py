@@ -6,8 +6,8 @@ a call costs no thread hop but kazoo's own.
 
 kazoo's requests are made and queued as its own asynchronous methods do it; those methods, which make two results with
 a condition each, and their worker threads for callbacks are left out. What is taken beyond its public interface:
-KazooClient._call, ._data_watchers, ._child_watchers and kazoo.protocol.serialization; the tests run against a real
-server, so that a release which changes them is noticed.
+KazooClient._call, ._data_watchers, ._child_watchers, kazoo.protocol.serialization, and what `zookeeper_connection`
+mends; the tests run against a real server, so that a release which changes them is noticed.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 
 from quire.metadata.zookeeper_config import Tls, ZooKeeperConfig
+from quire.metadata.zookeeper_connection import mend
 from quire.service.log import get_logger
 
 log = get_logger(__name__)
@@ -100,6 +101,7 @@ class Link:
             logger=self.words.logger,
             use_ssl=tls is not None,
         )
+        mend(self._client)
         self._client.add_listener(self._state_changed)
 
     @property
@@ -231,6 +233,8 @@ class _Words(logging.Handler):
         self.logger.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.msg == "Transition to CONNECTING":
+            return  # it follows the reason, which is what is wanted
         self.last = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:
             self.last = f"{self.last}: {record.exc_info[1]}"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from kazoo.client import KazooClient
+import trio.testing
 
 from quire.metadata import bookies, ephemerals
 from quire.metadata.errors import (
@@ -24,10 +26,11 @@ from quire.metadata.errors import (
 )
 from quire.metadata.store import ANY_VERSION, Changed, Create, Kind, Node, Put
 from quire.metadata.zookeeper import SessionExpiredPolicy, ZooKeeperStore, open_store
+from quire.service import log
 from quire.world.real import real_world
 from tests.support.proxy import Proxy, proxy
 from tests.support.server import free_port
-from tests.support.zookeeper import PATIENCE_S, ZooKeeperProcess, opened, own_root, run, shared_server, until
+from tests.support.zookeeper import PATIENCE_S, ZooKeeperProcess, expire, opened, own_root, run, shared_server, until
 
 pytestmark = pytest.mark.cluster
 
@@ -35,12 +38,17 @@ RECONNECT = SessionExpiredPolicy.RECONNECT
 INFO = bookies.BookieServiceInfo(endpoints=(bookies.Endpoint(host="127.0.0.1", port=3181),))
 
 
+BOTH = pytest.mark.parametrize("policy", list(SessionExpiredPolicy))
+
+
 @asynccontextmanager
-async def through_proxy(**settings: Any) -> AsyncIterator[tuple[ZooKeeperStore, ZooKeeperStore, Proxy]]:
+async def through_proxy(
+    *, framed: bool = False, **settings: Any
+) -> AsyncIterator[tuple[ZooKeeperStore, ZooKeeperStore, Proxy]]:
     """A store whose connection goes through a proxy, one that sees the same nodes directly, and the proxy."""
     config = shared_server().config(own_root(), **settings)
     async with (
-        proxy(shared_server().port) as link,
+        proxy(shared_server().port, framed=framed) as link,
         opened(config) as direct,
         opened(replace(config, servers=(("127.0.0.1", link.port),))) as store,
     ):
@@ -67,18 +75,6 @@ async def lose_answer(
         link.cut()
         link.answers_flow = True
     return outcome[0]
-
-
-async def expire(store: ZooKeeperStore, port: int) -> None:
-    """End its session, as the server would: another connection with the same session closes it."""
-
-    def close_session() -> None:
-        twin = KazooClient(hosts=f"127.0.0.1:{port}", client_id=store._session.link._client.client_id)
-        twin.start()
-        twin.stop()
-        twin.close()
-
-    await trio.to_thread.run_sync(close_session)
 
 
 # ---------------------------------------------------------------------------------------------------- lost connections
@@ -288,6 +284,324 @@ def test_a_call_ends_at_its_time_while_nobody_answers() -> None:
             link.cut()
             link.answers_flow = True
             assert await store.get("/") is not None
+
+    run(story)
+
+
+# ------------------------------------------------------------------------------------------------ broken connections
+
+
+def number_of(frame: bytes) -> int:
+    """Of a request or answer; not for the first frames of a connection."""
+    return int.from_bytes(frame[:4], signed=True)
+
+
+class Breaks:
+    """Once, from `begin` on: the first answer is kept back, and what `next_one` makes of it and the second is sent."""
+
+    def __init__(self, link: Proxy, next_one: Callable[[bytes, bytes], Iterable[bytes]]) -> None:
+        self._link = link
+        self._next_one = next_one
+        self._kept = b""
+        self.done = False
+
+    def begin(self) -> None:
+        self._link.tamper_answers = self._tamper
+
+    def _tamper(self, frame: bytes) -> Iterable[bytes]:
+        if self.done or number_of(frame) <= 0:
+            return (frame,)
+        if not self._kept:
+            self._kept = frame
+            return ()
+        self.done = True
+        return self._next_one(self._kept, frame)
+
+
+BREAKS: dict[str, Callable[[bytes, bytes], Iterable[bytes]]] = {
+    "lost": lambda first, second: (second,),
+    "overtaken": lambda first, second: (second, first),
+    "twice": lambda first, second: (first, first, second),
+    "of nobody": lambda first, second: (bytes.fromhex("fffffffc") + first[4:], second),  # as one to credentials
+}
+
+
+@BOTH
+@pytest.mark.parametrize("how", BREAKS)
+def test_an_answer_out_of_turn_costs_the_connection_and_neither_the_session_nor_an_answer(
+    policy: SessionExpiredPolicy, how: str, log_events: list[log.Event]
+) -> None:
+    async def story() -> None:
+        async with through_proxy(policy=policy, framed=True) as (store, _, link):
+            await store.create("/me", kind=Kind.EPHEMERAL)
+            for name in "abcdef":
+                await store.create(f"/{name}", name.encode())
+            session, breaks = store.session, Breaks(link, BREAKS[how])
+            outcome: list[Any] = []
+
+            async def put() -> None:
+                try:
+                    outcome.append(await store.put("/a", b"new", 0))
+                except MetadataUnavailableError as error:
+                    outcome.append(error)
+
+            async def read(name: str) -> None:
+                assert await store.get(f"/{name}") == Node(name.encode(), 0), "the answer to another request"
+
+            breaks.begin()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(put, name="put")
+                await trio.testing.wait_all_tasks_blocked()
+                for name in "bcdef":
+                    nursery.start_soon(read, name, name=name)
+            assert breaks.done
+            if how == "twice":
+                assert outcome == [1], "it was answered before that"
+            else:
+                assert isinstance(outcome[0], MetadataUnavailableError), outcome
+            assert await store.get("/a") == Node(b"new", 1)
+            assert await store.get("/me") == Node(b"", 0, ephemeral=True, mine=True)
+            assert store.session == session
+            assert not store.expired.is_set()
+            losses = [event for event in log_events if event["event"] == "metadata connection lost"]
+            assert len(losses) == 1
+            assert " came " in losses[0]["why"], "it says what is wrong"
+
+    run(story)
+
+
+@BOTH
+@pytest.mark.expect_error("kazoo failed")
+def test_an_answer_that_breaks_kazoo_costs_the_connection_and_not_the_session(policy: SessionExpiredPolicy) -> None:
+    """A frame too short for an answer, an error that nobody knows, an event cut short."""
+
+    def cut_short(first: bytes, second: bytes) -> Iterable[bytes]:
+        return (first[:3], second)
+
+    def unknown_error(first: bytes, second: bytes) -> Iterable[bytes]:
+        return (first[:12] + (-999).to_bytes(4, signed=True), second)
+
+    def strange_event(first: bytes, second: bytes) -> Iterable[bytes]:
+        return ((-1).to_bytes(4, signed=True) + bytes(12) + b"\x7f", second)
+
+    async def story() -> None:
+        async with through_proxy(policy=policy, framed=True) as (store, _, link):
+            await store.create("/me", kind=Kind.EPHEMERAL)
+            await store.create("/a", b"a")
+            session = store.session
+            for version, how in enumerate((cut_short, unknown_error, strange_event)):
+                breaks = Breaks(link, how)
+                breaks.begin()
+                async with trio.open_nursery() as nursery:
+
+                    async def put(version: int) -> None:
+                        with pytest.raises(MetadataUnavailableError):
+                            await store.put("/a", b"new", version)
+
+                    nursery.start_soon(put, version, name="put")
+                    await trio.testing.wait_all_tasks_blocked()
+                    nursery.start_soon(store.children, "/", name="children")
+                assert breaks.done
+                assert await store.get("/a") == Node(b"new", version + 1)
+            assert await store.get("/me") == Node(b"", 0, ephemeral=True, mine=True)
+            assert store.session == session
+            assert not store.expired.is_set()
+            assert store._session.calls.in_flight == 0, "a call that is never answered keeps its place"
+
+    run(story)
+
+
+def test_an_answer_that_is_not_understood_is_an_unknown_outcome_of_that_call_alone(
+    expect_error: Callable[[str], None],
+) -> None:
+    async def story() -> None:
+        expect_error("kazoo failed")
+        async with through_proxy(framed=True) as (store, _, link):
+            await store.create("/a")
+            breaks = Breaks(link, lambda first, second: (first[:20], second))
+            breaks.begin()
+            async with trio.open_nursery() as nursery:
+
+                async def put() -> None:
+                    with pytest.raises(MetadataUnavailableError, match="not understood"):
+                        await store.put("/a", b"new", 0)
+
+                nursery.start_soon(put, name="put")
+                await trio.testing.wait_all_tasks_blocked()
+                nursery.start_soon(store.children, "/", name="children")
+            assert await store.get("/a") == Node(b"new", 1)
+
+    run(story)
+
+
+@BOTH
+def test_a_broken_connection_whose_session_is_gone_too_begins_a_new_one_or_ends_the_store(
+    policy: SessionExpiredPolicy, log_events: list[log.Event]
+) -> None:
+    async def story() -> None:
+        async with through_proxy(policy=policy, framed=True, session_timeout_s=0.6) as (store, direct, link):
+            await store.create("/me", kind=Kind.EPHEMERAL)
+            session = store.session
+
+            def lose_and_refuse(first: bytes, second: bytes) -> Iterable[bytes]:
+                link.refuse()
+                return (second,)
+
+            Breaks(link, lose_and_refuse).begin()
+            store.watch("/me")  # two requests
+
+            async def is_given_up() -> bool:
+                return await direct.get("/me") is None
+
+            await until(is_given_up, "the server gives the session up")
+            link.refuse(False)
+            if policy is RECONNECT:
+                await store.create("/me", kind=Kind.EPHEMERAL)
+                assert store.session != session
+                assert not store.expired.is_set()
+            else:
+                await store.expired.wait()
+                with pytest.raises(SessionExpiredError, match="the session has expired"):
+                    await store.get("/")
+                ends = [event for event in log_events if event["event"] == "metadata session ended"]
+                assert [event["why"] for event in ends] == ["the session has expired"]
+
+    run(story)
+
+
+def test_a_number_of_a_request_never_comes_again_in_a_session() -> None:
+    """Or a write of the last connection could answer one of the next, at another server."""
+
+    async def story() -> None:
+        async with through_proxy(framed=True) as (store, _, link):
+            numbers: list[int] = []
+
+            def note(frame: bytes) -> Iterable[bytes]:
+                if number_of(frame) > 0:
+                    numbers.append(number_of(frame))
+                return (frame,)
+
+            link.tamper_requests = note
+            session = store.session
+            await store.create("/a")
+            for _ in range(3):
+                link.cut()
+                for _ in range(5):
+                    assert await store.get("/a") is not None
+            assert store.session == session
+            assert len(numbers) >= 16
+            assert numbers == sorted(set(numbers))
+
+    run(story)
+
+
+class Member(ZooKeeperProcess):
+    """One of an ensemble."""
+
+    def __init__(self, folder: Path, number: int, peers: str) -> None:
+        super().__init__(folder, tick_ms=500, settings=f"initLimit=60\nsyncLimit=60\n{peers}")
+        (folder / "data/myid").write_text(f"{number}\n")
+
+    def mode(self) -> str:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as probe:
+                probe.sendall(b"srvr")
+                text = b"".join(iter(lambda: probe.recv(4096), b"")).decode()
+        except OSError:
+            return ""
+        return text.partition("Mode: ")[2].partition("\n")[0]
+
+    def answers(self) -> bool:
+        return self.mode() in ("leader", "follower", "observer")
+
+
+def test_a_late_commit_of_a_former_connection_answers_no_request_of_the_next(tmp_path: Path) -> None:
+    """A write hangs at the leader, for the other voter is paused; the session moves to an observer, and asks for other
+    things there. What kazoo alone makes of that: the delete is said to be done, and the put's answer never comes."""
+
+    async def story() -> None:
+        ports = [(free_port(), free_port()) for _ in range(3)]
+        kinds = ("participant", "participant", "observer")
+        peers = "standaloneEnabled=false\n" + "".join(
+            f"server.{number}=127.0.0.1:{peer}:{vote}:{kind}\n"
+            for number, ((peer, vote), kind) in enumerate(zip(ports, kinds, strict=True), 1)
+        )
+        members = [Member(tmp_path / f"zk{number}", number, peers) for number in (1, 2, 3)]
+        members[2].conf.write_text(members[2].conf.read_text() + "peerType=observer\n")
+        try:
+            async with trio.open_nursery() as nursery:
+                for member in members:
+                    nursery.start_soon(trio.to_thread.run_sync, member.start, name="start")
+            voters, observer = members[:2], members[2]
+            leader, other = voters if voters[0].mode() == "leader" else voters[::-1]
+            async with proxy(leader.port, framed=True) as link:
+                numbers: list[int] = []
+
+                def note(frame: bytes) -> Iterable[bytes]:
+                    if number_of(frame) > 0:
+                        numbers.append(number_of(frame))
+                    return (frame,)
+
+                link.tamper_requests = note
+                config = replace(leader.config("/", session_timeout_s=9.0), servers=(("127.0.0.1", link.port),))
+                async with opened(config) as store:
+                    await store.create("/kept", b"x")
+                    session = store.session
+
+                    async def hangs(at: Member, count: int) -> bool:
+                        return await trio.to_thread.run_sync(at.monitor, "zk_outstanding_requests") >= count
+
+                    async def once_moved(late: Callable[[], Awaitable[Any]], new: Callable[[], Awaitable[Any]]) -> Any:
+                        outcome: list[Any] = []
+
+                        async def ask(call: Callable[[], Awaitable[Any]]) -> None:
+                            try:
+                                outcome.append(await call())
+                            except Exception as error:
+                                outcome.append(error)
+
+                        link.target_port = leader.port
+                        link.cut()
+                        await store.get("/")
+                        other.pause()
+                        try:
+                            async with trio.open_nursery() as nursery:
+                                nursery.start_soon(ask, late, name="late")
+                                await until(partial(hangs, leader, 1), "the write hangs")
+                                number = numbers[-1]
+                                numbers.clear()
+                                link.target_port = observer.port
+                                link.cut()
+                                while len(numbers) < number - 1:
+                                    await store.get("/kept")
+                                nursery.start_soon(ask, new, name="new")
+                                await until(partial(hangs, observer, 1), "the other write hangs")
+                                other.resume()
+                        finally:
+                            other.resume()
+                        assert isinstance(outcome[0], MetadataUnavailableError), outcome
+                        assert store.session == session
+                        return outcome[1]
+
+                    async def put() -> int:
+                        return await store.put("/kept", b"y", 0)
+
+                    async def delete() -> None:
+                        await store.delete("/kept", 7)
+
+                    async def make() -> list[str]:
+                        return await store.multi([Create(path="/late")])
+
+                    async def put_wrongly() -> int:
+                        return await store.put("/kept", b"z", 7)
+
+                    assert isinstance(await once_moved(put, delete), BadVersionError)
+                    assert await store.get("/kept") == Node(b"y", 1)
+                    assert isinstance(await once_moved(make, put_wrongly), BadVersionError)
+                    assert await store.children("/") == ["kept", "late", "zookeeper"]
+        finally:
+            for member in members:
+                member.kill()
 
     run(story)
 

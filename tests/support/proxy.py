@@ -1,23 +1,53 @@
-"""A TCP proxy on the loopback that can stop forwarding, forget what came, and cut: the ways in which an answer is lost."""
+"""A TCP proxy on the loopback that can stop forwarding, forget what came, and cut: the ways in which an answer is lost.
+Where frames begin with their length, as ZooKeeper's do, it can also change, hold back and drop single ones."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import struct
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 import trio
 
 CHUNK_BYTES = 65536
 
+Tamper = Callable[[bytes], Iterable[bytes]]
+"""What is to be sent instead of a frame; frames without their length of 4 bytes."""
+
+
+def untouched(frame: bytes) -> Iterable[bytes]:
+    return (frame,)
+
+
+class Frames:
+    """Cuts what comes into frames, and puts the tampered ones together again."""
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def pass_on(self, data: bytes, tamper: Tamper) -> bytes:
+        held, at, out = self._held + data, 0, bytearray()
+        while len(held) >= at + 4 and len(held) >= (end := at + 4 + int.from_bytes(held[at : at + 4])):
+            for frame in tamper(held[at + 4 : end]):
+                out += struct.pack(">I", len(frame)) + frame
+            at = end
+        self._held = held[at:]
+        return bytes(out)
+
 
 class Proxy:
     """Between clients and `port` on 127.0.0.1. Made by `proxy`."""
 
-    def __init__(self, target_port: int, nursery: trio.Nursery) -> None:
+    def __init__(self, target_port: int, nursery: trio.Nursery, *, framed: bool = False) -> None:
         self.port = 0
+        self.tamper_requests: Tamper = untouched
+        self.tamper_answers: Tamper = untouched
+        """Both only if it is framed."""
         self.answers_flow = True
         """False: what the server says is swallowed."""
-        self._target_port = target_port
+        self._framed = framed
+        self.target_port = target_port
+        """Where new connections go."""
         self._nursery = nursery
         self._streams: set[trio.SocketStream] = set()
         self._refusing = False
@@ -29,16 +59,20 @@ class Proxy:
 
     def cut(self, *, refuse: bool = False) -> None:
         """Close every connection; new ones are taken, and cut at once if `refuse`."""
-        self._refusing = refuse
+        self.refuse(refuse)
         for stream in self._streams:
             stream.socket.close()
         self._streams.clear()
+
+    def refuse(self, refusing: bool = True) -> None:
+        """Whether new connections are cut at once; those there are stay."""
+        self._refusing = refusing
 
     async def _serve(self, client: trio.SocketStream) -> None:
         if self._refusing:
             await trio.aclose_forcefully(client)
             return
-        server = await trio.open_tcp_stream("127.0.0.1", self._target_port)
+        server = await trio.open_tcp_stream("127.0.0.1", self.target_port)
         both = {client, server}
         self._streams |= both
         try:
@@ -53,8 +87,11 @@ class Proxy:
     async def _pump(
         self, source: trio.SocketStream, sink: trio.SocketStream, is_answer: bool, scope: trio.CancelScope
     ) -> None:
+        frames = Frames() if self._framed else None
         try:
             while data := await source.receive_some(CHUNK_BYTES):
+                if frames is not None:
+                    data = frames.pass_on(data, self.tamper_answers if is_answer else self.tamper_requests)
                 if not is_answer or self.answers_flow:
                     await sink.send_all(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -63,9 +100,9 @@ class Proxy:
 
 
 @asynccontextmanager
-async def proxy(target_port: int) -> AsyncIterator[Proxy]:
+async def proxy(target_port: int, *, framed: bool = False) -> AsyncIterator[Proxy]:
     async with trio.open_nursery() as nursery:
-        opened = Proxy(target_port, nursery)
+        opened = Proxy(target_port, nursery, framed=framed)
         await opened.serve()
         yield opened
         nursery.cancel_scope.cancel()

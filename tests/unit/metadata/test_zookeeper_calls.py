@@ -131,3 +131,15 @@ def test_who_stops_waiting_abandons_the_call_and_it_is_told_when_it_was_done() -
         assert late == [call]
 
     trio.run(main)
+
+
+def test_an_answer_that_is_not_understood_is_an_unknown_outcome_and_makes_room() -> None:
+    sender, made, late = calls(in_flight_max=1)
+    first, second = made.ask("a"), made.ask("b")
+    sender.sent.popleft()
+    first.set_exception(ValueError("garbled"))
+    assert type(first.error) is MetadataUnavailableError
+    assert "garbled" in str(first.error)
+    assert late == [first]
+    assert requests(sender) == ["b"]
+    assert not second.settled
