@@ -101,6 +101,18 @@ async def read_layout(store: MetadataStore, root: str = "/ledgers") -> LedgerLay
     return decode_layout(root, node.value)
 
 
+async def ensure_layout(store: MetadataStore, root: str = "/ledgers") -> None:
+    """Say how ledgers are laid out, on a cluster that was initialised and never used; NoNodeError if it never was.
+    Source: the original's bookies, clients and auto recovery write LAYOUT when they find none; its cluster set-up does not."""
+    if await store.get(paths.join(root, "LAYOUT")) is not None:
+        return
+    await read_instance_id(store, root)
+    try:
+        await store.create(paths.join(root, "LAYOUT"), HIERARCHICAL.value)
+    except NodeExistsError:
+        return  # another did it between the two calls
+
+
 async def read_instance_id(store: MetadataStore, root: str = "/ledgers") -> str:
     """The UUID of the cluster; NoNodeError if there is none."""
     path = paths.join(root, "INSTANCEID")

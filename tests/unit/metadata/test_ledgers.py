@@ -16,18 +16,21 @@ from quire.metadata.errors import (
     NoNodeError,
     UnsupportedLayoutError,
 )
+from quire.metadata.layouts import HIERARCHICAL
 from quire.metadata.ledgers import (
     BlockLedgerIds,
     Fragment,
     LedgerManager,
     LedgerMetadata,
     LedgerState,
+    ensure_layout,
     initialize_layout,
     ledger_path,
     read_instance_id,
+    read_layout,
 )
 from quire.metadata.memory import MemoryStore, MemoryTree
-from quire.metadata.store import Create, Node, Op, Put, Versioned
+from quire.metadata.store import ANY_VERSION, Create, Node, Op, Put, Versioned
 
 METADATA = LedgerMetadata(ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, ("bk1:3181",)),))
 
@@ -264,6 +267,25 @@ def test_the_layout_is_made_once_and_keeps_its_instance_id() -> None:
         assert await initialize_layout(store, rng=Random(2)) == first == await read_instance_id(store)
         assert await initialize_layout(store, "/other/ledgers", rng=Random(2)) != first
         assert await store.children("/ledgers") == ["INSTANCEID", "LAYOUT", "available"]
+
+    trio.run(main)
+
+
+def test_whoever_comes_first_to_a_cluster_that_was_only_set_up_says_how_ledgers_are_laid_out() -> None:
+    async def main() -> None:
+        store = MemoryStore(MemoryTree())
+        with pytest.raises(NoNodeError):
+            await ensure_layout(store)
+        await store.create("/ledgers/INSTANCEID", b"x", make_parents=True)
+        await ensure_layout(store)
+        await ensure_layout(store)
+        assert await read_layout(store) == HIERARCHICAL
+        flat = b"2\norg.apache.bookkeeper.meta.FlatLedgerManagerFactory:1"
+        await store.put("/ledgers/LAYOUT", flat, ANY_VERSION)
+        await ensure_layout(store)
+        node = await store.get("/ledgers/LAYOUT")
+        assert node is not None
+        assert node.value == flat
 
     trio.run(main)
 
