@@ -4,13 +4,15 @@ map `current/ledgers`, to which `flush` writes what changed.
     key    int64 ledger id; 16 bytes are read as well (a tool of the original's writes entry id 0 behind); negative: not ours
     value  LedgerData (quire/wire/bookkeeper/DbLedgerStorageDataFormats.proto)
 
+A ledger that was fenced and then forgotten is unknown, and yet fenced: see forgotten_fences.py.
+
 The journal has every change too, so nothing is lost before the flush; but the journal's mark must not pass a change that
 `flush` has not written: it is called for every mark, also when there are no entries to write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -68,13 +70,16 @@ class LedgerState:
 
 
 _UNKNOWN: Final = LedgerState()
+_FENCED: Final = LedgerState(fenced=True)
 
 
 class LedgerIndex:
     """All ledgers of one bookie directory. Only `load`, `write`, `delete_rows` and `close` block; they may run in a worker."""
 
-    def __init__(self, rows: KeyValue) -> None:
+    def __init__(self, rows: KeyValue, was_fenced: Callable[[int], bool] = lambda ledger_id: False) -> None:
+        """`was_fenced`: whether a ledger that is unknown now was fenced when it was forgotten."""
         self._rows = rows
+        self._was_fenced = was_fenced
         self._states: dict[int, LedgerState] = {}
         self._dirty: dict[int, None] = {}
 
@@ -99,26 +104,42 @@ class LedgerIndex:
         """What is known of the ledger, None if it is not."""
         return self._states.get(ledger_id)
 
+    def is_fenced(self, ledger_id: int) -> bool:
+        """Whether only recovery may add to the ledger, known or not."""
+        state = self._states.get(ledger_id)
+        return self._was_fenced(ledger_id) if state is None else state.fenced
+
+    def _known(self, ledger_id: int) -> LedgerState:
+        """What is known, to begin with: a ledger that comes back is as fenced as it was."""
+        state = self._states.get(ledger_id)
+        if state is None:
+            return _FENCED if self._was_fenced(ledger_id) else _UNKNOWN
+        return state
+
     def _put(self, ledger_id: int, state: LedgerState) -> None:
         if self._states.get(ledger_id) != state:
             self._states[ledger_id] = state
             self._dirty[ledger_id] = None
 
     def set_master_key(self, ledger_id: int, key: bytes) -> None:
-        self._put(ledger_id, replace(self._states.get(ledger_id, _UNKNOWN), master_key=key))
+        self._put(ledger_id, replace(self._known(ledger_id), master_key=key))
 
     def set_fenced(self, ledger_id: int) -> None:
         """For good; makes an unknown ledger known."""
-        self._put(ledger_id, replace(self._states.get(ledger_id, _UNKNOWN), fenced=True))
+        self._put(ledger_id, replace(self._known(ledger_id), fenced=True))
 
     def set_explicit_lac(self, ledger_id: int, package: bytes) -> None:
-        self._put(ledger_id, replace(self._states.get(ledger_id, _UNKNOWN), explicit_lac=package))
+        self._put(ledger_id, replace(self._known(ledger_id), explicit_lac=package))
 
     def take_dirty(self) -> list[tuple[int, LedgerState]]:
         """What changed since it was last taken. Whoever takes it writes it, or gives it back by `mark_dirty`."""
         taken = [(ledger_id, self._states[ledger_id]) for ledger_id in self._dirty if ledger_id in self._states]
         self._dirty.clear()
         return taken
+
+    def keep(self, ledger_id: int) -> None:
+        """Its row was deleted, and is needed: the next flush writes it again."""
+        self._dirty[ledger_id] = None
 
     def mark_dirty(self, taken: Sequence[tuple[int, LedgerState]]) -> None:
         """These were not written after all."""
