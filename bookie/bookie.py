@@ -20,6 +20,7 @@ from typing import Any, Final
 import trio
 
 from bookie import folders
+from bookie.adds import Adds
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.storage import DbLedgerStorage, StorageOptions
@@ -92,6 +93,7 @@ class Bookie:
         self.fences = FenceTable()
         self.lacs = LacTable()
         self.timers = Timers()
+        self.adds = Adds(self, waiting_max=config.journal.queue_size_max, wait_s=config.add_wait_ms / 1000)
         self.long_polls = 0
         """Reads that wait for a LAC to move."""
         self.read_only = config.force_read_only
@@ -117,6 +119,7 @@ class Bookie:
         journal.on_pass = self._journal_pass_done
         journal.on_failed = self._journal_failed
         storage.on_flush_due = self.request_flush
+        storage.on_flushed = self._flushed
 
     def _workers(self, name: str, count: int) -> ReadWorkers:
         count = min(max(count, 1), READ_WORKERS_MAX)
@@ -192,11 +195,18 @@ class Bookie:
         self.stats.explicit_lacs += 1
         return rc
 
-    def read_by_worker(self, job: Callable[[], Any], done: Callable[[Any, Rc], None], *, urgent: bool = False) -> bool:
-        """Run a read that needs the disk; False if too many are on their way. Urgent ones have workers of their own."""
+    def read_by_worker(
+        self, job: Callable[[], Any], done: Callable[[Any, Rc], None], *, urgent: bool = False, count: int = 1
+    ) -> bool:
+        """Run a read that needs the disk, or a job that stands for `count` of them; False if too many are on their way.
+        Urgent ones have workers of their own."""
         if self._stopping:
             return False
-        return (self._urgent_readers if urgent else self._readers).submit(job, done)
+        return (self._urgent_readers if urgent else self._readers).submit(job, done, count)
+
+    def read_room(self, *, urgent: bool) -> int:
+        """Reads that `read_by_worker` would take now."""
+        return 0 if self._stopping else (self._urgent_readers if urgent else self._readers).room
 
     @property
     def reads_in_flight(self) -> int:
@@ -233,6 +243,7 @@ class Bookie:
 
     def _journal_pass_done(self) -> None:
         self.stats.journal_syncs = self.journal.groups
+        self.adds.room_made()
         self._pass_done()
 
     def _pass_done(self) -> None:
@@ -244,6 +255,10 @@ class Bookie:
         self.failed.set()
 
     # --- checkpoints
+
+    def _flushed(self) -> None:
+        self.adds.room_made()
+        self._pass_done()
 
     async def checkpoint(self) -> None:
         """Everything acknowledged until now is in the storage for good, and lastMark says so. OSError, StorageFailedError:
@@ -342,6 +357,8 @@ class Bookie:
     async def _stop(self) -> None:
         self.read_only = True
         self._stopping = True
+        self.adds.refuse_waiting()
+        self._pass_done()
         self._flush_wanted.set()
         await self._checkpoints_ended.wait()
         await self._readers.aclose()  # they use what is closed below
@@ -395,6 +412,7 @@ def _storage(world: World, config: BookieConfig) -> DbLedgerStorage:
         read_cache_bytes_max=config.read_cache_mb << 20,
         read_ahead_entries=config.read_ahead_entries,
         log_size_max=config.entry_log_size_max,
+        page_cache_bytes=config.page_cache_mb << 20,
         block_cache_bytes=config.rocksdb_cache_bytes,
     )
     return DbLedgerStorage(world, config.ledger_directory, options, index_directory=config.index_directory or None)

@@ -1,7 +1,8 @@
 """Reads that need the disk: workers that take everything that has gathered, and answer it in one pass of the loop.
 
 No task and no way to a thread and back per read, but per batch: a worker is a lane. The first worker alone serves what one
-can; a batch of so many reads that waiting for the disk one after the other would tell wakes the others too.
+can; a batch of so many reads that waiting for the disk one after the other would tell wakes the others too. Who has many
+single reads submits them by shares, each one job: waking a thread costs as much as a read from memory.
 
 Bounded: with `waiting_max` reads waiting or being read, the next one is refused.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from bookie.errors import BookieError
 from bookie.requests import rc_of
@@ -20,15 +21,18 @@ from quire.world.doors import Lane, Offload
 
 log = get_logger(__name__)
 
+T = TypeVar("T")
+
 SHARE: Final = 16
 """Reads that a worker is given before the next one is asked too."""
 
 
 class Read(NamedTuple):
-    """`job` blocks, and answers what `done` takes with Rc.OK; None and another code if it raised."""
+    """`job` blocks, and answers what `done` takes with Rc.OK; None and another code if it raised. It counts for `weight` reads."""
 
     job: Callable[[], Any]
     done: Callable[[Any, Rc], None]
+    weight: int
 
 
 class ReadWorkers:
@@ -48,14 +52,19 @@ class ReadWorkers:
         self.waiting = 0
         """Reads not answered yet."""
 
-    def submit(self, job: Callable[[], Any], done: Callable[[Any, Rc], None]) -> bool:
-        """False if too many are waiting, or no more are taken. `done` is called on the loop, and must not raise."""
-        if self.waiting >= self.waiting_max or self._closed:
+    @property
+    def room(self) -> int:
+        """Reads that would be taken now."""
+        return 0 if self._closed else max(0, self.waiting_max - self.waiting)
+
+    def submit(self, job: Callable[[], Any], done: Callable[[Any, Rc], None], count: int = 1) -> bool:
+        """False if there is no room for so many reads. `done` is called on the loop, and must not raise."""
+        if count > self.room:
             return False
-        self.waiting += 1
+        self.waiting += count
         index = self._choose()
-        self._loads[index] += 1
-        self._lanes[index].put(Read(job, done))
+        self._loads[index] += count
+        self._lanes[index].put(Read(job, done, count))
         return True
 
     def _choose(self) -> int:
@@ -75,13 +84,14 @@ class ReadWorkers:
     def _answered(
         self, index: int, reads: list[Read], results: list[tuple[Any, Rc]] | None, error: BaseException | None
     ) -> None:
-        self._loads[index] -= len(reads)
-        self.waiting -= len(reads)
+        count = sum([read.weight for read in reads])
+        self._loads[index] -= count
+        self.waiting -= count
         if results is None:
             log.error("a read failed", error=repr(error))
             results = [(None, Rc.IO)] * len(reads)
-        for (_, done), (result, rc) in zip(reads, results, strict=True):
-            done(result, rc)
+        for read, (result, rc) in zip(reads, results, strict=True):
+            read.done(result, rc)
         self._after()
 
     async def aclose(self) -> None:
@@ -93,13 +103,15 @@ class ReadWorkers:
 
 def _read_all(reads: list[Read]) -> list[tuple[Any, Rc]]:
     """In a worker's thread."""
-    results: list[tuple[Any, Rc]] = []
-    for job, _ in reads:
-        try:
-            results.append((job(), Rc.OK))
-        except (BookieError, OSError) as error:
-            rc = rc_of(error)
-            if rc is Rc.IO:
-                log.error("read failed", error=str(error))
-            results.append((None, rc))
-    return results
+    return [attempt(read.job) for read in reads]
+
+
+def attempt(job: Callable[..., T], *args: Any) -> tuple[T | None, Rc]:
+    """What the job answers with Rc.OK, or None with the code of what it raised. Blocking, if the job is."""
+    try:
+        return job(*args), Rc.OK
+    except (BookieError, OSError) as error:
+        rc = rc_of(error)
+        if rc is Rc.IO:
+            log.error("read failed", error=str(error))
+        return None, rc

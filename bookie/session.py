@@ -1,6 +1,6 @@
 """One connection's requests: adds by run into the write cache and the journal, reads from memory or by a worker.
 
-    ADD      checks -> write cache -> journal -> (group synced) -> answers, all of a pass in one write
+    ADD      checks -> write cache -> journal -> (group synced) -> answers, all of a pass in one write (adds.py)
     READ     memory, answered in this pass; otherwise a worker reads the entry log
     fence    storage told -> FENCE record in the journal -> (group synced) -> the read's answer, found or not
 
@@ -9,19 +9,21 @@ Answers to adds come in the order of the adds; answers to reads when they are re
 The first frame decides the version: 3 if it begins as a message of that does, until a frame is none; then 2 for good.
 Here is what both versions share, and version 2; session_v3.py has the rest.
 
-A peer that asks for more than it takes is paused, if there is a shell to pause it (`on_room`): what it has sent waits here
-until its answers are gone.
+A peer that asks for more than it takes, or sends more than can be stored, is paused, if there is a shell to pause it
+(`on_room`): what it has sent waits here until its answers are gone, and its adds have found room.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from bookie.adds import Add, AddDone
 from bookie.db_ledger_storage.storage import DbLedgerStorage
-from bookie.errors import BookieError, JournalFailedError, WriteCacheFullError
-from bookie.requests import LAST_ENTRY, batch_limits, check_add, check_read, lac_of_entry
+from bookie.reads import SHARE, attempt
+from bookie.requests import LAST_ENTRY, batch_limits, check_read
 from bookie.run import Run
 from quire.service.log import get_logger
 from quire.wire.bookkeeper import v2, v3
@@ -47,6 +49,8 @@ OUT_MAX: Final = 4 << 20
 _READ_SIZE_MIN: Final = 1024
 READING_MAX: Final = 32 << 20
 """Bytes that workers may be reading for one peer, by the size of its last answer, before its next requests wait."""
+ADDS_WAITING_MAX: Final = 1 << 20
+"""Bytes of a peer's adds that may wait for room before nothing more is received from it."""
 
 
 class BookieSession:
@@ -72,6 +76,12 @@ class BookieSession:
         self._read_size = _READ_SIZE_MIN
         """What a read is taken to be: the size of the last answer."""
         self._receiving = False
+        self._wanted: list[tuple[int, int]] = []
+        """(ledger id, entry id) of single entries that workers are to read, gathered in this pass..."""
+        self._wanted_urgently: list[tuple[int, int]] = []
+        """...and those of recoveries."""
+        self.adds_waiting = 0
+        """Bytes of adds that wait for room; `Adds` counts them."""
         self.on_room: Callable[[], None] | None = None
         """Called when a paused session might go on; None: the session is never paused."""
         self.closed = False
@@ -82,36 +92,48 @@ class BookieSession:
     def receive(self, frames: Sequence[v2.Frame]) -> None:
         """Serve the requests in `frames`, each a buffer of whole frames or a (head, payload) pair of one big ADD. Buffers
         must not change later if they hold entries above JOIN_MAX. Not while the session is paused."""
-        self._receiving = True
-        for frame in frames:
-            if self.closed:
-                break
-            requests = self._decode(frame)
-            if len(requests) == 1 and type(requests[0]) is v2.AddRun:
-                self._add(requests[0])
-            else:
-                self._go_through(iter(requests))
-        self._receiving = False
-        self.flush()
+        self._begin_pass()
+        try:
+            for frame in frames:
+                if self.closed:
+                    break
+                requests = self._decode(frame)
+                if len(requests) == 1 and type(requests[0]) is v2.AddRun:
+                    self._add(requests[0])
+                else:
+                    self._go_through(iter(requests))
+        finally:
+            self._end_pass()
 
     @property
     def is_paused(self) -> bool:
         """Requests wait for room: `resume` before the next `receive`."""
-        return self._rest is not None
+        return self._rest is not None or (self.adds_waiting > ADDS_WAITING_MAX and self.on_room is not None)
 
     @property
     def has_room(self) -> bool:
-        """May a paused session go on, as far as its reads are concerned?"""
-        return self.closed or self._reading <= READING_MAX // 2
+        """May a paused session go on, as far as its reads and adds are concerned?"""
+        return self.closed or (self._reading <= READING_MAX // 2 and self.adds_waiting <= ADDS_WAITING_MAX // 2)
 
     def resume(self) -> None:
         """Serve requests that had to wait, as far as there is room."""
         rest, self._rest = self._rest, None
         if rest is not None and not self.closed:
-            self._receiving = True
-            self._go_through(rest)
-            self._receiving = False
-            self.flush()
+            self._begin_pass()
+            try:
+                self._go_through(rest)
+            finally:
+                self._end_pass()
+
+    def _begin_pass(self) -> None:
+        self._receiving = True
+        self.bookie.journal.hold()
+
+    def _end_pass(self) -> None:
+        self._receiving = False
+        self.bookie.journal.let_go()
+        self._begin_reads()
+        self.flush()
 
     def close(self) -> None:
         """Answer nothing any more. What was received is still carried out."""
@@ -119,6 +141,8 @@ class BookieSession:
         self.out = []
         self._acks = None
         self._rest = None
+        self._wanted = []
+        self._wanted_urgently = []
         if self._version_3 is not None:
             self._version_3.close()
         if self.on_room is not None:
@@ -207,60 +231,22 @@ class BookieSession:
 
     # --- adds
 
-    def store(
-        self,
-        ledger_id: int,
-        first: int,
-        key: bytes,
-        flags: int,
-        parts: list[Buffer],
-        size: int,
-        offsets: list[int],
-        on_durable: Callable[[Run, BookieError | None], None],
-        deferred: bool,
-    ) -> Rc:
-        """Put a run into write cache and journal; Rc.OK: `on_durable` is called with it, later."""
-        bookie = self.bookie
-        storage = bookie.storage
-        journal = bookie.journal
-        count = len(offsets)
-        known_key = storage.master_key(ledger_id) or None
-        rc = check_add(known_key, key, storage.is_fenced(ledger_id), bookie.read_only, flags)
-        if rc is Rc.OK and not journal.has_room(size):
-            rc = Rc.TOO_MANY_REQUESTS
-        if rc is Rc.OK:
-            run = Run(ledger_id, first, count, parts, size, offsets)
-            try:
-                if journal.failed is not None:
-                    raise journal.failed
-                storage.add(run)
-                if known_key is None:
-                    storage.set_master_key(ledger_id, key)
-                journal.append(run, partial(on_durable, run), key, deferred)
-            except WriteCacheFullError:
-                rc = Rc.TOO_MANY_REQUESTS
-                bookie.request_flush()
-            except JournalFailedError:
-                rc = Rc.IO
-            else:
-                stats = bookie.stats
-                stats.adds += count
-                stats.add_bytes += size
-                if ledger_id in bookie.lacs.followed:
-                    bookie.lacs.raised(ledger_id, lac_of_entry(run.entry(run.last)))
-                return rc
-        bookie.stats.adds_refused += count
-        return rc
+    def store(self, run: Run, key: bytes, flags: int, done: AddDone, *, deferred: bool = False) -> None:
+        """Put a run into write cache and journal, or have it wait for room there: `done` tells how it fared."""
+        self.bookie.adds.add(Add(run, key, flags, deferred, done, self))
+
+    def adds_left(self) -> None:
+        """For `Adds`: fewer adds wait."""
+        if self.on_room is not None and self.has_room:
+            self.on_room()
 
     def _add(self, add: v2.AddRun) -> None:
         ledger_id, first, key, flags, parts, size, offsets = add
-        rc = self.store(ledger_id, first, key, flags, parts, size, offsets, self._added, False)
-        if rc is not Rc.OK:
-            self._answer_adds(rc, ledger_id, first, first + len(offsets) - 1)
+        self.store(Run(ledger_id, first, len(offsets), parts, size, offsets), key, flags, self._added)
 
-    def _added(self, run: Run, error: BookieError | None) -> None:
-        """The journal has the run on the disk, or has not."""
-        self._answer_adds(Rc.OK if error is None else Rc.IO, run.ledger_id, run.first, run.last)
+    def _added(self, run: Run, rc: Rc) -> None:
+        """The run is on the disk, or will not be."""
+        self._answer_adds(rc, run.ledger_id, run.first, run.last)
 
     def _answer_adds(self, rc: Rc, ledger_id: int, first: int, last: int) -> None:
         if self.closed:
@@ -314,10 +300,36 @@ class BookieSession:
             self.bookie.stats.reads_cached += 1
             self._answer_read(ledger_id, entry_id, entry, Rc.OK)
             return
-        job = partial(read_entry, storage, ledger_id, entry_id)
-        rc = self.by_worker(job, partial(self._answer_read, ledger_id, entry_id), flags)
-        if rc is not Rc.OK:
-            self._answer_read(ledger_id, entry_id, None, rc)
+        (self._wanted_urgently if flags & URGENT else self._wanted).append((ledger_id, entry_id))
+        self._reading += self._read_size
+        if not self._receiving:
+            self._begin_reads()
+
+    def _begin_reads(self) -> None:
+        """Hand what has gathered to workers, by shares: one job, one way to a thread and back for each."""
+        if self._wanted:
+            wanted, self._wanted = self._wanted, []
+            self._begin_shares(wanted, urgent=False)
+        if self._wanted_urgently:
+            wanted, self._wanted_urgently = self._wanted_urgently, []
+            self._begin_shares(wanted, urgent=True)
+
+    def _begin_shares(self, wanted: list[tuple[int, int]], *, urgent: bool) -> None:
+        bookie = self.bookie
+        guess = self._read_size
+        room = min(bookie.read_room(urgent=urgent), len(wanted))
+        for start in range(0, room, SHARE):
+            share = wanted[start : min(start + SHARE, room)]
+            count = len(share)
+            done = partial(self._read_done, partial(self._answer_reads, share), guess, count)
+            bookie.read_by_worker(partial(read_entries, bookie.storage, share), done, urgent=urgent, count=count)
+        for ledger_id, entry_id in wanted[room:]:
+            self._reading -= guess
+            self._answer_read(ledger_id, entry_id, None, Rc.TOO_MANY_REQUESTS)
+
+    def _answer_reads(self, share: list[tuple[int, int]], found: list[tuple[Buffer | None, Rc]] | None, rc: Rc) -> None:
+        for (ledger_id, entry_id), (entry, entry_rc) in zip(share, found or repeat((None, rc)), strict=False):
+            self._answer_read(ledger_id, entry_id, entry, entry_rc)
 
     def _answer_read(self, ledger_id: int, entry_id: int, entry: Buffer | None, rc: Rc) -> None:
         if entry is None:
@@ -327,12 +339,27 @@ class BookieSession:
         self.put((v2.response_head(Opcode.READ, rc, ledger_id, entry_id, size), entry), size)
 
     def _batch_read(self, request: v2.BatchReadRequest) -> None:
+        self.bookie.stats.reads += 1
+        if request.flags & v2.DO_FENCING:
+            self.bookie.fence(request.ledger_id, request.master_key, partial(self._batch_fenced, request))
+        else:
+            self._serve_batch_read(request)
+
+    def _batch_fenced(self, request: v2.BatchReadRequest, rc: Rc) -> None:
+        if self.closed:
+            return
+        if rc is Rc.OK:
+            self._serve_batch_read(request)
+        else:
+            self.out.append(v2.batch_response_head(rc, request.ledger_id, request.entry_id, request.request_id))
+        self.flush_later()
+
+    def _serve_batch_read(self, request: v2.BatchReadRequest) -> None:
         bookie = self.bookie
         storage = bookie.storage
-        ledger_id, first, request_id, _, _, flags = request
-        bookie.stats.reads += 1
+        ledger_id, first, request_id, flags = request.ledger_id, request.entry_id, request.request_id, request.flags
         rc = check_read(storage.master_key(ledger_id) is not None, first)
-        if flags & v2.DO_FENCING or first < 0:
+        if first < 0:
             rc = Rc.BAD_REQUEST
         if rc is not Rc.OK:
             self.out.append(v2.batch_response_head(rc, ledger_id, first, request_id))
@@ -359,21 +386,28 @@ class BookieSession:
         """Have a worker run `job`, then call `done` with what it answered, or with None and why not. Rc.OK, or why no
         worker takes it."""
         guess = self._read_size
-        if not self.bookie.read_by_worker(job, partial(self._read_done, done, guess), urgent=flags & URGENT != 0):
+        if not self.bookie.read_by_worker(job, partial(self._read_done, done, guess, 1), urgent=flags & URGENT != 0):
             return Rc.TOO_MANY_REQUESTS
         self._reading += guess
         return Rc.OK
 
-    def _read_done(self, done: Callable[[T | None, Rc], None], guess: int, result: T | None, rc: Rc) -> None:
-        self._reading -= guess
+    def _read_done(
+        self, done: Callable[[T | None, Rc], None], guess: int, count: int, result: T | None, rc: Rc
+    ) -> None:
+        self._reading -= guess * count
         if self.closed:
             return
         before = self._out_size
         done(result, rc)
-        self._read_size = max(self._out_size - before, _READ_SIZE_MIN)
+        self._read_size = max((self._out_size - before) // count, _READ_SIZE_MIN)
         self.flush_later()
         if self._rest is not None and self.has_room and self.on_room is not None:
             self.on_room()
+
+
+def read_entries(storage: DbLedgerStorage, places: list[tuple[int, int]]) -> list[tuple[Buffer | None, Rc]]:
+    """`read_entry` for each (ledger id, entry id), what it raised as a code. Blocking."""
+    return [attempt(read_entry, storage, ledger_id, entry_id) for ledger_id, entry_id in places]
 
 
 def read_entry(storage: DbLedgerStorage, ledger_id: int, entry_id: int) -> Buffer:

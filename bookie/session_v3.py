@@ -84,14 +84,11 @@ class Version3:
 
     def _add(self, add: v3.AddRun) -> None:
         ledger_id, first, key, flags, parts, size, offsets, txns, write_flags = add
+        run = Run(ledger_id, first, len(offsets), parts, size, offsets)
         deferred = bool(write_flags & v3.DEFERRED_SYNC)
-        added = partial(self._added, txns)
-        rc = self._session.store(ledger_id, first, key, flags, parts, size, offsets, added, deferred)
-        if rc is not Rc.OK:
-            self._session.out.append(v3.add_responses(rc, ledger_id, range(first, first + len(offsets)), txns))
+        self._session.store(run, key, flags, partial(self._added, txns), deferred=deferred)
 
-    def _added(self, txns: Sequence[bytes], run: Run, error: BookieError | None) -> None:
-        rc = Rc.OK if error is None else Rc.IO
+    def _added(self, txns: Sequence[bytes], run: Run, rc: Rc) -> None:
         self._answer(v3.add_responses(rc, run.ledger_id, range(run.first, run.first + run.count), txns))
 
     # --- reads; long polls end in them

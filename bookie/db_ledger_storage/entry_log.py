@@ -3,12 +3,16 @@
 - A log is written by one flush after another, and never after a restart: each start takes a new id.
 - What a failed flush left behind is cut off, and that log is not written again: after a failed sync nobody knows what
   is on the disk, so the flush is done over in a new log.
+- Only the newest pages stay in the machine's memory, as many as `PageWindow` says. Copying into memory that was given back a
+  moment ago costs a tenth of copying into memory that nobody has touched for long (64 KB: 15 us instead of 170, measured in
+  a virtual machine), and an entry log is hardly read soon: who keeps up is served before the disk is asked.
 - Readers run beside the flush. A file that is dropped or pushed out of the table of open files is closed only when
   every read that had begun before has ended (`_retire`), without a lock: each step on a dict is one step of the interpreter.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -45,6 +49,8 @@ _WRITE_PARTS: Final = 1000
 """...or this many buffers."""
 _OPEN_FILES_MAX: Final = 64
 _LAST_ID: Final = "lastId"
+_PAGES_TOGETHER: Final = 2 << 20
+"""Bytes; pages are given back up to a multiple of it, or to the end of a log: a kernel keeps large pages that a range cuts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +64,47 @@ class LogMetadata:
     log_id: int
     size: int
     ledgers: Mapping[int, int]
+
+
+class PageWindow:
+    """Which pages may be given back: all but those of the newest `size` bytes; none at all if that is 0. Pure.
+
+    >>> window = PageWindow(4 << 20)
+    >>> window.synced(0, 3 << 20), window.synced(0, 7 << 20), window.synced(1, 2 << 20)
+    ([], [(0, 0, 2097152)], [(0, 2097152, 4194304)])
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._kept: deque[tuple[int, int, int]] = deque()
+        self._kept_bytes = 0
+
+    def synced(self, log_id: int, end: int) -> list[tuple[int, int, int]]:
+        """Log `log_id` is on the disk up to byte `end`; logs come one after the other. The ranges (log id, first byte, end)
+        that may be given back now, oldest first, each once."""
+        if not self._size:
+            return []
+        kept = self._kept
+        start = 0
+        if kept and kept[-1][0] == log_id:
+            _, start, before = kept.pop()
+            self._kept_bytes -= before - start
+        kept.append((log_id, start, end))
+        self._kept_bytes += end - start
+        given: list[tuple[int, int, int]] = []
+        while (excess := self._kept_bytes - self._size) > 0:
+            oldest, start, stop = kept[0]
+            if oldest != log_id and stop - start <= excess:
+                kept.popleft()
+            else:
+                cut = (start + excess) // _PAGES_TOGETHER * _PAGES_TOGETHER
+                if cut <= start:
+                    break
+                kept[0] = (oldest, cut, stop)
+                stop = cut
+            self._kept_bytes -= stop - start
+            given.append((oldest, start, stop))
+        return given
 
 
 class _ActiveLog:
@@ -82,13 +129,23 @@ class _ActiveLog:
 
 class EntryLogs:
     """Writes and reads `*.log` in one folder. `size_max`: bytes after which a log is sealed; `sync_every`: bytes written
-    between two syncs, so that a long flush does not get in the way of the journal's syncs all at once."""
+    between two syncs, so that a long flush does not get in the way of the journal's syncs all at once. `page_cache`: bytes
+    of the newest pages that the machine is asked to keep in memory, 0: it keeps what it likes."""
 
-    def __init__(self, disk: Disk, directory: str, *, size_max: int = 1 << 30, sync_every: int = 32 << 20) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        *,
+        size_max: int = 1 << 30,
+        sync_every: int = 32 << 20,
+        page_cache: int = 0,
+    ) -> None:
         self._disk = disk
         self._directory = directory
         self._size_max = min(size_max, POSITION_MAX)
         self._sync_every = sync_every
+        self._pages = PageWindow(page_cache)
         self._log_ids: dict[int, None] = {}
         self._next_id = 0
         self._active: _ActiveLog | None = None
@@ -147,7 +204,7 @@ class EntryLogs:
         try:
             placed = self._append(runs)
             if self._active is not None:
-                self._active.file.sync()
+                self._sync(self._active)
         except (OSError, StorageFailedError):
             self._abandon()
             raise
@@ -184,7 +241,7 @@ class EntryLogs:
                 unsynced += gathered
                 parts, gathered = [], 0
                 if unsynced >= self._sync_every:
-                    log.file.sync()
+                    self._sync(log)
                     unsynced = 0
         if log is not None:
             self._write(log, parts)
@@ -193,6 +250,21 @@ class EntryLogs:
     def _write(self, log: _ActiveLog, parts: list[Buffer]) -> None:
         if parts:
             log.position += log.file.pwritev(parts, log.position)
+
+    def _sync(self, log: _ActiveLog) -> None:
+        log.file.sync()
+        self._forget(log.log_id, log.position, log.file)
+
+    def _forget(self, log_id: int, end: int, file: File) -> None:
+        """Give back the pages that are out of the window, now that this log is synced up to `end`."""
+        for old_id, start, stop in self._pages.synced(log_id, end):
+            if old_id == log_id:
+                file.forget(start, stop - start)
+                continue
+            with suppress(OSError):  # the log may be gone meanwhile, and its pages with it
+                old = self._disk.open(self._path(log_name(old_id)), writable=False)
+                old.forget(start, stop - start)
+                old.close()
 
     def _new_log(self) -> _ActiveLog:
         log_id = self._next_id
@@ -216,6 +288,7 @@ class EntryLogs:
 
     def _seal_active(self, log: _ActiveLog) -> None:
         log.seal()
+        self._forget(log.log_id, log.file.size(), log.file)
         log.file.close()
         self._metadata[log.log_id] = LogMetadata(log_id=log.log_id, size=log.position, ledgers=log.ledgers)
         self._ends[log.log_id] = log.position

@@ -141,6 +141,10 @@ class ScannedEntry:
         return pack_location(log_id, self.offset + SIZE_LENGTH)
 
 
+_FILLER: Final = 0xF0
+"""With which the original's direct-I/O logger fills its blocks up. Source: BookKeeper's directentrylogger.Buffer."""
+
+
 class Scan:
     """Reads a log record by record, from `start` up to `file_size`: iterate over it, then ask `torn_at`.
 
@@ -169,8 +173,8 @@ class Scan:
                 if not chunk:
                     break
             if len(chunk) - inside < RECORD_HEAD.size:
-                # Shorter than any record: fine if it is padding, which is the case if nothing positive begins in it.
-                if any(chunk[inside:]):
+                # Shorter than any record: fine if it is padding, of zeros or the direct-I/O logger's.
+                if set(chunk[inside:]) not in ({0}, {_FILLER}):
                     self.torn_at = at
                 return
             size, ledger_id, entry_id = RECORD_HEAD.unpack_from(chunk, inside)

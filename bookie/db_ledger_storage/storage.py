@@ -21,6 +21,7 @@ import trio
 from bookie.db_ledger_storage import garbage_collector
 from bookie.db_ledger_storage.entry_log import EntryLogs, LogMetadata
 from bookie.db_ledger_storage.flush import FlushJob
+from bookie.db_ledger_storage.forgotten_fences import FILE_NAME, ForgottenFences
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerState
 from bookie.db_ledger_storage.location_index import ENTRY_ID_MAX, LocationIndex
@@ -57,6 +58,8 @@ class StorageOptions:
     """Bytes after which an entry log is sealed (logSizeLimit)."""
     sync_every_bytes: int = 32 << 20
     """Bytes a flush writes between two syncs of the entry log."""
+    page_cache_bytes: int = 256 << 20
+    """Bytes of the newest pages of the entry logs that stay in the machine's memory; 0: no bound."""
     block_cache_bytes: int = 8 << 20
     """RocksDB's block cache for the location index (dbStorage_rocksDB_blockCacheSize)."""
 
@@ -100,7 +103,9 @@ class DbLedgerStorage:
             self._current,
             size_max=self._options.log_size_max,
             sync_every=self._options.sync_every_bytes,
+            page_cache=self._options.page_cache_bytes,
         )
+        self._forgotten_fences = ForgottenFences(world.disk, f"{self._current}/{FILE_NAME}", world.clock.wall_ms)
         self._locations: LocationIndex
         self._ledgers: LedgerIndex
         self._read_before: dict[int, int] = {}
@@ -111,6 +116,8 @@ class DbLedgerStorage:
         self.on_flush_due: Callable[[], None] | None = None
         """Called once, synchronously, when the write cache has filled so far that a flush should begin; again after that
         flush if the cache has filled meanwhile."""
+        self.on_flushed: Callable[[], None] | None = None
+        """Called when a flush has made room in the write cache."""
         self.stats = StorageStats()
 
     # ---------------------------------------------------------------------------------------------------- life
@@ -125,7 +132,9 @@ class DbLedgerStorage:
         self._logs.open()
         for name in ("ledgers", "locations"):
             world.disk.make_dirs(f"{self._index_current}/{name}")
-        self._ledgers = LedgerIndex(world.key_value.open(f"{self._index_current}/ledgers", cache_bytes=1 << 20))
+        self._forgotten_fences.load()
+        ledger_rows = world.key_value.open(f"{self._index_current}/ledgers", cache_bytes=1 << 20)
+        self._ledgers = LedgerIndex(ledger_rows, self._forgotten_fences.__contains__)
         self._locations = LocationIndex(
             world.key_value.open(f"{self._index_current}/locations", cache_bytes=self._options.block_cache_bytes)
         )
@@ -195,6 +204,8 @@ class DbLedgerStorage:
             self.stats.flushes += 1
             self.stats.flushed_entries += table.entries
             self.stats.flushed_bytes += table.size
+            if self.on_flushed is not None:
+                self.on_flushed()
 
     # ---------------------------------------------------------------------------------------------------- read
 
@@ -353,8 +364,8 @@ class DbLedgerStorage:
         self._ledgers.set_master_key(ledger_id, key)
 
     def is_fenced(self, ledger_id: int) -> bool:
-        state = self._ledgers.get(ledger_id)
-        return state is not None and state.fenced
+        """Also of a ledger that is unknown, as it was fenced when it was deleted: forgotten_fences.py."""
+        return self._ledgers.is_fenced(ledger_id)
 
     def set_fenced(self, ledger_id: int) -> None:
         """For good."""
@@ -393,10 +404,18 @@ class DbLedgerStorage:
                 self._cache.drop_ledger(ledger_id)
                 self._read_cache.drop_ledger(ledger_id)
             await self._world.offload.run(partial(self._locations.delete_ledgers, ledgers), name="delete ledgers")
+            # A fence outlives its row.
+            fenced = [ledger_id for ledger_id in ledgers if self.is_fenced(ledger_id)]
+            if fenced:
+                self._forgotten_fences.add(fenced)
+                await self._world.offload.run(self._forgotten_fences.save, name="forgotten fences")
             # Entries first: a ledger whose facts are gone while rows remain would look unknown, and stay for ever.
             await self._world.offload.run(partial(self._ledgers.delete_rows, ledgers), name="delete ledgers")
             for ledger_id in ledgers:
-                self._ledgers.forget(ledger_id)
+                if self.is_fenced(ledger_id) and ledger_id not in self._forgotten_fences:
+                    self._ledgers.keep(ledger_id)  # fenced meanwhile: it goes with the next round
+                else:
+                    self._ledgers.forget(ledger_id)
 
     async def inactive_logs(self) -> list[int]:
         """Entry logs that are not written any more and whose entries are all in the index."""

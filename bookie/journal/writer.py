@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, NamedTuple, NoReturn, TypeAlias
 
 import trio
@@ -293,13 +294,14 @@ class Journal:
         self._directory = directory
         self._config = config
         self._writer = GroupWriter(world.disk, directory, config)
-        self._lane: Lane[Item] | None = None
+        self._lane: Lane[list[Item]] | None = None
         self._mark = LogMark(0, 0)
         self.on_pass: Callable[[], None] = _nothing
         self.on_failed: Callable[[JournalFailedError], None] = _ignore
         self.failed: JournalFailedError | None = None
         self._waiting: list[Item] = []
         self._waiting_size = 0
+        self._held = False
         self._wake = trio.Event()
         self.queued_bytes = 0
         """Bytes appended and not yet reported, overhead included."""
@@ -320,7 +322,7 @@ class Journal:
 
         await self._world.offload.run(create, name="journal open")
         self._mark = self._writer.mark
-        self._lane = self._world.offload.lane("journal", self._writer.write, self._done)
+        self._lane = self._world.offload.lane("journal", self._write, self._done)
 
     def has_room(self, size: int) -> bool:
         """May `size` bytes more be queued? One record more than the bound is always taken."""
@@ -338,12 +340,22 @@ class Journal:
         size = record.size if isinstance(record, Run) else len(record.encode())
         self.queued_bytes += size + ITEM_OVERHEAD
         item = Item(record, size, key, on_durable, deferred)
+        self._waiting.append(item)
         if self._config.group_wait_s:
-            self._waiting.append(item)
             self._waiting_size += size
             self._wake.set()
-        else:
-            self._lane.put(item)
+        elif not self._held:
+            self._release()
+
+    def hold(self) -> None:
+        """Keep what is appended until `let_go`, in the same pass: the journal's thread is woken once for all of it."""
+        self._held = True
+
+    def let_go(self) -> None:
+        """End `hold`."""
+        self._held = False
+        if self._waiting and not self._config.group_wait_s:
+            self._release()
 
     def force(self, ledger_id: int, on_durable: OnDurable) -> None:
         """Tell `on_durable` when everything reported until now is on the disk. Raises as `append`."""
@@ -364,10 +376,14 @@ class Journal:
     def _release(self) -> None:
         assert self._lane is not None
         items, self._waiting, self._waiting_size = self._waiting, [], 0
-        for item in items:
-            self._lane.put(item)
+        if items:
+            self._lane.put(items)
 
-    def _done(self, items: list[Item], results: list[GroupResult] | None, error: BaseException | None) -> None:
+    def _write(self, batches: list[list[Item]]) -> list[GroupResult]:
+        return self._writer.write(list(chain.from_iterable(batches)))
+
+    def _done(self, batches: list[list[Item]], results: list[GroupResult] | None, error: BaseException | None) -> None:
+        items = list(chain.from_iterable(batches))
         if results is None:
             # Nothing of ours raises; who does not know what is on the disk must not go on.
             failure = JournalFailedError(f"the journal's thread failed: {error!r}")

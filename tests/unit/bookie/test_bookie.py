@@ -416,6 +416,38 @@ def test_garbage_of_ledgers_without_metadata_is_dropped() -> None:
     with_bookie(story)
 
 
+def test_a_writer_that_slept_while_its_ledger_was_recovered_and_deleted_adds_nothing_more() -> None:
+    async def fence_and_collect(bookie: Bookie) -> None:
+        writer, recovery = Client(bookie), Client(bookie)
+        for ledger_id in (7, 8):
+            await writer.add(ledger_id, 0)
+        await recovery.fence(7)
+        await recovery.fence(9)  # never seen here: its writer's first entry is still under way
+        await trio.sleep(bookie.config.gc_wait_ms / 1000 + 30)
+        assert bookie.storage.ledgers() == []
+
+    async def check(bookie: Bookie) -> None:
+        writer, recovery = Client(bookie), Client(bookie)
+        assert await writer.add(7, 1) == v2.AddAcks(Rc.FENCED, 7, 1, 1)
+        assert await writer.add(9, 0) == v2.AddAcks(Rc.FENCED, 9, 0, 0)
+        assert (await recovery.fence(7)).rc == Rc.NO_LEDGER
+        assert await recovery.add(7, 1, flags=v2.RECOVERY_ADD) == v2.AddAcks(Rc.OK, 7, 1, 1)
+        assert await writer.add(7, 2) == v2.AddAcks(Rc.FENCED, 7, 2, 2)
+        assert await writer.add(8, 1) == v2.AddAcks(Rc.OK, 8, 1, 1), "nobody fenced it: its id may be used again"
+
+    async def story(machine: Machine) -> None:
+        await machine.live(fence_and_collect, crash=True)
+        await machine.live(check, crash=True)
+        await machine.live(check_again)
+
+    async def check_again(bookie: Bookie) -> None:
+        writer = Client(bookie)
+        assert await writer.add(7, 3) == v2.AddAcks(Rc.FENCED, 7, 3, 3)
+        assert (await writer.read(7, 1)).rc == Rc.OK
+
+    in_universe(story)
+
+
 @pytest.mark.parametrize("what", ["gone", "another"])
 def test_a_metadata_store_that_is_not_the_clusters_collects_nothing(what: str) -> None:
     async def main(world: World) -> None:

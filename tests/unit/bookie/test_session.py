@@ -6,11 +6,11 @@ from dataclasses import replace
 from struct import pack
 
 import pytest
-import trio
 
 from bookie.bookie import Bookie
 from bookie.journal.format import NO_MARK, Fence, LedgerKey
 from bookie.journal.replay import Replay
+from bookie.reads import SHARE
 from bookie.run import Run
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Opcode, Rc
@@ -279,37 +279,6 @@ def test_a_closed_session_is_answered_nothing_but_its_adds_are_carried_out() -> 
     with_bookie(story)
 
 
-def test_adds_above_the_journals_bound_are_refused_and_taken_later() -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
-        payload = bytes(700_000)
-        client.send(add_frame(7, 0, payload), add_frame(7, 1, payload))
-        assert client.answers == [v2.AddAcks(Rc.TOO_MANY_REQUESTS, 7, 1, 1)]
-        assert await client.take(2) == [v2.AddAcks(Rc.TOO_MANY_REQUESTS, 7, 1, 1), v2.AddAcks(Rc.OK, 7, 0, 0)]
-        assert await client.ask(add_frame(7, 1, payload)) == [v2.AddAcks(Rc.OK, 7, 1, 1)]
-
-    with_bookie(story, config=replace(CONFIG, journal_memory_mb=1))
-
-
-def test_adds_above_the_write_cache_are_refused_until_it_is_flushed() -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
-        payload = bytes(500_000)
-        codes: list[int] = []
-        for entry_id in range(12):
-            client.send(add_frame(7, entry_id, payload))
-        while sum(1 for _ in codes) < 12:
-            (answer,) = await client.take()
-            assert isinstance(answer, v2.AddAcks)
-            codes += [answer.rc] * (answer.last - answer.first + 1)
-        assert set(codes) == {Rc.OK, Rc.TOO_MANY_REQUESTS}
-        await trio.sleep(5)
-        assert bookie.stats.checkpoints > 0
-        assert await client.ask(add_frame(7, 50, payload)) == [v2.AddAcks(Rc.OK, 7, 50, 50)]
-
-    with_bookie(story, config=replace(CONFIG, write_cache_mb=2))
-
-
 def test_reads_above_the_bound_are_refused() -> None:
     async def story(bookie: Bookie) -> None:
         client = Client(bookie)
@@ -334,5 +303,29 @@ def test_a_damaged_entry_is_an_io_error_and_never_a_missing_one() -> None:
         file.pwrite(b"\xff" * 20, 1024 + 4)
         assert (await client.read(7, 0)).rc == Rc.IO
         assert (await client.read(7, 1)).rc == Rc.OK
+
+    with_bookie(story)
+
+
+@pytest.mark.expect_error("read failed")
+def test_a_read_that_fails_fails_alone_among_those_that_travel_with_it() -> None:
+    async def story(bookie: Bookie) -> None:
+        client = Client(bookie)
+        await client.add(7, 0, 3 * SHARE)
+        await bookie.checkpoint()
+        file = bookie.world.disk.open("/data/ledgers/current/0.log")
+        file.pwrite(b"\xff" * 20, 1024 + 4)
+        asked = [*range(0, 3 * SHARE, 2), 1000, -1]
+        client.send(b"".join(v2.read_request(7, entry_id) for entry_id in asked))
+        answers = await client.take(len(asked))
+        found: dict[int, tuple[int, bytes]] = {}
+        for answer in answers:
+            assert isinstance(answer, v2.ReadResponse)
+            found[answer.entry_id] = (answer.rc, bytes(answer.entry))
+        assert found.pop(0) == (Rc.IO, b"")
+        assert found.pop(1000) == (Rc.NO_ENTRY, b"")
+        assert found.pop(-1) == (Rc.OK, entry(7, 3 * SHARE - 1))
+        assert found == {i: (Rc.OK, entry(7, i)) for i in range(2, 3 * SHARE, 2)}
+        assert bookie.reads_in_flight == 0
 
     with_bookie(story)

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
-from bookie.db_ledger_storage.entry_log import EntryLogs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bookie.db_ledger_storage.entry_log import EntryLogs, PageWindow
 from bookie.db_ledger_storage.entry_log_format import HEADER_LENGTH, Header, decode_header, encode_header, pack_location
 from bookie.errors import StorageDamagedError
 from simulation.host import Host
@@ -197,3 +201,98 @@ def test_files_pushed_out_of_the_table_are_opened_again(host, run_of, records_of
             with logs.reading(log_id) as file:
                 assert file.pread(44, 1024) == records_of(7, [log_id])
         logs.close_retired()
+
+
+# --- the page cache
+
+MB = 1 << 20
+
+
+class WatchedDisk:
+    """A disk that notes what is synced and what is given back, by file, in order."""
+
+    def __init__(self, disk: Any) -> None:
+        self._disk = disk
+        self.calls: list[tuple[str, str, int, int]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+    def open(self, path: str, **options: bool) -> Any:
+        return WatchedFile(self._disk.open(path, **options), path.rsplit("/", 1)[1], self.calls)
+
+
+class WatchedFile:
+    def __init__(self, file: Any, name: str, calls: list[tuple[str, str, int, int]]) -> None:
+        self._file = file
+        self._name = name
+        self._calls = calls
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def sync(self) -> None:
+        self._file.sync()
+        self._calls.append(("sync", self._name, 0, self._file.size()))
+
+    def forget(self, offset: int, size: int) -> None:
+        self._file.forget(offset, size)
+        self._calls.append(("forget", self._name, offset, offset + size))
+
+
+@given(
+    size=st.integers(1, 40 * MB),
+    steps=st.lists(st.tuples(st.booleans(), st.integers(1, 30 * MB)), min_size=1, max_size=20),
+)
+def test_what_is_given_back_is_old_and_synced_and_each_byte_once(size, steps):
+    window = PageWindow(size)
+    log_id, end = 0, 0
+    ends: dict[int, int] = {}
+    given_to: dict[int, int] = {}
+    for new_log, more in steps:
+        if new_log:
+            log_id, end = log_id + 1, 0
+        end += more
+        ends[log_id] = end
+        for given_id, start, stop in window.synced(log_id, end):
+            assert start == given_to.get(given_id, 0), "ranges follow each other"
+            assert start < stop <= ends[given_id]
+            assert stop % (2 * MB) == 0 or (stop == ends[given_id] and given_id < log_id)
+            given_to[given_id] = stop
+        kept = sum(ends.values()) - sum(given_to.values())
+        assert kept < size + 2 * MB, "what is older than the window is given back"
+        assert kept >= min(size, sum(ends.values())), "the window is kept"
+
+
+def test_without_a_bound_no_page_is_given_back():
+    window = PageWindow(0)
+    assert [window.synced(log_id, 1000 * MB) for log_id in range(5)] == [[]] * 5
+
+
+def test_pages_behind_the_window_are_given_back_once_they_are_synced(host, run_of):
+    disk = WatchedDisk(host.world().disk)
+    logs = EntryLogs(disk, FOLDER, size_max=13 * MB, sync_every=4 * MB, page_cache=MB)
+    logs.open()
+    entries = iter(range(100))
+    for _ in range(8):
+        logs.append([run_of(7, [next(entries)], MB) for _ in range(5)])
+    synced: dict[str, int] = {}
+    forgotten: dict[str, int] = {}
+    for call, name, start, end in disk.calls:
+        if call == "sync":
+            synced[name] = end
+        else:
+            assert start == forgotten.get(name, 0)
+            assert end <= synced[name]
+            forgotten[name] = end
+    for full in ("0.log", "1.log"):
+        assert forgotten[full] == len(host.disk.read(f"{FOLDER}/{full}")), "to its end"
+    assert MB <= sum(map(len, map(host.disk.read, host.disk.paths()))) - sum(forgotten.values()) < 4 * MB
+
+
+def test_pages_of_a_log_that_was_dropped_meanwhile_do_no_harm(host, run_of):
+    logs = opened(host, size_max=5 * MB, page_cache=8 * MB)
+    logs.append([run_of(7, [each], MB) for each in range(7)])
+    logs.delete(0)
+    placed = logs.append([run_of(7, [each], MB) for each in range(7, 20)])
+    assert len(placed) == 13

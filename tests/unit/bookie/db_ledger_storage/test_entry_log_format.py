@@ -114,6 +114,13 @@ def test_padding_between_and_behind_entries_is_passed_over(run_of):
     assert torn_at == -1
 
 
+@pytest.mark.parametrize("length", [1, 3, 19, 20, 21, 40, 4096])
+def test_filler_that_ends_a_block_is_padding_however_little_of_it_there_is(run_of, length):
+    data = encode_header(Header()) + bytes(run_of(7, [0]).parts[0]) + b"\xf0" * length
+    assert scan(data)[1] == -1
+    assert scan(data[:-1] + b"\x01")[1] != -1
+
+
 def test_a_scan_reads_entries_longer_than_what_it_reads_at_a_time(run_of):
     data = encode_header(Header()) + b"".join(bytes(run_of(7, [each], 700_000).parts[0]) for each in range(5))
     found, torn_at = scan(data)

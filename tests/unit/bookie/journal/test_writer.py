@@ -33,8 +33,8 @@ def ignore(_: BookieError | None) -> None: ...
 class Bench:
     """A writer on a disk that fails on demand."""
 
-    def __init__(self, config: JournalConfig | None = None) -> None:
-        self.host: Host = Universe(1).host("bookie")
+    def __init__(self, config: JournalConfig | None = None, *, seed: int = 1) -> None:
+        self.host: Host = Universe(seed).host("bookie")
         self.world = self.host.world()
         self.world.disk.make_dirs(FOLDER)
         self.writer = GroupWriter(self.world.disk, FOLDER, config or JournalConfig(preallocate=0))
@@ -71,8 +71,8 @@ def items(records: Sequence[Record], key: bytes | None = None) -> list[Item]:
 
 
 def test_what_is_told_durable_survives_every_crash() -> None:
-    for _ in range(5):
-        bench = Bench()
+    for seed in range(40):
+        bench = Bench(seed=seed)
         assert bench.write(run_of(1, 0, 5), Fence(1)).error is None
         bench.crash()
         assert bench.replayed() == [(1, 0, 4), Fence(1)]
@@ -431,3 +431,21 @@ def test_half_a_megabyte_ends_the_group_wait() -> None:
         await journal.aclose()
 
     with_journal(story, JournalConfig(preallocate=0, group_wait_s=2.0))
+
+
+def test_what_is_appended_while_held_is_one_group_that_begins_when_it_is_let_go() -> None:
+    async def story(journal: Journal, world: World) -> None:
+        told = Told()
+        journal.hold()
+        for first in range(0, 50, 10):
+            journal.append(run_of(1, first, 10), told(str(first)))
+        await trio.sleep(1)
+        assert told.all == []
+        journal.let_go()
+        await told.wait(5)
+        assert [error for _, error in told.all[:5]] == [None] * 5
+        assert journal.groups == 1
+        journal.append(run_of(1, 50, 1), told("after"))
+        await told.wait(6)
+
+    with_journal(story)

@@ -1,0 +1,160 @@
+"""Adds of all sessions: into the write cache and the journal, or, while there is no room in one of them, waiting for it.
+
+    session -> checks -> write cache -> journal -> (group synced) -> `done`
+               no room -> waits, behind those that came before -> room: from the top | too late: refused
+
+Who waits is neither stored nor checked yet: a fence that comes meanwhile refuses it. As long as anybody waits, whoever comes
+waits too, so that adds stay in the order in which they came. A session with much that waits is paused (session.py), if there
+is a shell to pause it; what may wait in all is bounded besides, and refused at once beyond that.
+
+Source: BookKeeper's SingleDirectoryDbLedgerStorage.triggerFlushAndAddEntry (waits up to dbStorage_maxThrottleTimeMs for the
+flush) and journalMaxMemorySizeMb (blocks who adds).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+
+import trio
+
+from bookie.errors import BookieError, WriteCacheFullError
+from bookie.requests import check_add, lac_of_entry
+from bookie.run import Run
+from quire.wire.bookkeeper.v2 import Rc
+
+if TYPE_CHECKING:
+    from bookie.bookie import Bookie
+    from bookie.timers import Timer
+
+AddDone: TypeAlias = Callable[[Run, Rc], None]
+
+WAIT_S: Final = 10.0
+"""dbStorage_maxThrottleTimeMs"""
+
+
+class Adder(Protocol):
+    """A session, as adds see it."""
+
+    adds_waiting: int
+    """Bytes of its adds that wait. Changed here only."""
+
+    def adds_left(self) -> None:
+        """Fewer of its adds wait than before."""
+
+
+class Add(NamedTuple):
+    """A run on its way. `done` is called once, on the loop, with Rc.OK when it is in the journal; it must not raise."""
+
+    run: Run
+    key: bytes
+    flags: int
+    deferred: bool
+    done: AddDone
+    adder: Adder
+
+
+class Adds:
+    """One per bookie. `waiting_max`: bytes that may wait."""
+
+    def __init__(self, bookie: Bookie, *, waiting_max: int, wait_s: float = WAIT_S) -> None:
+        self._bookie = bookie
+        self._waiting: deque[tuple[float, Add]] = deque()
+        self._timer: Timer | None = None
+        self.waiting_max = waiting_max
+        self.wait_s = wait_s
+        """Seconds after which an add that still finds no room is refused."""
+        self.waiting_bytes = 0
+
+    def add(self, add: Add) -> None:
+        """Carry an add out now, or when there is room for it, or never: `done` tells, perhaps before this returns."""
+        if not self._waiting and self._carried_out(add):
+            return
+        size = add.run.size
+        if self.waiting_bytes + size > self.waiting_max:
+            self._refused(add, Rc.TOO_MANY_REQUESTS)
+            return
+        self.waiting_bytes += size
+        add.adder.adds_waiting += size
+        self._waiting.append((trio.current_time() + self.wait_s, add))
+        if self._timer is None:
+            self._set_timer()
+
+    def room_made(self) -> None:
+        """There may be room again: take those who wait, as far as it goes."""
+        waiting = self._waiting
+        while waiting and self._carried_out(waiting[0][1]):
+            self._left(waiting.popleft()[1])
+        if self._timer is not None and not waiting:
+            self._timer.cancel()
+            self._timer = None
+
+    def refuse_waiting(self) -> None:
+        """The bookie stops: nobody waits any longer."""
+        self._expire(float("inf"))
+
+    def _carried_out(self, add: Add) -> bool:
+        """False if there is no room; otherwise the add is on its way, or refused."""
+        run, key, flags, deferred, done, _ = add
+        ledger_id = run.ledger_id
+        bookie = self._bookie
+        storage = bookie.storage
+        journal = bookie.journal
+        known_key = storage.master_key(ledger_id) or None
+        rc = check_add(known_key, key, storage.is_fenced(ledger_id), bookie.read_only, flags)
+        if rc is Rc.OK and journal.failed is not None:
+            rc = Rc.IO
+        if rc is not Rc.OK:
+            self._refused(add, rc)
+            return True
+        if not journal.has_room(run.size):
+            return False
+        try:
+            storage.add(run)
+        except WriteCacheFullError:
+            bookie.request_flush()
+            return False
+        if known_key is None:
+            storage.set_master_key(ledger_id, key)
+        journal.append(run, partial(_durable, done, run), key, deferred)
+        stats = bookie.stats
+        stats.adds += run.count
+        stats.add_bytes += run.size
+        if ledger_id in bookie.lacs.followed:
+            bookie.lacs.raised(ledger_id, lac_of_entry(run.entry(run.last)))
+        return True
+
+    def _refused(self, add: Add, rc: Rc) -> None:
+        self._bookie.stats.adds_refused += add.run.count
+        add.done(add.run, rc)
+
+    def _left(self, add: Add) -> None:
+        size = add.run.size
+        self.waiting_bytes -= size
+        add.adder.adds_waiting -= size
+        add.adder.adds_left()
+
+    # --- those that came to nothing
+
+    def _set_timer(self) -> None:
+        self._timer = self._bookie.timers.at(self._waiting[0][0], self._overdue)
+
+    def _overdue(self) -> None:
+        self._timer = None
+        self._expire(trio.current_time())
+        if self._waiting:
+            self._set_timer()
+
+    def _expire(self, now: float) -> None:
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= now:
+            add = waiting.popleft()[1]
+            self._refused(add, Rc.TOO_MANY_REQUESTS)
+            self._left(add)
+
+
+def _durable(done: AddDone, run: Run, error: BookieError | None) -> None:
+    """The journal has the run on the disk, or has not."""
+    done(run, Rc.OK if error is None else Rc.IO)

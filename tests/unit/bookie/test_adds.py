@@ -1,0 +1,239 @@
+"""Adds that find no room wait for it, in order and not for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import trio
+
+from bookie.adds import WAIT_S
+from bookie.bookie import Bookie
+from bookie.session import ADDS_WAITING_MAX
+from quire.wire.bookkeeper import v2
+from quire.wire.bookkeeper.v2 import Rc
+from tests.unit.bookie.build import CONFIG, KEY, Client, add_frame, entry, with_bookie
+
+PAYLOAD = bytes(500_000)
+SMALL_CACHE = replace(CONFIG, write_cache_mb=2)
+"""It takes four of these entries, or so; a flush is begun for the second one."""
+
+
+def hold_flushes(bookie: Bookie) -> trio.Event:
+    """Flushes wait until the event is set."""
+    gate = trio.Event()
+    flush: Callable[[], Awaitable[None]] = bookie.storage.flush
+
+    async def held() -> None:
+        await gate.wait()
+        await flush()
+
+    bookie.storage.flush = held  # type: ignore[method-assign]
+    return gate
+
+
+def send_adds(client: Client, first: int, count: int, *, flags: int = 0) -> None:
+    for entry_id in range(first, first + count):
+        client.send(add_frame(7, entry_id, PAYLOAD, flags=flags))
+
+
+async def acks(client: Client, count: int) -> list[tuple[int, int]]:
+    """(code, entry id) of answers to so many adds, in the order in which they came."""
+    found: list[tuple[int, int]] = []
+    while len(found) < count:
+        (answer,) = await client.take()
+        assert isinstance(answer, v2.AddAcks)
+        found += [(answer.rc, entry_id) for entry_id in range(answer.first, answer.last + 1)]
+    return found
+
+
+def test_adds_above_the_write_cache_are_answered_in_order_after_the_flush() -> None:
+    async def story(bookie: Bookie) -> None:
+        client = Client(bookie)
+        gate = hold_flushes(bookie)
+        send_adds(client, 0, 12)
+        await trio.sleep(WAIT_S / 2)
+        answered = len(await acks(client, 1))
+        assert 0 < answered < 12
+        assert bookie.adds.waiting_bytes > 0
+        gate.set()
+        assert await acks(client, 12 - answered) == [(Rc.OK, i) for i in range(answered, 12)]
+        assert bookie.adds.waiting_bytes == client.session.adds_waiting == 0
+        assert bookie.stats.adds == 12
+        for i in range(12):
+            assert bytes((await client.read(7, i)).entry) == entry(7, i, PAYLOAD)
+
+    with_bookie(story, config=SMALL_CACHE)
+
+
+def test_adds_that_wait_too_long_are_refused_and_not_stored() -> None:
+    async def story(bookie: Bookie) -> None:
+        client = Client(bookie)
+        gate = hold_flushes(bookie)
+        began = trio.current_time()
+        send_adds(client, 0, 6)
+        found = await acks(client, 6)
+        taken = [entry_id for rc, entry_id in found if rc == Rc.OK]
+        assert taken == list(range(len(taken)))
+        assert found[len(taken) :] == [(Rc.TOO_MANY_REQUESTS, i) for i in range(len(taken), 6)]
+        assert len(taken) < 6
+        assert began + WAIT_S <= trio.current_time() < began + WAIT_S + 1
+        gate.set()
+        assert (await client.read(7, 5)).rc == Rc.NO_ENTRY
+        assert bookie.stats.adds_refused == 6 - len(taken)
+        await trio.sleep(5)
+        send_adds(client, 6, 1)
+        assert await acks(client, 1) == [(Rc.OK, 6)]
+
+    with_bookie(story, config=SMALL_CACHE)
+
+
+def test_each_add_has_its_own_deadline() -> None:
+    async def story(bookie: Bookie) -> None:
+        client = Client(bookie)
+        gate = hold_flushes(bookie)
+        send_adds(client, 0, 5)
+        taken = await acks(client, 4)
+        assert {rc for rc, _ in taken} == {Rc.OK}
+        await trio.sleep(WAIT_S / 2)
+        send_adds(client, 5, 1)
+        assert await acks(client, 1) == [(Rc.TOO_MANY_REQUESTS, 4)]
+        late = trio.current_time()
+        assert await acks(client, 1) == [(Rc.TOO_MANY_REQUESTS, 5)]
+        assert trio.current_time() - late > WAIT_S / 3
+        gate.set()
+
+    with_bookie(story, config=SMALL_CACHE)
+
+
+def test_reads_are_answered_while_adds_wait() -> None:
+    async def story(bookie: Bookie) -> None:
+        writer, reader = Client(bookie), Client(bookie)
+        gate = hold_flushes(bookie)
+        send_adds(writer, 0, 6)
+        await acks(writer, 1)
+        for client in (reader, writer):
+            began = trio.current_time()
+            answer = await client.read(7, 0)
+            assert bytes(answer.entry) == entry(7, 0, PAYLOAD)
+            assert trio.current_time() == began
+        assert bookie.adds.waiting_bytes > 0
+        gate.set()
+
+    with_bookie(story, config=SMALL_CACHE)
+
+
+def test_adds_of_others_do_not_overtake_those_that_wait() -> None:
+    async def story(bookie: Bookie) -> None:
+        first, second = Client(bookie), Client(bookie)
+        gate = hold_flushes(bookie)
+        send_adds(first, 0, 6)
+        second.send(add_frame(8, 0))
+        await trio.sleep(1)
+        assert second.answers == []
+        gate.set()
+        assert await acks(second, 1) == [(Rc.OK, 0)]
+        assert [rc for rc, _ in await acks(first, 6)] == [Rc.OK] * 6
+
+    with_bookie(story, config=SMALL_CACHE)
+
+
+def test_a_fence_refuses_the_adds_that_wait() -> None:
+    async def story(bookie: Bookie) -> None:
+        writer, recovery = Client(bookie), Client(bookie)
+        gate = hold_flushes(bookie)
+        send_adds(writer, 0, 5)
+        assert {rc for rc, _ in await acks(writer, 4)} == {Rc.OK}
+        assert bytes((await recovery.fence(7)).entry) == entry(7, 3, PAYLOAD)
+        gate.set()
+        assert await acks(writer, 1) == [(Rc.FENCED, 4)]
+        assert (await recovery.read(7, 4)).rc == Rc.NO_ENTRY
+
+    with_bookie(story, config=SMALL_CACHE)
+
+
+def test_adds_above_the_journals_bound_wait_until_it_has_written() -> None:
+    async def story(bookie: Bookie) -> None:
+        client = Client(bookie)
+        send_adds(client, 0, 4)
+        assert client.answers == []
+        assert client.session.adds_waiting > 0
+        assert await acks(client, 4) == [(Rc.OK, i) for i in range(4)]
+
+    with_bookie(story, config=replace(CONFIG, journal_memory_mb=1))
+
+
+def test_what_waits_is_bounded_in_all() -> None:
+    async def story(bookie: Bookie) -> None:
+        client = Client(bookie)
+        bookie.adds.waiting_max = 600_000
+        gate = hold_flushes(bookie)
+        send_adds(client, 0, 6)
+        assert client.answers == [v2.AddAcks(Rc.TOO_MANY_REQUESTS, 7, 5, 5)]
+        assert bookie.adds.waiting_bytes <= 600_000
+        gate.set()
+
+    with_bookie(story, config=SMALL_CACHE)
+
+
+def test_a_session_with_much_that_waits_is_paused_until_half_of_it_has_found_room() -> None:
+    async def story(bookie: Bookie) -> None:
+        client = Client(bookie)
+        session = client.session
+        room = trio.Event()
+        session.on_room = room.set
+        gate = hold_flushes(bookie)
+        sent = 0
+        while not session.is_paused:
+            send_adds(client, sent, 1)
+            sent += 1
+        assert session.adds_waiting > ADDS_WAITING_MAX
+        assert not session.has_room
+        gate.set()
+        with trio.fail_after(WAIT_S):
+            await room.wait()
+        assert session.has_room
+        assert not session.is_paused
+        assert [rc for rc, _ in await acks(client, sent)] == [Rc.OK] * sent
+
+    with_bookie(story, config=SMALL_CACHE)
+
+
+def test_adds_of_a_client_that_has_gone_are_still_carried_out() -> None:
+    async def story(bookie: Bookie) -> None:
+        writer, reader = Client(bookie), Client(bookie)
+        gate = hold_flushes(bookie)
+        send_adds(writer, 0, 5)
+        writer.session.close()
+        gate.set()
+        await trio.sleep(5)
+        assert bytes((await reader.read(7, 4)).entry) == entry(7, 4, PAYLOAD)
+
+    with_bookie(story, config=SMALL_CACHE)
+
+
+def test_a_bookie_that_stops_refuses_the_adds_that_wait() -> None:
+    clients: list[Client] = []
+
+    async def story(bookie: Bookie) -> None:
+        client = Client(bookie)
+        clients.append(client)
+        gate = hold_flushes(bookie)
+        send_adds(client, 0, 5)
+        assert len(await acks(client, 4)) == 4
+        gate.set()
+
+    with_bookie(story, config=SMALL_CACHE)
+    assert clients[0].answers == [v2.AddAcks(Rc.TOO_MANY_REQUESTS, 7, 4, 4)]
+
+
+def test_a_refusal_of_another_kind_does_not_wait() -> None:
+    async def story(bookie: Bookie) -> None:
+        client = Client(bookie)
+        await client.add(7, 0)
+        other = add_frame(7, 1, key=bytes(20))
+        assert await client.ask(other) == [v2.AddAcks(Rc.UNAUTHORIZED, 7, 1, 1)]
+        assert bookie.adds.waiting_bytes == 0
+
+    assert bytes(20) != KEY
+    with_bookie(story)
