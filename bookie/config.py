@@ -51,7 +51,10 @@ class BookieConfig:
         doc="Wait so long for more entries before a sync. 0: none, what queued during the last sync is the group.",
     )
     journal_memory_mb: int = conf_key(
-        "journalMaxMemorySizeMb", 64, minimum=1, doc="Bytes that may wait for the journal; more adds are refused."
+        "journalMaxMemorySizeMb",
+        64,
+        minimum=1,
+        doc="Megabytes that may wait for the journal; more adds wait before it.",
     )
     journal_sync: bool = conf_key(
         "journalSyncData", True, doc="false: acknowledge before the sync. A power cut then loses acknowledged entries."
@@ -89,6 +92,13 @@ class BookieConfig:
         maximum=1 << 30,
         doc="Size at which the next entry log starts, in bytes.",
     )
+    page_cache_mb: int = conf_key(
+        "quireEntryLogPageCacheMb",
+        256,
+        minimum=0,
+        doc="Megabytes of the newest entry log pages that stay in the machine's memory; older ones are given back. 0: no "
+        "bound.",
+    )
     gc_wait_ms: int = conf_key(
         "gcWaitTime",
         300_000,
@@ -108,6 +118,8 @@ class BookieConfig:
         minimum=1,
         doc="Reads that may wait for the disk, for each thread; more are refused.",
     )
+    add_wait_ms: int = 10_000
+    """How long adds wait for room in the write cache or the journal before they are refused."""
     long_polls_max: int = 10_000
     """Readers that may wait for new entries at once; more are refused."""
     force_read_only: bool = False

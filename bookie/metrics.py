@@ -13,13 +13,14 @@ from quire.service.serve import ConnectionCounts
 
 
 def register(metrics: Metrics, bookie: Bookie, counts: ConnectionCounts) -> None:
-    """Expose all of it."""
+    """Expose all of it: the original's names, with its label `success` where it has one, and ours, which begin with `quire_`."""
     stats, storage = bookie.stats, bookie.storage
     journal = bookie.journal
 
-    def outcome(name: str, doc: str, passed: Callable[[], float], failed: Callable[[], float]) -> None:
+    def outcome(name: str, doc: str, passed: Callable[[], float], failed: Callable[[], float] | None = None) -> None:
         def read() -> Sequence[tuple[Sequence[str], float]]:
-            return ((("true",), passed()), (("false",), failed()))
+            good = (("true",), passed())
+            return (good,) if failed is None else (good, (("false",), failed()))
 
         metrics.family("counter", name, doc, ("success",), read)
 
@@ -29,24 +30,24 @@ def register(metrics: Metrics, bookie: Bookie, counts: ConnectionCounts) -> None
         lambda: stats.adds,
         lambda: stats.adds_refused,
     )
-    metrics.counter("bookie_WRITE_BYTES", "Bytes of entries added.", lambda: stats.add_bytes)
-    metrics.counter(
-        "bookkeeper_server_READ_ENTRY_REQUEST_count", "Read requests, batches counted once.", lambda: stats.reads
+    outcome(
+        "bookkeeper_server_READ_ENTRY_REQUEST_count",
+        "Read requests, refused ones too; batches once.",
+        lambda: stats.reads,
     )
-    metrics.counter("bookkeeper_server_READ_ENTRY_FENCE_REQUEST_count", "Fences written.", lambda: stats.fences)
-    metrics.counter("bookkeeper_server_WRITE_LAC_count", "Explicit LACs taken.", lambda: stats.explicit_lacs)
-    metrics.counter("bookkeeper_server_FORCE_LEDGER_count", "Forces taken.", lambda: stats.forces)
-    metrics.counter(
-        "bookkeeper_server_READ_ENTRY_LONG_POLL_REQUEST_count", "Reads that waited.", lambda: stats.long_polls
-    )
+    outcome("bookkeeper_server_READ_ENTRY_FENCE_REQUEST_count", "Fences written.", lambda: stats.fences)
+    outcome("bookkeeper_server_WRITE_LAC_REQUEST_count", "Explicit LACs taken.", lambda: stats.explicit_lacs)
+    outcome("bookkeeper_server_FORCE_LEDGER_REQUEST_count", "Forces taken.", lambda: stats.forces)
+    outcome("bookkeeper_server_READ_ENTRY_LONG_POLL_REQUEST_count", "Reads that waited.", lambda: stats.long_polls)
     metrics.gauge("bookkeeper_server_READ_ENTRY_IN_PROGRESS", "Reads in workers.", lambda: bookie.reads_in_flight)
-    metrics.gauge("bookkeeper_server_LONG_POLL_IN_PROGRESS", "Reads that wait for a LAC.", lambda: bookie.long_polls)
-    metrics.gauge("bookkeeper_server_CONNECTIONS", "Connections of clients.", lambda: counts.active)
     metrics.gauge("bookie_SERVER_STATUS", "1: writable, 0: read-only.", lambda: 0 if bookie.read_only else 1)
-    metrics.counter("bookie_journal_JOURNAL_SYNC_count", "Groups written to the journal.", lambda: journal.groups)
-    metrics.counter(
-        "bookie_journal_JOURNAL_WRITE_FAILURES", "Groups that could not be written.", lambda: journal.write_failures
-    )
+    metrics.counter("bookie_WRITE_BYTES", "Bytes of entries added.", lambda: stats.add_bytes)
+    metrics.counter("bookie_READ_BYTES", "Bytes read from entry logs.", lambda: storage.stats.disk_read_bytes)
+    metrics.gauge("bookie_ledgers_count", "Ledgers known here.", lambda: len(storage.ledgers()))
+    metrics.gauge("bookie_JOURNAL_DIRS", "Folders of the journal.", lambda: 1)
+    metrics.gauge("bookie_ledger_num_dirs", "Folders of entry logs.", lambda: 1)
+
+    outcome("bookie_journal_JOURNAL_SYNC_count", "Groups written to the journal.", lambda: journal.groups)
     metrics.gauge(
         "bookie_journal_JOURNAL_MEMORY_USED", "Bytes that wait for the journal.", lambda: journal.queued_bytes
     )
@@ -55,10 +56,17 @@ def register(metrics: Metrics, bookie: Bookie, counts: ConnectionCounts) -> None
         "Bytes that may wait for the journal.",
         lambda: bookie.config.journal.queue_size_max,
     )
-    metrics.counter("bookie_flush_count", "Checkpoints of the storage.", lambda: stats.checkpoints)
-    metrics.counter("bookie_flush_size_sum", "Bytes flushed to entry logs.", lambda: storage.stats.flushed_bytes)
+    outcome("bookie_flush_count", "Checkpoints of the storage.", lambda: stats.checkpoints)
+    outcome("bookie_flush_size_sum", "Bytes flushed to entry logs.", lambda: storage.stats.flushed_bytes)
     metrics.gauge("bookie_write_cache_size", "Bytes in the write cache.", lambda: storage.write_cache_bytes)
-    metrics.counter("bookie_read_cache_hits_count", "Reads answered from memory.", lambda: stats.reads_cached)
-    metrics.counter("bookie_read_entrylog_count", "Reads from entry logs.", lambda: storage.stats.disk_reads)
-    metrics.counter("bookie_READ_BYTES", "Bytes read from entry logs.", lambda: storage.stats.disk_read_bytes)
-    metrics.gauge("bookie_ledgers_count", "Ledgers known here.", lambda: len(storage.ledgers()))
+    metrics.gauge("bookie_write_cache_max_size", "Bytes it may have.", lambda: bookie.config.write_cache_mb << 20)
+
+    metrics.gauge("quire_bookie_connections", "Connections of clients.", lambda: counts.active)
+    metrics.gauge("quire_bookie_long_polls", "Reads that wait for a LAC now.", lambda: bookie.long_polls)
+    metrics.counter(
+        "quire_bookie_reads_from_memory", "Read requests answered from the caches.", lambda: stats.reads_cached
+    )
+    metrics.counter("quire_bookie_reads_from_disk", "Reads from entry logs.", lambda: storage.stats.disk_reads)
+    metrics.counter(
+        "quire_bookie_journal_write_failures", "Groups that could not be written.", lambda: journal.write_failures
+    )

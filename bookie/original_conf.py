@@ -10,10 +10,11 @@ A key that is nowhere here nor known to Pulsar or BookKeeper is an error, with t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
+
+from quire.service.original_conf import Refusal, is_false, is_true
 
 ALIASES: Final[Mapping[str, str]] = MappingProxyType(
     {"journalDirectory": "journalDirectories", "ledgerDirectory": "ledgerDirectories"}
@@ -26,7 +27,7 @@ _OUR_JOURNAL: Final = "the journal groups by its syncs, and pads every group"
 _SORTED: Final = "SortedLedgerStorage and InterleavedLedgerStorage"
 _COMPACTION: Final = "compaction of entry logs"
 _DISK: Final = "watching how full the disks are"
-_AUDIT: Final = "auto recovery, a service of its own"
+_AUDIT: Final = "auto recovery's; it heeds most of them, beside a bookie or as `quire autorecovery`"
 _ROCKSDB: Final = "the shape of the indexes is fixed"
 _STATS: Final = "metrics are always there, at /metrics"
 
@@ -91,7 +92,6 @@ IGNORED: Final[Mapping[str, str]] = MappingProxyType(
         "pageLimit": _SORTED,
         "sortedLedgerStorageEnabled": _SORTED,
         "dbStorage_readAheadCacheBatchBytesSize": "reading ahead is bounded by 256 KB",
-        "dbStorage_maxThrottleTimeMs": "adds that find no room are refused at once",
         "dbStorage_rocksDB_format_version": _ROCKSDB,
         "dbStorage_rocksDB_checksum_type": _ROCKSDB,
         "dbStorage_rocksDB_writeBufferSizeMB": _ROCKSDB,
@@ -116,7 +116,6 @@ IGNORED: Final[Mapping[str, str]] = MappingProxyType(
         "localScrubRateLimit": "scrubbing",
         "localConsistencyCheckOnStartup": "every read is checked against the index",
         "persistBookieStatusEnabled": "a bookie starts as forceReadOnlyBookie says",
-        "readOnlyModeEnabled": _DISK,
         "readOnlyModeOnAnyDiskFullEnabled": _DISK,
         "diskUsageThreshold": _DISK,
         "diskUsageWarnThreshold": _DISK,
@@ -224,22 +223,6 @@ IGNORED: Final[Mapping[str, str]] = MappingProxyType(
 """By name, what there is instead, or what is not there to be tuned."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """`asks` says of a value, not empty, whether it asks for what we cannot do."""
-
-    asks: Callable[[str], bool]
-    remedy: str
-
-
-def _is_true(value: str) -> bool:
-    return value.lower() == "true"
-
-
-def _is_false(value: str) -> bool:
-    return value.lower() == "false"
-
-
 def _is_a_class(value: str) -> bool:
     return value.lower() != "null"
 
@@ -260,42 +243,33 @@ REFUSED: Final[Mapping[str, Refusal]] = MappingProxyType(
         "bookieAuthProviderFactoryClass": Refusal(_is_a_class, _AUTH),
         "authorizedRoles": Refusal(bool, _AUTH),
         "tlsProviderFactoryClass": Refusal(_is_a_class, _TLS),
-        "httpServerTlsEnable": Refusal(_is_true, _TLS),
+        "httpServerTlsEnable": Refusal(is_true, _TLS),
         "journalWriteData": Refusal(
-            _is_false, "what is acknowledged is in the journal; set it to true, or run fewer copies of the data"
+            is_false, "what is acknowledged is in the journal; set it to true, or run fewer copies of the data"
         ),
         "journalFormatVersionToWrite": Refusal(
             lambda value: value != "6",
             "only version 6 is written, and all are read; remove the key. A bookie of the original that is older than "
             "4.9 will not read these journals: stop the bookie cleanly before it goes back",
         ),
-        "journalReuseFiles": Refusal(_is_true, "journal files are not written again; set it to false"),
+        "journalReuseFiles": Refusal(is_true, "journal files are not written again; set it to false"),
         "entryLogPerLedgerEnabled": Refusal(
-            _is_true, "DbLedgerStorage, of the original too, has one entry log for all ledgers; set it to false"
+            is_true, "DbLedgerStorage, of the original too, has one entry log for all ledgers; set it to false"
         ),
         "ledgerStorageClass": Refusal(
             _is_another_storage, "the storage is DbLedgerStorage's; name it, or remove the key"
         ),
         "allowStorageExpansion": Refusal(
-            _is_true, "a bookie has one folder of entry logs; run another bookie on the new disk"
+            is_true, "a bookie has one folder of entry logs; run another bookie on the new disk"
         ),
         "dataIntegrityCheckingEnabled": Refusal(
-            _is_true,
+            is_true,
             "a wiped bookie is not filled up by itself; set it to false, delete the bookie's cookie and let auto "
             "recovery copy its ledgers",
         ),
-        "dataIntegrityStampMissingCookies": Refusal(_is_true, "see dataIntegrityCheckingEnabled; set it to false"),
+        "dataIntegrityStampMissingCookies": Refusal(is_true, "see dataIntegrityCheckingEnabled; set it to false"),
         "disableServerSocketBind": Refusal(
-            _is_true, "clients are in other processes; set it to false, or use `quire standalone`"
-        ),
-        "autoRecoveryDaemonEnabled": Refusal(
-            _is_true, "auto recovery is not part of a bookie; set it to false and run it beside the bookies"
+            is_true, "clients are in other processes; set it to false, or use `quire standalone`"
         ),
     }
 )
-
-
-def refusal_of(name: str, value: str) -> str | None:
-    """Why `value` cannot be served, with the remedy; None if it can, or changes nothing."""
-    found = REFUSED.get(name)
-    return found.remedy if found is not None and value and found.asks(value) else None

@@ -1,12 +1,15 @@
 """A bookie on a port: frames from sockets to sessions and back, and the bookie's name in the cluster.
 
+Stop    name taken from the cluster; beside that: nothing more received -> what was received is answered -> connections closed
+
+Clients keep their connections for ever, so none is waited for that asks nothing: a bookie is gone as soon as it has answered.
 In one process with its only client a bookie needs none of this: `Bookie.session` speaks the same bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final
 
@@ -29,6 +32,9 @@ log = get_logger(__name__)
 
 ANSWERS_WAITING_MAX: Final = 4 << 20
 """Bytes of answers a peer may leave lying before its next requests are read."""
+GRACE_S: Final = 1.0
+"""For the answers when the bookie stops, and for their leaving. Who gets none asks another bookie, as after a crash."""
+_DRAIN_TICK_S: Final = 0.005
 
 
 async def serve_bookie(
@@ -38,48 +44,114 @@ async def serve_bookie(
     *,
     bind_address: str,
     stop: trio.Event,
-    grace_s: float = 5.0,
+    grace_s: float = GRACE_S,
     counts: ConnectionCounts | None = None,
     endpoints: Sequence[Endpoint] = (),
     properties: Sequence[tuple[str, str]] = (),
     register_wait_s: float | None = None,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until `stop` is set, announced in the cluster meanwhile, with `endpoints` beside the bookie's own. Starts with
-    the (host, port) listened on. Raises what `stay_registered` does, in a group; OSError if the port is taken."""
+    """Serve until `stop` is set, announced in the cluster meanwhile, with `endpoints` beside the bookie's own; then what is
+    under way is answered, for `grace_s` seconds at most. Starts with the (host, port) listened on. Raises what
+    `stay_registered` does, in a group; OSError if the port is taken."""
     config = bookie.config
     listener = await world.network.listen(bind_address, config.port)
     port = listener.address[1]
     own = Endpoint(host=config.host, port=port)
     info = BookieServiceInfo(endpoints=(own, *endpoints), properties=tuple(properties))
-    try:
-        async with trio.open_nursery() as registering:
-            register = partial(stay_registered, metadata, bookie, info, wait_s=register_wait_s)
-            await registering.start(register, name="bookie registration")
-            async with trio.open_nursery() as nursery:
-                await nursery.start(
-                    partial(
-                        serve_connections,
-                        listener,
-                        partial(serve_client, bookie),
-                        stop=stop,
-                        grace_s=grace_s,
-                        counts=counts,
-                        name="bookie",
-                    ),
-                    name="bookie",
-                )
-                task_status.started((config.host, port))
-            registering.cancel_scope.cancel()
+    drain = Drain(bookie)
+
+    async def announce(task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        with trio.CancelScope() as announced:
+            nursery.start_soon(_cancel_at, stop, announced, name="bookie stop")
+            await stay_registered(metadata, bookie, info, wait_s=register_wait_s, task_status=task_status)
         # A kindness: the name would go with the session. If the cluster cannot be told now, it will notice.
         with trio.move_on_after(grace_s), suppress(MetadataError):
             await unregister(metadata, config.id, root=config.ledgers_root)
+
+    def begin_drain() -> None:
+        nursery.start_soon(drain.run, grace_s, name="bookie drain")
+
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(announce, name="bookie registration")
+            await nursery.start(
+                partial(
+                    serve_connections,
+                    listener,
+                    partial(serve_client, bookie, drain=drain),
+                    stop=stop,
+                    grace_s=grace_s,
+                    on_drain=begin_drain,
+                    counts=counts,
+                    name="bookie",
+                ),
+                name="bookie",
+            )
+            task_status.started((config.host, port))
     finally:
         listener.close()
 
 
-async def serve_client(bookie: Bookie, stream: Stream) -> None:
-    """Serve one connection until it ends, breaks, or sends what is not the protocol. OSError."""
+async def _cancel_at(event: trio.Event, scope: trio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()
+
+
+class Drain:
+    """How the connections of a bookie that stops come to their end."""
+
+    def __init__(self, bookie: Bookie) -> None:
+        self.begun = False
+        self.answered = trio.Event()
+        """All that was received is answered."""
+        self._bookie = bookie
+        self._receiving: set[trio.CancelScope] = set()
+        self._serving = 0
+        """Connections with requests that were received and wait for room."""
+
+    @contextmanager
+    def receiving(self) -> Iterator[None]:
+        """A connection receives while inside, unless the bookie stops: then it is put out."""
+        with trio.CancelScope() as scope:
+            self._receiving.add(scope)
+            if self.begun:
+                scope.cancel()
+            try:
+                yield
+            finally:
+                self._receiving.discard(scope)
+
+    async def end(self, serve_rest: Callable[[], Awaitable[None]]) -> None:
+        """A connection that receives no more: have what was received served, and wait for the answers, to all connections."""
+        self._serving += 1
+        try:
+            await serve_rest()
+        finally:
+            self._serving -= 1
+        await self.answered.wait()
+
+    async def run(self, grace_s: float) -> None:
+        """Receive nothing more; wait until nothing is under way, for so long."""
+        self.begun = True
+        for scope in list(self._receiving):
+            scope.cancel()
+        with trio.move_on_after(grace_s):
+            # Happens once, for moments; to tell of each request's end would cost something on every one of them.
+            while self._receiving or self._serving or self._is_busy:  # noqa: ASYNC110
+                await trio.sleep(_DRAIN_TICK_S)
+        self.answered.set()
+
+    @property
+    def _is_busy(self) -> bool:
+        bookie = self._bookie
+        return bool(bookie.journal.queued_bytes or bookie.adds.waiting_bytes or bookie.reads_in_flight)
+
+
+async def serve_client(bookie: Bookie, stream: Stream, *, drain: Drain | None = None) -> None:
+    """Serve one connection until it ends, breaks, or sends what is not the protocol; or until `drain` ends it, when what it
+    asked is answered. OSError."""
+    drain = drain or Drain(bookie)
     outbox = Outbox(stream)
 
     def write(parts: list[Buffer]) -> None:
@@ -94,26 +166,41 @@ async def serve_client(bookie: Bookie, stream: Stream) -> None:
 
     session.on_room = has_room
     frames = FrameStream(bookie.config.frame_max)
+
+    async def serve_waiting() -> None:
+        """Until no request waits for room."""
+        nonlocal room
+        await outbox.wait_below(ANSWERS_WAITING_MAX)
+        while session.is_paused and outbox.broken is None:
+            if session.has_room:
+                session.resume()
+            else:
+                room = trio.Event()
+                await room.wait()
+            await outbox.wait_below(ANSWERS_WAITING_MAX)
+
+    async def receive() -> None:
+        while not session.closed and outbox.broken is None:
+            size = await stream.receive_into(frames.space())
+            if size == 0:
+                return
+            with suppress(MalformedError):
+                session.receive([frames.received(size)])
+            if frames.error is not None:
+                log.info("connection closed: not the bookie protocol", peer=stream.peer, reason=str(frames.error))
+                return
+            await serve_waiting()
+
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(outbox.run, name="bookie answers")
-            while not session.closed and outbox.broken is None:
-                size = await stream.receive_into(frames.space())
-                if size == 0:
-                    break
-                with suppress(MalformedError):
-                    session.receive([frames.received(size)])
-                if frames.error is not None:
-                    log.info("connection closed: not the bookie protocol", peer=stream.peer, reason=str(frames.error))
-                    break
-                await outbox.wait_below(ANSWERS_WAITING_MAX)
-                while session.is_paused and outbox.broken is None:
-                    if session.has_room:
-                        session.resume()
-                    else:
-                        room = trio.Event()
-                        await room.wait()
-                    await outbox.wait_below(ANSWERS_WAITING_MAX)
+            put_out = True
+            with drain.receiving():
+                await receive()
+                put_out = False
+            if put_out:
+                await drain.end(serve_waiting)
+                await outbox.wait_below(0)
             nursery.cancel_scope.cancel()
     finally:
         session.close()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bookie.config import BookieConfig
-from bookie.original_conf import ALIASES, IGNORED, REFUSED, refusal_of
-from quire.service.config import build, conf_key, keys_of, parse, render
+from bookie.original_conf import ALIASES, IGNORED, REFUSED
+from quire.service.config import build, conf_key, keys_of, parse, read_text, render
 from quire.service.errors import ConfigError
 from quire.service.log import get_logger
+from quire.service.original_conf import assignments, refusal_of, render_tail
 from quire.wire.bookkeeper.v2 import FRAME_MAX
 
 log = get_logger(__name__)
@@ -49,8 +49,17 @@ class BookieServerConfig(BookieConfig):
         minimum=0,
         doc="Threads that read from disk for recoveries, which do not wait behind other readers.",
     )
+    add_wait_ms: int = conf_key(
+        "dbStorage_maxThrottleTimeMs",
+        10_000,
+        minimum=0,
+        doc="How long adds wait for room in the write cache or the journal before they are refused, in milliseconds.",
+    )
     long_polls_max: int = conf_key(
         "quireMaxLongPolls", 10_000, minimum=1, doc="Readers that may wait for new entries at once; more are refused."
+    )
+    read_only_enabled: bool = conf_key(
+        "readOnlyModeEnabled", True, doc="false: the bookie cannot be made read-only over HTTP."
     )
     force_read_only: bool = conf_key(
         "forceReadOnlyBookie", False, doc="true: take no new entries, but what recoveries write back."
@@ -103,11 +112,28 @@ class BookieServerConfig(BookieConfig):
     zk_auth: str = conf_key(
         "quireZooKeeperAuth", "", doc="Who the bookie is for ZooKeeper: digest:user:password. Empty: nobody."
     )
+    zk_tls: bool = conf_key(
+        "quireZooKeeperTls",
+        False,
+        doc="true: connections to ZooKeeper are encrypted, and its servers must show a certificate for their names.",
+    )
+    zk_tls_ca_file: str = conf_key(
+        "quireZooKeeperTlsCaFile", "", doc="PEM file of who signs those certificates. Empty: whom the system trusts."
+    )
+    zk_tls_certificate_file: str = conf_key(
+        "quireZooKeeperTlsCertificateFile", "", doc="PEM file of our own certificate, for servers that ask for one."
+    )
+    zk_tls_key_file: str = conf_key("quireZooKeeperTlsKeyFile", "", doc="PEM file of its key; the two go together.")
     zk_expired_policy: str = conf_key(
         "zookeeperSessionExpiredPolicy",
         "reconnect",
         choices=("reconnect", "shutdown"),
         doc="When ZooKeeper has given the bookie up: reconnect registers it anew, shutdown ends it with exit code 3.",
+    )
+    auto_recovery: bool = conf_key(
+        "autoRecoveryDaemonEnabled",
+        False,
+        doc="true: auto recovery runs in this process too, with the keys of its own in this file (docs/operating.md).",
     )
     http_enabled: bool = conf_key(
         "httpServerEnabled", False, doc="true: serve health, metrics and administration over HTTP."
@@ -132,6 +158,7 @@ class BookieServerConfig(BookieConfig):
                 raise ValueError(f"{key}: a bookie needs a folder")
         if self.zk_auth and self.zk_auth.count(":") < 2:
             raise ValueError("quireZooKeeperAuth: not of the form digest:user:password")
+        check_tls_keys(self.zk_tls, self.zk_tls_ca_file, self.zk_tls_certificate_file, self.zk_tls_key_file)
         if self.port == 0 and not self.allow_ephemeral_ports:
             raise ValueError("bookiePort=0: a free port needs allowEphemeralPorts=true")
 
@@ -145,15 +172,18 @@ class BookieServerConfig(BookieConfig):
         return DEFAULT_METADATA_URI
 
 
+def check_tls_keys(tls: bool, ca_file: str, certificate_file: str, key_file: str) -> None:
+    """ValueError if the keys about TLS to ZooKeeper contradict each other."""
+    if not tls and (ca_file or certificate_file or key_file):
+        raise ValueError("quireZooKeeperTls is false, and the files named beside it would not be used: set it to true")
+    if bool(certificate_file) != bool(key_file):
+        raise ValueError("quireZooKeeperTlsCertificateFile and quireZooKeeperTlsKeyFile go together")
+
+
 def load_server_config(path: str | Path, overrides: Mapping[str, Any] | None = None) -> BookieServerConfig:
     """Read a bk_server.conf. `overrides` are field values that win over the file. ConfigError with every problem, one a
     line. Logs the keys that have no effect, once."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}") from error
+    text = read_text(path)
     ours, ignored, problems = sort_out(text, source=str(path))
     try:
         values, more = parse(ours, BookieServerConfig, source=str(path))
@@ -169,17 +199,17 @@ def load_server_config(path: str | Path, overrides: Mapping[str, Any] | None = N
 def sort_out(text: str, *, source: str) -> tuple[str, list[str], list[str]]:
     """The text with only what `parse` is to see, in its lines; the keys that are ignored; and what is refused (pure)."""
     honoured = keys_of(BookieServerConfig)
-    given = {name for _, name, _ in _assignments(text)}
+    given = {name for _, name, _ in assignments(text)}
     lines = text.split("\n")
     ignored: list[str] = []
     problems: list[str] = []
     seen: set[str] = set()
-    for number, name, value in _assignments(text):
+    for number, name, value in assignments(text):
         if name in seen:
             lines[number] = ""
             continue
         seen.add(name)
-        remedy = refusal_of(name, value)
+        remedy = refusal_of(REFUSED, name, value)
         newer = ALIASES.get(name)
         if remedy is not None:
             problems.append(f"{source}:{number + 1}: {name}={value}: {remedy}")
@@ -194,17 +224,6 @@ def sort_out(text: str, *, source: str) -> tuple[str, list[str], list[str]]:
     return "\n".join(lines), ignored, problems
 
 
-def _assignments(text: str) -> list[tuple[int, str, str]]:
-    """(line, from 0; key; value) of each line that is one."""
-    found = []
-    for number, raw in enumerate(text.split("\n")):
-        line = raw.strip()
-        name, equals, value = line.partition("=")
-        if line and line[0] not in "#!" and equals:
-            found.append((number, name.strip(), value.strip()))
-    return found
-
-
 _HEAD = """Configuration of `quire bookie`: every key with its default.
 Names are BookKeeper's; a bk_server.conf written for its bookies is read as it is. What becomes of the keys that are not
 here stands at the end. A name that nobody knows is an error. The first value of a key wins."""
@@ -215,18 +234,5 @@ _TAIL_REFUSED = "Keys of the original with which the bookie does not start, if t
 
 def render_conf() -> str:
     """What conf/bk_server.conf holds."""
-    reasons: dict[str, list[str]] = {}
-    for name, reason in IGNORED.items():
-        reasons.setdefault(reason, []).append(name)
-    lines = ["", f"# {_TAIL_IGNORED}"]
-    for reason, names in reasons.items():
-        lines += ["#", *_comment(f"{reason}:"), *_comment(" ".join(names), indent=4)]
-    lines += ["", f"# {_TAIL_REFUSED}"]
-    for name, refusal in REFUSED.items():
-        lines += ["#", f"# {name}", *_comment(refusal.remedy, indent=4)]
-    lines += ["", *_comment("Older names: " + ", ".join(f"{old} for {new}" for old, new in ALIASES.items()) + ".")]
-    return render(BookieServerConfig, head=_HEAD) + "\n".join(lines) + "\n"
-
-
-def _comment(text: str, *, indent: int = 0) -> list[str]:
-    return textwrap.wrap(text, 100, initial_indent="#" + " " * (indent + 1), subsequent_indent="#" + " " * (indent + 1))
+    tail = render_tail(ALIASES, IGNORED, REFUSED, about_ignored=_TAIL_IGNORED, about_refused=_TAIL_REFUSED)
+    return render(BookieServerConfig, head=_HEAD) + tail

@@ -36,7 +36,7 @@ from quire.metadata.ledger_metadata import LedgerMetadata, LedgerState
 from quire.metadata.ledgers import LedgerManager, read_layout
 from quire.metadata.store import MetadataStore
 from quire.service.config import keys_of, render_value
-from quire.service.http import serve_http
+from quire.service.http import original_route, serve_http
 from quire.service.log import get_logger
 from quire.service.metrics import CONTENT_TYPE, Metrics
 from quire.service.serve import ConnectionCounts
@@ -100,6 +100,8 @@ class Resources:
                 return PlainTextResponse('Bad request. Should be {"readOnly": true|false}', status_code=400)
             if not wanted and self._config.force_read_only:
                 return PlainTextResponse("forceReadOnlyBookie holds the bookie read-only", status_code=409)
+            if wanted and not self._config.read_only_enabled:
+                return PlainTextResponse("readOnlyModeEnabled=false keeps the bookie writable", status_code=400)
             self._bookie.set_read_only(wanted)
         return as_json({"readOnly": self._bookie.read_only})
 
@@ -218,18 +220,7 @@ class Resources:
 
 
 def _route(path: str, handler: Handler, methods: tuple[str, ...]) -> Route:
-    """A wrong method is not found, and said to be; what the cluster cannot tell is a 500."""
-
-    async def answer(request: Request) -> Response:
-        if request.method not in methods:
-            return PlainTextResponse(f"Not found method. Should be {' or '.join(methods)} method", status_code=404)
-        try:
-            return await handler(request)
-        except MetadataError as error:
-            log.warning("a request to the web port failed", path=path, error=str(error))
-            return PlainTextResponse("Internal Server Error", status_code=500)
-
-    return Route(path, answer, methods=["GET", "PUT", "POST", "DELETE"])
+    return original_route(path, handler, methods, (MetadataError,))
 
 
 async def _body(request: Request) -> dict[str, Any]:

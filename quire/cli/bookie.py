@@ -12,7 +12,7 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -24,7 +24,9 @@ from bookie.bookie import open_bookie
 from bookie.errors import BookieError, StorageFailedError
 from bookie.server import serve_bookie
 from bookie.server_config import BookieServerConfig, load_server_config
-from quire.cli.errors import CliError
+from quire.cli.errors import CliError, leaves
+from quire.cli.process import end_when, run_server
+from quire.cli.zookeeper_keys import credentials, tls
 from quire.metadata.bookies import Endpoint, check_bookie_id
 from quire.metadata.errors import (
     InvalidConnectStringError,
@@ -34,7 +36,7 @@ from quire.metadata.errors import (
     NoNodeError,
     SessionExpiredError,
 )
-from quire.metadata.ledgers import read_instance_id
+from quire.metadata.ledgers import ensure_layout
 from quire.metadata.store import MetadataStore
 from quire.metadata.zookeeper import (
     SessionExpiredPolicy,
@@ -102,7 +104,6 @@ def zookeeper_config(config: BookieServerConfig) -> tuple[ZooKeeperConfig, str]:
         )
     try:
         where = parse_connect_string(plain)
-        auth = tuple([tuple(config.zk_auth.split(":", 1))] if config.zk_auth else [])
         made = ZooKeeperConfig(
             servers=where.servers,
             chroot=where.chroot,
@@ -111,7 +112,8 @@ def zookeeper_config(config: BookieServerConfig) -> tuple[ZooKeeperConfig, str]:
             retry_max_s=max(config.zk_retry_first_ms, config.zk_retry_max_ms) / 1000,
             session_expired_policy=SessionExpiredPolicy(config.zk_expired_policy),
             secure=config.zk_secure,
-            auth=auth,  # type: ignore[arg-type]
+            auth=credentials(config),
+            tls=tls(config),
         )
     except InvalidConnectStringError as error:
         raise ConfigError(f"metadataServiceUri: {error}") from error
@@ -201,10 +203,12 @@ async def serve(
     *,
     ready: Callable[[Ready], None],
     stop: trio.Event,
+    beside: Callable[[trio.Event], Awaitable[None]] | None = None,
 ) -> None:
-    """One located bookie, until `stop` is set. BookieError, MetadataError, OSError, RegistrationError, in groups."""
+    """One located bookie, until `stop` is set; and `beside(stop)`, from when it serves. BookieError, MetadataError, OSError,
+    RegistrationError, in groups."""
     try:
-        await read_instance_id(metadata, config.ledgers_root)
+        await ensure_layout(metadata, config.ledgers_root)
     except NoNodeError as error:
         raise BookieStartError(
             f"{error}. Make it with `quire shell initnewcluster`, or correct metadataServiceUri"
@@ -216,9 +220,9 @@ async def serve(
         nursery = await stack.enter_async_context(trio.open_nursery())
         stack.callback(nursery.cancel_scope.cancel)
         lost = "a sync failed and nobody knows what is on the disk; the next start will tell"
-        nursery.start_soon(_end_when, bookie.failed, StorageFailedError(lost), name="bookie failed")
+        nursery.start_soon(end_when, bookie.failed, StorageFailedError(lost), name="bookie failed")
         expired = SessionExpiredError("ZooKeeper has given this bookie up: start it again")
-        nursery.start_soon(_end_when, metadata.expired, expired, name="metadata expired")
+        nursery.start_soon(end_when, metadata.expired, expired, name="metadata expired")
         counts = ConnectionCounts()
         http: tuple[str, int] | None = None
         endpoints: tuple[Endpoint, ...] = ()
@@ -242,6 +246,8 @@ async def serve(
         )
         async with trio.open_nursery() as outer:
             address = await outer.start(_registered, serving, name="bookie")
+            if beside is not None:
+                outer.start_soon(beside, stop, name="beside the bookie")
             ready(Ready(config, address, http))
             log.info("ready", bookie=config.id)
         log.info("stopping")
@@ -262,14 +268,8 @@ async def _registered(
         ) from errors
 
 
-async def _end_when(failed: trio.Event, error: Exception) -> None:
-    await failed.wait()
-    raise error
-
-
 def run_bookie(conf: Path | None, overrides: dict[str, object], log_level: str) -> int:
     """The command. Returns the exit code."""
-    from quire.cli.process import run_server
     from quire.service import log as logging
     from quire.world.real import real_world
 
@@ -279,43 +279,37 @@ def run_bookie(conf: Path | None, overrides: dict[str, object], log_level: str) 
         check_user(config)
         store_config, root = zookeeper_config(config)
         config = located(config, root)
+        auto_recovery = _auto_recovery(conf, config)
     except (ConfigError, ValueError) as error:
         print(f"quire bookie: {error}", file=sys.stderr)
         return INVALID_CONF
     world = real_world()
     logging.configure(log_level, sys.stderr, wall_ms=world.clock.wall_ms)
-    code = OK
 
     def announce(found: Ready) -> None:
         print(found.line(os.getpid()), flush=True)
 
     async def main(stop: trio.Event) -> None:
-        nonlocal code
+        store = await open_store(world, store_config)
         try:
-            store = await open_store(world, store_config)
-            try:
-                await serve(world, config, store, ready=announce, stop=stop)
-            finally:
-                await store.aclose()
-        except BaseException as error:
-            found = exit_code(error)
-            if found is None:
-                raise
-            for cause in leaves(error):
-                if not isinstance(cause, trio.Cancelled):
-                    print(f"quire bookie: {cause}", file=sys.stderr)
-            code = found
+            beside = None if auto_recovery is None else partial(auto_recovery, world)
+            await serve(world, config, store, ready=announce, stop=stop, beside=beside)
+        finally:
+            await store.aclose()
 
-    return run_server("bookie", main) or code
+    return run_server("bookie", main, exit_code)
 
 
-def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors in a group, or the one."""
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from leaves(inner)
-    else:
-        yield error
+def _auto_recovery(
+    conf: Path | None, config: BookieServerConfig
+) -> Callable[[World, trio.Event], Awaitable[None]] | None:
+    """What runs beside the bookie, if it is to: `run(world, stop)`. ConfigError."""
+    if not config.auto_recovery:
+        return None
+    # Only here: other bookies need none of it.
+    from quire.cli.autorecovery import beside_bookie
+
+    return beside_bookie(conf, config.id)
 
 
 def exit_code(error: BaseException) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 
 class CliError(Exception):
     """Root: catching it catches every failure of the package. Final: the message says what to do."""
@@ -9,3 +11,12 @@ class CliError(Exception):
 
 class DataDirectoryError(CliError):
     """The data directory is in use, is of a newer version, or holds something else."""
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors in a group, and in the groups in it; or the one."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from leaves(inner)
+    else:
+        yield error

@@ -16,7 +16,7 @@ from pathlib import Path
 import trio
 
 from bookie.server_config import BookieServerConfig
-from quire.cli.bookie import Ready, exit_code, leaves, located, serve, zookeeper_config
+from quire.cli.bookie import Ready, exit_code, located, serve, zookeeper_config
 from quire.cli.errors import CliError
 from quire.cli.zookeeper import STOP_GRACE_S, start_server, write_conf
 from quire.metadata.clusters import exists, init_new_cluster
@@ -113,22 +113,12 @@ def run_localbookie(count: int, data_dir: Path, *, port: int, zookeeper_port: in
         return 2
     world = real_world()
     logging.configure(log_level, sys.stderr, wall_ms=world.clock.wall_ms)
-    code = 0
 
     async def main(stop: trio.Event) -> None:
-        nonlocal code
-        try:
-            await serve_all(world, configs, store_config, root, stop)
-        except BaseException as error:
-            found = exit_code(error)
-            if found is None:
-                raise
-            for cause in leaves(error):
-                print(f"quire localbookie: {cause}", file=sys.stderr)
-            code = found
+        await serve_all(world, configs, store_config, root, stop)
 
     try:
-        return run_server("localbookie", main) or code
+        return run_server("localbookie", main, exit_code)
     finally:
         _end(zookeeper)
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import gc
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import trio
 
-from quire.cli.errors import CliError
+from quire.cli.errors import CliError, leaves
 from quire.service.errors import ConfigError
 
 SWITCH_INTERVAL_S = 0.0002
@@ -24,11 +24,23 @@ GC_THRESHOLDS = (50_000, 20, 50)
 """Cycles are rare on the hot path, and each collection stops it: one young collection per so many new containers."""
 
 
-def run_server(command: str, serve: Callable[[trio.Event], Awaitable[None]]) -> int:
+def exit_code(error: BaseException) -> int | None:
+    """Of what an operator can mend: CliError, ConfigError, OSError, damaged or newer data, a failed disk. None: our mistake."""
+    causes = list(leaves(error))
+    if not all(isinstance(cause, _mendable()) for cause in causes):
+        return None
+    return 2 if any(isinstance(cause, ConfigError) for cause in causes) else 1
+
+
+def run_server(
+    command: str,
+    serve: Callable[[trio.Event], Awaitable[None]],
+    exit_code: Callable[[BaseException], int | None] = exit_code,
+) -> int:
     """Run `serve(stop)` until it ends; SIGTERM and SIGINT set `stop`, a second one cuts. Returns the exit code.
 
-    What an operator can mend (CliError, ConfigError, OSError, damaged or newer data, a failed disk) is told in one line on
-    standard error; anything else is our mistake and is raised with its traceback."""
+    A failure for which there is an exit code is told on standard error, each cause in a line; any other is our mistake and is raised
+    with its traceback."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     # What is loaded by now stays: the collector need not look at it again, and young garbage is nearly all there is.
     gc.collect()
@@ -37,12 +49,12 @@ def run_server(command: str, serve: Callable[[trio.Event], Awaitable[None]]) -> 
     try:
         trio.run(_serve_with_signals, serve)
     except BaseException as error:
-        causes = list(_leaves(error))
-        if not all(isinstance(cause, _mendable()) for cause in causes):
+        code = exit_code(error)
+        if code is None:
             raise
-        for cause in causes:
+        for cause in leaves(error):
             print(f"quire {command}: {cause}", file=sys.stderr)
-        return 2 if any(isinstance(cause, ConfigError) for cause in causes) else 1
+        return code
     return 0
 
 
@@ -64,12 +76,10 @@ def _mendable() -> tuple[type[BaseException], ...]:
     return (CliError, ConfigError, OSError, BookieError, *stored)
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error
+async def end_when(failed: trio.Event, error: Exception) -> None:
+    """A task that fails with `error` when the event comes."""
+    await failed.wait()
+    raise error
 
 
 async def _serve_with_signals(serve: Callable[[trio.Event], Awaitable[None]]) -> None:

@@ -95,16 +95,21 @@ def load(path: str | Path, cls: type[Config], *, overrides: Mapping[str, Any] | 
     """Read the file into a `cls`. `overrides` are field values (not keys) that win over the file, as a command line does.
 
     Raises ConfigError with every problem of the file, one a line. Logs the keys that only the originals know, once."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}") from error
+    text = read_text(path)
     values, ignored = parse(text, cls, source=str(path))
     if ignored:
         log.info("configuration keys that only the originals know are ignored", file=str(path), keys=" ".join(ignored))
     return build(cls, {**values, **(overrides or {})})
+
+
+def read_text(path: str | Path) -> str:
+    """A file of UTF-8. ConfigError."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}") from error
 
 
 def build(cls: type[Config], values: Mapping[str, Any]) -> Config:

@@ -94,6 +94,27 @@ async def _not_allowed(request: Request, error: Exception) -> Response:
     return _reason(405, f"{request.method} is not allowed at {request.url.path}", allowed)
 
 
+def original_route(
+    path: str,
+    handler: Callable[[Request], Awaitable[Response]],
+    methods: Sequence[str],
+    failures: tuple[type[Exception], ...],
+) -> Route:
+    """A resource as BookKeeper serves it: a wrong method is not found, and said to be; one of the `failures`, what the
+    cluster cannot tell, is a 500."""
+
+    async def answer(request: Request) -> Response:
+        if request.method not in methods:
+            return PlainTextResponse(f"Not found method. Should be {' or '.join(methods)} method", status_code=404)
+        try:
+            return await handler(request)
+        except failures as error:
+            log.warning("a request to the web port failed", path=path, error=str(error))
+            return PlainTextResponse("Internal Server Error", status_code=500)
+
+    return Route(path, answer, methods=["GET", "PUT", "POST", "DELETE"])
+
+
 async def serve_http(
     app: Starlette,
     host: str,

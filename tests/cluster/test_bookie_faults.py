@@ -23,11 +23,15 @@ from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.real import real_world
 from tests.support.bookies import BookieCluster, BookieProcess, cluster
+from tests.support.recoverer import Recoverer
 from tests.support.zookeeper import run, until
 
 pytestmark = pytest.mark.cluster
 BOOKIE_EXCEPTION = 5
 """Exit code of a bookie that refuses to start or to go on."""
+TAIL = 1500
+"""Entries of a ledger whose recovery takes long enough to be killed in its middle."""
+KILLS = 6
 SMALL = 32 << 10
 """Bytes: less than a journal has after 200 entries, more than a log file and an index have."""
 
@@ -443,6 +447,45 @@ def test_k13_recovery_given_up_half_way_fifty_times_closes_with_the_same_entries
         assert await check(client, writer.ledger_id, first) == first
 
     with_client(bookies, story)
+
+
+def test_k13_a_process_killed_in_the_middle_of_recovery_again_and_again_leaves_it_to_the_next(
+    bookies: BookieCluster,
+) -> None:
+    async def story(client: LedgerClient) -> None:
+        writer = await new_ledger(client)
+        await write(writer, 0, 20)
+        members = await ensemble_of(bookies, client, writer.ledger_id)
+        for each in members[1:]:
+            each.pause()
+        writer.append([payload(each) for each in range(20, TAIL)])  # all of them carry the LAC 19
+        await until(partial(_has, members[0], writer.ledger_id, TAIL - 1), "the tail is on one bookie")
+        processes = [Recoverer(bookies.uri, writer.ledger_id) for _ in range(KILLS + 1)]
+        # The first two find one bookie of three: they fence it, and can go no further.
+        for process in processes[:2]:
+            await trio.to_thread.run_sync(process.begin)
+            await until(partial(_in_recovery, client, writer.ledger_id), "it has begun")
+            await trio.to_thread.run_sync(process.kill)
+        for each in members[1:]:
+            each.resume()
+        killed = 2
+        for number, process in enumerate(processes[2:-1]):
+            await trio.to_thread.run_sync(process.begin)
+            await trio.sleep(0.01 * (number + 1))
+            await trio.to_thread.run_sync(process.kill)
+            killed += await _in_recovery(client, writer.ledger_id)
+        assert killed >= 4
+        await trio.to_thread.run_sync(processes[-1].begin)
+        last = await trio.to_thread.run_sync(processes[-1].last_entry)
+        assert last >= writer.last_add_confirmed
+        assert await check(client, writer.ledger_id, 20, recover=False, more=TAIL - 20) == last + 1
+        assert (await client.read_metadata(writer.ledger_id)).state is LedgerState.CLOSED
+
+    with_client(bookies, story)
+
+
+async def _in_recovery(client: LedgerClient, ledger_id: int) -> bool:
+    return (await client.read_metadata(ledger_id)).state is LedgerState.IN_RECOVERY
 
 
 async def _has(bookie: BookieProcess, ledger_id: int, entry_id: int) -> bool:

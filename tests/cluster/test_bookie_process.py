@@ -11,20 +11,28 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
+from bookie.server_config import BookieServerConfig
+from quire.cli.bookie import exit_code, serve
 from quire.metadata import bookies
 from quire.metadata.clusters import init_new_cluster
-from quire.metadata.zookeeper import ZooKeeperStore
+from quire.metadata.errors import NotAllowedError
+from quire.metadata.zookeeper import SessionExpiredPolicy, ZooKeeperStore, open_store
+from quire.wire.bookkeeper import v2
+from quire.wire.bookkeeper.v2 import Rc
 from quire.world.real import real_world
-from tests.support.bookie_process import BookieProcess, entry
+from tests.support.bookie_process import BookieProcess, Wire, entry
 from tests.support.server import free_port
-from tests.support.zookeeper import ZooKeeperProcess, opened, own_root, shared_server
+from tests.support.zookeeper import ZooKeeperProcess, expire, opened, own_root, run, shared_server, until
 
 PATIENCE_S = 30.0
 
@@ -224,6 +232,135 @@ def test_a_bookie_whose_session_expired_registers_again_or_ends_as_it_is_told(cl
     assert strict.wait_ended() == 3
     cluster.until(lambda: cluster.available() == [patient.id], "registered anew")
     assert patient.connect().read(7, 0) == (0, entry(7, 0))
+
+
+@asynccontextmanager
+async def served(
+    cluster: Cluster, policy: SessionExpiredPolicy = SessionExpiredPolicy.RECONNECT, **settings: Any
+) -> AsyncIterator[tuple[BookieServerConfig, ZooKeeperStore]]:
+    """What `quire bookie` runs, in this process, where its session and its disk can be got at. What ends it, comes out."""
+    folder = cluster.folder / "here"
+    config = BookieServerConfig(
+        host="127.0.0.1",
+        port=free_port(),
+        journal_directory=str(folder / "journal"),
+        ledger_directory=str(folder / "ledgers"),
+        journal_prealloc_mb=1,
+        **settings,
+    )
+    store = await open_store(
+        real_world(1), replace(cluster.server.config(cluster.chroot), session_expired_policy=policy)
+    )
+    ready, stop = trio.Event(), trio.Event()
+    try:
+        async with trio.open_nursery() as nursery:
+            serving = partial(serve, real_world(1), config, store, ready=lambda _: ready.set(), stop=stop)
+            nursery.start_soon(serving, name="bookie")
+            await ready.wait()
+            yield config, store
+            stop.set()
+    finally:
+        with trio.CancelScope(shield=True):
+            await store.aclose()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_under_reconnect_a_new_session_registers_the_bookie_anew_and_it_serves_on(
+    cluster: Cluster, read_only: bool
+) -> None:
+    async def story() -> None:
+        async with served(cluster, force_read_only=read_only) as (config, store), AsyncExitStack() as stack:
+            wire = stack.enter_context(closing(Wire(config.port)))
+            add = partial(wire.add, flags=v2.HIGH_PRIORITY)
+            assert await trio.to_thread.run_sync(add, 7, 0) == 0
+            path = bookies.registration_path(config.id, read_only=read_only)
+            former = store.session
+            await expire(store, cluster.server.port)
+
+            async def is_back() -> bool:
+                if store.session in (0, former):
+                    return False
+                node = await store.get(path)
+                return node is not None and node.mine
+
+            await until(is_back, "registered by the new session")
+            assert await store.get(bookies.registration_path(config.id, read_only=not read_only)) is None
+            assert not store.expired.is_set()
+            assert await trio.to_thread.run_sync(add, 7, 1) == 0
+
+    run(story)
+
+
+def test_under_shutdown_the_end_of_the_session_is_the_end_of_the_bookie(cluster: Cluster) -> None:
+    async def until_it_ends() -> None:
+        async with served(cluster, SessionExpiredPolicy.SHUTDOWN) as (_, store):
+            await expire(store, cluster.server.port)
+            await trio.sleep_forever()
+
+    async def story() -> None:
+        with pytest.raises(BaseExceptionGroup) as found:
+            await until_it_ends()
+        assert exit_code(found.value) == 3
+
+    run(story)
+
+
+BREAKABLE = """
+import errno, os, pathlib, sys
+
+flag = pathlib.Path(sys.argv.pop(1))
+real_write, real_sync = os.pwritev, os.fdatasync
+
+def fail_once():
+    if flag.exists():
+        flag.unlink()
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+def pwritev(file, parts, offset, flags=0):
+    if flags & os.RWF_DSYNC:
+        fail_once()
+    return real_write(file, parts, offset, flags)
+
+def fdatasync(file):
+    fail_once()
+    real_sync(file)
+
+os.pwritev, os.fdatasync = pwritev, fdatasync
+from quire.cli.main import main
+sys.exit(main())
+"""
+
+
+def test_d9_a_sync_that_fails_once_ends_the_bookie_and_the_next_start_tells_what_there_is(cluster: Cluster) -> None:
+    flag = cluster.folder / "fail once"
+    bookie = cluster.bookie(zkTimeout=1000)
+    bookie.command = [sys.executable, "-c", BREAKABLE, str(flag), "bookie"]
+    wire = bookie.start().connect()
+    assert [wire.add(7, each) for each in range(2)] == [0, 0]
+    flag.touch()
+    with suppress(ConnectionError):  # it may end before it has answered
+        assert wire.add(7, 2) == Rc.IO
+    assert bookie.wait_ended() == 5
+    assert not flag.exists()
+    assert "the journal has failed, nothing is acknowledged any more" in bookie.log()
+    wire = bookie.start().connect()
+    assert [wire.read(7, each) for each in range(2)] == [(0, entry(7, each)) for each in range(2)]
+    assert wire.add(7, 2) == 0
+
+
+def test_a_bookie_with_credentials_makes_nodes_that_others_may_only_read(cluster: Cluster) -> None:
+    bookie = cluster.bookie(zkEnableSecurity="true", quireZooKeeperAuth="digest:bookie:se:cret").start()
+
+    async def write(store: ZooKeeperStore) -> None:
+        path = f"/ledgers/cookies/{bookie.id}"
+        node = await store.get(path)
+        assert node is not None
+        with pytest.raises(NotAllowedError):
+            await store.put(path, node.value, node.version)
+
+    cluster.ask(write)
+    assert bookie.stop() == 0
+    bookie.start()
 
 
 def consecutive_ports(count: int) -> int:

@@ -100,7 +100,7 @@ def run(story: Callable[[ZooKeeperStore], Awaitable[None]]) -> None:
     trio.run(main)
 
 
-@pytest.mark.parametrize("name", [*NAMES, "autorecovery", "pulsar-running"])
+@pytest.mark.parametrize("name", [*NAMES, "autorecovery", "underreplicated", "disabled", "pulsar-running"])
 def test_a_loaded_tree_is_read(name: str) -> None:
     async def story(store: ZooKeeperStore) -> None:
         root, tree = root_of(name), tree_of(name)

@@ -112,6 +112,7 @@ class BatchReadRequest(NamedTuple):
     count_max: int
     size_max: int
     flags: int
+    master_key: bytes | None = None
 
 
 def add_head(entry_size: int, key: bytes, flags: int = 0) -> bytes:
@@ -322,7 +323,11 @@ def _decode_other(body: memoryview, head: int) -> Request:
             if len(body) < _BATCH_READ.size - 4:
                 return Malformed(f"a BATCH_READ of {len(body)} bytes")
             ledger_id, entry_id, request_id, count_max, size_max = _BATCH_BODY.unpack_from(body, 4)
-            return BatchReadRequest(ledger_id, entry_id, request_id, count_max, size_max, flags)
+            if flags & DO_FENCING:
+                if len(body) < _BATCH_READ.size - 4 + MASTER_KEY_LENGTH:
+                    return Malformed(f"a fencing BATCH_READ of {len(body)} bytes")
+                key = bytes(body[_BATCH_READ.size - 4 :][:MASTER_KEY_LENGTH])
+            return BatchReadRequest(ledger_id, entry_id, request_id, count_max, size_max, flags, key)
         case Opcode.AUTH:
             return AuthRequest(bytes(body[4:]))
         case Opcode.ADD:

@@ -292,6 +292,27 @@ def test_version_2_batch_reads_stop_at_their_limits() -> None:
     converse(story)
 
 
+def test_version_2_batch_reads_fence_as_reads_do() -> None:
+    """ "Batch read: header, lid, eid, requestId8, maxCount4, maxSize8 [, key]"."""
+
+    async def story(bookie: Bookie, connect: Connect) -> None:
+        peer = await connect()
+        await peer.add2(7, 0)
+
+        async def fence(key: bytes) -> tuple[int, bytes]:
+            await peer.send(head2(7, 1) + pack("!qqqiq", 7, 0, 99, 10, 1 << 20) + key)
+            found = await peer.answer2()
+            return found[3], found[6][8:]
+
+        assert await fence(OTHER_KEY) == (102, b"")
+        assert await peer.add2(7, 1) == 0
+        sealed = [pack("!i", len(entry(7, i))) + entry(7, i) for i in range(2)]
+        assert await fence(KEY) == (0, b"".join(sealed))
+        assert await peer.add2(7, 2) == 104
+
+    converse(story)
+
+
 def test_version_2_answers_auth_and_refuses_what_only_version_3_has() -> None:
     """ "replies to AUTH with EOK, plugin name AuthDisabledPlugin, empty payload"; unknown opcodes "100 BADREQ"."""
 

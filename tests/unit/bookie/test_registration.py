@@ -14,7 +14,7 @@ from bookie.bookie import Bookie
 from bookie.registration import stay_registered
 from quire.metadata import bookies
 from quire.metadata.bookies import BookieServiceInfo, Endpoint
-from quire.metadata.errors import NodeExistsError
+from quire.metadata.errors import MetadataUnavailableError, NodeExistsError
 from quire.metadata.memory import MemoryStore, MemoryTree
 from quire.world.doors import World
 from simulation.world import run_world
@@ -80,6 +80,36 @@ def test_a_node_that_somebody_deleted_is_made_again() -> None:
         assert await places(store) == (ME, [])
 
     with_registration(story)
+
+
+def test_a_bookie_that_turns_read_only_while_the_service_is_away_goes_on_and_moves_when_it_is_back() -> None:
+    async def story(bookie: Bookie, tree: MemoryTree, store: MemoryStore) -> None:
+        other = MemoryStore(tree)
+        store.disconnect()
+        bookie.set_read_only(True)
+        assert await places(other) == (ME, [])
+        bookie.set_read_only(False)
+        await trio.sleep(3)
+        bookie.set_read_only(True)
+        await trio.sleep(3)
+        store.reconnect()
+        await trio.sleep(2)
+        assert await places(other) == ([], ME)
+
+    with_registration(story)
+
+
+def test_a_service_that_cannot_be_reached_at_the_start_is_an_error() -> None:
+    async def main(world: World) -> None:
+        tree = MemoryTree()
+        async with opened(world, tree) as bookie:
+            store = MemoryStore(tree)
+            store.disconnect()
+            with pytest.RaisesGroup(MetadataUnavailableError, flatten_subgroups=True):
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(partial(stay_registered, store, bookie, INFO, wait_s=2.0))
+
+    run_world(1, main)
 
 
 def test_a_name_that_another_session_keeps_is_an_error_after_the_wait() -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 from struct import pack
+from typing import Any, TypeAlias
+from unittest.mock import patch
 
 import pytest
 import trio
 
 from bookie.bookie import Bookie
-from bookie.server import serve_bookie
+from bookie.journal.format import Fence, Record
+from bookie.run import Run
+from bookie.server import GRACE_S, serve_bookie
 from quire.metadata import bookies
 from quire.metadata.memory import MemoryStore, MemoryTree
 from quire.wire.bookkeeper import v2
@@ -50,7 +54,19 @@ class Socket:
         return self._answers.pop(0)
 
 
-def with_server(story: Callable[[Callable[[], Awaitable[Socket]], Bookie, MemoryStore], Awaitable[None]]) -> None:
+Connect: TypeAlias = Callable[[], Awaitable[Socket]]
+
+
+def with_server(story: Callable[[Connect, Bookie, MemoryStore], Awaitable[None]]) -> None:
+    async def through(connect: Connect, bookie: Bookie, store: MemoryStore, stop: trio.Event) -> None:
+        await story(connect, bookie, store)
+
+    with_stopped_server(through)
+
+
+def with_stopped_server(story: Callable[[Connect, Bookie, MemoryStore, trio.Event], Awaitable[None]]) -> None:
+    """The story may stop the bookie itself."""
+
     async def main(world: World) -> None:
         tree = MemoryTree()
         store = MemoryStore(tree)
@@ -62,8 +78,10 @@ def with_server(story: Callable[[Callable[[], Awaitable[Socket]], Bookie, Memory
             async def connect() -> Socket:
                 return Socket(await world.network.connect("host", address[1]))
 
-            await story(connect, bookie, store)
+            await story(connect, bookie, store, stop)
             stop.set()
+            begun = trio.current_time()
+        assert trio.current_time() - begun < GRACE_S + 0.2, "it stops soon, whoever is connected"
         assert await bookies.available(store) == []
 
     run_world(1, main)
@@ -152,3 +170,110 @@ def test_a_client_that_goes_leaves_its_adds_done() -> None:
         assert await second.take() == v2.AddAcks(Rc.FENCED, 7, 5, 5)
 
     with_server(story)
+
+
+def test_a_bookie_that_stops_waits_for_no_connection_that_asks_nothing() -> None:
+    async def story(connect: Connect, bookie: Bookie, store: MemoryStore, stop: trio.Event) -> None:
+        idle, used = await connect(), await connect()
+        await used.send(add_frames(7, 0, 1))
+        await used.take()
+        begun = trio.current_time()
+        stop.set()
+        assert await idle.take() is None
+        assert await used.take() is None
+        assert trio.current_time() - begun < 0.1
+
+    with_stopped_server(story)
+
+
+def test_a_bookie_that_stops_answers_what_it_has_received() -> None:
+    async def story(connect: Connect, bookie: Bookie, store: MemoryStore, stop: trio.Event) -> None:
+        idle, adding, reading = await connect(), await connect(), await connect()
+        append = bookie.journal.append
+        added = 0
+        all_added = trio.Event()
+
+        def append_and_stop(record: Record, *more: Any) -> None:
+            nonlocal added
+            append(record, *more)
+            added += record.count if isinstance(record, Run) else 0
+            if added == 50:
+                all_added.set()
+            if isinstance(record, Fence):
+                stop.set()
+
+        with patch.object(bookie.journal, "append", append_and_stop):
+            await adding.send(add_frames(7, 0, 50))
+            await all_added.wait()
+            await reading.send(v2.read_request(7, -1, v2.DO_FENCING, KEY))
+            await stop.wait()
+            assert bookie.journal.queued_bytes, "the fence is under way, and perhaps adds are"
+        assert await idle.take() is None
+        last = -1
+        while last < 49:
+            answer = await adding.take()
+            assert isinstance(answer, v2.AddAcks)
+            assert (answer.rc, answer.first) == (Rc.OK, last + 1)
+            last = answer.last
+        answer = await reading.take()
+        assert isinstance(answer, v2.ReadResponse)
+        assert bytes(answer.entry) == entry(7, 49)
+        assert [await adding.take(), await reading.take()] == [None, None]
+
+    with_stopped_server(story)
+
+
+def test_a_bookie_that_stops_serves_requests_that_wait_for_room_first() -> None:
+    async def story(connect: Connect, bookie: Bookie, store: MemoryStore, stop: trio.Event) -> None:
+        socket = await connect()
+        payload = bytes(1 << 20)
+        await socket.send(add_frames(7, 0, 8, payload))
+        last = -1
+        while last < 7:
+            answer = await socket.take()
+            assert isinstance(answer, v2.AddAcks)
+            last = answer.last
+        # More than the peer may leave lying: the last ones are served only when it has taken the first.
+        await socket.send(b"".join(v2.read_request(7, number % 8) for number in range(16)))
+        await trio.sleep(1)
+        assert 0 < bookie.stats.reads < 16, "requests wait for room"
+        stop.set()
+        for number in range(16):
+            answer = await socket.take()
+            assert isinstance(answer, v2.ReadResponse), f"answer {number}"
+            assert (answer.rc, len(answer.entry)) == (Rc.OK, len(entry(7, 0, payload)))
+        assert await socket.take() is None
+
+    with_stopped_server(story)
+
+
+def test_answers_that_a_peer_takes_slowly_leave_before_the_connection_is_closed() -> None:
+    async def story(connect: Connect, bookie: Bookie, store: MemoryStore, stop: trio.Event) -> None:
+        socket = await connect()
+        payload = bytes(1 << 20)
+        await socket.send(add_frames(7, 0, 1, payload))
+        await socket.take()
+        await socket.send(b"".join(v2.read_request(7, 0) for _ in range(3)))
+        await trio.sleep(1)
+        stop.set()
+        await trio.sleep(GRACE_S / 2)
+        for number in range(3):
+            answer = await socket.take()
+            assert isinstance(answer, v2.ReadResponse), f"answer {number}"
+        assert await socket.take() is None
+
+    with_stopped_server(story)
+
+
+def test_a_peer_that_does_not_take_its_answers_is_not_waited_for() -> None:
+    async def story(connect: Connect, bookie: Bookie, store: MemoryStore, stop: trio.Event) -> None:
+        socket = await connect()
+        payload = bytes(1 << 20)
+        await socket.send(add_frames(7, 0, 8, payload) + b"".join(v2.read_request(7, 0) for _ in range(8)))
+        await trio.sleep(1)
+        assert bookie.stats.reads, "there are answers that nobody takes"
+        stop.set()
+        await trio.sleep(0.1)
+        assert await bookies.available(store) == [], "its name goes before its connections do"
+
+    with_stopped_server(story)

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from bookie.original_conf import ALIASES, IGNORED, REFUSED, refusal_of
+from bookie.original_conf import ALIASES, IGNORED, REFUSED
 from bookie.server_config import DEFAULT_METADATA_URI, BookieServerConfig, load_server_config, render_conf
 from quire.service.config import is_original_key, keys_of
 from quire.service.errors import ConfigError
 from quire.service.log import Event
+from quire.service.original_conf import refusal_of
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "tests/golden/bookkeeper/db/bk1.conf"
@@ -301,7 +302,6 @@ def test_the_originals_own_golden_configuration_loads() -> None:
         ("allowStorageExpansion", "true", "false"),
         ("dataIntegrityCheckingEnabled", "true", "false"),
         ("disableServerSocketBind", "true", "false"),
-        ("autoRecoveryDaemonEnabled", "true", "false"),
         ("authorizedRoles", "admin", ""),
     ],
 )
@@ -311,7 +311,7 @@ def test_what_would_silently_be_missed_is_refused_with_line_and_remedy(
     said = problems(tmp_path, f"# first line\n{name}={bad}\n")
     assert f"bk_server.conf:2: {name}={bad}: " in said
     assert REFUSED[name].remedy in said
-    assert refusal_of(name, good) is None
+    assert refusal_of(REFUSED, name, good) is None
     assert load(tmp_path, f"{name}={good}\n") == BookieServerConfig()
 
 
@@ -328,6 +328,8 @@ def test_all_problems_of_a_file_are_told_at_once_with_their_lines(tmp_path: Path
         ("ledgerDirectories=/a,/b", "run one bookie per folder"),
         ("bookiePort=0", "allowEphemeralPorts"),
         ("quireZooKeeperAuth=me", "digest:user:password"),
+        ("quireZooKeeperTlsCaFile=/ca.pem", "set it to true"),
+        ("quireZooKeeperTls=true\nquireZooKeeperTlsKeyFile=/key.pem", "go together"),
         ("ledgerDirectories=", "a bookie needs a folder"),
     ],
 )
