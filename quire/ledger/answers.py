@@ -1,8 +1,8 @@
-"""What bookies will say to requests other than adds: answers to wait for, one by one or many at once."""
+"""What bookies will say to requests other than adds: answers to wait for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeAlias
 
 import trio
@@ -62,19 +62,3 @@ def failed(error: BookieUnavailableError) -> Answer:
     answer = Answer(0)
     answer.settle(error)
     return answer
-
-
-async def take_answers(answers: Sequence[Answer], take: Callable[[int, Body | BookieUnavailableError], bool]) -> None:
-    """Hand the outcomes to `take(place, outcome)` as they come in, until it returns True or all are in."""
-    waiting = dict(enumerate(answers))
-    while waiting:
-        came = trio.Event()
-        for place, answer in list(waiting.items()):
-            if answer.outcome is None:
-                answer.notify = came.set
-                continue
-            del waiting[place]
-            came.set()
-            if take(place, answer.outcome):
-                return
-        await came.wait()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal, TypeAlias
 
-from quire.ledger.answers import Answer, Body, failed, take_answers
+from quire.ledger.answers import Answer, Body, failed
 from quire.ledger.connection import GIVE_UP_AFTER, AddChannel, AddReceiver, BookieConnection
 from quire.ledger.deadlines import DeadlineWheel
 from quire.ledger.errors import BookieUnavailableError
@@ -33,7 +33,6 @@ __all__ = [
     "V3Connection",
     "WireProtocol",
     "failed",
-    "take_answers",
 ]
 
 WireProtocol: TypeAlias = Literal["v2", "v3"]

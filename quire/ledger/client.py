@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 import trio
 
-from quire.ledger import ledger_creation
+from quire.ledger import ledger_creation, metadata_updates
 from quire.ledger.adv_writer import AdvancedLedgerWriter
 from quire.ledger.bookie_client import BookieClient
 from quire.ledger.bookie_watcher import BookieWatcher
 from quire.ledger.context import Afterwards, LedgerConfig, LedgerContext
+from quire.ledger.copies import LedgerCopies
 from quire.ledger.deadlines import DeadlineWheel
 from quire.ledger.errors import LedgerUnauthorizedError, NoSuchLedgerError
 from quire.ledger.health import BookieHealth
 from quire.ledger.last_confirmed import LastConfirmed, ask_last_confirmed
 from quire.ledger.ledger_creation import NewLedger
 from quire.ledger.link import BookieLink
-from quire.ledger.placement import EnsemblePlacementPolicy, make_placement, random_placement
+from quire.ledger.placement import Cluster, EnsemblePlacementPolicy, make_placement, random_placement
 from quire.ledger.reader import LedgerReader
 from quire.ledger.recovery import recover as recover_ledger
 from quire.ledger.writer import LedgerWriter
 from quire.metadata.ledgers import LedgerManager, LedgerMetadata, LedgerState
 from quire.metadata.store import Op, Versioned
-from quire.wire.bookkeeper.entry import Digest, DigestType
+from quire.wire.bookkeeper.entry import Digest, DigestType, master_key
 from quire.world.doors import World
 
 TICKS_PER_TIMEOUT = 16
@@ -168,6 +170,46 @@ class LedgerClient:
     ) -> LedgerReader:
         """`open` without `recover`: for who follows a ledger that somebody else writes."""
         return await self.open(ledger_id, password=password, recover=False, digest_type=digest_type)
+
+    # --- repair
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The bookies as they are known now; None where their ids were given."""
+        return None if self._context.watcher is None else self._context.watcher.cluster()
+
+    @property
+    def placement(self) -> EnsemblePlacementPolicy:
+        """What chooses bookies."""
+        return self._context.placement
+
+    @property
+    def health(self) -> BookieHealth:
+        """What is known of bookies from what they answered."""
+        return self._context.health
+
+    def copies(
+        self,
+        ledger_id: int,
+        metadata: LedgerMetadata,
+        *,
+        password: bytes = b"",
+        digest_type: DigestType = DigestType.CRC32C,
+    ) -> LedgerCopies:
+        """The copies that single bookies have of a ledger. The password is in its metadata; `password` and `digest_type`
+        are for those that do not tell."""
+        if metadata.password_known:
+            password, digest_type = metadata.password, metadata.digest_type
+        return LedgerCopies(self._context, ledger_id, Digest(digest_type, password), master_key(password))
+
+    async def replace_members(
+        self, ledger_id: int, first: int, last: int, members: Mapping[int, tuple[str, str]]
+    ) -> LedgerMetadata:
+        """Name other bookies in the fragment of the entries `first` to `last`, of which nothing more can come: by index, the old
+        member and the new one, which must have every entry of that index on its disk. Returns the metadata as it then
+        stands. FragmentChangedError, NoSuchLedgerError, MetadataError."""
+        rule = partial(metadata_updates.replace_members, first=first, last=last, members=members)
+        return (await metadata_updates.update(self._context, ledger_id, rule)).value
 
     # --- ledgers as a whole
 

@@ -132,6 +132,12 @@ class LedgerRecoveryError(LedgerError):
     code = -10
 
 
+class FragmentChangedError(LedgerError):
+    """Others changed a fragment while it was repaired. Passing: read the metadata again, and look what is left to do."""
+
+    code = -200
+
+
 class BookieError(LedgerError):
     """One bookie did not do what it was asked. Passing for the ledger: other bookies hold the other copies."""
 

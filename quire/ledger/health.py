@@ -3,6 +3,7 @@
     failures, overtakings     for a minute: other bookies are asked first               (ReadHealth)
     requests under way        who has far more than the least busy one is asked last    (ReadHealth)
     errors                    counted for the watcher, which puts bookies into quarantine (FaultCounts)
+    out of reach              for some seconds: new ledgers go without them if they can
     how long answers take     when a read is worth asking somebody else too
 
 Source: BookKeeper's BookiesHealthInfo, PerChannelBookieClient (which results are errors), PendingReadOp (slow bookies).
@@ -11,6 +12,7 @@ Source: BookKeeper's BookiesHealthInfo, PerChannelBookieClient (which results ar
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 
 import trio
 
@@ -22,6 +24,9 @@ DEVIATION_GAIN = 0.25
 DEVIATIONS = 4.0
 """As TCP smooths round-trip times: RFC 6298."""
 
+UNREACHABLE_S = 3.0
+"""So long a bookie that could not be reached is kept out of new ledgers: until its session is over, or it is back."""
+
 HARMLESS = frozenset({Rc.OK, Rc.NO_ENTRY, Rc.NO_LEDGER, Rc.FENCED, Rc.READ_ONLY})
 """Results that say nothing against the bookie."""
 OF_THE_LEDGER = frozenset({Rc.UNAUTHORIZED, Rc.BAD_REQUEST, Rc.BAD_VERSION})
@@ -29,12 +34,13 @@ OF_THE_LEDGER = frozenset({Rc.UNAUTHORIZED, Rc.BAD_REQUEST, Rc.BAD_VERSION})
 
 
 class _Bookie:
-    __slots__ = ("deviation_s", "errors", "failed_at", "mean_s", "pending")
+    __slots__ = ("deviation_s", "errors", "failed_at", "lost_at", "mean_s", "pending")
 
     def __init__(self) -> None:
         self.pending = 0
         self.errors = 0
         self.failed_at: float | None = None
+        self.lost_at = -inf
         self.mean_s = -1.0
         self.deviation_s = 0.0
 
@@ -88,7 +94,9 @@ class BookieHealth:
             return
         bookie = self._of(bookie_id)
         bookie.failed_at = trio.current_time()
-        if type(error) is not BookieUnavailableError:
+        if type(error) is BookieUnavailableError:
+            bookie.lost_at = bookie.failed_at
+        else:
             bookie.errors += 1
 
     # --- what is known
@@ -111,6 +119,11 @@ class BookieHealth:
         if bookie.failed_at + self._memory_s <= trio.current_time():
             bookie.failed_at = None
         return bookie.failed_at
+
+    def unreachable(self) -> frozenset[str]:
+        """The bookies that could not be reached a moment ago, though they may still be registered."""
+        since = trio.current_time() - UNREACHABLE_S
+        return frozenset([bookie_id for bookie_id, bookie in self._bookies.items() if bookie.lost_at > since])
 
     def take_errors(self) -> Mapping[str, int]:
         """Errors and timeouts per bookie since the last call; those without any are not in it."""

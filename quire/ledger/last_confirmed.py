@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 import trio
 
-from quire.ledger.bookie_client import Answer, Body, failed, take_answers
+from quire.ledger.bookie_client import Answer, Body, failed
 from quire.ledger.context import LedgerContext
 from quire.ledger.errors import (
     BookieUnavailableError,
@@ -64,45 +65,68 @@ def ask(
     return connection.read(ledger_id, entry_ids, flags, key if flags & v2.DO_FENCING else None)
 
 
+def ignore_lost(place: int, error: BookieUnavailableError) -> None:
+    """Nobody wants to know."""
+
+
 async def take_patiently(
     context: LedgerContext,
     answers: Sequence[Answer],
     ask_again: Callable[[int], Answer],
     take: Callable[[int, Body | BookieUnavailableError], bool],
+    lost: Callable[[int, BookieUnavailableError], None] = ignore_lost,
 ) -> None:
-    """As `take_answers`, but bookies that have too much to do are asked again, with growing pauses, until the read timeout."""
+    """Hand the outcomes to `take(place, outcome)` as they come in, each place once, until it returns True or all are in.
+
+    Some bookies are asked again first, with growing pauses, until the read timeout: those that have too much to do; and those
+    that cannot be reached, as long as another one may still answer, for that may be one that hangs, while they are
+    starting. `lost` hears of the latter at once, perhaps more than once."""
     config = context.config
     give_up_at = trio.current_time() + config.read_timeout_s
     pause = config.retry_pause_s
-    asked = dict(enumerate(answers))
-    enough = False
-    while asked and not enough:
-        places = list(asked)
-        busy: list[int] = []
-        last_try = trio.current_time() + pause > give_up_at
-
-        def take_or_wait(
-            number: int,
-            outcome: Body | BookieUnavailableError,
-            places: list[int] = places,
-            busy: list[int] = busy,
-            last_try: bool = last_try,
-        ) -> bool:
-            nonlocal enough
-            refused = not isinstance(outcome, BookieUnavailableError) and outcome.rc == Rc.TOO_MANY_REQUESTS
-            if refused and not last_try:
-                busy.append(places[number])
+    waiting = dict(enumerate(answers))
+    last: dict[int, Body | BookieUnavailableError] = {}
+    """What those that are asked again said last, by place."""
+    again_at = inf
+    while True:
+        came = trio.Event()
+        for place, answer in list(waiting.items()):
+            outcome = answer.outcome
+            if outcome is None:
+                answer.notify = came.set
+                continue
+            del waiting[place]
+            if isinstance(outcome, BookieUnavailableError):
+                lost(place, outcome)
+            if type(outcome) is BookieUnavailableError or _is_busy(outcome):
+                last[place] = outcome
             else:
-                enough = take(places[number], outcome)
-            return enough
+                last.pop(place, None)
+                if take(place, outcome):
+                    return
+        hopeful = not waiting.keys() <= last.keys() or any(map(_is_busy, last.values()))
+        now = trio.current_time()
+        late = now + pause > give_up_at
+        if not hopeful or (late and not waiting):
+            for place, outcome in last.items():
+                if take(place, outcome):
+                    return
+            return
+        idle = last.keys() - waiting.keys()
+        if not idle or late:
+            again_at = inf
+        elif again_at == inf:
+            again_at = now + pause
+        elif now >= again_at:
+            waiting |= {place: ask_again(place) for place in last if place in idle}
+            pause, again_at = min(2 * pause, config.retry_pause_max_s), inf
+            continue
+        with trio.move_on_at(again_at):
+            await came.wait()
 
-        await take_answers(list(asked.values()), take_or_wait)
-        if busy and not enough:
-            await trio.sleep(pause)
-            pause = min(2 * pause, config.retry_pause_max_s)
-            asked = {place: ask_again(place) for place in busy}
-        else:
-            asked = {}
+
+def _is_busy(outcome: Body | BookieUnavailableError) -> bool:
+    return not isinstance(outcome, BookieUnavailableError) and outcome.rc == Rc.TOO_MANY_REQUESTS
 
 
 async def read_last_confirmed(
@@ -146,8 +170,11 @@ async def read_last_confirmed(
     def ask_again(index: int) -> Answer:
         return ask(context, fragment.bookies[index], ledger_id, [LAST_ENTRY], flags, key)[0]
 
+    def lost(index: int, error: BookieUnavailableError) -> None:
+        context.health.failed(fragment.bookies[index], error)
+
     answers = [ask_again(index) for index in range(len(fragment.bookies))]
-    await take_patiently(context, answers, ask_again, take)
+    await take_patiently(context, answers, ask_again, take, lost)
     if refused:
         raise LedgerUnauthorizedError(f"ledger {ledger_id} has another password: {'; '.join(causes)}")
     if not coverage.covered:
@@ -233,7 +260,7 @@ async def ask_last_confirmed(
 
     def take(index: int, outcome: Body | BookieUnavailableError) -> bool:
         if isinstance(outcome, BookieUnavailableError):
-            context.health.failed(bookies[index], outcome)
+            pass  # `lost` has told it
         elif not isinstance(outcome, v3.LacAnswer) or not outcome.explicit_lac_body:
             context.health.refused(bookies[index], outcome.rc)
         answers.take(index, outcome)
@@ -241,7 +268,10 @@ async def ask_last_confirmed(
             return True
         return answers.covered if more_than is None else answers.best.lac > more_than
 
-    await take_patiently(context, [ask_bookie(index) for index in range(len(bookies))], ask_bookie, take)
+    def lost(index: int, error: BookieUnavailableError) -> None:
+        context.health.failed(bookies[index], error)
+
+    await take_patiently(context, [ask_bookie(index) for index in range(len(bookies))], ask_bookie, take, lost)
     causes = "; ".join(answers.causes)
     if answers.unauthorized:
         raise LedgerUnauthorizedError(f"ledger {ledger_id} has another password: {causes}")

@@ -6,10 +6,17 @@ Source: BookKeeper's LedgerCreateOp, CreateBuilderImpl.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from quire.ledger.context import LedgerContext
-from quire.ledger.errors import ClientClosedError, IncorrectParameterError, LedgerExistsError
+from quire.ledger.errors import (
+    ClientClosedError,
+    IncorrectParameterError,
+    LedgerExistsError,
+    NotEnoughBookiesError,
+)
 from quire.metadata.layouts import LONG_ID_LIMIT
 from quire.metadata.ledgers import Fragment, LedgerManager, LedgerMetadata
 from quire.metadata.store import Op
@@ -72,9 +79,7 @@ async def create(
     NotEnoughBookiesError, PlacementPolicyError, LedgerExistsError, MetadataError."""
     if context.bookies.closed:
         raise ClientClosedError("the ledger client is closed")
-    ensemble = context.placement.new_ensemble(
-        wanted.ensemble_size, wanted.write_quorum, wanted.ack_quorum, (), wanted.custom_metadata
-    )
+    ensemble = _ensemble(context, wanted)
     metadata = LedgerMetadata(
         ensemble_size=len(ensemble),
         write_quorum=wanted.write_quorum,
@@ -87,3 +92,20 @@ async def create(
     manager = context.ledgers if wanted.ledger_id is None else GivenIdManager(context.ledgers, wanted.ledger_id)
     ledger_id, _ = await manager.create(metadata, also=also)
     return ledger_id, metadata
+
+
+def _ensemble(context: LedgerContext, wanted: NewLedger) -> tuple[str, ...]:
+    """Without those that could not be reached a moment ago, if there are enough others: they are registered until their sessions
+    are over, and each would cost the ledger an ensemble change."""
+    choose = partial(
+        context.placement.new_ensemble,
+        wanted.ensemble_size,
+        wanted.write_quorum,
+        wanted.ack_quorum,
+        custom_metadata=wanted.custom_metadata,
+    )
+    unreachable = context.health.unreachable()
+    if unreachable:
+        with suppress(NotEnoughBookiesError):
+            return choose(exclude=unreachable)
+    return choose()

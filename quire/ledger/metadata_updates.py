@@ -1,7 +1,8 @@
 """What may become of a ledger's metadata. Pure: each rule sees the stored value and answers with the wanted one, with None if
 it is right as it is, or with an error. `update` brings them together with the store.
 
-Source: BookKeeper's EnsembleUtils, LedgerHandle.doAsyncCloseInternal, ReadOnlyLedgerHandle.closeRecovered.
+Source: BookKeeper's EnsembleUtils, LedgerHandle.doAsyncCloseInternal, ReadOnlyLedgerHandle.closeRecovered,
+LedgerFragmentReplicator.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import trio
 
 from quire.ledger.context import LedgerContext
 from quire.ledger.errors import (
+    FragmentChangedError,
     LedgerClosedError,
     LedgerConflictError,
     LedgerFencedError,
@@ -87,6 +89,37 @@ def end_recovery(
     else:
         fragments = stored.fragments
     return replace(stored, state=LedgerState.CLOSED, last_entry_id=last, length=length, fragments=fragments)
+
+
+def replace_members(
+    stored: LedgerMetadata, first: int, last: int, members: Mapping[int, tuple[str, str]]
+) -> LedgerMetadata | None:
+    """A repair's change: in the fragment of the entries `first` to `last`, of which nothing more can come, the member at an
+    index is replaced by another, (old, new), which has its copies. None if that was done.
+
+    FragmentChangedError if the fragment is not what was repaired: other entries, other members.
+    """
+    place = next((i for i, each in enumerate(stored.fragments) if each.first_entry_id == first), None)
+    if place is None:
+        raise FragmentChangedError(f"no fragment begins at entry {first} any more")
+    closed_at = stored.last_entry_id if stored.state is LedgerState.CLOSED else None
+    following = stored.fragments[place + 1 :]
+    end = following[0].first_entry_id - 1 if following else closed_at
+    if end != last:
+        raise FragmentChangedError(f"the fragment of entry {first} ends at {end}, not at {last}")
+    bookies = list(stored.fragments[place].bookies)
+    for index, (old, new) in members.items():
+        if bookies[index] not in (old, new):
+            raise FragmentChangedError(
+                f"{bookies[index]} has taken the place of {old} in the fragment of entry {first}"
+            )
+        bookies[index] = new
+    if tuple(bookies) == stored.fragments[place].bookies:
+        return None
+    if len(set(bookies)) < len(bookies):
+        raise FragmentChangedError(f"a newcomer is in the fragment of entry {first} already")
+    fragment = Fragment(first, tuple(bookies))
+    return replace(stored, fragments=(*stored.fragments[:place], fragment, *following))
 
 
 async def update(context: LedgerContext, ledger_id: int, rule: Rule) -> Versioned[LedgerMetadata]:

@@ -46,6 +46,8 @@ RECOVERY_READ = v2.DO_FENCING | v2.HIGH_PRIORITY
 FIRST_WINDOW = 4
 WINDOW_BYTES = 4 << 20
 """A window that brought more than this is made smaller."""
+LENGTH_WAIT_S = 3.0
+"""Seconds for which recovery waits for a copy of the last entry, only to learn the ledger's length; then it closes the ledger without."""
 PENDING_BYTES_MAX = 16 << 20
 """Recovery waits for confirmations before it keeps more than this of entries written again."""
 
@@ -76,8 +78,7 @@ class Recovery:
         try:
             await self._copy_tail(appender)
             if found.lac == appender.last_pushed:
-                # What `found` tells may be the length at a later entry, which was never confirmed.
-                appender.length = await self._length_at(found) if found.lac >= 0 else 0
+                appender.length = await self._length_after(found)
         finally:
             appender.on_failed = lambda error: None
             appender.stop(LedgerRecoveryError(f"recovery of ledger {self._ledger_id} has ended"))
@@ -139,20 +140,48 @@ class Recovery:
             expected = before + len(payload)
         return runs
 
-    async def _length_at(self, found: LastConfirmed) -> int:
-        """Payload bytes up to the LAC when nothing came after it: the entry itself tells, if it can still be read."""
-        bookies = self._started.fragment_at(found.lac).bookies
-        for index in self._striping.write_set(found.lac):
-            try:
-                [answer] = ask(self._context, bookies[index], self._ledger_id, [found.lac], 0, self._key)
-                response = await answer.wait()
-            except BookieUnavailableError:
-                continue
-            if response.rc == Rc.OK and isinstance(response, v2.ReadResponse):
-                header = open_last(self._digest, self._ledger_id, response.entry)
-                if header is not None and header.entry_id == found.lac:
-                    return header.length
+    async def _length_after(self, found: LastConfirmed) -> int:
+        """Payload bytes up to the LAC, after which nothing came. (`found` may tell the length at a later entry, which was never
+        confirmed, or nothing, if the last fragment is empty.)"""
+        if found.lac < 0:
+            return 0
+        length = await self._length_at(found.lac)
+        if length is not None:
+            return length
+        log.warning(
+            "ledger recovered without its length: no copy of its last entry can be read now",
+            ledger_id=self._ledger_id,
+            last_entry_id=found.lac,
+            length=found.length,
+        )
         return found.length
+
+    async def _length_at(self, entry_id: int) -> int | None:
+        """Payload bytes up to the entry, as it tells itself; None if none of its bookies gives a copy for `LENGTH_WAIT_S`."""
+        bookies = self._started.fragment_at(entry_id).bookies
+        write_set = self._striping.write_set(entry_id)
+        lengths: list[int] = []
+
+        def take(place: int, outcome: Body | BookieUnavailableError) -> bool:
+            if isinstance(outcome, v2.ReadResponse) and outcome.rc == Rc.OK:
+                header = open_last(self._digest, self._ledger_id, outcome.entry)
+                if header is not None and header.entry_id == entry_id:
+                    lengths.append(header.length)
+            return bool(lengths)
+
+        def ask_one(place: int) -> Answer:
+            return ask(self._context, bookies[write_set[place]], self._ledger_id, [entry_id], 0, self._key)[0]
+
+        config = self._context.config
+        pause = config.retry_pause_s
+        with trio.move_on_after(LENGTH_WAIT_S):
+            while True:
+                await take_patiently(self._context, [ask_one(place) for place in range(len(write_set))], ask_one, take)
+                if lengths:
+                    break
+                await trio.sleep(pause)
+                pause = min(2 * pause, config.retry_pause_max_s)
+        return lengths[0] if lengths else None
 
     async def _read_tail(self, first: int, window: int) -> list[memoryview]:
         """Entries from `first` on that exist, up to `window`; fewer if the ledger ends there. LedgerRecoveryError."""

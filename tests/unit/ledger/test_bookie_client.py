@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 import trio
 
-from quire.ledger.bookie_client import AddChannel, Answer, Body, BookieClient, V2Connection, take_answers
+from quire.ledger.bookie_client import AddChannel, BookieClient, V2Connection
 from quire.ledger.deadlines import DeadlineWheel
 from quire.ledger.errors import BookieProtocolError, BookieTimeoutError, BookieUnavailableError
 from quire.ledger.link import Closed, Receive, ignore_closed
@@ -248,29 +248,6 @@ def test_a_second_writer_of_a_ledger_gets_a_link_of_its_own_until_the_first_has_
         assert second.answers == [(Rc.OK, 0, 2)]
         client.channel("bookie:1", 7, third, 0)
         assert len(links) == 2, "the first link is free for the ledger again"
-
-    run(test)
-
-
-def test_answers_are_taken_as_they_come_until_enough() -> None:
-    async def test() -> None:
-        answers = [Answer(0) for _ in range(4)]
-        taken: list[int] = []
-
-        def take(place: int, outcome: Body | BookieUnavailableError) -> bool:
-            taken.append(place)
-            return len(taken) == 3
-
-        async def settle() -> None:
-            for place in (2, 0, 3):
-                await trio.sleep(1)
-                answers[place].settle(BookieUnavailableError("gone"))
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(settle)
-            await take_answers(answers, take)
-        assert taken == [2, 0, 3]
-        await take_answers([], take)
 
     run(test)
 

@@ -12,7 +12,7 @@ from quire.ledger.errors import (
     BookieTimeoutError,
     BookieUnavailableError,
 )
-from quire.ledger.health import BookieHealth
+from quire.ledger.health import UNREACHABLE_S, BookieHealth
 from quire.metadata.memory import MemoryTree
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
@@ -138,5 +138,19 @@ def test_a_failed_add_is_remembered_for_readers_too() -> None:
             health = client._context.health
             assert [each for each in cluster.bookies if health.failed_at(each) is not None] == [failing]
             assert health.take_errors() == {failing: 1}
+
+    run(test)
+
+
+def test_who_cannot_be_reached_is_known_to_be_so_for_a_moment() -> None:
+    async def test() -> None:
+        health = BookieHealth()
+        health.failed("gone", BookieUnavailableError("refused"))
+        health.failed("late", BookieTimeoutError("no answer"))
+        health.failed("sick", BookieRefusedError("no", Rc.IO))
+        health.overtaken("slow")
+        assert health.unreachable() == {"gone"}
+        await trio.sleep(UNREACHABLE_S)
+        assert health.unreachable() == frozenset()
 
     run(test)

@@ -6,9 +6,15 @@ from collections.abc import Callable
 import pytest
 import trio
 
+from quire.ledger.bookie_client import Answer, Body, failed
 from quire.ledger.client import LedgerClient
-from quire.ledger.errors import BookieUnavailableError, LedgerReadError, LedgerUnauthorizedError
-from quire.ledger.last_confirmed import LacAnswers
+from quire.ledger.errors import (
+    BookieTimeoutError,
+    BookieUnavailableError,
+    LedgerReadError,
+    LedgerUnauthorizedError,
+)
+from quire.ledger.last_confirmed import LacAnswers, take_patiently
 from quire.ledger.reader import LedgerReader
 from quire.ledger.writer import LedgerWriter
 from quire.metadata.ledgers import Fragment, LedgerMetadata
@@ -197,5 +203,106 @@ def test_an_open_ledger_is_opened_though_a_bookie_hangs_or_all_are_busy(fault: C
             reader = await client.open(writer.ledger_id, recover=False)
             assert reader.last_entry_id == 3
             assert trio.current_time() - began < 1
+
+    run(test)
+
+
+def said(rc: Rc) -> v2.OtherResponse:
+    return v2.OtherResponse(rc=rc, opcode=v2.Opcode.READ, ledger_id=7, entry_id=0)
+
+
+AWAY = BookieUnavailableError("away")
+
+
+async def taken(
+    first: list[Answer], again: Callable[[int], Answer], enough: int
+) -> list[tuple[int, Rc | type[Exception]]]:
+    """What `take_patiently` hands on, by place, until it is `enough`."""
+    found: list[tuple[int, Rc | type[Exception]]] = []
+
+    def take(place: int, outcome: Body | BookieUnavailableError) -> bool:
+        found.append((place, type(outcome) if isinstance(outcome, Exception) else Rc(outcome.rc)))
+        return len(found) == enough
+
+    async with FakeCluster(1).client(read_timeout_s=10) as client:
+        await take_patiently(client._context, first, again, take)
+    return found
+
+
+def nobody(place: int) -> Answer:
+    raise AssertionError(f"place {place} is asked again")
+
+
+def test_answers_are_taken_as_they_come_until_enough() -> None:
+    async def test() -> None:
+        answers = [Answer(0) for _ in range(4)]
+
+        async def settle() -> None:
+            for place in (2, 0, 3):
+                await trio.sleep(1)
+                answers[place].settle(said(Rc.NO_ENTRY))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(settle)
+            assert await taken(answers, nobody, 3) == [(2, Rc.NO_ENTRY), (0, Rc.NO_ENTRY), (3, Rc.NO_ENTRY)]
+        assert await taken([], nobody, 1) == []
+
+    run(test)
+
+
+def test_a_bookie_that_cannot_be_reached_is_asked_again_while_another_hangs() -> None:
+    async def test() -> None:
+        hung = Answer(0)
+        asked: list[float] = []
+
+        def again(place: int) -> Answer:
+            assert place == 1
+            asked.append(trio.current_time())
+            answer = failed(AWAY) if trio.current_time() < 2 else Answer(0)
+            answer.settle(said(Rc.NO_ENTRY))
+            return answer
+
+        assert await taken([hung, failed(AWAY)], again, 1) == [(1, Rc.NO_ENTRY)]
+        assert trio.current_time() < 2.3
+        assert len(asked) < 20, "with growing pauses"
+
+    run(test)
+
+
+def test_a_busy_bookie_is_asked_again_though_another_hangs() -> None:
+    async def test() -> None:
+        def again(place: int) -> Answer:
+            answer = Answer(0)
+            answer.settle(said(Rc.NO_ENTRY if trio.current_time() > 1 else Rc.TOO_MANY_REQUESTS))
+            return answer
+
+        assert await taken([Answer(0), again(1)], again, 1) == [(1, Rc.NO_ENTRY)]
+        assert trio.current_time() < 1.3
+
+    run(test)
+
+
+def test_nobody_waits_for_bookies_none_of_which_can_be_reached() -> None:
+    async def test() -> None:
+        assert await taken([failed(AWAY), failed(AWAY)], nobody, 3) == [(0, type(AWAY)), (1, type(AWAY))]
+        assert trio.current_time() == 0
+
+    run(test)
+
+
+def test_when_the_one_that_hangs_is_given_up_the_others_are_too() -> None:
+    async def test() -> None:
+        hung = Answer(0)
+        timeout = BookieTimeoutError("too late")
+
+        async def settle() -> None:
+            await trio.sleep(10)
+            hung.settle(timeout)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(settle)
+            found = await taken([hung, failed(AWAY)], lambda place: failed(AWAY), 3)
+        assert found == [(0, BookieTimeoutError), (1, BookieUnavailableError)], "each once"
+        assert trio.current_time() == 10
 
     run(test)

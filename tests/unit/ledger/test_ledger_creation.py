@@ -1,10 +1,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from unittest.mock import patch
 
 import pytest
+import trio
 
-from quire.ledger.errors import ClientClosedError, IncorrectParameterError, LedgerExistsError
+from quire.ledger.errors import (
+    BookieUnavailableError,
+    ClientClosedError,
+    IncorrectParameterError,
+    LedgerExistsError,
+)
+from quire.ledger.health import UNREACHABLE_S
+from quire.ledger.link_local import LocalLink
 from quire.metadata.errors import BadVersionError, MetadataUnavailableError
 from quire.metadata.ledgers import BlockLedgerIds
 from quire.metadata.memory import MemoryStore, MemoryTree
@@ -133,3 +142,43 @@ def test_ledgers_are_listed_in_the_order_of_their_ids_from_any_on() -> None:
             assert [each async for each in client.list_ledgers(10_001)] == [1 << 40]
 
     run(test)
+
+
+def test_a_new_ledger_goes_without_who_could_not_be_reached_a_moment_ago_if_there_are_others() -> None:
+    async def test() -> None:
+        cluster = FakeCluster(4)
+        async with cluster.client() as client:
+            gone = next(iter(cluster.bookies))
+            client._context.health.failed(gone, BookieUnavailableError("refused"))
+            for _ in range(20):
+                writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+                assert gone not in writer.metadata.fragments[0].bookies
+            writer = await client.create(ensemble_size=4, write_quorum=3, ack_quorum=2)
+            assert gone in writer.metadata.fragments[0].bookies, "it is better than no ledger"
+            await trio.sleep(UNREACHABLE_S)
+            ensembles = [(await client.create(ensemble_size=3)).metadata.fragments[0].bookies for _ in range(20)]
+            assert any(gone in each for each in ensembles)
+
+    run(test)
+
+
+def test_a_bookie_that_a_recovery_could_not_reach_is_in_none_of_the_ledgers_that_follow() -> None:
+    async def test() -> None:
+        cluster = FakeCluster(4)
+        async with cluster.client() as client:
+            before = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+            gone = before.metadata.fragments[0].bookies[0]
+            cluster.bookies[gone].stop()
+            with (
+                patch.object(cluster.bookies[gone], "down", False),
+                patch.object(cluster.bookies[gone], "connect", refuse),
+            ):
+                await client.open(before.ledger_id, recover=True)
+                after = [await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2) for _ in range(20)]
+            assert all(gone not in each.metadata.fragments[0].bookies for each in after), "registered as it still is"
+
+    run(test)
+
+
+def refuse() -> LocalLink:
+    raise BookieUnavailableError("refused")

@@ -5,7 +5,13 @@ from dataclasses import replace
 import pytest
 
 from quire.ledger import metadata_updates
-from quire.ledger.errors import LedgerClosedError, LedgerConflictError, LedgerFencedError, LedgerRecoveryError
+from quire.ledger.errors import (
+    FragmentChangedError,
+    LedgerClosedError,
+    LedgerConflictError,
+    LedgerFencedError,
+    LedgerRecoveryError,
+)
 from quire.metadata.ledgers import Fragment, LedgerMetadata, LedgerState
 
 OPEN = LedgerMetadata(
@@ -79,3 +85,29 @@ def test_recovery_keeps_repairs_made_meanwhile_and_adds_its_own_ensembles() -> N
 def test_a_ledger_that_is_open_again_is_no_ledger_to_close() -> None:
     with pytest.raises(LedgerRecoveryError):
         metadata_updates.end_recovery(OPEN, RECOVERING, OPEN.fragments, 20, 500)
+
+
+def test_a_repair_names_newcomers_where_the_old_members_stood() -> None:
+    changed = metadata_updates.replace_members(OPEN, 0, 9, {1: ("b", "x"), 2: ("c", "y")})
+    assert changed == replace(OPEN, fragments=(Fragment(0, ("a", "x", "y")), OPEN.fragments[1]))
+    assert changed is not None
+    assert metadata_updates.replace_members(changed, 0, 9, {1: ("b", "x"), 2: ("c", "y")}) is None, "it was done"
+    last = metadata_updates.replace_members(CLOSED, 10, 20, {0: ("a", "x")})
+    assert last == replace(CLOSED, fragments=(CLOSED.fragments[0], Fragment(10, ("x", "d", "c"))))
+
+
+@pytest.mark.parametrize(
+    ("stored", "first", "last", "members"),
+    [
+        (OPEN, 5, 9, {1: ("b", "x")}),  # nothing begins there
+        (OPEN, 0, 8, {1: ("b", "x")}),  # it ends elsewhere
+        (OPEN, 10, 20, {1: ("d", "x")}),  # it has no end yet
+        (RECOVERING, 10, 20, {1: ("d", "x")}),
+        (CLOSED, 10, 19, {1: ("d", "x")}),
+        (OPEN, 0, 9, {1: ("d", "x")}),  # another stands there
+        (OPEN, 0, 9, {1: ("b", "c")}),  # the newcomer is a member
+    ],
+)
+def test_a_repair_of_a_fragment_that_is_not_what_was_copied_changes_nothing(stored, first, last, members) -> None:
+    with pytest.raises(FragmentChangedError):
+        metadata_updates.replace_members(stored, first, last, members)

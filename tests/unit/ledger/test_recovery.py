@@ -16,6 +16,7 @@ from quire.ledger.errors import (
     LedgerUnauthorizedError,
     NoSuchLedgerError,
 )
+from quire.ledger.recovery import LENGTH_WAIT_S
 from quire.ledger.writer import LedgerWriter
 from quire.metadata.ledgers import Fragment, LedgerMetadata, LedgerState
 from quire.wire.bookkeeper import v2
@@ -261,6 +262,49 @@ def test_recovery_never_goes_below_the_start_of_the_last_fragment() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("back_after_s", [0.0, 2.5, 60.0])
+def test_a_ledger_whose_last_copies_are_away_is_closed_without_them_but_not_before_they_had_a_moment(
+    back_after_s: float, log_events: list[dict[str, object]]
+) -> None:
+    """Nothing lies in its last fragment, so that only the bookies of the one before know its length."""
+
+    async def test() -> None:
+        cluster = FakeCluster(5)
+        async with cluster.client() as client:
+            writer = await abandoned(cluster, client, (2, 2, 2), 10, 0)
+            before = cluster.of(writer.metadata.fragments[0].bookies)
+            others = [each for each in cluster.bookies if each not in writer.metadata.fragments[0].bookies]
+            await cluster.ledgers.update(
+                writer.ledger_id,
+                lambda stored: replace(stored, fragments=(*stored.fragments, Fragment(10, tuple(others[:2])))),
+            )
+            for bookie in before:
+                bookie.stop()
+
+            async def come_back() -> None:
+                await trio.sleep(back_after_s)
+                before[1].down = False
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(come_back)
+                reader = await client.open(writer.ledger_id, recover=True)
+                took = trio.current_time()
+                nursery.cancel_scope.cancel()
+            assert reader.last_entry_id == 9
+            if back_after_s < LENGTH_WAIT_S:
+                assert reader.length == sum(map(len, payloads(0, 9)))
+                assert took < back_after_s + 0.3
+            else:
+                assert LENGTH_WAIT_S <= took < LENGTH_WAIT_S + 0.1
+                assert [each["last_entry_id"] for each in log_events if "without its length" in str(each["event"])] == [
+                    9
+                ]
+                before[1].down = False
+                assert await read_all(reader) == payloads(0, 9), "the length says nothing about what can be read"
+
+    run(test)
+
+
 def test_recovered_entries_keep_their_bytes_ids_and_lengths() -> None:
     async def test() -> None:
         cluster = FakeCluster(3)
@@ -481,5 +525,27 @@ def test_a_busy_bookie_is_asked_again_by_recovery() -> None:
             with pytest.raises(LedgerRecoveryError, match="TOO_MANY_REQUESTS"):
                 await client.open(other.ledger_id, recover=True)
             assert 2 < trio.current_time() - began <= 3
+
+    run(test)
+
+
+def test_recovery_does_not_wait_for_a_bookie_that_hangs_when_one_that_was_away_comes_back() -> None:
+    async def test() -> None:
+        cluster = FakeCluster(3)
+        async with cluster.client(read_timeout_s=30) as client:
+            writer = await abandoned(cluster, client, (3, 3, 2), 5, 4)
+            hanging, starting, _ = cluster.bookies.values()
+            hanging.hung = True
+            starting.stop()
+
+            async def come_back() -> None:
+                await trio.sleep(2)
+                starting.down = False
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(come_back)
+                reader = await client.open(writer.ledger_id, recover=True)
+            assert reader.last_entry_id == 8
+            assert trio.current_time() < 2.5
 
     run(test)

@@ -1,0 +1,172 @@
+"""What may lie between one client and the bookies of a FakeCluster: cuts, late bytes, resets, changed bytes.
+
+Bytes that are cut off wait, and arrive when the way is open again, even if the client has given the connection up meanwhile: what a
+kernel has taken it delivers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, cast
+
+import trio
+
+from quire.ledger.client import LedgerClient, open_ledger_client
+from quire.ledger.context import LedgerConfig
+from quire.ledger.errors import BookieUnavailableError
+from quire.ledger.link import Receive, ignore_closed
+from quire.wire.bookkeeper import v2
+from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.errors import BookkeeperWireError
+from quire.wire.bookkeeper.stream import FrameStream
+from quire.world.doors import World
+from tests.unit.ledger.fake_bookie import FakeCluster, RacingLedgers
+
+
+class Way:
+    """One direction of one connection: a stream of bytes that are cut into frames at its end."""
+
+    def __init__(self, wire: Wire, deliver: Callable[[Buffer], None]) -> None:
+        self.passed = 0
+        """Bytes."""
+        self._wire = wire
+        self._deliver = deliver
+        self._frames = FrameStream()
+        self._waiting: deque[bytes] = deque()
+        self._broken = False
+        self._last_at = 0.0
+
+    def put(self, data: bytes, *, shut: bool, delay_s: float) -> None:
+        if shut:
+            self._waiting.append(data)
+        elif delay_s:
+            # In order, whatever each is late by.
+            self._last_at = max(self._last_at, trio.current_time() + delay_s)
+            trio.lowlevel.spawn_system_task(self._later, data, self._last_at)
+        else:
+            self._arrive(data)
+
+    def open(self) -> None:
+        while self._waiting:
+            self._arrive(self._waiting.popleft())
+
+    async def _later(self, data: bytes, at: float) -> None:
+        await trio.sleep_until(at)
+        self._arrive(data)
+
+    def _arrive(self, data: bytes) -> None:
+        if self._broken:
+            return
+        self.passed += len(data)
+        try:
+            while data:
+                space = self._frames.space()
+                size = min(len(space), len(data))
+                space[:size] = data[:size]
+                data = data[size:]
+                whole = self._frames.received(size)
+                if whole:
+                    self._deliver(whole)
+        except BookkeeperWireError as error:
+            self._broken = True
+            self._wire.reset(str(error))
+
+
+class Wire:
+    """A BookieLink."""
+
+    def __init__(self, network: FakeNetwork, bookie_id: str) -> None:
+        self.closed: Callable[[BookieUnavailableError], None] = ignore_closed
+        self.bookie_id = bookie_id
+        self._network = network
+        self._receive: Receive | None = None
+        self._open = True
+        self._link = network.cluster.bookies[bookie_id].connect()
+        self._link.set_receiver(self._answer)
+        self._link.closed = lambda error: self.reset(str(error))
+        self.requests = Way(self, self._arrived)
+        self.answers = Way(self, self._heard)
+
+    def set_receiver(self, receive: Receive) -> None:
+        self._receive = receive
+
+    def send(self, frames: list[v2.Frame]) -> None:
+        parts: list[Buffer] = []
+        for frame in frames:
+            parts += frame if isinstance(frame, tuple) else (frame,)
+        network = self._network
+        data = network.change(self, b"".join(parts)) if self._open else b""
+        if data:
+            self.requests.put(data, shut=self.bookie_id in network.deaf, delay_s=network.delay_s())
+
+    def _arrived(self, data: Buffer) -> None:
+        try:
+            self._link.send([data])
+        except AssertionError:
+            self.reset("the bookie does not know such a request")  # the fake one knows what clients send, and no more
+
+    def _answer(self, data: Buffer) -> None:
+        network = self._network
+        changed = network.change_answer(self, bytes(data))
+        if changed:
+            self.answers.put(changed, shut=self.bookie_id in network.mute, delay_s=network.delay_s())
+
+    def _heard(self, data: Buffer) -> None:
+        if self._open and self._receive is not None:
+            self._receive(data)
+
+    def reset(self, why: str = "connection reset") -> None:
+        if self._open:
+            self._open = False
+            self.closed(BookieUnavailableError(f"bookie {self.bookie_id}: {why}"))
+
+    def close(self) -> None:
+        self._open = False
+
+
+class FakeNetwork:
+    """Of one client. `ledgers`: its own way to the metadata, if that is another than the cluster's."""
+
+    def __init__(self, cluster: FakeCluster, ledgers: RacingLedgers | None = None) -> None:
+        self.cluster = cluster
+        self.ledgers = ledgers or cluster.ledgers
+        self.deaf: set[str] = set()
+        """Bookies that nothing reaches."""
+        self.mute: set[str] = set()
+        """Bookies of which nothing is heard."""
+        self.delay_s: Callable[[], float] = lambda: 0.0
+        self.change: Callable[[Wire, bytes], bytes] = lambda wire, data: data
+        """What becomes of what is sent to a bookie."""
+        self.change_answer: Callable[[Wire, bytes], bytes] = lambda wire, data: data
+        self.wires: list[Wire] = []
+
+    def connect(self, bookie_id: str) -> Wire:
+        wire = Wire(self, bookie_id)
+        self.wires.append(wire)
+        return wire
+
+    def heal(self) -> None:
+        self.deaf.clear()
+        self.mute.clear()
+        for wire in self.wires:
+            wire.requests.open()
+            wire.answers.open()
+
+    @asynccontextmanager
+    async def client(self, **config: Any) -> AsyncIterator[LedgerClient]:
+        none = cast(Any, None)
+        cluster = self.cluster
+        world = World(clock=none, disk=none, key_value=none, network=none, offload=none, rng=cluster.rng)
+        links = cast(Any, partial(self.connect))
+        async with open_ledger_client(world, self.ledgers, links, cluster.available, LedgerConfig(**config)) as client:
+            yield client
+
+
+async def eventually(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+    """Virtual seconds."""
+    with trio.fail_after(seconds):
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event of its own
+            await trio.sleep(0.1)
