@@ -5,12 +5,15 @@ What holds:
 - StateIsNamed: the ledger that holds the durable state is the node's ledger, or its previous ledger while the node's
   ledger has no entry, or there is none and the node is the state.
 - Every write compares and sets the version; BadVersionError means that the cursor is no longer ours.
+- OwnedWrites: every write happens only while the log is ours (`Services.proof`). A broker that lost the log without knowing
+  cannot touch a cursor that its new owner has read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from cursors.ack_state import AckState
 from cursors.doors import Writer
@@ -18,11 +21,13 @@ from cursors.errors import CursorClosedError
 from cursors.position_info import NO_LEDGER, CursorNode, Stored, decode_node, encode_node
 from cursors.services import Services
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
-from quire.metadata.errors import BadVersionError, MetadataError, MetadataUnavailableError
-from quire.metadata.store import Op, Put
+from quire.metadata.errors import BadVersionError, MetadataError, MetadataUnavailableError, NoNodeError
+from quire.metadata.store import Create, Op, Put
 from quire.service.log import get_logger
 
 log = get_logger(__name__)
+
+T = TypeVar("T")
 
 
 class StoredNode:
@@ -39,9 +44,10 @@ class StoredNode:
         """The node's ledger, while it has no confirmed entry."""
 
     async def create(self, state: AckState, cursor_properties: Sequence[tuple[str, str]]) -> None:
-        """Make the node; durable on return. NodeExistsError and other MetadataError."""
+        """Make the node; durable on return. CursorFencedError, NodeExistsError and other MetadataError."""
         node = CursorNode(last_active_ms=self._now_ms(), cursor_properties=tuple(cursor_properties))
-        await self._services.metadata.create(self._path, self._encode(node, state))
+        create = Create(path=self._path, value=self._encode(node, state))
+        await self._owned(lambda: self._services.metadata.multi([create, *self._services.proof()]), own_ops=1)
         self.value, self._version = node, 0
 
     async def read(self) -> Stored:
@@ -66,9 +72,9 @@ class StoredNode:
         return [ledger_id for ledger_id in self.ledger_ids() if ledger_id not in kept]
 
     async def new_ledger(self, state: AckState) -> Writer:
-        """A new cursor ledger, named in the node by the same write that makes it. BadVersionError, NoNodeError: the cursor
-        is no longer ours; other LedgerError and MetadataError: try again."""
-        services, config = self._services, self._services.config
+        """A new cursor ledger, named in the node by the same write that makes it. CursorFencedError: the log is no longer
+        ours; BadVersionError, NoNodeError: the cursor is not; other LedgerError and MetadataError: try again."""
+        services = self._services
         attempts: dict[int, CursorNode] = {}
 
         def also(ledger_id: int) -> list[Op]:
@@ -82,16 +88,20 @@ class StoredNode:
                 last_active_ms=self._now_ms(),
             )
             attempts[ledger_id] = node
-            return [Put(path=self._path, value=self._encode(node, state), version=self._version)]
+            return [Put(path=self._path, value=self._encode(node, state), version=self._version), *services.proof()]
 
-        try:
-            writer = await services.ledgers.create(
-                ensemble_size=config.ensemble_size,
-                write_quorum=config.write_quorum,
-                ack_quorum=config.ack_quorum,
+        async def create() -> Writer:
+            quorums = services.next_quorums
+            return await services.ledgers.create(
+                ensemble_size=quorums.ensemble_size,
+                write_quorum=quorums.write_quorum,
+                ack_quorum=quorums.ack_quorum,
                 custom_metadata=cursor_ledger_metadata(self._log_name, self._cursor_name),
                 also=also,
             )
+
+        try:
+            writer = await self._owned(create, own_ops=2)
         except MetadataUnavailableError:
             await self._learn_outcome(attempts)
             raise
@@ -116,7 +126,7 @@ class StoredNode:
         self.empty_ledger_id = node.ledger_id
 
     async def put_state(self, state: AckState) -> None:
-        """Make the node the state; then no ledger is needed. BadVersionError, NoNodeError as `new_ledger`; MetadataError."""
+        """Make the node the state; then no ledger is needed. Raises as `new_ledger`."""
         node = replace(
             self.value,
             ledger_id=NO_LEDGER,
@@ -124,9 +134,22 @@ class StoredNode:
             deleting=tuple(self.ledger_ids()),
             last_active_ms=self._now_ms(),
         )
-        self._version = await self._services.metadata.put(self._path, self._encode(node, state), self._version)
+        put = Put(path=self._path, value=self._encode(node, state), version=self._version)
+        await self._owned(lambda: self._services.metadata.multi([put, *self._services.proof()]), own_ops=1)
+        self._version += 1
         self.value = node
         self.empty_ledger_id = NO_LEDGER
+
+    async def _owned(self, write: Callable[[], Awaitable[T]], *, own_ops: int) -> T:
+        """Do a write that carries the proof behind `own_ops` operations. If it fails by the proof alone and the log is still
+        ours (we have changed its list meanwhile ourselves), it is done again."""
+        while True:
+            try:
+                return await write()
+            except (BadVersionError, NoNodeError) as error:
+                if error.index < own_ops:
+                    raise
+            await self._services.confirm_ownership()
 
     async def delete_ledgers(self, ledger_ids: Iterable[int]) -> None:
         """Best effort: the node names them until it is next written, so whoever opens the cursor next tries again."""

@@ -11,7 +11,10 @@ What holds:
 - AnsweredAcksAreDurable: a `persisted` callback gets None only after a confirmed entry (or a written node) tells at least
   all that was acknowledged when it was asked.
 - OneAppendInFlight: the next entry is written after the last one is confirmed, so a chain of deltas has no gaps.
-- NodeNamesEveryLedger, StateIsNamed: see `cursor_node`; NoFallBack: see `cursor_recovery`.
+- NodeNamesEveryLedger, StateIsNamed, OwnedWrites: see `cursor_node`; NoFallBack: see `cursor_recovery`.
+
+A cursor ledger that others fenced or closed (auto recovery does) is left for a new one, like any that failed: the write of
+the node that names the new one tells whether the log is still ours.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from cursors.doors import Writer
 from cursors.errors import CursorClosedError, CursorError, CursorFencedError, CursorPersistError, CursorTooLargeError
 from cursors.position_info import NO_LEDGER, Stored, encode_delta, encode_whole, estimate
 from cursors.services import Services
-from quire.ledger.errors import LedgerConflictError, LedgerError, LedgerFencedError
+from quire.ledger.errors import LedgerError
 from quire.ledger.position import EARLIEST, Position
 from quire.metadata.errors import BadVersionError, MetadataError, NoNodeError
 from quire.service.log import get_logger
@@ -228,9 +231,6 @@ class CursorStore:
         if writer is not self._writer:
             return
         self._writer = None
-        if isinstance(error, LedgerFencedError | LedgerConflictError):
-            self._fence(f"its ledger {writer.ledger_id} was taken over: {error}")
-            return
         self._log.warning("cursor ledger failed", ledger_id=writer.ledger_id, reason=str(error))
         if self._busy:
             self._waiting = self._in_flight + self._waiting
@@ -250,6 +250,8 @@ class CursorStore:
         while self._broken is None:
             try:
                 writer = await self._node.new_ledger(self._require_state())
+            except CursorFencedError as error:
+                self._fence(str(error))
             except (BadVersionError, NoNodeError) as error:
                 self._fence(f"its node was changed by another: {error}")
             except (LedgerError, MetadataError) as error:
@@ -332,6 +334,9 @@ class CursorStore:
         useless = self.ledger_ids()
         try:
             await self._node.put_state(state)
+        except CursorFencedError as error:
+            self._fence(str(error))
+            return
         except (BadVersionError, NoNodeError) as error:
             self._fence(f"its node was changed by another: {error}")
             return

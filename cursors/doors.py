@@ -9,12 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
+import trio
+
 from quire.ledger.errors import LedgerError
 from quire.ledger.position import Position
 from quire.metadata.store import Op
 from quire.world.doors import Buffer
 
 CustomMetadata: TypeAlias = Sequence[tuple[str, bytes]]
+
+
+class Quorums(Protocol):
+    """How many bookies a new ledger has, and how many of them take part in each entry."""
+
+    @property
+    def ensemble_size(self) -> int: ...
+
+    @property
+    def write_quorum(self) -> int: ...
+
+    @property
+    def ack_quorum(self) -> int: ...
 
 
 class Log(Protocol):
@@ -101,3 +116,11 @@ class Ledgers(Protocol):
     async def open(self, ledger_id: int, *, recover: bool) -> Reader: ...
 
     async def delete(self, ledger_id: int) -> None: ...
+
+
+async def let_go(writer: Writer) -> None:
+    """Stop a writer and store nothing: its close gives up what is not confirmed, and is broken off before it waits for
+    anything. For a ledger that is another's, or that nobody may close."""
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await writer.close()

@@ -27,6 +27,7 @@ from cursors.ack_state import AckState, Changes
 from cursors.batch_acks import BatchAcks, to_bits, to_words
 from cursors.compression import CompressedValueError, plain
 from cursors.errors import CursorDamagedError, CursorTooLargeError
+from cursors.unknown_fields import unknown_fields
 from quire.ledger.position import Position
 from quire.wire.pulsar import MLDataFormats_pb2 as pb
 
@@ -64,6 +65,8 @@ class CursorNode:
     last_active_ms: int = 0
     cursor_properties: tuple[tuple[str, str], ...] = ()
     """Given by the user with the subscription."""
+    unknown: bytes = b""
+    """Fields of a newer schema, serialised."""
 
 
 def estimate(state: AckState) -> int:
@@ -147,6 +150,7 @@ def encode_node(node: CursorNode, state: AckState, *, ranges_max: int) -> bytes:
     if node.previous_ledger_id != NO_LEDGER:
         info.quirePreviousLedgerId = node.previous_ledger_id
     info.quireDeletingLedgerIds.extend(node.deleting)
+    info.MergeFromString(node.unknown)
     return info.SerializeToString()
 
 
@@ -169,6 +173,7 @@ def decode_node(value: bytes) -> tuple[CursorNode, Stored]:
         deleting=tuple(info.quireDeletingLedgerIds),
         last_active_ms=info.lastActive,
         cursor_properties=tuple((found.name, found.value) for found in info.cursorProperties),
+        unknown=unknown_fields(info),
     )
     return node, stored
 

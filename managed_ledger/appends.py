@@ -6,15 +6,17 @@
                                       IDLE -- next append --> SWITCHING
     any -- list or ledger changed by another --> FENCED          any -- close --> CLOSING --> CLOSED
 
-While SWITCHING, appends queue; a task closes the old ledger at its last confirmed entry, makes the next one in the same write
-that puts it into the list, and sends every append that is not confirmed, in order.
+While SWITCHING, appends queue; a task closes the old ledger at its last confirmed entry, puts the next one into the list
+(made ahead, or made by that very write), and sends every append that is not confirmed, in order. Nothing is rolled
+while the metadata service is known to be away: the open ledger serves on, however full.
 
 What holds:
 - OnlyOneLedgerOpenAtATime: the old ledger is closed before the next one enters the list.
 - NoOutOfOrderEntries: appends are confirmed in the order they came; nothing of a later ledger is confirmed before an
   earlier one is closed.
 - AllAckedEntriesAreReadable: a sink hears of an entry only when its ledger is in the stored list, and closed at or above it.
-- Fencing, not time, keeps two owners apart: once FENCED nothing is confirmed.
+- Fencing, not time, keeps two owners apart: once FENCED nothing is confirmed, and nothing stored. A ledger that was fenced
+  under us is no proof of another owner (see `predecessor`); the list is.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from typing import cast
 
 import trio
 
-from cursors.doors import Writer
+from cursors.doors import Writer, let_go
 from managed_ledger.entry_cache import EntryCache
 from managed_ledger.errors import (
     EntryTooLargeError,
@@ -38,9 +40,10 @@ from managed_ledger.errors import (
     ManagedLedgerTerminatedError,
     ManagedLedgerUnavailableError,
 )
-from managed_ledger.ledger_list import LedgerList
+from managed_ledger.ledger_ahead import LedgerAhead
 from managed_ledger.log_index import LogIndex
 from managed_ledger.pending import AppendSink, PendingAppend, PendingAppends
+from managed_ledger.predecessor import Predecessor
 from managed_ledger.rollover import NO_LIMIT, RolloverLimits
 from managed_ledger.stored_list import StoredList
 from quire.ledger.errors import EntryTooLargeError as LedgerEntryTooLargeError
@@ -54,6 +57,7 @@ log = get_logger(__name__)
 
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 2.0
+FULL_LIST_WARNING_S = 600.0
 
 
 class State(Enum):
@@ -75,6 +79,8 @@ class Listeners:
     switched: Callable[[], None]
     """A ledger was closed and another one opened."""
     fenced: Callable[[], None]
+    unneeded: Callable[[int], None]
+    """A ledger that the list names as to be deleted will not be used."""
 
 
 class Appends:
@@ -91,6 +97,7 @@ class Appends:
         limits: RolloverLimits,
         retry_timeout_s: float,
         listeners: Listeners,
+        metadata_is_up: Callable[[], bool],
     ) -> None:
         self.state = State.IDLE
         self.writer: Writer | None = None
@@ -110,15 +117,20 @@ class Appends:
         self._retry_timeout_s = retry_timeout_s
         self._listeners = listeners
         self._log = log.bind(log=name)
+        self._metadata_is_up = metadata_is_up
+        self._ahead = LedgerAhead(name, nursery, stored, lambda: self.state is State.OPEN)
         self._entries = 0
         self._entries_limit = self._size_limit = NO_LIMIT
-        self._opened_at = 0.0
+        self._entries_near = self._size_near = NO_LIMIT
+        self._ledger_limits = limits
+        self._opened_at = self._check_at = 0.0
+        """trio's time; before `_check_at` no age matters."""
         self._failed_writer: Writer | None = None
         self._failure = ""
         self._barren_since: float | None = None
         """Since when ledger after ledger has failed without a confirmed entry (a full disk): each waits longer than the one before."""
         self._barren_pause_s = 0.0
-        self._unclosed: Writer | None = None
+        self._unclosed: Predecessor | None = None
         """The ledger before, until it is closed and marked so in the list."""
         self._drained = trio.Event()
         self._settled = trio.Event()
@@ -140,7 +152,7 @@ class Appends:
     def _push(self, run: PendingAppend) -> None:
         """Send a run to the current ledger, as far as there is room in it."""
         entries = self._entries + run.count
-        if entries > self._entries_limit:
+        if entries > self._entries_limit and self._may_roll():
             room = self._entries_limit - self._entries
             if room > 0 and not self._send(run.take(room)):
                 return
@@ -149,8 +161,26 @@ class Appends:
             return
         if self._send(run) and self.state is State.OPEN:
             assert self.writer is not None, "an open log has a ledger"
-            if entries >= self._entries_limit or self.writer.length >= self._size_limit:
+            if entries >= self._entries_near or self.writer.length >= self._size_near:
+                self._filling(entries, self.writer.length)
+
+    def _filling(self, entries: int, size: int) -> None:
+        """The ledger is full, or will be soon."""
+        if entries >= self._entries_limit or size >= self._size_limit:
+            if self._may_roll():
                 self._start_switch()
+        elif self._metadata_is_up():
+            self._entries_near, self._size_near = self._entries_limit, self._size_limit
+            self._ahead.want()
+
+    def _may_roll(self) -> bool:
+        """False while the metadata is away, or the list is too large for another ledger: this one takes more than it should,
+        until `check_age` finds it otherwise."""
+        if self._metadata_is_up() and not self._stored.is_full:
+            return True
+        self._entries_limit = self._size_limit = self._entries_near = self._size_near = NO_LIMIT
+        self._check_at = 0.0
+        return False
 
     def _send(self, run: PendingAppend) -> bool:
         """False: the run was refused, and its sink told so."""
@@ -200,6 +230,8 @@ class Appends:
         self.writer = writer
         self._entries = 0
         self._opened_at = trio.current_time()
+        self._check_at = 0.0
+        self._ledger_limits = self._limits.of_ledger(writer.ledger_id)
         self._set_limits(0.0)
         self._index.set(self._stored.value.ledgers, writer.ledger_id)
         self.state = State.OPEN
@@ -208,22 +240,43 @@ class Appends:
             self._push(self.pending.dequeue())
 
     def _set_limits(self, age_s: float) -> None:
-        old_enough = age_s >= self._limits.age_min_s
-        self._entries_limit = self._limits.entries_max if old_enough else NO_LIMIT
-        self._size_limit = self._limits.size_max if old_enough else NO_LIMIT
+        limits = self._limits
+        if age_s >= limits.age_min_s:
+            self._entries_limit, self._size_limit = limits.entries_max, limits.size_max
+            self._entries_near, self._size_near = limits.entries_near, limits.size_near
+        else:
+            self._entries_limit = self._size_limit = self._entries_near = self._size_near = NO_LIMIT
 
     def check_age(self, now: float) -> None:
-        """Called every now and then (trio's time): roll a ledger that has come of age."""
-        if self.state is not State.OPEN or self.writer is None:
+        """Called every now and then (trio's time): roll a ledger that has come of age, silent or not."""
+        if now < self._check_at or self.state is not State.OPEN or self.writer is None:
+            return
+        if not self._entries or not self._metadata_is_up():
             return
         age_s = now - self._opened_at
         self._set_limits(age_s)
-        if self._limits.is_full(self._entries, self.writer.length, age_s):
-            self._start_switch()
+        limits, size = self._ledger_limits, self.writer.length
+        self._check_at = self._opened_at + limits.next_check(age_s)
+        if limits.is_full(self._entries, size, age_s):
+            if self._may_roll():
+                self._start_switch()
+            else:
+                self._warn_of_full_list()
+        elif limits.is_nearly_full(self._entries, size, age_s):
+            self._ahead.want()
+
+    def _warn_of_full_list(self) -> None:
+        """Every now and then: the log cannot roll any more, and an operator can help."""
+        if self._stored.is_full:
+            self._check_at = trio.current_time() + FULL_LIST_WARNING_S
+            self._log.warning(
+                "the ledger list is full, the log stays in its ledger: trim it, or use larger ledgers",
+                ledgers=len(self._stored.value.ledgers),
+            )
 
     def roll(self) -> None:
-        """Go on in a new ledger, if the current one has entries."""
-        if self.state is State.OPEN and self._entries:
+        """Go on in a new ledger, if the current one has entries and that is possible now."""
+        if self.state is State.OPEN and self._entries and self._may_roll():
             self._start_switch()
 
     def _writer_failed(self, writer: Writer, error: LedgerError) -> None:
@@ -232,20 +285,17 @@ class Appends:
             return
         self._failed_writer = writer
         self._failure = str(error)
-        if isinstance(error, LedgerFencedError | LedgerConflictError):
-            self.fence(f"ledger {writer.ledger_id}: {error}")
-            return
-        for run in self.pending.sent:
-            if run.payloads is None:
-                run.payloads = cast("list[Buffer]", writer.sealed(run.first, run.first + run.count - 1))
         if self.state is State.OPEN:
             self._log.warning("ledger failed", ledger_id=writer.ledger_id, reason=str(error))
             self._start_switch()
+        if self._unclosed is not None and isinstance(error, LedgerFencedError | LedgerConflictError):
+            self._unclosed.contested = True
         self._drained.set()
 
     def _start_switch(self) -> None:
         if self.state is State.OPEN:
-            self._unclosed = self.writer
+            assert self.writer is not None, "an open log has a ledger"
+            self._unclosed = Predecessor(self.writer)
         if self.state in (State.OPEN, State.IDLE):
             self.state = State.SWITCHING
             settled = self._settled = trio.Event()
@@ -259,7 +309,7 @@ class Appends:
             try:
                 await self._close_ledger()
                 writer = await self._next_ledger()
-            except (ManagedLedgerFencedError, LedgerFencedError, LedgerConflictError) as error:
+            except ManagedLedgerFencedError as error:
                 self.fence(str(error))
             except LedgerIdOrderError as error:
                 self._log.error("no next ledger", reason=str(error))
@@ -281,7 +331,7 @@ class Appends:
         """Before the ledger that follows one in which nothing could be stored: pause, or give up. Returns until when the next
         ledger may be tried for."""
         now = trio.current_time()
-        writer = self._unclosed
+        writer = None if self._unclosed is None else self._unclosed.writer
         if writer is None or writer is not self._failed_writer or writer.last_confirmed >= 0:
             self._barren_since = None
             return now + self._retry_timeout_s
@@ -298,50 +348,67 @@ class Appends:
 
     async def _close_ledger(self) -> None:
         """Wait for what is under way, then close the old ledger; what it did not confirm waits for the next."""
-        writer = self._unclosed
-        if writer is None:
+        before = self._unclosed
+        if before is None:
             return
-        while writer is not self._failed_writer and self.pending.sent and self.state is State.SWITCHING:
-            self._drained = trio.Event()
-            await self._drained.wait()
-        await writer.close()
-        if writer.last_confirmed > self._index_entry(writer):
-            self._confirmed(writer, self._index_entry(writer) + 1, writer.last_confirmed)
+        writer = before.writer
+        await self._drain(writer)
+        if self.state is not State.SWITCHING:
+            return
+        await before.close(self._stored)
+        if self.state is not State.SWITCHING:
+            return
+        known = self._index_entry(writer)
+        if before.last_entry_id > known:
+            self._confirmed(writer, known + 1, before.last_entry_id)
         sent = self.pending.sent
         while sent:
-            self.pending.enqueue(sent.pop(), in_front=True)
+            run = sent.pop()
+            if run.payloads is None:
+                run.payloads = cast("list[Buffer]", writer.sealed(run.first, run.first + run.count - 1))
+            self.pending.enqueue(run, in_front=True)
+
+    async def _drain(self, writer: Writer) -> None:
+        """Until everything sent is confirmed, or the ledger failed, or the state is another."""
+        state = self.state
+        while writer is not self._failed_writer and self.pending.sent and self.state is state:
+            self._drained = trio.Event()
+            await self._drained.wait()
 
     def _index_entry(self, writer: Writer) -> int:
         confirmed = self._index.last_confirmed
         return confirmed.entry_id if confirmed.ledger_id == writer.ledger_id else -1
 
     async def _next_ledger(self) -> Writer | None:
-        """Make the next ledger and store the list with it. None if the log was fenced meanwhile."""
-        async with self._stored.lock:
+        """Store the list with the next ledger. None if the log was fenced meanwhile."""
+        stored, before = self._stored, self._unclosed
+        async with stored.lock:
             if self.state is not State.SWITCHING:
                 return None
-            writer = await self._stored.new_ledger(self._list_with_closed())
+            value = stored.value
+            if before is not None:
+                value = before.marked_in(value, self._world.clock.wall_ms())
+            if before is not None and before.writer is self._failed_writer:
+                self._drop_ahead()  # its bookies may be those that failed
+            writer = self._ahead.take()
+            if writer is None:
+                self._drop_ahead()
+                writer = await stored.new_ledger(value)
+            else:
+                try:
+                    await stored.put(value.opened(writer.ledger_id))
+                except MetadataError:
+                    self._ahead.give_back(writer)
+                    raise
+            if self.state is not State.SWITCHING:
+                return None  # the next owner recovers it
             self._unclosed = self._failed_writer = None
         return writer
 
-    def _list_with_closed(self) -> LedgerList:
-        value, writer = self._stored.value, self._unclosed
-        if writer is None or not value.ledgers or value.ledgers[-1].ledger_id != writer.ledger_id:
-            return value
-        unconfirmed = self._unconfirmed_bytes(writer)
-        return value.closed(
-            writer.ledger_id,
-            entries=writer.last_confirmed + 1,
-            size=writer.length - unconfirmed,
-            now_ms=self._world.clock.wall_ms(),
-        )
-
-    def _unconfirmed_bytes(self, writer: Writer) -> int:
-        """Payload bytes that the ledger counts and that were not confirmed."""
-        first = writer.last_confirmed + 1
-        if first > writer.last_pushed:
-            return 0
-        return sum(map(len, writer.sealed(first, writer.last_pushed)))
+    def _drop_ahead(self) -> None:
+        unneeded = self._ahead.drop()
+        if unneeded is not None:
+            self._listeners.unneeded(unneeded)
 
     def _give_up_for_now(self, reason: str) -> None:
         self._log.warning("no next ledger for now", reason=reason)
@@ -355,17 +422,35 @@ class Appends:
 
     # The end
 
+    @property
+    def is_usable(self) -> bool:
+        return self.state not in (State.FENCED, State.CLOSING, State.CLOSED)
+
+    def check_usable(self) -> None:
+        """ManagedLedgerFencedError, ManagedLedgerClosedError."""
+        if self.state is State.FENCED:
+            raise ManagedLedgerFencedError(f"{self._name} was taken over")
+        if not self.is_usable:
+            raise ManagedLedgerClosedError(f"{self._name} is closed")
+
     def fence(self, reason: str) -> None:
-        """Somebody else has the log."""
+        """Somebody else has the log: from now on nothing is confirmed, and nothing written."""
         if self.state in (State.FENCED, State.CLOSED):
             return
         self._log.warning("log is fenced", reason=reason)
         self.state = State.FENCED
-        self._stop()
+        self._stored.give_up(reason)
+        unclosed = None if self._unclosed is None else self._unclosed.writer
+        writer = self._stop()
+        if writer is None:
+            writer = unclosed
+        self._ahead.drop()
         error = ManagedLedgerFencedError(f"{self._name} was taken over: {reason}")
         for sink in self.pending.take_all():
             sink.failed(error)
         self._drained.set()
+        if writer is not None:
+            self._nursery.start_soon(let_go, writer, name=f"last ledger of {self._name}")
         self._listeners.fenced()
 
     def terminate(self) -> None:
@@ -379,14 +464,16 @@ class Appends:
             await self._settled.wait()
         if self.state in (State.FENCED, State.CLOSED, State.CLOSING):
             return
-        writer = self.writer if self.state is State.OPEN else self._unclosed
+        writer = self.writer if self.state is State.OPEN else None
+        if writer is None and self._unclosed is not None and not self._unclosed.contested:
+            writer = self._unclosed.writer
         self.state = State.CLOSING
         try:
-            while writer is not None and writer is not self._failed_writer and self.pending.sent:
-                self._drained = trio.Event()
-                await self._drained.wait()
+            if writer is not None:
+                await self._drain(writer)
             if writer is not None and self._is_closing():
                 await writer.close()
+            await self._ahead.settle()
         finally:
             if self._is_closing():
                 self.state = State.CLOSED
@@ -394,14 +481,20 @@ class Appends:
                 for sink in self.pending.take_all():
                     sink.failed(ManagedLedgerClosedError(f"{self._name} is closed"))
 
+    def unneeded(self) -> int | None:
+        """After `close`: a ledger that was made ahead, for the caller to delete."""
+        return self._ahead.drop()
+
     def _is_closing(self) -> bool:
         return self.state is State.CLOSING
 
-    def _stop(self) -> None:
+    def _stop(self) -> Writer | None:
+        """Listen no more to the ledger there was."""
         writer, self.writer = self.writer, None
         if writer is not None:
             writer.on_confirmed = _ignore_confirmed
             writer.on_failed = _ignore_failed
+        return writer
 
     def _refusal(self) -> ManagedLedgerError:
         if self.state is State.FENCED:

@@ -1,8 +1,10 @@
-"""What an operator may set about managed ledgers."""
+"""What an operator may set about managed ledgers: for a broker, and for one log."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from quire.service.config import conf_key
 
@@ -88,3 +90,35 @@ class ManagedLedgerConfig:
         minimum=1,
         doc="Seconds for which a new ledger is tried again before the entries that wait for it fail.",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """What may differ from log to log, and change while a log is open."""
+
+    ensemble_size: int
+    write_quorum: int
+    ack_quorum: int
+    """Of the ledgers made from now on, those of the cursors too."""
+    retention_minutes: int
+    retention_mb: int
+    """-1: no limit."""
+
+    @classmethod
+    def of(cls, config: ManagedLedgerConfig) -> LogConfig:
+        """What holds for a log of which nothing else is said."""
+        return cls(
+            ensemble_size=config.ensemble_size,
+            write_quorum=config.write_quorum,
+            ack_quorum=config.ack_quorum,
+            retention_minutes=config.retention_minutes,
+            retention_mb=config.retention_mb,
+        )
+
+    @property
+    def quorums(self) -> tuple[int, int, int]:
+        return self.ensemble_size, self.write_quorum, self.ack_quorum
+
+
+LogConfigSource: TypeAlias = Callable[[], LogConfig]
+"""Asked anew at each new ledger and each trim. Answers from memory, and never raises."""

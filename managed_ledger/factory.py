@@ -6,7 +6,7 @@ async with open_factory(world, metadata, ledger_client, config) as factory:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import trio
@@ -17,11 +17,11 @@ from cursors.errors import CursorDamagedError
 from cursors.flusher import Flusher
 from cursors.position_info import NO_LEDGER, decode_node
 from cursors.services import Services as CursorServices
-from managed_ledger.config import MIB, ManagedLedgerConfig
+from managed_ledger.config import MIB, LogConfigSource, ManagedLedgerConfig
 from managed_ledger.entry_cache import CacheBudget
 from managed_ledger.errors import ManagedLedgerUnavailableError, NoSuchManagedLedgerError
 from managed_ledger.managed_ledger import ManagedLedger, Services
-from managed_ledger.opening import open_log
+from managed_ledger.opening import open_log, standard_config
 from managed_ledger.stored_list import StoredList, log_path
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
 from quire.metadata.errors import MetadataError, NoNodeError
@@ -32,10 +32,15 @@ from quire.world.doors import World
 log = get_logger(__name__)
 
 TICK_S = 1.0
+OPENS_MAX = 64
+"""Logs that are opened at a time: enough to keep bookies and metadata busy, too few for a crowd to time out together."""
+RECOVERIES_MAX = 256
+"""Cursors that are recovered at a time, of all those logs."""
 
 
 class ManagedLedgerFactory:
-    """Opens each log once. The tasks of all logs run in the nursery, which outlives them; `open_factory` gives one."""
+    """Opens each log once. The tasks of all logs run in the nursery, which outlives them; `open_factory` gives one.
+    `config_of` is asked, with the name of a log that is to be opened, what holds for it."""
 
     def __init__(
         self,
@@ -45,6 +50,8 @@ class ManagedLedgerFactory:
         config: ManagedLedgerConfig,
         nursery: trio.Nursery,
         cursor_config: CursorConfig | None = None,
+        *,
+        config_of: Callable[[str], Awaitable[LogConfigSource | None]] | None = None,
     ) -> None:
         cursor_config = cursor_config or CursorConfig(
             ensemble_size=config.ensemble_size, write_quorum=config.write_quorum, ack_quorum=config.ack_quorum
@@ -66,9 +73,12 @@ class ManagedLedgerFactory:
                 flusher=self._flusher,
                 config=cursor_config,
             ),
+            recoveries=trio.CapacityLimiter(RECOVERIES_MAX),
             on_gone=self._gone,
         )
+        self._config_of = config_of
         self._open: dict[str, ManagedLedger] = {}
+        self._opens = trio.CapacityLimiter(OPENS_MAX)
         self._busy: dict[str, trio.Event] = {}
         """Names that are being opened, closed or deleted."""
 
@@ -97,10 +107,14 @@ class ManagedLedgerFactory:
                 if trim:
                     managed_ledger.want_trim()
 
-    async def open(self, name: str, *, create: bool = True) -> ManagedLedger:
-        """The log `tenant/namespace/persistent/<escaped topic>`; who asks at the same time gets the same.
+    async def open(self, name: str, *, create: bool = True, config: LogConfigSource | None = None) -> ManagedLedger:
+        """The log `tenant/namespace/persistent/<escaped topic>`; who asks at the same time gets the same. `config`: what holds
+        for this log, for as long as it is open; None: what `config_of` says, else what the factory was made with. At most OPENS_MAX
+        are opened at a time.
 
-        NoSuchManagedLedgerError without `create`, and other ManagedLedgerError; CursorError."""
+        NoSuchManagedLedgerError without `create`, and other ManagedLedgerError; CursorError; what `config_of` raises."""
+        if config is None and self._config_of is not None:
+            config = await self._config_of(name)
         while True:
             await self._free(name)
             managed_ledger = self._open.get(name)
@@ -110,7 +124,8 @@ class ManagedLedgerFactory:
                 await self._finish_close(name, managed_ledger)
                 continue
             with self._reserved(name):
-                managed_ledger = await open_log(self._services, name, create=create)
+                async with self._opens:
+                    managed_ledger = await open_log(self._services, name, create=create, config=config)
                 if managed_ledger.is_usable:
                     self._open[name] = managed_ledger
                 return managed_ledger
@@ -131,7 +146,7 @@ class ManagedLedgerFactory:
     async def _delete(self, name: str) -> None:
         """First the intent, which makes the log empty and names every ledger of it; then the ledgers; then the nodes, at once."""
         services, path = self._services, log_path(name)
-        stored = StoredList(services.metadata, services.ledgers, services.config, name)
+        stored = StoredList(services.metadata, services.ledgers, standard_config(services.config), name)
         if not await stored.read():
             raise NoSuchManagedLedgerError(f"there is no log {name}")
         cursor_paths = [f"{path}/{component}" for component in await services.metadata.children(path)]

@@ -1,10 +1,11 @@
 """The ledgers a log is made of, in order, and the codec of the stored value. Pure.
 
 Value of /managed-ledgers/<tenant>/<namespace>/persistent/<topic>: Pulsar's ManagedLedgerInfo. Ours alone is a list of
-ledgers that are off the list and to be deleted (field 16001); Pulsar's reader skips it.
+ledgers that are not of the list and to be deleted (field 16001); Pulsar's reader skips it. A ledger that was made ahead is
+named there until it enters the list. Fields that we do not know are kept as they are.
 
 What holds: OnlyOneLedgerOpenAtATime (only the last ledger may be open); ids grow; a ledger leaves the list only into
-`deleting`, and leaves that only after it was deleted, so that nothing leaks.
+`deleting`, and leaves that only after it was deleted, or into the list, so that nothing leaks.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from itertools import pairwise
 from google.protobuf.message import DecodeError
 
 from cursors.compression import CompressedValueError, plain
+from cursors.unknown_fields import unknown_fields
 from managed_ledger.errors import ManagedLedgerDamagedError
 from quire.ledger.position import Position
 from quire.wire.pulsar import MLDataFormats_pb2 as pb
@@ -35,6 +37,8 @@ class LedgerInfo:
     offload: bytes = b""
     """Serialised OffloadContext, kept as it is."""
     properties: tuple[tuple[str, str], ...] = ()
+    unknown: bytes = b""
+    """Fields of a newer schema, serialised."""
 
     @property
     def last_entry_id(self) -> int:
@@ -49,6 +53,8 @@ class LedgerList:
     terminated: Position | None = None
     properties: tuple[tuple[str, str], ...] = ()
     deleting: tuple[int, ...] = ()
+    unknown: bytes = b""
+    """Fields of a newer schema, serialised."""
 
     def __post_init__(self) -> None:
         ids = [info.ledger_id for info in self.ledgers]
@@ -56,8 +62,8 @@ class LedgerList:
             raise ManagedLedgerDamagedError(f"the ids of a ledger list do not grow: {ids}")
 
     def opened(self, ledger_id: int) -> LedgerList:
-        """With a new, open ledger at the end."""
-        return replace(self, ledgers=(*self.ledgers, LedgerInfo(ledger_id=ledger_id)))
+        """With a new, open ledger at the end; if it was made ahead, it is not to be deleted any more."""
+        return replace(self, ledgers=(*self.ledgers, LedgerInfo(ledger_id=ledger_id))).deleted([ledger_id])
 
     def closed(self, ledger_id: int, *, entries: int, size: int, now_ms: int) -> LedgerList:
         """The last ledger was closed with this; without entries it leaves the list. One that is marked as closed already
@@ -84,6 +90,7 @@ class LedgerList:
 
 def encode(value: LedgerList) -> bytes:
     info = pb.ManagedLedgerInfo(quireDeletingLedgerIds=value.deleting)
+    info.MergeFromString(value.unknown)
     for ledger in value.ledgers:
         added = info.ledgerInfo.add(ledgerId=ledger.ledger_id, timestamp=ledger.closed_ms)
         if ledger.entries:
@@ -92,6 +99,8 @@ def encode(value: LedgerList) -> bytes:
             added.offloadContext.MergeFromString(ledger.offload)
         for key, text in ledger.properties:
             added.properties.add(key=key, value=text)
+        if ledger.unknown:
+            added.MergeFromString(ledger.unknown)
     if value.terminated is not None:
         info.terminatedPosition.ledgerId, info.terminatedPosition.entryId = value.terminated
     for key, text in value.properties:
@@ -117,10 +126,12 @@ def decode(value: bytes) -> LedgerList:
                 closed_ms=ledger.timestamp,
                 offload=ledger.offloadContext.SerializeToString(),
                 properties=tuple((pair.key, pair.value) for pair in ledger.properties),
+                unknown=unknown_fields(ledger),
             )
             for ledger in info.ledgerInfo
         ),
         terminated=Position(end.ledgerId, end.entryId) if info.HasField("terminatedPosition") else None,
         properties=tuple((pair.key, pair.value) for pair in info.properties),
         deleting=tuple(info.quireDeletingLedgerIds),
+        unknown=unknown_fields(info),
     )

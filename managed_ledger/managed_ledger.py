@@ -1,16 +1,14 @@
 """One endless log: append, read, positions, cursors, trimming, close. Opened by `factory`.
 
-What holds, beside what `appends`, `stored_list` and the cursors promise:
+What holds, beside what `appends`, `stored_list`, `trimmer` and the cursors promise:
 - ReadersSeeOnlyConfirmed: no read goes above `last_confirmed`, nor above the entries that a closed ledger has in the list.
-- A ledger is deleted only after the list was read again at its current version and stored without it, with the intent to
-  delete in the same value (LedgersNeverLeak), and only behind every durable cursor's durable position.
+- A ledger is deleted only behind every durable cursor's durable position, and as `trimmer` says.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, cast
 
 import trio
@@ -21,12 +19,10 @@ from cursors.errors import CursorClosedError, CursorError, CursorFencedError
 from cursors.opening import create_cursor, cursor_path, memory_cursor, recover_cursor
 from cursors.services import Services as CursorServices
 from managed_ledger.appends import Appends, Listeners, State
-from managed_ledger.config import ManagedLedgerConfig
+from managed_ledger.config import LogConfig, LogConfigSource, ManagedLedgerConfig
 from managed_ledger.entry_cache import CacheBudget, EntryCache
 from managed_ledger.entry_run import EntryRun
 from managed_ledger.errors import (
-    ManagedLedgerClosedError,
-    ManagedLedgerError,
     ManagedLedgerFencedError,
     ManagedLedgerReadError,
     ManagedLedgerUnavailableError,
@@ -37,12 +33,14 @@ from managed_ledger.log_index import LogIndex
 from managed_ledger.pending import AppendSink
 from managed_ledger.reading import LedgerReads
 from managed_ledger.rollover import RolloverLimits
+from managed_ledger.session import MetadataSession
 from managed_ledger.stored_list import StoredList, log_path
-from managed_ledger.trimming import Retention, trimmable
-from quire.ledger.errors import LedgerError, NoSuchLedgerError
+from managed_ledger.trimmer import Trimmer
+from managed_ledger.trimming import Retention
+from quire.ledger.errors import LedgerError
 from quire.ledger.position import EARLIEST, LATEST, Position
 from quire.metadata.errors import MetadataError, NodeExistsError
-from quire.metadata.store import Delete, MetadataStore
+from quire.metadata.store import Delete, MetadataStore, Op
 from quire.service.log import get_logger
 from quire.world.doors import Buffer, World
 
@@ -66,6 +64,8 @@ class Services:
     config: ManagedLedgerConfig
     budget: CacheBudget
     cursors: CursorServices
+    recoveries: trio.CapacityLimiter
+    """Cursors that are recovered at a time, whatever their logs."""
     on_gone: _Closed
     """The log is fenced or closed: a new open reads it anew."""
 
@@ -73,18 +73,24 @@ class Services:
 class ManagedLedger:
     """See the module. Everything not `async` answers from memory, at once."""
 
-    def __init__(self, services: Services, name: str, stored: StoredList) -> None:
+    def __init__(self, services: Services, name: str, stored: StoredList, config: LogConfigSource) -> None:
         self.name = name
         """tenant/namespace/persistent/<escaped topic>"""
         self.cursors: dict[str, Cursor] = {}
         """The durable cursors, by subscription name."""
         self.reader_cursors: dict[str, Cursor] = {}
         self.on_fenced: Callable[[], None] = _nothing
-        """Set by the owner; called once, when another broker has taken the log over."""
-        self.retention = Retention.of(services.config)
-        """May be replaced at any time; the next trim goes by it."""
+        """Set by the owner; called once, when another broker has taken the log over, or `abandon` gave it up."""
+        self.retention: Retention | None = None
+        """Instead of what the configuration of the log says; None: as it says."""
         self.cache = EntryCache(services.budget)
         self._services = services
+        self._config = config
+        self._session = MetadataSession(services.metadata)
+        self.cursor_services = replace(
+            services.cursors, quorums=config, proof=self._proof, confirm_ownership=self._confirm_ownership
+        )
+        """For `opening`."""
         self._stored = stored
         self._index = LogIndex()
         self._reads = LedgerReads(services.ledgers)
@@ -98,13 +104,26 @@ class ManagedLedger:
             self.cache,
             RolloverLimits.of(services.config),
             services.config.retry_timeout_s,
-            Listeners(confirmed=self._wake, switched=self.want_trim, fenced=self._fenced),
+            Listeners(
+                confirmed=self._wake,
+                switched=lambda: self._trimmer.switched(),
+                fenced=self._fenced,
+                unneeded=lambda ledger_id: self._trimmer.delete_unneeded(ledger_id),
+            ),
+            self._session.is_up,
+        )
+        self._trimmer = Trimmer(
+            self,
+            services.ledgers,
+            services.nursery,
+            stored,
+            self._index,
+            self._appends,
+            is_up=self._session.is_up,
+            wall_ms=services.world.clock.wall_ms,
         )
         self.closed = trio.Event()
         """Set when `close` is done."""
-        self._trim_tried_at = -1  # what `_passed` was at the last trim
-        self._trim_wanted = False
-        self._trimming = False
         self._readers_made = 0
         self._making = trio.Lock()
         self.last_entry_of = self._index.last_entry_of
@@ -186,7 +205,7 @@ class ManagedLedger:
         """Entries from `position` on, or from the next place that has one: of one ledger, at least one, at most
         `count_max` and about `size_max` bytes; without payloads if nothing is confirmed there yet.
         ManagedLedgerReadError, ManagedLedgerFencedError, ManagedLedgerClosedError."""
-        self._check_usable()
+        self._appends.check_usable()
         start = self._index.readable(position)
         if start is None:
             await trio.lowlevel.checkpoint()
@@ -230,7 +249,7 @@ class ManagedLedger:
     ) -> Cursor:
         """The durable cursor of that name. A new one delivers what comes after `initial` (a mark-delete position), and is
         durable on return. It is active from now on. CursorError, ManagedLedgerUnavailableError."""
-        self._check_usable()
+        self._appends.check_usable()
         async with self._making:
             cursor = self.cursors.get(name)
             if cursor is None:
@@ -241,7 +260,7 @@ class ManagedLedger:
 
     async def _make_cursor(self, name: str, mark_delete: Position, properties: Sequence[tuple[str, str]]) -> Cursor:
         """A new cursor; or the stored one, if an earlier attempt made it and did not hear of it."""
-        services, path = self._services.cursors, log_path(self.name)
+        services, path = self.cursor_services, log_path(self.name)
         try:
             try:
                 return await create_cursor(
@@ -250,7 +269,7 @@ class ManagedLedger:
             except NodeExistsError:
                 await self._stored.check()
                 return await recover_cursor(services, self, path, self.name, name, self._cursor_fenced)
-        except ManagedLedgerFencedError as error:
+        except (ManagedLedgerFencedError, CursorFencedError) as error:
             self._appends.fence(str(error))
             raise
         except MetadataError as error:
@@ -261,12 +280,12 @@ class ManagedLedger:
         self.cursors[cursor.name] = cursor
         cursor.on_activity = self._activity
         if cursor.store is not None:
-            cursor.store.on_durable = self._cursor_moved
+            cursor.store.on_durable = self._trimmer.moved
 
     def new_reader_cursor(self, position: Position, name: str = "") -> Cursor:
         """A cursor in memory that delivers what comes after `position` (EARLIEST: everything, LATEST: what comes from now
         on); it holds no data back. It is active. Give it back with `drop_reader_cursor`."""
-        self._check_usable()
+        self._appends.check_usable()
         self._readers_made += 1
         name = name or f"reader-{self._readers_made}"
         cursor = memory_cursor(self, name, self._mark_delete_of(position))
@@ -284,7 +303,7 @@ class ManagedLedger:
     async def delete_cursor(self, name: str) -> None:
         """Delete a durable cursor, node and ledgers; gone for good on return. NoSuchCursorError, ManagedLedgerFencedError,
         ManagedLedgerUnavailableError."""
-        self._check_usable()
+        self._appends.check_usable()
         async with self._making:
             cursor = self.cursors.get(name)
             if cursor is None or cursor.store is None:
@@ -328,80 +347,30 @@ class ManagedLedger:
     def _cursor_fenced(self) -> None:
         self._appends.fence("a cursor was taken over")
 
-    def _cursor_moved(self) -> None:
-        """A durable position moved: perhaps the first ledgers are of no more use."""
-        ids = self._index.ledger_ids
-        if len(ids) > 1:
-            passed = self._passed()
-            if passed >= ids[0] and passed != self._trim_tried_at:
-                self.want_trim()
+    # Trimming: see `trimmer`
 
-    def _passed(self) -> int:
-        """The last ledger that every durable cursor has consumed durably; -1 if there is none such."""
-        slowest = self._slowest()
-        ids = self._index.ledger_ids
-        if slowest is None or not ids:
-            return -1
-        last = self._index.last_entry_of(slowest.ledger_id)
-        at_end = last is not None and slowest.entry_id >= last and slowest.ledger_id != self._index.current_id
-        number = bisect_left(ids, slowest.ledger_id) + at_end
-        return ids[number - 1] if number else -1
-
-    # Trimming
-
-    def _slowest(self) -> Position | None:
+    def slowest(self) -> Position | None:
         """The position behind which no durable cursor needs anything; None without durable cursors."""
         return min((min(one.mark_delete, one.durable_mark_delete) for one in self.cursors.values()), default=None)
 
+    def effective_retention(self) -> Retention:
+        return self.retention or Retention.of(self._config())
+
     def want_trim(self) -> None:
         """Trim soon, in the background."""
-        self._trim_wanted = True
-        if not self._trimming and self.is_usable:
-            self._trimming = True
-            self._services.nursery.start_soon(self._trim_wanted_now, name=f"trim {self.name}")
-
-    async def _trim_wanted_now(self) -> None:
-        try:
-            while self._trim_wanted and self.is_usable:
-                self._trim_wanted = False
-                await self.trim()
-        except ManagedLedgerError as error:
-            log.warning("ledgers not trimmed", log=self.name, reason=str(error))
-        finally:
-            self._trimming = False
+        self._trimmer.want()
 
     async def trim(self) -> int:
         """Delete the ledgers that nobody needs any more; returns how many. ManagedLedgerFencedError,
         ManagedLedgerUnavailableError (whatever was begun, a later trim or open ends)."""
-        self._check_usable()
-        try:
-            async with self._stored.lock:
-                slowest = self._slowest()
-                self._trim_tried_at = self._passed()
-                useless = trimmable(
-                    self._stored.value.ledgers,
-                    self._stored.value.ledgers[-1].ledger_id if self._stored.value.ledgers else -1,
-                    slowest,
-                    self.retention,
-                    total_size=self.size,
-                    now_ms=self._services.world.clock.wall_ms(),
-                )
-                if not useless:
-                    return 0
-                await self._stored.check()
-                await self._stored.put(self._stored.value.without(useless))
-                self._forget_ledgers(useless)
-        except ManagedLedgerFencedError as error:
-            self._appends.fence(str(error))
-            raise
-        except MetadataError as error:
-            raise ManagedLedgerUnavailableError(f"{self.name} cannot be trimmed: {error}") from error
-        await self.delete_ledgers(useless)
-        return len(useless)
+        return await self._trimmer.trim()
 
-    def _forget_ledgers(self, ledger_ids: Sequence[int]) -> None:
+    async def delete_ledgers(self, ledger_ids: Sequence[int]) -> None:
+        """Delete ledgers that the stored list names as to be deleted; what fails, the next open tries again."""
+        await self._trimmer.delete(ledger_ids)
+
+    def forget_ledgers(self, ledger_ids: Sequence[int]) -> None:
         """They are off the list: nothing may point into them."""
-        self._index.set(self._stored.value.ledgers, self._index.current_id)
         for ledger_id in ledger_ids:
             self._reads.forget(ledger_id)
             self.cache.forget_ledger(ledger_id)
@@ -412,31 +381,16 @@ class ManagedLedger:
             if cursor.read_position < start:
                 cursor.rewind()
 
-    async def delete_ledgers(self, ledger_ids: Sequence[int]) -> None:
-        """Delete ledgers that the stored list names as to be deleted; what fails, the next open tries again."""
-        done: list[int] = []
-        for ledger_id in ledger_ids:
-            try:
-                await self._services.ledgers.delete(ledger_id)
-                done.append(ledger_id)
-            except NoSuchLedgerError:
-                done.append(ledger_id)
-            except (LedgerError, MetadataError) as error:
-                log.warning("ledger not deleted yet", log=self.name, ledger_id=ledger_id, reason=str(error))
-        async with self._stored.lock:
-            self._stored.change_of(lambda value: value.deleted(done))
-
     # Life
 
     @property
-    def is_usable(self) -> bool:
-        return self._appends.state not in (State.FENCED, State.CLOSING, State.CLOSED)
+    def config(self) -> LogConfig:
+        """As it is now."""
+        return self._config()
 
-    def _check_usable(self) -> None:
-        if self._appends.state is State.FENCED:
-            raise ManagedLedgerFencedError(f"{self.name} was taken over")
-        if not self.is_usable:
-            raise ManagedLedgerClosedError(f"{self.name} is closed")
+    @property
+    def is_usable(self) -> bool:
+        return self._appends.is_usable
 
     @property
     def appends(self) -> Appends:
@@ -461,6 +415,26 @@ class ManagedLedger:
         """Go on in a new ledger soon, if the current one has entries."""
         self._appends.roll()
 
+    def abandon(self) -> None:
+        """Somebody else is known to own the log: at once, take nothing more, fail what is not confirmed
+        (ManagedLedgerFencedError), and write nothing more to metadata or bookies, not even on `close`. The next open reads
+        the log anew. Fine if it is gone already."""
+        self._appends.fence("its ownership was lost")
+
+    def _proof(self) -> list[Op]:
+        try:
+            return [self._stored.proof()]
+        except ManagedLedgerFencedError as error:
+            raise CursorFencedError(str(error)) from error
+
+    async def _confirm_ownership(self) -> None:
+        """CursorFencedError: the list was changed by another. MetadataError."""
+        try:
+            async with self._stored.lock:
+                await self._stored.check()
+        except ManagedLedgerFencedError as error:
+            raise CursorFencedError(str(error)) from error
+
     def _fenced(self) -> None:
         for cursor in self.cursors.values():
             if cursor.store is not None:
@@ -481,6 +455,9 @@ class ManagedLedger:
             async with trio.open_nursery() as nursery:
                 for cursor in self.cursors.values():
                     nursery.start_soon(self._close_cursor, cursor, name=f"close cursor {cursor.name}")
+                unneeded = self._appends.unneeded()
+                if unneeded is not None:
+                    nursery.start_soon(self.delete_ledgers, [unneeded], name=f"unneeded ledger of {self.name}")
         finally:
             self.cache.clear()
             self.closed.set()

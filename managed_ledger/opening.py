@@ -3,7 +3,8 @@
     1. read the list; none: there is nothing to recover
     2. open the last ledger with recovery, which fences whoever wrote it; gone: off the list, with a warning; any other error
        fails the open
-    3. make a new ledger, in one write with the list that has it: this compare-and-set proves that the log is ours now
+    3. make a new ledger, in one write with the list that has it: this compare-and-set proves that the log is ours now; a
+       terminated log gets no ledger, its list is stored all the same
     4. recover all cursors; an error fails the open
     5. delete what the list says is to be deleted
 
@@ -18,6 +19,7 @@ import trio
 from cursors.cursor import Cursor
 from cursors.errors import CursorError
 from cursors.opening import recover_cursor
+from managed_ledger.config import LogConfig, LogConfigSource, ManagedLedgerConfig
 from managed_ledger.errors import (
     ManagedLedgerError,
     ManagedLedgerFencedError,
@@ -38,22 +40,30 @@ log = get_logger(__name__)
 _RACES_MAX = 3
 
 
-async def open_log(services: Services, name: str, *, create: bool) -> ManagedLedger:
+async def open_log(
+    services: Services, name: str, *, create: bool, config: LogConfigSource | None = None
+) -> ManagedLedger:
     """NoSuchManagedLedgerError (only without `create`), ManagedLedgerFencedError (somebody else opened it meanwhile),
     ManagedLedgerUnavailableError, ManagedLedgerDamagedError, CursorError (a cursor cannot be recovered now)."""
     try:
-        return await _open(services, name, create=create)
+        return await _open(services, name, config or standard_config(services.config), create=create)
     except (LedgerError, MetadataError) as error:
         raise ManagedLedgerUnavailableError(f"{name} cannot be opened: {error}") from error
 
 
-async def _open(services: Services, name: str, *, create: bool) -> ManagedLedger:
-    stored = StoredList(services.metadata, services.ledgers, services.config, name)
+def standard_config(config: ManagedLedgerConfig) -> LogConfigSource:
+    """For logs of which nothing else is said."""
+    standard = LogConfig.of(config)
+    return lambda: standard
+
+
+async def _open(services: Services, name: str, config: LogConfigSource, *, create: bool) -> ManagedLedger:
+    stored = StoredList(services.metadata, services.ledgers, config, name)
     for race in range(_RACES_MAX):
         if not await stored.read() and not create:
             raise NoSuchManagedLedgerError(f"there is no log {name}")
         is_new = stored.version < 0
-        managed_ledger = ManagedLedger(services, name, stored)
+        managed_ledger = ManagedLedger(services, name, stored, config)
         closed = await _recover_last(services, managed_ledger, stored.value)
         try:
             await _begin(managed_ledger, stored, closed)
@@ -96,6 +106,8 @@ async def _begin(managed_ledger: ManagedLedger, stored: StoredList, closed: Ledg
     if closed.terminated is not None:
         index.set(closed.ledgers, -1)
         index.last_confirmed = closed.terminated
+        async with stored.lock:
+            await stored.put(closed)
         managed_ledger.appends.terminate()
         return
     async with stored.lock:
@@ -119,14 +131,15 @@ async def _recover_cursors(services: Services, managed_ledger: ManagedLedger) ->
 
     async def recover(number: int) -> None:
         try:
-            found[number] = await recover_cursor(
-                services.cursors,
-                managed_ledger,
-                log_path(managed_ledger.name),
-                managed_ledger.name,
-                decode_name(components[number]),
-                lambda: managed_ledger.appends.fence("a cursor was taken over"),
-            )
+            async with services.recoveries:
+                found[number] = await recover_cursor(
+                    managed_ledger.cursor_services,
+                    managed_ledger,
+                    log_path(managed_ledger.name),
+                    managed_ledger.name,
+                    decode_name(components[number]),
+                    lambda: managed_ledger.appends.fence("a cursor was taken over"),
+                )
         except (CursorError, MetadataError) as error:
             errors.append(error)
             nursery.cancel_scope.cancel()

@@ -1,12 +1,19 @@
-"""When to start the next ledger. Pure. Source: Pulsar's ManagedLedgerImpl.currentLedgerIsFull."""
+"""When to start the next ledger, and when to have it ready. Pure. Source: Pulsar's ManagedLedgerImpl.currentLedgerIsFull."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from managed_ledger.config import MIB, ManagedLedgerConfig
 
 NO_LIMIT = 1 << 62
+AHEAD_S = 10.0
+"""Seconds before a ledger comes of age in which the next one is made ready."""
+AHEAD_PART = 10
+"""The last tenth of a ledger's entries or bytes is when the next one is made ready; of fewer entries than that, none is."""
+SPREAD = 0.05
+"""Part of the greatest age that is added at most, so that logs opened together do not roll together."""
+_KNUTH = 2_654_435_761
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,12 +35,44 @@ class RolloverLimits:
             age_max_s=config.age_max_minutes * 60.0,
         )
 
+    def of_ledger(self, ledger_id: int) -> RolloverLimits:
+        """Those of one ledger, whose greatest age is up to SPREAD more: the same each time it is asked.
+
+        >>> limits = RolloverLimits(entries_max=1, size_max=1, age_min_s=0, age_max_s=100)
+        >>> [round(limits.of_ledger(ledger_id).age_max_s, 1) for ledger_id in (0, 1, 2, 3)]
+        [100.0, 103.1, 101.2, 104.3]
+        """
+        spread = SPREAD * (ledger_id * _KNUTH % (1 << 32)) / (1 << 32)
+        return replace(self, age_max_s=self.age_max_s * (1 + spread))
+
     def is_full(self, entries: int, size: int, age_s: float) -> bool:
         if entries == 0:
             return False
         filled = entries >= self.entries_max or size >= self.size_max
         return (filled and age_s >= self.age_min_s) or age_s >= self.age_max_s
 
-    def room(self, entries: int, age_s: float) -> int:
-        """How many more entries the ledger takes; NO_LIMIT while it is too young to be full."""
-        return max(0, self.entries_max - entries) if age_s >= self.age_min_s else NO_LIMIT
+    def is_nearly_full(self, entries: int, size: int, age_s: float) -> bool:
+        """It will be full soon: the next ledger should be there by then."""
+        if entries == 0:
+            return False
+        filling = entries >= self.entries_near or size >= self.size_near
+        return (filling and age_s >= self.age_min_s - AHEAD_S) or age_s >= self.age_max_s - AHEAD_S
+
+    def next_check(self, age_s: float) -> float:
+        """The age from which on age matters again: what fills up in between is noticed by whoever fills it.
+
+        >>> limits = RolloverLimits(entries_max=1, size_max=1, age_min_s=600, age_max_s=7200)
+        >>> [limits.next_check(age_s) for age_s in (0, 589, 595, 600, 7195)]
+        [590.0, 590.0, 595, 7190.0, 7195]
+        """
+        if age_s < self.age_min_s:
+            return max(age_s, self.age_min_s - AHEAD_S)
+        return max(age_s, self.age_max_s - AHEAD_S)
+
+    @property
+    def entries_near(self) -> int:
+        return self.entries_max - self.entries_max // AHEAD_PART
+
+    @property
+    def size_near(self) -> int:
+        return self.size_max - self.size_max // AHEAD_PART

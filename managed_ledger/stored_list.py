@@ -2,7 +2,8 @@
 
 What holds: the compare-and-set of the list proves that the log is ours: whoever loses it is fenced
 (ManagedLedgerFencedError). A new ledger and the list that names it become durable in one write, so that no ledger of a
-log is ever without a name. Callers hold `lock` from reading `value` to storing what they made of it.
+log is ever without a name: in the list, or, if it was made ahead, among those to be deleted. After `give_up` nothing is
+written. Callers hold `lock` from reading `value` to storing what they made of it.
 """
 
 from __future__ import annotations
@@ -11,26 +12,31 @@ from collections.abc import Callable
 
 import trio
 
-from cursors.doors import CustomMetadata, Ledgers, Writer
-from managed_ledger.config import ManagedLedgerConfig
-from managed_ledger.errors import LedgerIdOrderError, ManagedLedgerFencedError
+from cursors.doors import CustomMetadata, Ledgers, Reader, Writer
+from managed_ledger.config import LogConfigSource
+from managed_ledger.errors import LedgerIdOrderError, ManagedLedgerDamagedError, ManagedLedgerFencedError
 from managed_ledger.ledger_list import LedgerList, decode, encode
 from quire.metadata.errors import BadVersionError, MetadataUnavailableError, NodeExistsError, NoNodeError
-from quire.metadata.store import Create, MetadataStore, Op, Put
+from quire.metadata.store import Check, Create, MetadataStore, Op, Put
 
+IDS_PASSED_MAX = 256
+LIST_BYTES_MAX = 900_000
+"""Above this no ledger is added but by an open: ZooKeeper refuses values of a million bytes (jute.maxbuffer)."""
 _NO_NODE = -1
 
 
 class StoredList:
     """The list as last read or written."""
 
-    def __init__(self, metadata: MetadataStore, ledgers: Ledgers, config: ManagedLedgerConfig, name: str) -> None:
+    def __init__(self, metadata: MetadataStore, ledgers: Ledgers, config: LogConfigSource, name: str) -> None:
+        self.config = config
         self._metadata = metadata
         self._ledgers = ledgers
-        self._config = config
         self._name = name
         self._path = log_path(name)
         self._version = _NO_NODE
+        self._given_up = ""
+        self._bytes = 0
         self.value = LedgerList()
         self.lock = trio.Lock()
 
@@ -40,32 +46,44 @@ class StoredList:
         if node is None:
             self.value, self._version = LedgerList(), _NO_NODE
             return False
-        self.value, self._version = decode(node.value), node.version
+        try:
+            self.value, self._version = decode(node.value), node.version
+        except ManagedLedgerDamagedError as error:
+            raise ManagedLedgerDamagedError(f"{self._path}: {error}") from error
+        self._bytes = len(node.value)
         return True
+
+    @property
+    def is_full(self) -> bool:
+        """The stored value has nearly the size that the metadata service refuses."""
+        return self._bytes > LIST_BYTES_MAX
 
     async def new_ledger(self, closed: LedgerList) -> Writer:
         """Make a ledger and store the list `closed` with it at the end, in one write. ManagedLedgerFencedError,
         LedgerIdOrderError; other LedgerError and MetadataError: nothing was stored that another try would not mend."""
+        return await self._make(closed, closed.opened)
+
+    async def ledger_ahead(self) -> Writer:
+        """Make a ledger that is not of the list yet: in the same write the list names it as to be deleted, so that it cannot
+        leak. `value.opened` takes it in. Raises as `new_ledger`."""
+        return await self._make(self.value, lambda ledger_id: self.value.also_deleting([ledger_id]))
+
+    async def _make(self, before: LedgerList, naming: Callable[[int], LedgerList]) -> Writer:
         attempts: dict[int, LedgerList] = {}
 
         def also(ledger_id: int) -> list[Op]:
-            if closed.ledgers and ledger_id <= closed.ledgers[-1].ledger_id:
-                raise LedgerIdOrderError(f"{self._name}: {ledger_id} comes after {closed.ledgers[-1].ledger_id}")
-            attempts[ledger_id] = closed.opened(ledger_id)
+            self._check_kept()
+            if before.ledgers and ledger_id <= before.ledgers[-1].ledger_id:
+                raise LedgerIdOrderError(f"{self._name}: {ledger_id} comes after {before.ledgers[-1].ledger_id}")
+            attempts[ledger_id] = naming(ledger_id)
             value = encode(attempts[ledger_id])
+            self._bytes = len(value)
             if self._version == _NO_NODE:
                 return [Create(path=self._path, value=value, make_parents=True)]
             return [Put(path=self._path, value=value, version=self._version)]
 
-        config = self._config
         try:
-            writer = await self._ledgers.create(
-                ensemble_size=config.ensemble_size,
-                write_quorum=config.write_quorum,
-                ack_quorum=config.ack_quorum,
-                custom_metadata=ledger_metadata(self._name),
-                also=also,
-            )
+            writer = await self._create(also)
         except MetadataUnavailableError:
             await self._learn_outcome(attempts)
             raise
@@ -74,6 +92,25 @@ class StoredList:
         self.value = attempts[writer.ledger_id]
         self._version += 1
         return writer
+
+    async def _create(self, also: Callable[[int], list[Op]]) -> Writer:
+        """Ids at or below the last one of the list are passed over, IDS_PASSED_MAX at most: those that are free where metadata
+        were restored, and the counter of ids was not."""
+        passed = 0
+        while True:
+            config = self.config()
+            try:
+                return await self._ledgers.create(
+                    ensemble_size=config.ensemble_size,
+                    write_quorum=config.write_quorum,
+                    ack_quorum=config.ack_quorum,
+                    custom_metadata=ledger_metadata(self._name),
+                    also=also,
+                )
+            except LedgerIdOrderError:
+                passed += 1
+                if passed > IDS_PASSED_MAX:
+                    raise
 
     async def _learn_outcome(self, attempts: dict[int, LedgerList]) -> None:
         """The outcome of a write is unknown: read what is there. If it happened, it made a ledger that nobody writes to,
@@ -92,7 +129,9 @@ class StoredList:
 
     async def put(self, value: LedgerList, *ops: Op) -> None:
         """Store the list, and do `ops` with it. ManagedLedgerFencedError; MetadataUnavailableError: nothing changed."""
+        self._check_kept()
         data = encode(value)
+        self._bytes = len(data)
         try:
             await self._metadata.multi([Put(path=self._path, value=data, version=self._version), *ops])
         except MetadataUnavailableError:
@@ -112,13 +151,32 @@ class StoredList:
 
     async def check(self) -> None:
         """Read the list again: ManagedLedgerFencedError if it is not as we stored it."""
+        self._check_kept()
         node = await self._metadata.get(self._path)
         if node is None or node.version != self._version:
             raise self._fenced("the list was changed by another")
 
+    def proof(self) -> Check:
+        """For a write elsewhere that may happen only while the log is ours: the list is as we stored it.
+        ManagedLedgerFencedError if we know that it is not ours."""
+        self._check_kept()
+        return Check(path=self._path, version=self._version)
+
+    async def recover(self, ledger_id: int) -> Reader:
+        """Open a ledger of the log with recovery: its end is final on return. LedgerError, MetadataError."""
+        return await self._ledgers.open(ledger_id, recover=True)
+
     def change_of(self, change: Callable[[LedgerList], LedgerList]) -> None:
         """Change the value in memory; it is stored with the next write."""
         self.value = change(self.value)
+
+    def give_up(self, reason: str) -> None:
+        """The log is not ours any more: whatever is still under way stores nothing that was not on its way."""
+        self._given_up = self._given_up or reason
+
+    def _check_kept(self) -> None:
+        if self._given_up:
+            raise self._fenced(self._given_up)
 
     @property
     def version(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from managed_ledger.config import MIB, MINUTE_MS, ManagedLedgerConfig
+from managed_ledger.config import MIB, MINUTE_MS, LogConfig
 from managed_ledger.ledger_list import LedgerInfo
 from quire.ledger.position import Position
 
@@ -19,7 +19,7 @@ class Retention:
     """Bytes."""
 
     @classmethod
-    def of(cls, config: ManagedLedgerConfig) -> Retention:
+    def of(cls, config: LogConfig) -> Retention:
         return cls(
             time_ms=config.retention_minutes * MINUTE_MS if config.retention_minutes >= 0 else -1,
             size=config.retention_mb * MIB if config.retention_mb >= 0 else -1,

@@ -1,9 +1,11 @@
 """Failover: which one of the consumers is active (pure).
 
 Only consumers of the highest priority (the lowest number) count. On a partition, it is the one at the partition's number
-in the order of names, so that the partitions spread over the consumers. On a topic without partitions each consumer
-has POINTS places on a ring, and the first place at or behind the topic's name belongs to the active one: when somebody
-comes or goes, most topics keep theirs. Source: reading of Pulsar 4.
+in the order of names, so that the partitions spread over the consumers. On a topic without partitions, and on all of them
+if consistent hashing is asked for, each consumer has POINTS places on a ring, and the first place at or behind the
+topic's name belongs to the active one: when somebody comes or goes, most topics keep theirs. It is the same on every
+broker, so that a topic that moves keeps its active consumer.
+Source: reading of Pulsar 4, AbstractDispatcherSingleActiveConsumer.
 """
 
 from __future__ import annotations
@@ -24,10 +26,11 @@ class FailoverChoice:
 
     __slots__ = ("_partition", "_place")
 
-    def __init__(self, topic: str, partition: int = -1) -> None:
-        """`topic`: its full name; `partition`: its number, -1 if it is none."""
+    def __init__(self, topic: str, partition: int = -1, *, consistent_hashing: bool = False) -> None:
+        """`topic`: its full name; `partition`: its number, -1 if it is none. `consistent_hashing`: by the ring, partition or
+        not (activeConsumerFailoverConsistentHashing)."""
         self._place = murmur(topic)
-        self._partition = partition
+        self._partition = -1 if consistent_hashing else partition
 
     def choose(self, consumers: Sequence[tuple[int, str, C]]) -> C | None:
         """The active one of (priority, name, consumer); None if there is none. Of equal names the first in the list."""

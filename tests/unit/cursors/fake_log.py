@@ -9,12 +9,14 @@ import trio
 from trio.testing import MockClock
 
 from cursors.config import CursorConfig
+from cursors.errors import CursorFencedError
 from cursors.flusher import Flusher
 from cursors.services import Services
 from managed_ledger.ledger_list import LedgerInfo
 from managed_ledger.log_index import LogIndex
 from quire.ledger.position import Position
 from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.store import Check, Op
 from tests.unit.managed_ledger.fake_ledgers import FakeLedgers, fake_world, running
 
 LOG_PATH = "/managed-ledgers/t/n/persistent/log"
@@ -52,8 +54,21 @@ class Bench:
             nursery=nursery,
             flusher=Flusher(config.flush_delay_ms / 1000),
             config=config,
+            proof=self.proof,
+            confirm_ownership=self.confirm_ownership,
         )
+        self.list_version = 0
+        """Of the log's list, as the broker believes."""
         nursery.start_soon(self.services.flusher.run, name="flusher")
+
+    def proof(self) -> list[Op]:
+        return [Check(path=LOG_PATH, version=self.list_version)]
+
+    async def confirm_ownership(self) -> None:
+        node = await self.metadata.get(LOG_PATH)
+        if node is None or node.value != b"":
+            raise CursorFencedError("the list was changed by another")
+        self.list_version = node.version
 
     def on_fenced(self) -> None:
         self.fenced.append("fenced")

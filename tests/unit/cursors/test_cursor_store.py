@@ -64,7 +64,7 @@ def test_the_first_ack_makes_the_ledger_in_one_multi_with_the_node() -> None:
         cursor = await new(bench)
         cursor.ack_individual(at((1, 0)))
         await cursor.wait_persisted()
-        assert [type(op).__name__ for op in bench.ledgers.multis[0]] == ["Create", "Put"]
+        assert [type(op).__name__ for op in bench.ledgers.multis[0]] == ["Create", "Put", "Check"]
         assert (await node(bench)).ledger_id == 100
         assert (await again(bench)).mark_delete == Position(1, 0)
         assert dict(bench.ledgers.stored[100].custom_metadata)["pulsar/cursor"] == b"sub"
@@ -255,17 +255,62 @@ def test_a_node_changed_by_another_fences_the_cursor() -> None:
     in_bench(test)
 
 
-def test_a_cursor_ledger_that_another_recovered_fences_the_cursor() -> None:
+def test_a_cursor_ledger_closed_by_others_is_left_for_a_new_one_while_the_log_is_ours() -> None:
     async def test(bench: Bench) -> None:
         cursor = await new(bench)
+        cursor.ack_individual(at((1, 0), (1, 5)))
+        await cursor.wait_persisted()
+        bench.ledgers.close_by_others(100)
+        cursor.ack_individual(at((1, 1)))
+        await cursor.wait_persisted()
+        assert bench.fenced == []
+        await trio.sleep(1)
+        assert bench.ledgers.listed() == {101}
+        found = await again(bench)
+        assert (found.mark_delete, found.ack_ranges()) == (Position(1, 1), [(1, 5, 5)])
+
+    in_bench(test)
+
+
+def test_a_broker_that_lost_the_log_does_not_touch_a_cursor_that_the_new_owner_has_read() -> None:
+    """OwnedWrites, for each write of the node: the first ledger, the next one, the close, a new cursor."""
+
+    async def test(bench: Bench) -> None:
+        fresh, used, closing = [await new(bench, name) for name in ("fresh", "used", "closing")]
+        used.ack_individual(at((1, 0)))
+        await used.wait_persisted()
+        await bench.metadata.put(LOG_PATH, b"another's", 0)
+        nodes = [await node(bench, name) for name in ("fresh", "used", "closing")]
+        found = await again(bench, "used")
+        for cursor in (fresh, used):
+            cursor.ack_individual(at((1, 1)))
+            with pytest.raises(CursorFencedError):
+                await cursor.wait_persisted()
+        closing.ack_individual(at((1, 1)))
+        assert closing.store is not None
+        await closing.store.close()
+        with pytest.raises(CursorFencedError):
+            await new(bench, "another")
+        assert bench.fenced == ["fenced"] * 3
+        assert [await node(bench, name) for name in ("fresh", "used", "closing")] == nodes
+        assert found.mark_delete == Position(1, 0)
+        assert bench.ledgers.listed() == {100}
+
+    in_bench(test)
+
+
+def test_a_list_that_we_changed_ourselves_meanwhile_holds_no_write_of_a_cursor_back() -> None:
+    async def test(bench: Bench) -> None:
+        cursor = await new(bench)
+        await bench.metadata.put(LOG_PATH, b"", 0)
         cursor.ack_individual(at((1, 0)))
         await cursor.wait_persisted()
-        await again(bench)
-        cursor.ack_individual(at((1, 1)))
-        with pytest.raises(CursorFencedError):
-            await cursor.wait_persisted()
-        assert bench.fenced == ["fenced"]
+        await bench.metadata.put(LOG_PATH, b"", 1)
+        assert cursor.store is not None
+        await cursor.store.close()
+        assert bench.fenced == []
         assert (await again(bench)).mark_delete == Position(1, 0)
+        assert bench.list_version == 2
 
     in_bench(test)
 

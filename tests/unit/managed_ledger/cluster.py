@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -18,6 +18,7 @@ from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import log_path
 from quire.ledger.position import Position
 from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.store import Op
 from tests.unit.managed_ledger.fake_ledgers import FakeLedgers, Sink, fake_world, running, until
 
 NAME = "public/default/persistent/orders"
@@ -33,16 +34,41 @@ CONFIG = ManagedLedgerConfig(
 )
 
 
+class Session(MemoryStore):
+    """A broker's metadata session: knows its connection, and can be watched at each step."""
+
+    is_connected = True
+    point: Callable[[], Awaitable[None]] | None = None
+
+    def disconnect(self) -> None:
+        self.is_connected = False
+        super().disconnect()
+
+    def reconnect(self) -> None:
+        self.is_connected = True
+        super().reconnect()
+
+    async def multi(self, ops: Sequence[Op]) -> list[str]:
+        if self.point is not None:
+            await self.point()
+        made = await super().multi(ops)
+        if self.point is not None:
+            await self.point()
+        return made
+
+
 class Cluster:
     def __init__(self) -> None:
         self.tree = MemoryTree()
         self.ledgers = FakeLedgers(self.tree)
         self.metadata = MemoryStore(self.tree)
-        self.stores: list[MemoryStore] = []
+        self.stores: list[Session] = []
+        self.point: Callable[[], Awaitable[None]] | None = None
 
     @asynccontextmanager
     async def broker(self, **config: Any) -> AsyncIterator[ManagedLedgerFactory]:
-        store = MemoryStore(self.tree)
+        store = Session(self.tree)
+        store.point = self.point
         self.stores.append(store)
         cursor_config = CursorConfig(ensemble_size=1, write_quorum=1, ack_quorum=1, entries_max=5, retry_timeout_s=5)
         async with open_factory(fake_world(), store, self.ledgers, replace(CONFIG, **config), cursor_config) as factory:

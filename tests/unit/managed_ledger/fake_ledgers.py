@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +16,7 @@ import trio
 
 from quire.ledger.errors import (
     LedgerClosedError,
+    LedgerConflictError,
     LedgerError,
     LedgerFencedError,
     LedgerReadError,
@@ -49,6 +50,7 @@ class Stored:
 
     ledger_id: int
     custom_metadata: tuple[tuple[str, bytes], ...] = ()
+    quorums: tuple[int, int, int] = (1, 1, 1)
     entries: list[bytes] = field(default_factory=list)
     """As far as bookies have them: confirmed or not."""
     last_entry_id: int | None = None
@@ -133,14 +135,19 @@ class FakeWriter:
 
     async def close(self) -> None:
         self.closes += 1
-        self._ledgers.log.append(f"close {self.ledger_id}")
-        await self._ledgers.step("close")
         if self.error is None:
             self.error = LedgerClosedError(f"ledger {self.ledger_id} is closed")
+        await trio.lowlevel.checkpoint()
+        self._ledgers.log.append(f"close {self.ledger_id}")
+        await self._ledgers.step("close")
         if isinstance(self.error, LedgerFencedError):
             return
         if self.stored.last_entry_id is None:
             self.stored.last_entry_id = self.last_confirmed
+            if self._ledgers.point is not None:
+                await self._ledgers.point()
+        elif self.stored.last_entry_id != self.last_confirmed:
+            raise LedgerConflictError(f"ledger {self.ledger_id} was closed at {self.stored.last_entry_id}")
 
 
 class FakeReader:
@@ -185,15 +192,25 @@ class FakeLedgers:
         self.failures: dict[str, list[Exception]] = {}
         """Per step (create, created, open, close, delete, read): errors to raise, one per call."""
         self.delay_s = 0.0
+        self.waiting = 0
+        """Calls that wait for `delay_s`."""
         self.hold = False
         """Confirm nothing until told."""
         self.full = False
         """Store nothing: a ledger fails at its first append, while new ones can be made."""
+        self.point: Callable[[], Awaitable[None]] | None = None
+        """Awaited wherever a crash of the broker would find something done and something not."""
         self._next_id = first_id
 
     async def step(self, name: str) -> None:
+        if self.point is not None:
+            await self.point()
         if self.delay_s:
-            await trio.sleep(self.delay_s)
+            self.waiting += 1
+            try:
+                await trio.sleep(self.delay_s)
+            finally:
+                self.waiting -= 1
         else:
             await trio.lowlevel.checkpoint()
         planned = self.failures.get(name)
@@ -215,7 +232,9 @@ class FakeLedgers:
         ops: list[Op] = [Create(path=f"/ledgers/L{ledger_id}", make_parents=True), *also(ledger_id)]
         self.multis.append(ops)
         await self.store.multi(ops)
-        stored = self.stored[ledger_id] = Stored(ledger_id, tuple(custom_metadata))
+        stored = self.stored[ledger_id] = Stored(
+            ledger_id, tuple(custom_metadata), (ensemble_size, write_quorum, ack_quorum)
+        )
         await self.step("created")
         self.log.append(f"create {ledger_id}")
         writer = self.writers[ledger_id] = FakeWriter(self, stored)
@@ -242,6 +261,15 @@ class FakeLedgers:
         del self.stored[ledger_id]
         await self.store.delete(f"/ledgers/L{ledger_id}")
         self.log.append(f"delete {ledger_id}")
+        if self.point is not None:
+            await self.point()
+
+    def close_by_others(self, ledger_id: int) -> None:
+        """What auto recovery does to a ledger that it finds open: fence it, and close it at what the bookies have."""
+        stored = self.stored[ledger_id]
+        if stored.last_entry_id is None:
+            stored.fenced = True
+            stored.last_entry_id = len(stored.entries) - 1
 
     async def run(self) -> None:
         """Confirm appends, each in a step of its own."""

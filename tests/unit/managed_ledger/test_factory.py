@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import pytest
 import trio
 
+from managed_ledger.config import LogConfig, LogConfigSource
 from managed_ledger.errors import ManagedLedgerUnavailableError, NoSuchManagedLedgerError
+from managed_ledger.factory import ManagedLedgerFactory
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import log_path
 from quire.ledger.position import Position
 from quire.metadata.errors import MetadataUnavailableError
-from tests.unit.managed_ledger.cluster import NAME, Cluster, in_cluster, numbered, publish, read_all
+from tests.unit.managed_ledger.cluster import CONFIG, NAME, Cluster, in_cluster, numbered, publish, read_all
+from tests.unit.managed_ledger.fake_ledgers import fake_world
 
 
 def test_who_opens_at_the_same_time_gets_the_same_log() -> None:
@@ -103,5 +109,26 @@ def test_many_logs_live_side_by_side_and_close_together() -> None:
             await factory.close()
             assert trio.current_time() - start < 5
             assert factory.managed_ledgers == {}
+
+    in_cluster(test)
+
+
+def test_a_log_is_opened_with_what_is_said_of_it_by_name() -> None:
+    async def test(cluster: Cluster) -> None:
+        asked: list[str] = []
+
+        async def config_of(name: str) -> LogConfigSource | None:
+            asked.append(name)
+            return partial(replace, LogConfig.of(CONFIG), ensemble_size=3, write_quorum=3, ack_quorum=2)
+
+        async with trio.open_nursery() as nursery:
+            factory = ManagedLedgerFactory(
+                fake_world(), cluster.metadata, cluster.ledgers, CONFIG, nursery, config_of=config_of
+            )
+            log = await factory.open(NAME)
+            assert await factory.open(NAME) is log
+            assert set(asked) == {NAME}
+            assert cluster.ledgers.stored[0].quorums == (3, 3, 2)
+            nursery.cancel_scope.cancel()
 
     in_cluster(test)

@@ -57,3 +57,21 @@ def test_an_empty_ledger_leaves_the_list_with_the_intent_to_delete_it() -> None:
     closed = LIST.closed(4, entries=0, size=0, now_ms=99)
     assert (closed.ledgers, closed.deleting) == ((CLOSED,), (4,))
     assert closed.deleted([4]).deleting == ()
+
+
+def test_fields_of_a_newer_schema_are_kept_in_the_list_and_in_each_ledger() -> None:
+    newer = bytes.fromhex("a206027e7e")
+    info = pb.ManagedLedgerInfo.FromString(encode(LIST) + newer)
+    info.ledgerInfo[0].MergeFromString(newer)
+    value = decode(info.SerializeToString())
+    again = encode(value.opened(9).deleted([2]))
+    assert again.count(newer) == 2
+    assert [one.unknown for one in decode(again).ledgers] == [newer, b"", b""]
+    assert decode(again).unknown == newer
+
+
+def test_a_ledger_that_was_made_ahead_is_to_be_deleted_until_it_is_in_the_list() -> None:
+    ahead = LIST.also_deleting([3, 9])
+    assert ahead.deleting == (3, 9)
+    assert ahead.opened(9).deleting == (3,)
+    assert ahead.opened(9).ledgers[-1] == LedgerInfo(ledger_id=9)

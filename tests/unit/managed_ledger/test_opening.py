@@ -210,15 +210,17 @@ def test_a_damaged_list_fails_the_open_and_stays_as_it_is() -> None:
     in_cluster(test)
 
 
-def test_a_ledger_id_below_the_last_one_is_refused() -> None:
+def test_ledger_ids_far_below_the_last_one_are_refused_and_a_few_are_passed_over() -> None:
     async def test(cluster: Cluster) -> None:
-        cluster.ledgers._next_id = 50
+        cluster.ledgers._next_id = 500
         async with cluster.broker() as factory:
             await publish(await factory.open(NAME), b"x")
         cluster.ledgers._next_id = 10
         async with cluster.broker() as factory:
             with pytest.raises(LedgerIdOrderError):
                 await factory.open(NAME)
+            cluster.ledgers._next_id = 490
+            assert await publish(await factory.open(NAME), b"y") == [(501, 0)]
 
     in_cluster(test)
 

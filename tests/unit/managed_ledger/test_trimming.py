@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from managed_ledger.config import ManagedLedgerConfig
+from managed_ledger.config import LogConfig, ManagedLedgerConfig
 from managed_ledger.ledger_list import LedgerInfo
 from managed_ledger.trimming import Retention, trimmable
 from quire.ledger.position import Position
@@ -63,8 +63,10 @@ def test_the_first_ledger_that_is_kept_ends_it() -> None:
 
 
 def test_the_defaults_keep_nothing_that_is_consumed() -> None:
-    assert Retention.of(ManagedLedgerConfig()) == Retention(time_ms=0, size=0)
-    assert Retention.of(ManagedLedgerConfig(retention_minutes=-1, retention_mb=-1)) == Retention(time_ms=-1, size=-1)
-    assert Retention.of(ManagedLedgerConfig(retention_minutes=2, retention_mb=3)) == Retention(
+    assert Retention.of(LogConfig.of(ManagedLedgerConfig())) == Retention(time_ms=0, size=0)
+    assert Retention.of(LogConfig.of(ManagedLedgerConfig(retention_minutes=-1, retention_mb=-1))) == Retention(
+        time_ms=-1, size=-1
+    )
+    assert Retention.of(LogConfig.of(ManagedLedgerConfig(retention_minutes=2, retention_mb=3))) == Retention(
         time_ms=120_000, size=3 << 20
     )

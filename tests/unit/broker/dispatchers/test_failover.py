@@ -28,6 +28,16 @@ def test_without_partitions_the_ring_decides_whatever_the_order() -> None:
             assert FailoverChoice(topic).choose([(0, name, name) for name in order]) == expected
 
 
+def test_with_consistent_hashing_the_ring_decides_for_partitions_too() -> None:
+    consumers = [(0, name, name) for name in ("red", "green", "blue", "black")]
+    for n in range(30):
+        topic = f"persistent://public/default/t-partition-{n}"
+        chosen = FailoverChoice(topic, n, consistent_hashing=True).choose(consumers)
+        assert chosen == FailoverChoice(topic).choose(consumers)
+    spread = {FailoverChoice(f"t{n}", n, consistent_hashing=True).choose(consumers) for n in range(30)}
+    assert spread == {"red", "green", "blue", "black"}
+
+
 def test_most_topics_keep_their_consumer_when_another_one_comes() -> None:
     before = [(0, f"c{n}", n) for n in range(4)]
     after = [*before, (0, "c4", 4)]

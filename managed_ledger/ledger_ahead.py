@@ -1,0 +1,82 @@
+"""The ledger after the current one, made before it is needed, so that a roll costs no ledger's making.
+
+    none -- want() --> being made, one write: ledger + list that names it as to be deleted --> ready -- take() --> none
+
+What holds: LedgersNeverLeak: what was made and is not used (a crash, a close, another configuration) is named as to be
+deleted, by the write that made it. OnlyOneLedgerOpenAtATime: the list takes it in by the write that closes its predecessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from cursors.doors import Writer
+from managed_ledger.errors import LedgerIdOrderError, ManagedLedgerFencedError
+from managed_ledger.stored_list import StoredList
+from quire.ledger.errors import LedgerError
+from quire.metadata.errors import MetadataError
+from quire.service.log import get_logger
+
+log = get_logger(__name__)
+
+RETRY_S = 10.0
+
+
+class LedgerAhead:
+    """Of one log."""
+
+    def __init__(self, name: str, nursery: trio.Nursery, stored: StoredList, is_wanted: Callable[[], bool]) -> None:
+        """`is_wanted`: whether the log still takes entries."""
+        self._name = name
+        self._nursery = nursery
+        self._stored = stored
+        self._is_wanted = is_wanted
+        self._writer: Writer | None = None
+        self._quorums = (0, 0, 0)
+        self._making: trio.Event | None = None
+        self._not_before = 0.0
+
+    def want(self) -> None:
+        """The current ledger is nearly full: make the next one in the background, unless that is done or has just failed."""
+        if self._writer is None and self._making is None and trio.current_time() >= self._not_before:
+            self._making = trio.Event()
+            self._nursery.start_soon(self._make, self._making, name=f"ledger ahead of {self._name}")
+
+    async def _make(self, done: trio.Event) -> None:
+        try:
+            async with self._stored.lock:
+                if self._is_wanted():
+                    quorums = self._stored.config().quorums
+                    self._writer = await self._stored.ledger_ahead()
+                    self._quorums = quorums
+        except (LedgerError, MetadataError, LedgerIdOrderError, ManagedLedgerFencedError) as error:
+            # The roll finds the same, if it lasts, and deals with it.
+            log.info("next ledger not made ahead", log=self._name, reason=str(error))
+            self._not_before = trio.current_time() + RETRY_S
+        finally:
+            self._making = None
+            done.set()
+
+    def take(self) -> Writer | None:
+        """The ledger that was made ahead, if it is as new ledgers are to be by now. Hold the list's lock."""
+        writer, quorums = self._writer, self._quorums
+        if writer is None or quorums != self._stored.config().quorums:
+            return None
+        self._writer = None
+        return writer
+
+    def give_back(self, writer: Writer) -> None:
+        """It could not be taken into the list yet."""
+        self._writer = writer
+
+    def drop(self) -> int | None:
+        """Forget it; the id of the ledger that is not needed, which the list names as to be deleted."""
+        writer, self._writer = self._writer, None
+        return None if writer is None else writer.ledger_id
+
+    async def settle(self) -> None:
+        """Wait until none is being made."""
+        while self._making is not None:
+            await self._making.wait()

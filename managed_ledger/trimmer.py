@@ -1,0 +1,169 @@
+"""Trimmer: deletes the ledgers of one log that nobody needs any more, when asked and in the background; `trimming` decides which.
+
+LedgersNeverLeak: a ledger is deleted only after the list was read again at its current version and stored without it, with the
+intent to delete in the same value. What is not deleted then, the next switch of ledgers or the next open tries again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import trio
+
+from cursors.doors import Ledgers
+from managed_ledger.appends import Appends, State
+from managed_ledger.errors import ManagedLedgerError, ManagedLedgerFencedError, ManagedLedgerUnavailableError
+from managed_ledger.log_index import LogIndex
+from managed_ledger.stored_list import StoredList
+from managed_ledger.trimming import Retention, trimmable
+from quire.ledger.errors import LedgerError, NoSuchLedgerError
+from quire.ledger.position import Position
+from quire.metadata.errors import MetadataError
+from quire.service.log import get_logger
+
+log = get_logger(__name__)
+
+
+class TrimmedLog(Protocol):
+    """What a trimmer asks of its log."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+
+    def slowest(self) -> Position | None:
+        """Behind which no durable cursor needs anything; None without durable cursors."""
+
+    def effective_retention(self) -> Retention: ...
+
+    def forget_ledgers(self, ledger_ids: Sequence[int]) -> None:
+        """They are off the list: nothing may point into them."""
+
+
+class Trimmer:
+    """Of one log."""
+
+    def __init__(
+        self,
+        trimmed: TrimmedLog,
+        ledgers: Ledgers,
+        nursery: trio.Nursery,
+        stored: StoredList,
+        index: LogIndex,
+        appends: Appends,
+        *,
+        is_up: Callable[[], bool],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._log = trimmed
+        self._ledgers = ledgers
+        self._nursery = nursery
+        self._stored = stored
+        self._index = index
+        self._appends = appends
+        self._is_up = is_up
+        """Whether the metadata service can be reached."""
+        self._wall_ms = wall_ms
+        self._tried_at = -1  # what `_passed` was at the last trim
+        self._wanted = False
+        self._trimming = False
+
+    def moved(self) -> None:
+        """A durable position moved: perhaps the first ledgers are of no more use."""
+        ids = self._index.ledger_ids
+        if len(ids) > 1:
+            passed = self._passed()
+            if passed >= ids[0] and passed != self._tried_at:
+                self.want()
+
+    def _passed(self) -> int:
+        """The last ledger that every durable cursor has consumed durably; -1 if there is none such."""
+        slowest = self._log.slowest()
+        ids = self._index.ledger_ids
+        if slowest is None or not ids:
+            return -1
+        last = self._index.last_entry_of(slowest.ledger_id)
+        at_end = last is not None and slowest.entry_id >= last and slowest.ledger_id != self._index.current_id
+        number = bisect_left(ids, slowest.ledger_id) + at_end
+        return ids[number - 1] if number else -1
+
+    def want(self) -> None:
+        """Trim soon, in the background."""
+        self._wanted = True
+        if not self._trimming and self._appends.is_usable and self._is_up():
+            self._trimming = True
+            self._nursery.start_soon(self._trim_wanted, name=f"trim {self._log.name}")
+
+    async def _trim_wanted(self) -> None:
+        try:
+            while self._wanted and self._appends.is_usable:
+                self._wanted = False
+                await self.trim()
+        except ManagedLedgerError as error:
+            log.warning("ledgers not trimmed", log=self._log.name, reason=str(error))
+        finally:
+            self._trimming = False
+
+    async def trim(self) -> int:
+        """Delete the ledgers that nobody needs any more; returns how many. ManagedLedgerFencedError,
+        ManagedLedgerUnavailableError (whatever was begun, a later trim or open ends)."""
+        self._appends.check_usable()
+        if not self._is_up():
+            raise ManagedLedgerUnavailableError(f"{self._log.name} cannot be trimmed: the metadata service is away")
+        try:
+            async with self._stored.lock:
+                slowest = self._log.slowest()
+                self._tried_at = self._passed()
+                useless = trimmable(
+                    self._stored.value.ledgers,
+                    self._stored.value.ledgers[-1].ledger_id if self._stored.value.ledgers else -1,
+                    slowest,
+                    self._log.effective_retention(),
+                    total_size=self._log.size,
+                    now_ms=self._wall_ms(),
+                )
+                if not useless:
+                    return 0
+                await self._stored.check()
+                await self._stored.put(self._stored.value.without(useless))
+                self._index.set(self._stored.value.ledgers, self._index.current_id)
+                self._log.forget_ledgers(useless)
+        except ManagedLedgerFencedError as error:
+            self._appends.fence(str(error))
+            raise
+        except MetadataError as error:
+            raise ManagedLedgerUnavailableError(f"{self._log.name} cannot be trimmed: {error}") from error
+        await self.delete(useless)
+        return len(useless)
+
+    async def delete(self, ledger_ids: Sequence[int]) -> None:
+        """Delete ledgers that the stored list names as to be deleted; what fails, the next open tries again."""
+        done: list[int] = []
+        for ledger_id in ledger_ids:
+            if self._appends.state is State.FENCED:
+                return
+            try:
+                await self._ledgers.delete(ledger_id)
+                done.append(ledger_id)
+            except NoSuchLedgerError:
+                done.append(ledger_id)
+            except (LedgerError, MetadataError) as error:
+                log.warning("ledger not deleted yet", log=self._log.name, ledger_id=ledger_id, reason=str(error))
+        async with self._stored.lock:
+            self._stored.change_of(lambda value: value.deleted(done))
+
+    def switched(self) -> None:
+        """A ledger was left. What the list names as to be deleted can go by now: empty ones, and what could not be before."""
+        left = self._stored.value.deleting
+        if left:
+            self._nursery.start_soon(self.delete, left, name=f"left over of {self._log.name}")
+        self.want()
+
+    def delete_unneeded(self, ledger_id: int) -> None:
+        """One that was opened ahead, and never used."""
+        self._nursery.start_soon(self.delete, [ledger_id], name=f"unneeded ledger of {self._log.name}")

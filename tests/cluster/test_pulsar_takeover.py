@@ -1,0 +1,109 @@
+"""The topics that Apache Pulsar left, in a real ZooKeeper and in bookies of ours, under their own ledger ids, taken over by our managed
+ledgers over TCP. What is looked at in detail stands in tests/golden/test_pulsar_takeover.py."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from cursors.config import CursorConfig
+from managed_ledger.appends import State
+from managed_ledger.config import ManagedLedgerConfig
+from managed_ledger.factory import ManagedLedgerFactory, open_factory
+from quire.ledger import LedgerClient, open_client
+from quire.ledger.opening import open_client_on
+from quire.metadata.zookeeper import ZooKeeperStore
+from quire.wire.bookkeeper.entry import DigestType
+from quire.wire.pulsar.names import decode_name
+from quire.world.real import real_world
+from tests.golden.test_pulsar_golden import MOMENTS, ROOT, cursor_nodes, entries, ledgers, logs, nodes, stored_running
+from tests.golden.test_pulsar_takeover import entries_of
+from tests.support.bookies import BookieCluster, cluster
+from tests.support.zookeeper import opened, run
+from tests.unit.managed_ledger.cluster import publish, read_all
+
+CONFIG = ManagedLedgerConfig(
+    ensemble_size=2,
+    write_quorum=2,
+    ack_quorum=2,
+    age_min_minutes=0,
+    entries_max=10,
+    retention_minutes=-1,
+    retention_mb=-1,
+)
+
+
+@pytest.fixture
+def bookies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BookieCluster]:
+    with cluster(tmp_path_factory.mktemp("bookies"), 2) as made:
+        yield made
+
+
+async def load(moment: str, store: ZooKeeperStore, client: LedgerClient) -> None:
+    """Nodes of managed ledgers as they were, ledgers with their ids, digests, custom metadata and entries; open ones stay open."""
+    for path, value in sorted(nodes(moment).items()):
+        if path.startswith((f"{ROOT}/managed-ledgers", f"{ROOT}/admin")):
+            await store.create(path.removeprefix(ROOT), value)
+    for ledger_id, told in sorted(ledgers(moment).items()):
+        writer = await client.create(
+            ensemble_size=2,
+            write_quorum=2,
+            ack_quorum=2,
+            digest_type=DigestType[told["digest"]],
+            custom_metadata=[(key, value.encode()) for key, value in told["customMetadata"].items()],
+            ledger_id=ledger_id,
+        )
+        payloads = entries(moment).get(ledger_id, [])
+        if payloads:
+            writer.append(payloads)
+            await writer.wait_confirmed(len(payloads) - 1)
+        if told["state"] == "CLOSED":
+            await writer.close()
+
+
+@asynccontextmanager
+async def broker(bookies: BookieCluster) -> AsyncIterator[ManagedLedgerFactory]:
+    """The managed ledgers of one: a session and connections of its own."""
+    world, chroot = real_world(1), bookies.root.removesuffix("/ledgers")
+    cursors = CursorConfig(ensemble_size=2, write_quorum=2, ack_quorum=2)
+    async with (
+        opened(bookies.zookeeper.config(chroot)) as store,
+        open_client_on(world, store) as client,
+        open_factory(world, store, client, CONFIG, cursors) as factory,
+    ):
+        yield factory
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_every_topic_is_taken_over_in_turn_by_two_brokers_with_all_its_messages_and_subscriptions(
+    bookies: BookieCluster, moment: str
+) -> None:
+    async def story() -> None:
+        chroot = bookies.root.removesuffix("/ledgers")
+        async with opened(bookies.zookeeper.config(chroot)) as store, open_client(real_world(1), bookies.uri) as client:
+            await load(moment, store, client)
+        for turn in range(2):
+            async with broker(bookies) as factory:
+                async with trio.open_nursery() as nursery:
+                    for name in logs(moment):
+                        nursery.start_soon(factory.open, name)
+                for name in logs(moment):
+                    log = await factory.open(name)
+                    ours = [b"ours"] * turn if log.state is State.OPEN else []
+                    assert await read_all(log) == [*entries_of(moment, name), *ours]
+                    names = {decode_name(cursor) for of, cursor in cursor_nodes(moment) if of == name}
+                    assert set(log.cursors) == names
+                    for subscription, cursor in log.cursors.items():
+                        stored = stored_running(name, subscription)
+                        if subscription not in ("__compaction", "delayed"):
+                            assert (cursor.mark_delete, cursor.ack_ranges()) == (
+                                stored.mark_delete,
+                                list(stored.ranges.ranges()),
+                            )
+                    if log.state is State.OPEN:
+                        await publish(log, b"ours")
+
+    run(story)

@@ -1,0 +1,354 @@
+"""The topics that Apache Pulsar 4.2.4 left, running (as if it were killed) and stopped, taken over by our broker: its nodes are the
+metadata, its entries lie in the bookies that its ledgers name, under their own ids. Bookies and metadata are in memory;
+with real ones: tests/cluster/test_pulsar_takeover.py."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+import trio
+
+from broker.server import Broker
+from cursors.config import CursorConfig
+from cursors.position_info import Stored, decode_node
+from managed_ledger.appends import State
+from managed_ledger.config import ManagedLedgerConfig
+from managed_ledger.errors import ManagedLedgerTerminatedError
+from managed_ledger.factory import ManagedLedgerFactory, open_factory
+from managed_ledger.ledger_list import decode
+from managed_ledger.stored_list import log_path
+from quire.ledger.position import Position
+from quire.metadata.ledger_ids import SequenceLedgerIds
+from quire.metadata.store import Put
+from quire.wire.bookkeeper.entry import Digest, DigestType, master_key
+from quire.wire.pulsar import MLDataFormats_pb2 as ml
+from quire.wire.pulsar import PulsarApi_pb2 as api
+from quire.wire.pulsar.names import TopicName, decode_name
+from tests.golden.test_pulsar_golden import (
+    MOMENTS,
+    ROOT,
+    cursor_nodes,
+    entries,
+    internal_stats,
+    ledgers,
+    logs,
+    nodes,
+    places,
+    position,
+    ranges_text,
+    step,
+    stored_running,
+)
+from tests.unit.broker.peers import OPTIONS, SUB, FakeStream, Peer
+from tests.unit.ledger.fake_bookie import FakeBookie, FakeCluster, RacingLedgers, run
+from tests.unit.managed_ledger.cluster import publish, read_all
+from tests.unit.managed_ledger.fake_ledgers import Sink, fake_world
+
+DEFAULT = "public/default/persistent"
+ORDERS = f"{DEFAULT}/orders"
+NEWER = bytes.fromhex("a206027e7e")
+"""A field of a newer schema."""
+KEEP = ManagedLedgerConfig(
+    ensemble_size=2,
+    write_quorum=2,
+    ack_quorum=2,
+    age_min_minutes=0,
+    entries_max=10,
+    retention_minutes=-1,
+    retention_mb=-1,
+)
+
+
+class Left(FakeCluster):
+    """What the original left at a moment."""
+
+    def __init__(self, moment: str) -> None:
+        super().__init__(0)
+        self.moment = moment
+        self.bookies = {bookie_id: FakeBookie(bookie_id) for bookie_id in ("127.0.0.1:3286", "127.0.0.1:3287")}
+        self.ledgers = RacingLedgers(self.store, ids=SequenceLedgerIds(self.store), rng=self.rng)
+        for ledger_id, payloads in entries(moment).items():
+            digest = Digest(DigestType[ledgers(moment)[ledger_id]["digest"]], b"")
+            length = 0
+            for entry_id, payload in enumerate(payloads):
+                length += len(payload)
+                sealed = digest.seal(ledger_id, entry_id, entry_id - 1, length, payload) + payload
+                for bookie in self.bookies.values():
+                    bookie.entries.setdefault(ledger_id, {})[entry_id] = sealed
+                    bookie.keys[ledger_id] = master_key(b"")
+
+    async def load(self) -> Left:
+        for path, value in sorted(nodes(self.moment).items()):
+            if path.startswith(f"{ROOT}/") and "/loadbalance/" not in path and "/namespace/" not in path:
+                await self.store.create(path.removeprefix(ROOT), value)
+        return self
+
+    @asynccontextmanager
+    async def broker(self) -> AsyncIterator[ManagedLedgerFactory]:
+        cursors = CursorConfig(ensemble_size=2, write_quorum=2, ack_quorum=2)
+        async with self.client() as client, open_factory(fake_world(), self.store, client, KEEP, cursors) as factory:
+            yield factory
+
+    def stored(self, log: str, cursor: str) -> Stored:
+        """The state of a cursor as the original left it."""
+        if self.moment == "running":
+            return stored_running(log, cursor)
+        return decode_node(cursor_nodes("stopped")[log, cursor])[1]
+
+    async def list_of(self, log: str) -> ml.ManagedLedgerInfo:
+        node = await self.store.get(log_path(log))
+        assert node is not None
+        return ml.ManagedLedgerInfo.FromString(node.value)
+
+
+def taken_over(moment: str, test: Callable[[Left], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await test(await Left(moment).load())
+
+    run(main)
+
+
+def entries_of(moment: str, log: str) -> list[bytes]:
+    return [entry for info in decode(logs(moment)[log]).ledgers for entry in entries(moment).get(info.ledger_id, [])]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_every_topic_has_the_same_messages_and_every_subscription_stands_where_it_stood(moment: str) -> None:
+    async def test(left: Left) -> None:
+        seen = 0
+        async with left.broker() as factory:
+            for name in logs(moment):
+                log = await factory.open(name, create=False)
+                assert await read_all(log) == entries_of(moment, name)
+                stats = internal_stats(name)
+                if stats is not None and stats["numberOfEntries"]:
+                    assert (log.last_confirmed, log.entry_count) == (
+                        position(stats["lastConfirmedEntry"]),
+                        stats["numberOfEntries"],
+                    )
+                    if log.state is not State.TERMINATED:
+                        assert log.size == stats["totalSize"]
+                names = {decode_name(cursor) for of, cursor in cursor_nodes(moment) if of == name}
+                assert set(log.cursors) == names
+                for subscription, cursor in log.cursors.items():
+                    stored = left.stored(name, subscription)
+                    if not log.entry_count:  # its one ledger was empty and has gone
+                        assert cursor.mark_delete == Position(log.first_position().ledger_id, -1)
+                        continue
+                    seen += 1
+                    assert cursor.mark_delete == stored.mark_delete, (name, subscription)
+                    told = None if stats is None else stats["cursors"][subscription]
+                    if told is not None and subscription not in ("__compaction", "delayed"):
+                        assert cursor.mark_delete == position(told["markDeletePosition"])
+                        assert ranges_text(stored) == told["individuallyDeletedMessages"]
+                        assert cursor.properties == told["properties"]
+                    assert cursor.ack_ranges() == list(stored.ranges.ranges())
+            holes = factory.managed_ledgers[ORDERS].cursors["holes"]
+            assert holes.ack_set(Position(2, 1)) == [0b10101]
+            assert factory.managed_ledgers["public/dedup/persistent/once"].cursors["pulsar.dedup"].properties
+        assert seen == 11
+
+    taken_over(moment, test)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_what_is_stored_of_them_afterwards_is_read_by_the_originals_schema_and_nothing_of_it_is_lost(
+    moment: str,
+) -> None:
+    async def test(left: Left) -> None:
+        before = {name: decode(value) for name, value in logs(moment).items()}
+        for turn in range(2):
+            async with left.broker() as factory:
+                for name in before:
+                    log = await factory.open(name)
+                    if log.state is State.OPEN:
+                        await publish(log, b"ours")
+                for subscription in ("holes", "idle"):
+                    cursor = factory.managed_ledgers[ORDERS].cursors[subscription]
+                    cursor.ack_individual([Position(4, 3 + turn)])
+                    await cursor.wait_persisted()
+        for name, old in before.items():
+            info = await left.list_of(name)
+            assert info.IsInitialized()
+            kept = {one.ledger_id: one for one in old.ledgers}
+            for one in info.ledgerInfo:
+                known = kept.pop(one.ledgerId, None)
+                if known is not None and known.entries:
+                    assert (one.entries, one.size, one.timestamp) == (known.entries, known.size, known.closed_ms)
+                elif known is not None:
+                    there = entries(moment)[one.ledgerId]
+                    assert (one.entries, one.size) == (len(there), sum(map(len, there)))
+                    assert one.timestamp > 0
+            assert [ledger_id for ledger_id in kept if entries(moment).get(ledger_id)] == []
+            assert [(pair.key, pair.value) for pair in info.properties] == list(old.properties)
+        async with left.broker() as factory:
+            log = await factory.open(ORDERS)
+            assert await read_all(log) == [*entries_of(moment, ORDERS), b"ours", b"ours"]
+            assert log.cursors["holes"].ack_set(Position(2, 1)) == [0b10101]
+            assert {(4, 3, 4)} <= set(log.cursors["holes"].ack_ranges())
+            assert log.cursors["idle"].ack_ranges() == [(4, 3, 4)]
+
+    taken_over(moment, test)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_the_terminated_topic_stays_so_and_gets_no_ledger(moment: str) -> None:
+    async def test(left: Left) -> None:
+        async with left.broker() as factory:
+            log = await factory.open(f"{DEFAULT}/ended")
+            assert (log.state, log.last_confirmed) == (State.TERMINATED, Position(26, 2))
+            sink = Sink()
+            log.append([b"late"], sink)
+            assert [type(error) for error in sink.errors] == [ManagedLedgerTerminatedError]
+            reader = log.new_reader_cursor(Position(26, 0))
+            assert reader.read_position == Position(26, 1)
+        info = await left.list_of(f"{DEFAULT}/ended")
+        assert [one.ledgerId for one in info.ledgerInfo] == [26]
+        assert (info.terminatedPosition.ledgerId, info.terminatedPosition.entryId) == (26, 2)
+
+    taken_over(moment, test)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_fields_of_a_newer_schema_come_through_an_open_a_roll_and_a_close(moment: str) -> None:
+    async def test(left: Left) -> None:
+        paths = [log_path(ORDERS), *(f"{log_path(ORDERS)}/{name}" for name in ("holes", "idle", "cumulative"))]
+        for path in paths:
+            node = await left.store.get(path)
+            assert node is not None
+            await left.store.multi([Put(path=path, value=node.value + NEWER, version=node.version)])
+        async with left.broker() as factory:
+            log = await factory.open(ORDERS)
+            await publish(log, *[b"%d" % number for number in range(25)])
+            for cursor in log.cursors.values():
+                cursor.ack_individual([log.last_confirmed])
+                await cursor.wait_persisted()
+        for path in paths:
+            node = await left.store.get(path)
+            assert node is not None
+            assert node.value.count(NEWER) == 1
+            assert node.version > 1
+
+    taken_over(moment, test)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_the_compacted_ledger_and_its_digest_are_read(moment: str) -> None:
+    async def test(left: Left) -> None:
+        async with left.client() as client:
+            reader = await client.open(20, recover=False)
+            found = await reader.read(0, reader.last_entry_id, size_max=1 << 20)
+            assert [bytes(entry) for entry in found] == entries(moment)[20]
+        assert ledgers(moment)[20]["digest"] == "CRC32"
+
+    taken_over(moment, test)
+
+
+@dataclass
+class Served:
+    """A broker of ours over what was left."""
+
+    broker: Broker
+    nursery: trio.Nursery
+
+    async def connect(self) -> Peer:
+        stream = FakeStream()
+        self.nursery.start_soon(self.broker.handle, cast(Any, stream))
+        peer = Peer(stream)
+        peer.send(
+            api.BaseCommand(
+                type=api.BaseCommand.CONNECT, connect=api.CommandConnect(client_version="t", protocol_version=20)
+            )
+        )
+        await peer.expect(api.BaseCommand.CONNECTED)
+        return peer
+
+
+def served(moment: str, test: Callable[[Served], Awaitable[None]]) -> None:
+    async def main(left: Left) -> None:
+        async with left.broker() as factory, trio.open_nursery() as nursery:
+            broker = Broker(fake_world(), left.store, factory, OPTIONS, nursery, service_url="pulsar://test:6650")
+            broker.start()
+            await test(Served(broker, nursery))
+            nursery.cancel_scope.cancel()
+
+    taken_over(moment, main)
+
+
+async def deliveries(
+    peer: Peer, topic: str, subscription: str, count: int, kind: int, *, permits: int = 1000
+) -> list[tuple[tuple[int, int], list[int]]]:
+    """The next `count` entries: place, and the bitmap of what is wanted of a batch."""
+    await peer.subscribe(f"persistent://public/default/{topic}", subscription, subType=kind, durable=True)
+    peer.flow(permits)
+    found: list[tuple[tuple[int, int], list[int]]] = []
+    while len(found) < count:
+        command, _ = await peer.receive()
+        if command.type == api.BaseCommand.MESSAGE:
+            message = command.message
+            found.append(((message.message_id.ledgerId, message.message_id.entryId), list(message.ack_set)))
+    assert await peer.silent(0.5)
+    return found
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_consumers_get_what_they_had_not_acknowledged_and_nothing_else(moment: str) -> None:
+    async def test(room: Served) -> None:
+        everything = [
+            (info.ledger_id, entry_id)
+            for info in decode(logs(moment)[ORDERS]).ledgers
+            for entry_id in range(len(entries(moment)[info.ledger_id]))
+        ]
+        acked = {(2, 0), (2, 3), (2, 6), (2, 8), (3, 0), (3, 1), (3, 2)}
+        wanted = [place for place in everything if place not in acked]
+        holes = await deliveries(await room.connect(), "orders", "holes", len(wanted), SUB.Shared)
+        assert [place for place, _ in holes] == wanted
+        assert [(place, bits) for place, bits in holes if bits] == [((2, 1), [0b10101])]
+        behind = [place for place in everything if place > (2, 7)]
+        cumulative = await deliveries(await room.connect(), "orders", "cumulative", len(behind), SUB.Exclusive)
+        assert [place for place, _ in cumulative] == behind
+        idle = await deliveries(await room.connect(), "orders", "idle", len(everything), SUB.Shared)
+        assert [place for place, _ in idle] == everything
+        assert await deliveries(await room.connect(), "later", "made-by-admin", 0, SUB.Shared) == []
+        delayed = await deliveries(await room.connect(), "later", "delayed", 1, SUB.Shared)
+        assert [place for place, _ in delayed] == [(16, 0)]
+        for index in range(3):
+            assert await deliveries(await room.connect(), f"parts-partition-{index}", "sub", 0, SUB.Shared) == []
+
+    served(moment, test)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_new_subscribers_read_every_topic_from_its_start(moment: str) -> None:
+    async def test(room: Served) -> None:
+        for topic, start in {"state": "topic state", "typed": "topic typed", "ended": "topic ended"}.items():
+            sent = places(step(start)["ids"])
+            found = await deliveries(await room.connect(), topic, "new", len(sent), SUB.Exclusive)
+            assert [Position(*place) for place, _ in found] == sent
+
+    served(moment, test)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_producers_are_refused_where_duplicates_are_to_be_dropped_and_where_no_more_messages_are_taken(
+    moment: str,
+) -> None:
+    async def test(room: Served) -> None:
+        peer = await room.connect()
+        once, ended = "persistent://public/dedup/once", "persistent://public/default/ended"
+        for topic, code in ((once, api.NotAllowedError), (ended, api.TopicTerminatedError)):
+            peer.ask_producer(topic)
+            assert (await peer.error())[0] == code
+            stored = entries_of(moment, TopicName.parse(topic).managed_ledger_path)
+            await peer.subscribe(topic, "new")
+            peer.flow(100)
+            assert len(await peer.payloads(len(stored))) == len(stored)
+            peer.close_consumer()
+            await peer.expect(api.BaseCommand.SUCCESS)
+        await peer.producer("persistent://public/default/orders")
+
+    served(moment, test)

@@ -1,0 +1,249 @@
+"""A broker killed at every point at which something is done and something is not: between a ledger's close and the list,
+between a ledger's making and its first entry, in the middle of a roll of a cursor, of a deletion, of a trim, of an open.
+
+Each story is told once per point, from the start, in a world of its own; another broker then opens the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+import trio
+
+from managed_ledger.errors import NoSuchManagedLedgerError
+from managed_ledger.factory import ManagedLedgerFactory
+from managed_ledger.managed_ledger import ManagedLedger
+from managed_ledger.stored_list import log_path
+from quire.ledger.position import Position
+from tests.unit.managed_ledger.cluster import NAME, Cluster, in_cluster, numbered, publish, read_all
+from tests.unit.managed_ledger.fake_ledgers import Sink, until
+
+
+class Tale:
+    """What a broker answered before it was killed."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.sinks: list[tuple[Sink, list[bytes]]] = []
+        self.answered = Position(-1, -1)
+        """Acknowledged up to here, and the consumer was told so."""
+        self.done: list[str] = []
+
+    async def publish(self, log: ManagedLedger, payloads: list[bytes]) -> None:
+        sink = Sink()
+        self.sinks.append((sink, payloads))
+        log.append(payloads, sink)
+        await until(lambda: sink.count == len(payloads))
+
+    @property
+    def confirmed(self) -> list[bytes]:
+        return [payload for sink, payloads in self.sinks for payload in payloads[: sink.count]]
+
+    async def check(self, log: ManagedLedger) -> list[bytes]:
+        """AllAckedEntriesAreReadable, NoDivergenceBetweenClientAndMetaData, LedgersNeverLeak. What the log has."""
+        found = await read_all(log)
+        assert found[: len(self.confirmed)] == self.confirmed
+        await trio.sleep(1)
+        cluster = self.cluster
+        cursors = [cursor.store.ledger_ids() for cursor in log.cursors.values() if cursor.store is not None]
+        kept = {*await cluster.named_ledgers()}.union(*cursors)
+        assert cluster.ledgers.listed() <= kept, "a ledger leaked"
+        listed = await cluster.stored_list()
+        assert {info.ledger_id for info in listed.ledgers} <= cluster.ledgers.listed(), "the list names what is gone"
+        for info in listed.ledgers[:-1]:
+            assert cluster.ledgers.stored[info.ledger_id].last_entry_id == info.last_entry_id
+        return found
+
+
+Story = Callable[[ManagedLedgerFactory, Tale], Awaitable[None]]
+Sequel = Callable[[Cluster, Tale], Awaitable[None]]
+
+
+async def _tell(cluster: Cluster, tale: Tale, story: Story, last_point: int, config: dict[str, int]) -> bool:
+    """Whether the broker lived to the end of the story."""
+    points = 0
+    with trio.CancelScope() as life:
+
+        async def point() -> None:
+            nonlocal points
+            points += 1
+            if points >= last_point:
+                life.cancel()
+                await trio.sleep_forever()
+
+        cluster.point = cluster.ledgers.point = point
+        async with cluster.broker(**config) as factory:
+            await story(factory, tale)
+            life.cancel()
+    cluster.point = cluster.ledgers.point = None
+    return points < last_point
+
+
+def killed_everywhere(story: Story, sequel: Sequel, before: Story | None = None, /, **config: int) -> int:
+    """Tell the story with the broker killed at its first point, at its second, and so on, and each time the sequel. Returns how
+    many points there were."""
+    for last_point in range(1, 500):
+        ended: list[bool] = []
+
+        async def test(cluster: Cluster, last_point: int = last_point, ended: list[bool] = ended) -> None:
+            tale = Tale(cluster)
+            if before is not None:
+                async with cluster.broker(**config) as factory:
+                    await before(factory, tale)
+            ended.append(await _tell(cluster, tale, story, last_point, config))
+            await sequel(cluster, tale)
+
+        in_cluster(test)
+        if ended == [True]:
+            return last_point - 1
+    raise AssertionError("the story does not end")
+
+
+async def open_and_check(cluster: Cluster, tale: Tale) -> None:
+    async with cluster.broker() as factory:
+        log = await factory.open(NAME)
+        await tale.check(log)
+        assert await publish(log, b"after")
+
+
+async def make(factory: ManagedLedgerFactory, tale: Tale) -> None:
+    log = await factory.open(NAME)
+    cursor = await log.open_cursor("sub", initial="earliest")
+    await tale.publish(log, numbered(0, 25))
+    cursor.ack_individual([Position(0, 0)])
+    await cursor.wait_persisted()
+    tale.answered = Position(0, 0)
+
+
+def test_between_a_ledgers_close_and_the_list_and_at_every_other_point_of_a_roll() -> None:
+    async def story(factory: ManagedLedgerFactory, tale: Tale) -> None:
+        log = await factory.open(NAME)
+        for number in range(9):
+            await tale.publish(
+                log, numbered(3 * number, 3)
+            )  # the third run makes the next ledger ahead, the fourth rolls
+
+    assert killed_everywhere(story, open_and_check) >= 12
+
+
+def test_between_a_ledgers_making_and_the_list_and_at_every_other_point_of_a_roll_without_a_ledger_ahead() -> None:
+    async def story(factory: ManagedLedgerFactory, tale: Tale) -> None:
+        await tale.publish(await factory.open(NAME), numbered(0, 35))
+
+    assert killed_everywhere(story, open_and_check) > 12
+
+
+def test_during_an_open() -> None:
+    async def crash(factory: ManagedLedgerFactory, tale: Tale) -> None:
+        await make(factory, tale)
+        factory._services.nursery.cancel_scope.cancel()
+
+    async def story(factory: ManagedLedgerFactory, tale: Tale) -> None:
+        await factory.open(NAME)
+
+    assert killed_everywhere(story, open_and_check, crash) >= 4
+
+
+def test_during_a_cursors_change_of_ledger_it_has_its_old_state_or_the_new_one_and_never_none() -> None:
+    async def story(factory: ManagedLedgerFactory, tale: Tale) -> None:
+        log = await factory.open(NAME)
+        cursor = await log.open_cursor("sub", initial="earliest")
+        await tale.publish(log, numbered(0, 9))
+        for entry in range(9):  # five entries to a cursor ledger
+            cursor.ack_individual([Position(0, entry)])
+            await cursor.wait_persisted()
+            tale.answered = Position(0, entry)
+
+    async def sequel(cluster: Cluster, tale: Tale) -> None:
+        async with cluster.broker() as factory:
+            log = await factory.open(NAME)
+            if tale.answered.ledger_id >= 0:
+                found = log.cursors["sub"].mark_delete
+                assert tale.answered <= found <= Position(0, tale.answered.entry_id + 1)
+            await tale.check(log)
+
+    assert killed_everywhere(story, sequel, entries_max=100) >= 10
+
+
+def test_during_a_close() -> None:
+    async def story(factory: ManagedLedgerFactory, tale: Tale) -> None:
+        await make(factory, tale)
+        await factory.managed_ledgers[NAME].close()
+
+    async def sequel(cluster: Cluster, tale: Tale) -> None:
+        async with cluster.broker() as factory:
+            log = await factory.open(NAME)
+            await tale.check(log)
+            if tale.answered.ledger_id >= 0:
+                assert log.cursors["sub"].mark_delete == tale.answered
+
+    assert killed_everywhere(story, sequel) > 15
+
+
+def test_during_the_deletion_of_a_subscription_it_is_there_whole_or_gone() -> None:
+    async def story(factory: ManagedLedgerFactory, tale: Tale) -> None:
+        await make(factory, tale)
+        await factory.managed_ledgers[NAME].delete_cursor("sub")
+        tale.done.append("deleted")
+
+    async def sequel(cluster: Cluster, tale: Tale) -> None:
+        async with cluster.broker() as factory:
+            log = await factory.open(NAME)
+            if tale.done:
+                assert "sub" not in log.cursors, "it is back from the dead"
+            elif "sub" in log.cursors:
+                if tale.answered.ledger_id >= 0:
+                    assert log.cursors["sub"].mark_delete == tale.answered
+                await log.delete_cursor("sub")
+            await tale.check(log)
+            assert (await log.open_cursor("sub", initial="earliest")).backlog() == log.entry_count
+
+    assert killed_everywhere(story, sequel) > 15
+
+
+@pytest.mark.parametrize("opened_between", [False, True])
+def test_the_deletion_of_a_log_is_ended_by_asking_again_and_nothing_comes_back(opened_between: bool) -> None:
+    async def story(factory: ManagedLedgerFactory, tale: Tale) -> None:
+        await make(factory, tale)
+        await factory.delete(NAME)
+        tale.done.append("deleted")
+
+    async def sequel(cluster: Cluster, tale: Tale) -> None:
+        async with cluster.broker() as factory:
+            if opened_between and not tale.done:
+                log = await factory.open(NAME)
+                assert await read_all(log) in ([], tale.confirmed)
+            try:
+                await factory.delete(NAME)
+                assert not tale.done, "it is back from the dead"
+            except NoSuchManagedLedgerError:
+                pass
+            assert cluster.ledgers.listed() == set()
+            assert await cluster.metadata.get(log_path(NAME)) is None
+            log = await factory.open(NAME)
+            assert (await read_all(log), log.cursors) == ([], {})
+
+    assert killed_everywhere(story, sequel) > 20
+
+
+def test_during_a_trim_nothing_that_somebody_needs_is_lost() -> None:
+    async def story(factory: ManagedLedgerFactory, tale: Tale) -> None:
+        log = await factory.open(NAME)
+        cursor = log.cursors["sub"]
+        cursor.ack_cumulative(Position(1, 4))
+        await cursor.wait_persisted()
+        await trio.sleep(1)
+        tale.done.append("trimmed")
+
+    async def sequel(cluster: Cluster, tale: Tale) -> None:
+        confirmed = tale.confirmed
+        tale.sinks.clear()
+        async with cluster.broker() as factory:
+            log = await factory.open(NAME)
+            found = await tale.check(log)
+            assert found in (confirmed, confirmed[10:])
+            if tale.done:
+                assert found == confirmed[10:]
+
+    assert killed_everywhere(story, sequel, make, retention_minutes=0, retention_mb=0) > 8

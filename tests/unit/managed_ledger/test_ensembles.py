@@ -1,0 +1,105 @@
+"""Logs on three bookies through the real ledger client: too few of them, one that is lost, none."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+import trio
+
+from managed_ledger.appends import State
+from managed_ledger.errors import ManagedLedgerUnavailableError
+from managed_ledger.factory import ManagedLedgerFactory, open_factory
+from tests.unit.ledger.fake_bookie import FakeCluster, run
+from tests.unit.managed_ledger.cluster import CONFIG, NAME, numbered, publish, read_all
+from tests.unit.managed_ledger.fake_ledgers import Sink, fake_world, until
+
+
+@asynccontextmanager
+async def broker(cluster: FakeCluster) -> AsyncIterator[ManagedLedgerFactory]:
+    config = replace(CONFIG, ensemble_size=3, write_quorum=3, ack_quorum=2, entries_max=5, retry_timeout_s=5)
+    async with cluster.client() as client, open_factory(fake_world(), cluster.store, client, config) as factory:
+        yield factory
+
+
+def with_bookies(count: int, test: Callable[[FakeCluster], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await test(FakeCluster(count))
+
+    run(main)
+
+
+def test_a_log_is_not_opened_with_too_few_bookies_and_is_when_there_are_enough() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        third = cluster.bookies["bookie2:3181"]
+        third.down = True
+        async with broker(cluster) as factory:
+            with pytest.raises(ManagedLedgerUnavailableError, match=r"cannot be opened: .*bookies"):
+                await factory.open(NAME)
+            third.down = False
+            [(_, entry_id)] = await publish(await factory.open(NAME), b"x")
+            assert entry_id == 0
+
+    with_bookies(3, test)
+
+
+def test_the_ledgers_of_a_log_and_of_its_cursors_have_its_ensemble_and_quorums() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        async with broker(cluster) as factory:
+            log = await factory.open(NAME)
+            cursor = await log.open_cursor("sub", initial="earliest")
+            await publish(log, *numbered(0, 7))
+            cursor.ack_individual([log.first_position()])
+            await cursor.wait_persisted()
+            assert cursor.store is not None
+            for ledger_id in (*[info.ledger_id for info in log.ledgers], cursor.store.ledger_id):
+                metadata = await cluster.metadata(ledger_id)
+                assert (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum) == (3, 3, 2)
+
+    with_bookies(4, test)
+
+
+def test_a_roll_without_enough_bookies_is_tried_again_and_nothing_is_confirmed_or_lost_meanwhile() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        async with broker(cluster) as factory:
+            log = await factory.open(NAME)
+            await publish(log, *numbered(0, 4))
+            third = cluster.bookies["bookie2:3181"]
+            third.down = True
+            sink = Sink()
+            log.append(numbered(4, 5), sink)
+            await trio.sleep(2)
+            assert (sink.count, sink.errors, log.state) == (1, [], State.SWITCHING)
+            third.down = False
+            await until(lambda: sink.count == 5)
+            assert await read_all(log) == numbered(0, 9)
+
+    with_bookies(3, test)
+
+
+def test_with_a_bookie_lost_and_none_in_its_place_the_log_goes_on_while_an_ack_quorum_is_there_or_says_why_not() -> (
+    None
+):
+    """Every append is either confirmed and read, or its producer is told; with two of three gone, none is confirmed."""
+
+    async def test(cluster: FakeCluster) -> None:
+        async with broker(cluster) as factory:
+            log = await factory.open(NAME)
+            await publish(log, *numbered(0, 2))
+            for bookie_id in ("bookie1:3181", "bookie2:3181"):
+                cluster.bookies[bookie_id].stop()
+            sink = Sink()
+            log.append(numbered(2, 2), sink)
+            with trio.fail_after(60):
+                await until(lambda: bool(sink.errors))
+            assert sink.count == 0
+            assert isinstance(sink.errors[0], ManagedLedgerUnavailableError)
+            for bookie in cluster.bookies.values():
+                bookie.down = False
+            assert await publish(log, b"after")
+            found = await read_all(log)
+            assert (found[:2], found[-1]) == (numbered(0, 2), b"after")
+
+    with_bookies(3, test)
