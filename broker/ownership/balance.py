@@ -1,0 +1,178 @@
+"""Load reports of this broker, and what the leader does with those of all: the shell around `load` and `load_reports`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import trio
+
+from broker.errors import BrokerError
+from broker.ownership.brokers import Brokers
+from broker.ownership.bundles import RANGE_EQUALLY, Bundle, parse_range
+from broker.ownership.config import OwnershipOptions
+from broker.ownership.load import Move, to_shed, to_split
+from broker.ownership.load_reports import Meter, TopicCounters, should_report
+from broker.ownership.namespaces import Namespaces, heartbeat_broker
+from broker.ownership.peers import Peers
+from broker.ownership.values import BrokerReport, BundleLoad, LocalBroker, encode_report
+from quire.service.log import get_logger
+from quire.wire.pulsar.errors import InvalidNameError
+from quire.wire.pulsar.names import NamespaceName, TopicName
+from quire.world.doors import Clock
+
+log = get_logger(__name__)
+
+VERSION = "Quire 0.1.0"
+SETTLE_S = 1.0
+"""After bundles were taken or lost, before that is reported: more may follow."""
+
+
+class Reporter:
+    """Measures, and says what the node of this broker should tell."""
+
+    def __init__(self, me: LocalBroker, options: OwnershipOptions, clock: Clock) -> None:
+        self.value = b""
+        """LocalBrokerData as it was last decided to be."""
+        self._me = me
+        self._options = options
+        self._clock = clock
+        self._started_ms = clock.wall_ms()
+        self._reported: dict[str, BundleLoad] = {}
+        self._reported_at = trio.current_time()
+        self._meter = Meter(self._reported_at)
+        self._changed = trio.Event()
+        self._encode()
+
+    def changed(self) -> None:
+        """Bundles were taken or lost: tell it soon."""
+        self._changed.set()
+
+    def rate_of(self, name: TopicName) -> float:
+        """Messages per second of a loaded topic, in and out, as last measured."""
+        return self._meter.topic_rates.get(name, 0.0)
+
+    async def run(
+        self,
+        brokers: Brokers,
+        counters: Callable[[], Iterable[TopicCounters]],
+        bundle_of: Callable[[TopicName], Bundle | None],
+        owned: Callable[[], list[Bundle]],
+    ) -> None:
+        """Report when there is something to tell, until cancelled."""
+        while True:
+            with trio.move_on_after(self._options.report_interval_s):
+                await self._changed.wait()
+                await trio.sleep(SETTLE_S)
+            self._changed = trio.Event()
+            now = trio.current_time()
+            current = self._meter.measure(now, counters(), bundle_of, owned())
+            if should_report(self._reported, current, now - self._reported_at, self._options):
+                self._reported, self._reported_at = current, now
+                self._encode()
+                await brokers.publish()
+
+    def _encode(self) -> None:
+        self.value = encode_report(
+            BrokerReport(broker=self._me, bundles=self._reported),
+            version=VERSION,
+            started_ms=self._started_ms,
+            now_ms=self._clock.wall_ms(),
+        )
+
+
+class Balanced(Protocol):
+    """What the balancer needs of the ownership."""
+
+    brokers: Brokers
+    namespaces: Namespaces
+    options: OwnershipOptions
+    peers: Peers
+
+    async def unload(self, bundle: Bundle, *, destination: str | None = None) -> None: ...
+
+    async def split(self, bundle: Bundle, *, algorithm: str = RANGE_EQUALLY) -> None: ...
+
+
+class Balancer:
+    """While this broker leads: moves bundles away from brokers that have too much, and splits those that are too large."""
+
+    def __init__(self, ownership: Balanced) -> None:
+        self._ownership = ownership
+        self._moved_at: dict[str, float] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        options = self._ownership.options
+        while True:
+            await trio.sleep(options.shed_interval_s)
+            if not (self._ownership.brokers.is_leader and options.load_balancing):
+                continue
+            if options.auto_split:
+                await self.split()
+            if options.auto_shed:
+                await self.shed()
+
+    async def shed(self) -> None:
+        """Once."""
+        now, grace_s = trio.current_time(), self._ownership.options.shed_grace_s
+        self._moved_at = {bundle: at for bundle, at in self._moved_at.items() if now - at < grace_s}
+        reports = self._ownership.brokers.reports
+        for move in to_shed(reports, self._may_move, self._ownership.options):
+            self._moved_at[move.bundle] = now
+            try:
+                await self._move(move)
+            except BrokerError as error:
+                log.warning("bundle not moved", bundle=move.bundle, error=str(error))
+
+    def _may_move(self, text: str) -> bool:
+        bundle = _bundle(text)
+        return bundle is not None and heartbeat_broker(bundle.namespace) is None and text not in self._moved_at
+
+    async def split(self) -> None:
+        """Once."""
+        reports = self._ownership.brokers.reports
+        namespaces = {bundle.rpartition("/")[0] for report in reports.values() for bundle in report.bundles}
+        try:
+            counts = {each: await self._count(each) for each in sorted(namespaces)}
+            for bundle, broker_id in to_split(reports, counts, self._ownership.options):
+                await self._split(bundle, broker_id)
+        except BrokerError as error:
+            log.warning("bundles not split", error=str(error))
+
+    async def _count(self, namespace: str) -> int:
+        try:
+            return len(await self._ownership.namespaces.bundles(NamespaceName.parse(namespace)))
+        except InvalidNameError:
+            return 0
+
+    async def _move(self, move: Move) -> None:
+        bundle = _bundle(move.bundle)
+        source = self._ownership.brokers.reports.get(move.source)
+        if bundle is None or source is None:
+            return
+        log.info("bundle moves to a broker with less load", bundle=move.bundle, to=move.destination)
+        if move.source == self._ownership.brokers.me.id:
+            await self._ownership.unload(bundle, destination=move.destination)
+        else:
+            await self._ownership.peers.unload(source.broker.web_url, bundle, move.destination)
+
+    async def _split(self, text: str, broker_id: str) -> None:
+        bundle = _bundle(text)
+        source = self._ownership.brokers.reports.get(broker_id)
+        if bundle is None or source is None:
+            return
+        log.info("bundle is too large and is split", bundle=text)
+        if broker_id == self._ownership.brokers.me.id:
+            await self._ownership.split(bundle)
+        else:
+            await self._ownership.peers.split(source.broker.web_url, bundle, RANGE_EQUALLY)
+
+
+def _bundle(text: str) -> Bundle | None:
+    """The bundle that a report names."""
+    namespace, _, ends = text.rpartition("/")
+    try:
+        return Bundle(NamespaceName.parse(namespace), *parse_range(ends))
+    except (InvalidNameError, ValueError):
+        return None

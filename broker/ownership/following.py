@@ -1,0 +1,54 @@
+"""Following a node: look at it now, after every change, and now and then in case a watch was missed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from quire.metadata.errors import MetadataError, MetadataUnavailableError, SessionExpiredError
+from quire.metadata.store import MetadataStore
+from quire.service.log import get_logger
+
+log = get_logger(__name__)
+
+RETRY_S = 0.5
+"""Between looks while the service cannot be reached and no watch says that it can."""
+
+
+class Tasks:
+    """A nursery for tasks of a part, while `run` runs."""
+
+    def __init__(self) -> None:
+        self.nursery: trio.Nursery | None = None
+
+    async def run(self, task_status: trio.TaskStatus[None]) -> None:
+        """Until cancelled, and then all tasks with it."""
+        async with trio.open_nursery() as nursery:
+            self.nursery = nursery
+            try:
+                task_status.started()
+                await trio.sleep_forever()
+            finally:
+                self.nursery = None
+
+
+async def follow(store: MetadataStore, path: str, look: Callable[[], Awaitable[None]], *, recheck_s: float) -> None:
+    """Call `look` until cancelled; it is called again soon if it raises a MetadataError. SessionExpiredError if the store goes
+    on with no session."""
+    watch = store.watch(path)
+    try:
+        while True:
+            pause_s = recheck_s
+            try:
+                await look()
+            except SessionExpiredError:
+                raise
+            except MetadataError as error:
+                pause_s = RETRY_S
+                if not isinstance(error, MetadataUnavailableError):
+                    log.warning("node not followed; tried again", path=path, error=str(error))
+            with trio.move_on_after(pause_s):
+                await watch.next()
+    finally:
+        watch.close()

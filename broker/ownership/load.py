@@ -1,0 +1,101 @@
+"""Where bundles should be: the decisions (pure). The leader makes them from what every broker reports.
+
+A broker's load is its messages in and out per second, and between equals the number of its bundles: what the original's
+LeastLongTermMessageRate goes by. Resources of the machine are not measured.
+Source: names and numbers are those of the original's ModularLoadManager, ThresholdShedder and BundleSplitterTask.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from broker.ownership.config import OwnershipOptions
+from broker.ownership.values import BrokerReport, BundleLoad
+
+RATE_MIN = 10.0
+"""Messages per second below which differences are noise."""
+
+
+def choose(reports: Mapping[str, BrokerReport], assigned: Mapping[str, int]) -> str | None:
+    """The broker for one more bundle, None if there is none; `assigned`: bundles given to each since it reported, which
+    count as much as the average one."""
+    if not reports:
+        return None
+    bundles = sum(len(report.bundles) for report in reports.values())
+    rate = sum(report.message_rate for report in reports.values())
+    mean = rate / bundles if bundles and rate >= RATE_MIN else 0.0
+
+    def load(broker_id: str) -> tuple[float, int, str]:
+        report, more = reports[broker_id], assigned.get(broker_id, 0)
+        own = report.message_rate if mean else 0.0
+        return own + more * mean, len(report.bundles) + more, broker_id
+
+    return min(reports, key=load)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A bundle that another broker should have."""
+
+    bundle: str
+    source: str
+    destination: str
+
+
+def to_shed(
+    reports: Mapping[str, BrokerReport], may_move: Callable[[str], bool], options: OwnershipOptions
+) -> list[Move]:
+    """Moves from brokers that are above the average by more than the threshold to the one that has least, as long as a move
+    makes the two more alike. `may_move`: whether a bundle has been where it is for long enough."""
+    if len(reports) < 2:
+        return []
+    rates = {broker_id: report.message_rate for broker_id, report in reports.items()}
+    average = sum(rates.values()) / len(rates)
+    limit = average * (1 + options.shed_threshold_percent / 100) + RATE_MIN
+    moves: list[Move] = []
+    for source in sorted(rates, key=lambda each: (-rates[each], each)):
+        bundles = reports[source].bundles
+        left = len(bundles)
+        for bundle in sorted(bundles, key=lambda each: (-bundles[each].message_rate, each)):
+            if rates[source] <= limit or left < 2:
+                break
+            rate = bundles[bundle].message_rate
+            destination = min(rates, key=lambda each: (rates[each], each))
+            # The receiver must end up with clearly less than the giver had, or bundles would go to and fro.
+            if rate <= 0 or rates[source] - rates[destination] - rate < RATE_MIN or not may_move(bundle):
+                continue
+            moves.append(Move(bundle=bundle, source=source, destination=destination))
+            rates[source] -= rate
+            rates[destination] += rate
+            left -= 1
+    return moves
+
+
+def is_too_large(load: BundleLoad, options: OwnershipOptions) -> bool:
+    """Whether the bundle should be split."""
+    return (
+        load.topics > options.bundle_topics_max
+        or load.producers + load.consumers > options.bundle_sessions_max
+        or load.message_rate > options.bundle_message_rate_max
+        or load.byte_rate > options.bundle_bandwidth_mb_max * (1 << 20)
+    )
+
+
+def to_split(
+    reports: Mapping[str, BrokerReport], counts: Mapping[str, int], options: OwnershipOptions
+) -> list[tuple[str, str]]:
+    """Bundles to split, with their brokers; `counts`: how many bundles each namespace has. One of a single topic is left: it
+    would not become smaller. A namespace is not split beyond its most."""
+    counted = Counter(counts)
+    found: list[tuple[str, str]] = []
+    for broker_id in sorted(reports):
+        for bundle, load in sorted(reports[broker_id].bundles.items()):
+            namespace = bundle.rpartition("/")[0]
+            if load.topics < 2 or not is_too_large(load, options):
+                continue
+            if 0 < counted[namespace] < options.bundles_max:
+                counted[namespace] += 1
+                found.append((bundle, broker_id))
+    return found

@@ -1,0 +1,285 @@
+"""Ownership of topics in a cluster: the shell around bundles, leases, the living brokers and the decisions.
+
+What holds:
+- A topic is served only while its bundle's lease is held (`check`, before and after its log is opened), and a bundle is
+  taken only in one step with a check of the namespace's boundaries.
+- A bundle that was lost, its node seen with another broker's value, is closed at once, and nothing is written for it.
+- While the metadata service is away, what is held goes on being served; nothing new is taken.
+- A lookup is not answered with a broker that does not answer itself: it is held until the bundle has an owner that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+
+import trio
+
+from broker.background import see_through
+from broker.errors import MetadataUnavailableError, ServiceNotReadyError
+from broker.ownership.balance import Balancer, Reporter
+from broker.ownership.brokers import Brokers
+from broker.ownership.bundles import RANGE_EQUALLY, Bundle, Bundles, hash_of, split_points
+from broker.ownership.config import OwnershipOptions
+from broker.ownership.errors import (
+    BundleSplitError,
+    NoBrokerError,
+    NotOwnerError,
+)
+from broker.ownership.lease import Lease, LeaseState
+from broker.ownership.leases import Leases
+from broker.ownership.load_reports import TopicCounters
+from broker.ownership.lookup import Connect, Redirect
+from broker.ownership.namespaces import Namespaces, heartbeat_broker, heartbeat_namespace
+from broker.ownership.peers import Peers
+from broker.ownership.placement import Placement
+from broker.ownership.values import LocalBroker, Owner
+from quire.metadata.errors import MetadataError
+from quire.metadata.store import MetadataStore
+from quire.service.log import get_logger
+from quire.wire.pulsar.names import NamespaceName, TopicName
+from quire.world.doors import World
+
+__all__ = ["LocalBroker", "Ownership", "OwnershipOptions"]
+
+log = get_logger(__name__)
+
+UNLOADS_AT_ONCE_MAX = 16
+"""Bundles that are given up at the same time."""
+HAND_OVER_S = 1.0
+"""For which a client that comes before its bundle does is kept waiting."""
+
+
+class Ownership:
+    """Of one broker. `run` must run; `owns` and `owned` answer from memory, at once."""
+
+    def __init__(
+        self, world: World, metadata: MetadataStore, me: LocalBroker, options: OwnershipOptions | None = None
+    ) -> None:
+        self.options = options = options or OwnershipOptions()
+        self.me = me
+        self.namespaces = Namespaces(metadata, options)
+        self.namespaces.on_change = self._bundles_changed
+        self.on_lost: Callable[[Bundle], None] = _ignore
+        """Set by the broker: close the bundle's topics at once, and write nothing for them. Must not raise or wait."""
+        self.on_unload: Callable[[Bundle, str | None], Awaitable[None]] = _nothing_to_unload
+        """Set by the broker: close the bundle's topics; the second is the URL of the broker to come, if it is known."""
+        self.counters: Callable[[], Iterable[TopicCounters]] = tuple
+        """Set by the broker: the counts of its loaded topics."""
+        self.peers = Peers(world.network, options)
+        self.reporter = Reporter(me, options, world.clock)
+        self.brokers = Brokers(
+            metadata, me, options, lambda: self.reporter.value, lambda: self._placement.brokers_changed()
+        )
+        self.leases = Leases(
+            metadata, Owner(broker_url=me.broker_url, web_url=me.web_url), options, lambda lease: self._lost(lease)
+        )
+        self.health_topic = f"persistent://{heartbeat_namespace(me.id)}/healthcheck"
+        self._placement = Placement(
+            me, options, self.namespaces, self.leases, self.brokers, self.peers, self.reporter.changed
+        )
+        self._splitting: set[Bundle] = set()
+        self._nursery: trio.Nursery | None = None
+
+    # Life
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Register, lead or follow, keep the leases, report, until cancelled. Reports as started when registered.
+        SessionExpiredError if the store goes on with no session."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            try:
+                await nursery.start(self.namespaces.run, name="namespaces")
+                await nursery.start(self.leases.run, name="leases")
+                await nursery.start(self.brokers.run, name="brokers")
+                nursery.start_soon(self._report, name="load reports")
+                nursery.start_soon(Balancer(self).run, name="load balancing")
+                task_status.started()
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None
+
+    async def _report(self) -> None:
+        await self.reporter.run(self.brokers, lambda: self.counters(), self.bundle_of, self.owned)
+
+    async def release_all(self) -> None:
+        """Graceful stop: deregister, close the topics of every bundle, let go of it. The caller sets the deadline."""
+        self._placement.stopping = True
+        await self.brokers.leave()
+        limit = trio.CapacityLimiter(UNLOADS_AT_ONCE_MAX)
+
+        async def give_up(lease: Lease) -> None:
+            async with limit:
+                await self._unload(lease, None)
+
+        async with trio.open_nursery() as nursery:
+            for lease in self.leases.held():
+                # The others wait, and are not told: a broker that has deregistered is one whose bundles will be free.
+                lease.state = LeaseState.UNLOADING
+                nursery.start_soon(give_up, lease, name=f"give up {lease.bundle}")
+
+    # What the broker asks
+
+    def owns(self, name: TopicName) -> bool:
+        """Whether the topic's bundle is ours, as far as is known: at once, from memory."""
+        bundles = self.namespaces.known_bundles(name.namespace_name)
+        if bundles is None:
+            return False
+        lease = self.leases.find(bundles.find(name))
+        return lease is not None and lease.state is LeaseState.ACTIVE
+
+    async def check(self, name: TopicName) -> None:
+        """NotOwnerError unless the topic's bundle is ours, by a recent look at its node; takes nothing. TopicNotFoundError,
+        MetadataUnavailableError (then nothing new is loaded)."""
+        bundles = await self.namespaces.bundles(name.namespace_name)
+        lease = await self.leases.get(bundles.find(name))
+        if lease.state is LeaseState.NONE and lease.owner is not None and lease.owner.disabled:
+            await self._expect(lease)
+        try:
+            if await lease.ensure() and self.owns(name):
+                return
+        except MetadataError as error:
+            raise MetadataUnavailableError(f"who owns {name.full} cannot be asked: {error}") from error
+        raise NotOwnerError(
+            f"Namespace bundle for topic ({name.full}) not served by this instance:{self.me.id}. Please redo the lookup. "
+            f"Request is denied: namespace={name.namespace_path}"
+        )
+
+    async def _expect(self, lease: Lease) -> None:
+        """Another broker unloads the bundle, and has perhaps told its clients that it comes here: it is about to be offered to
+        us. Wait a moment for that."""
+        with trio.move_on_after(HAND_OVER_S):
+            while lease.state is LeaseState.NONE and (lease.owner is None or lease.owner.disabled):
+                await lease.changed.wait()
+
+    def bundle_of(self, name: TopicName) -> Bundle | None:
+        """The topic's bundle, if the namespace is known."""
+        bundles = self.namespaces.known_bundles(name.namespace_name)
+        return None if bundles is None else bundles.find(name)
+
+    def owned(self) -> list[Bundle]:
+        """In order; those that are being unloaded too."""
+        return sorted(lease.bundle for lease in self.leases.held())
+
+    async def lookup(self, name: TopicName, *, authoritative: bool) -> Connect | Redirect:
+        """Who serves the topic, or whom to ask. Waits while that is being settled, for as long as the options say.
+        TopicNotFoundError (no such namespace), NoBrokerError, BeingUnloadedError, ServiceNotReadyError,
+        MetadataUnavailableError."""
+        return await self._placement.lookup(name, authoritative=authoritative)
+
+    async def unload(self, bundle: Bundle, *, destination: str | None = None) -> None:
+        """Close the bundle's topics and give it up; with `destination`, a broker id, that one takes it, else whoever is
+        asked first. NotOwnerError, NoBrokerError (no such broker lives)."""
+        url: str | None = None
+        if destination is not None:
+            report = self.brokers.reports.get(destination)
+            if report is None:
+                raise NoBrokerError(f"there is no broker {destination}")
+            if report.broker == self.me:
+                return
+            url = report.broker.broker_url
+        # To its end, also if whoever asked goes away: a bundle that is half unloaded is nobody's.
+        await self._see_through(partial(self._unload_to, bundle, url), f"unload {bundle}")
+
+    async def _unload_to(self, bundle: Bundle, url: str | None) -> None:
+        lease = self.leases.find(bundle)
+        if lease is None or not await lease.disable():
+            raise NotOwnerError(f"{bundle} is not served by this instance:{self.me.id}")
+        await self._unload(lease, url)
+        if url is not None and not await self.peers.offer(url, bundle):
+            log.warning("bundle not taken by the broker that should", bundle=str(bundle), destination=url)
+
+    async def split(
+        self,
+        bundle: Bundle,
+        *,
+        algorithm: str = RANGE_EQUALLY,
+        unload: bool = False,
+        positions: Sequence[int] = (),
+    ) -> None:
+        """Cut an own bundle; its parts are ours too, and no client notices. With `unload`, they are then given up.
+        NotOwnerError, BundleSplitError, NoSuchBundleError, BundlesChangedError, MetadataUnavailableError."""
+        await self._see_through(partial(self._split_by, bundle, algorithm, positions), f"split {bundle}")
+        if unload:
+            for each in (await self.namespaces.bundles(bundle.namespace)).all():
+                if bundle.low <= each.low < bundle.high:
+                    await self.unload(each)
+
+    async def _split_by(self, bundle: Bundle, algorithm: str, positions: Sequence[int]) -> None:
+        lease = self.leases.find(bundle)
+        if lease is None or lease.state is not LeaseState.ACTIVE:
+            raise NotOwnerError(f"{bundle} is not served by this instance:{self.me.id}")
+        if heartbeat_broker(bundle.namespace) is not None or bundle in self._splitting:
+            raise BundleSplitError(f"{bundle} cannot be split, or is being split")
+        bundles = await self.namespaces.bundles(bundle.namespace)
+        mine = [each.name for each in self.counters() if bundle.has(each.name)]
+        weights = [(hash_of(name), self.reporter.rate_of(name)) for name in mine]
+        after = bundles.split(bundle, split_points(bundle, algorithm, positions=positions, weights=weights))
+        parts = [part for part in after.all() if part not in bundles]
+        self._splitting.add(bundle)
+        try:
+            await self._split(bundles, after, parts)
+        finally:
+            self._splitting.discard(bundle)
+        await lease.release()
+        log.info("bundle split", bundle=str(bundle), parts=[part.range for part in parts])
+        self.reporter.changed()
+
+    async def _split(self, before: Bundles, after: Bundles, parts: Sequence[Bundle]) -> None:
+        """First the parts' nodes, then the boundaries; the caller lets the whole's node go. So whichever boundaries somebody
+        knows, the bundle that he finds has an owner."""
+        leases = [await self.leases.get(part) for part in parts]
+        try:
+            for part in leases:
+                if not await part.acquire(await self.namespaces.boundaries_check(before)):
+                    raise BundleSplitError(f"{part.bundle} is owned by another broker")
+            await self.namespaces.update_bundles(before, lambda _: after)
+        except MetadataError as error:
+            raise MetadataUnavailableError(f"{before.namespace} cannot be split: {error}") from error
+        finally:
+            if self.namespaces.known_bundles(before.namespace) != after:
+                for part in leases:
+                    await part.release()
+
+    async def _see_through(self, job: Callable[[], Awaitable[None]], name: str) -> None:
+        if self._nursery is None:
+            raise ServiceNotReadyError("the broker is not registered")
+        await see_through(self._nursery, job, name=name)
+
+    # Letting go
+
+    async def _unload(self, lease: Lease, url: str | None) -> None:
+        """Close the topics of a lease that is being unloaded, then let go of it."""
+        with trio.move_on_after(self.options.unload_timeout_s) as scope:
+            await self.on_unload(lease.bundle, url)
+        if scope.cancelled_caught:
+            log.warning("topics not closed in time; they are dropped", bundle=str(lease.bundle))
+            self.on_lost(lease.bundle)
+        await lease.release()
+        self.reporter.changed()
+
+    def _lost(self, lease: Lease) -> None:
+        self.on_lost(lease.bundle)
+        self.reporter.changed()
+
+    def _bundles_changed(self, namespace: NamespaceName, bundles: Bundles | None) -> None:
+        """Boundaries are others: what is no bundle any more is given up, unless it is we who split it."""
+        if self._nursery is None:
+            return
+        for lease in self.leases.held():
+            bundle = lease.bundle
+            gone = bundle.namespace == namespace and (bundles is None or bundle not in bundles)
+            if gone and bundle not in self._splitting and lease.state is LeaseState.ACTIVE:
+                self._nursery.start_soon(self._give_up, lease, name=f"give up {bundle}")
+
+    async def _give_up(self, lease: Lease) -> None:
+        if await lease.disable():
+            await self._unload(lease, None)
+
+
+def _ignore(bundle: Bundle) -> None:
+    pass
+
+
+async def _nothing_to_unload(bundle: Bundle, url: str | None) -> None:
+    pass

@@ -1,0 +1,190 @@
+"""Talking to other brokers: whether they answer, and asking one to take a bundle, or to give one up.
+
+A broker that was killed still has its nodes until its session ends, and one that hangs does for longer: clients are only
+sent to one that has just answered a CONNECT. What it answers does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from itertools import count
+from typing import TypeVar
+from urllib.parse import quote, urlsplit
+from zlib import crc32
+
+import trio
+from google.protobuf.message import DecodeError
+
+from broker.ownership.bundles import Bundle
+from broker.ownership.config import OwnershipOptions
+from quire.service.log import get_logger
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.frames import PROTOCOL_VERSION, encode
+from quire.wire.pulsar.names import TopicName
+from quire.world.doors import Network, Stream
+
+log = get_logger(__name__)
+
+ANSWER_MAX = 64 << 10
+"""Bytes of an answer that are read."""
+KNOWN_MAX = 1000
+"""Brokers whose last answer is remembered."""
+
+T = TypeVar("T")
+
+
+class Peers:
+    """Connections of one request each."""
+
+    def __init__(self, network: Network, options: OwnershipOptions) -> None:
+        self._network = network
+        self._options = options
+        self._known: dict[str, tuple[bool, float]] = {}
+        """Whether each answered, and until when that is believed."""
+        self._asking: dict[str, trio.Event] = {}
+
+    async def answers(self, broker_url: str) -> bool:
+        """Whether the broker at pulsar://host:port answers, now or a moment ago. Who asks meanwhile waits for the same."""
+        while (asking := self._asking.get(broker_url)) is not None:
+            await asking.wait()
+        if (known := self.known(broker_url)) is not None:
+            return known
+        self._asking[broker_url] = trio.Event()
+        try:
+            answers = await self._ask(broker_url, _HELLO, _first) is not None
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            good_s, bad_s = self._options.probe_good_s, self._options.probe_again_s
+            self._known[broker_url] = answers, trio.current_time() + (good_s if answers else bad_s)
+            return answers
+        finally:
+            self._asking.pop(broker_url).set()
+
+    def known(self, broker_url: str) -> bool | None:
+        """As `answers`, if somebody asked a moment ago; None: ask."""
+        answers, until = self._known.get(broker_url, (False, float("-inf")))
+        return answers if until > trio.current_time() else None
+
+    async def offer(self, broker_url: str, bundle: Bundle) -> bool:
+        """Ask a broker to take a bundle that nobody has, by a lookup that leaves the choice to it; whether it has it then."""
+        lookup = pb.BaseCommand(type=pb.BaseCommand.LOOKUP)
+        lookup.lookupTopic.topic = topic_in(bundle).full
+        lookup.lookupTopic.request_id = 1
+        lookup.lookupTopic.authoritative = True
+        answer = await self._ask(broker_url, _HELLO + encode(lookup), _lookup_answer)
+        if answer is None:
+            return False
+        found = answer.lookupTopicResponse
+        return found.response == found.Connect and found.brokerServiceUrl == broker_url
+
+    async def unload(self, web_url: str, bundle: Bundle, destination: str) -> bool:
+        """Ask the owner of a bundle, by its REST, to hand it to the broker `destination`; whether it has done so."""
+        path = f"/admin/v2/namespaces/{bundle.namespace}/{bundle.range}/unload"
+        return await self._put(web_url, f"{path}?destinationBroker={quote(destination, safe='')}")
+
+    async def split(self, web_url: str, bundle: Bundle, algorithm: str) -> bool:
+        """Ask the owner of a bundle, by its REST, to split it; whether it has done so."""
+        path = f"/admin/v2/namespaces/{bundle.namespace}/{bundle.range}/split"
+        return await self._put(web_url, f"{path}?unload=false&splitAlgorithmName={algorithm}")
+
+    async def _put(self, web_url: str, target: str) -> bool:
+        host = urlsplit(web_url).netloc
+        head = f"PUT {target} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        status = await self._ask(web_url, head.encode(), _status, timeout_s=self._options.unload_timeout_s)
+        if status is None or not 200 <= status < 300:
+            log.warning("another broker did not do as asked", url=f"{web_url}{target}", status=status)
+            return False
+        return True
+
+    async def _ask(
+        self,
+        url: str,
+        request: bytes,
+        read: Callable[[Stream], Awaitable[T | None]],
+        *,
+        timeout_s: float | None = None,
+    ) -> T | None:
+        """Send, and read what comes; None if nothing does that makes sense."""
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host = port = None
+        if not host or not port:
+            return None
+        stream: Stream | None = None
+        try:
+            with trio.move_on_after(self._options.probe_timeout_s if timeout_s is None else timeout_s):
+                stream = await self._network.connect(host, port)
+                while request:
+                    request = request[stream.send_nowait((request,)) :]
+                    if request:
+                        await stream.wait_writable()
+                return await read(stream)
+        except OSError as error:
+            log.debug("another broker does not answer", url=url, reason=str(error))
+        finally:
+            if stream is not None:
+                stream.close()
+        return None
+
+
+def topic_in(bundle: Bundle) -> TopicName:
+    """A name whose place is in the bundle; nobody need have such a topic."""
+    names = (
+        TopicName("persistent", bundle.namespace.tenant, bundle.namespace.namespace, f"__bundle-{number}")
+        for number in count()
+    )
+    return next(name for name in names if crc32(name.full.encode()) in bundle)
+
+
+_HELLO = encode(
+    pb.BaseCommand(
+        type=pb.BaseCommand.CONNECT,
+        connect=pb.CommandConnect(client_version="Quire broker", protocol_version=PROTOCOL_VERSION),
+    )
+)
+
+
+async def _frame(stream: Stream, received: bytearray) -> bytes | None:
+    """The next command's bytes; None at the end, or if it is too large. `received` keeps what is behind it."""
+    chunk = memoryview(bytearray(4096))
+    while len(received) < 8 or len(received) < 4 + int.from_bytes(received[:4], "big"):
+        if len(received) > ANSWER_MAX:
+            return None
+        size = await stream.receive_into(chunk)
+        if size == 0:
+            return None
+        received += chunk[:size]
+    command = bytes(received[8 : 8 + int.from_bytes(received[4:8], "big")])
+    del received[: 4 + int.from_bytes(received[:4], "big")]
+    return command
+
+
+async def _first(stream: Stream) -> bytes | None:
+    return await _frame(stream, bytearray())
+
+
+async def _lookup_answer(stream: Stream) -> pb.BaseCommand | None:
+    received = bytearray()
+    while (data := await _frame(stream, received)) is not None:
+        try:
+            command = pb.BaseCommand.FromString(data)
+        except DecodeError:
+            return None
+        if command.type == pb.BaseCommand.LOOKUP_RESPONSE:
+            return command
+    return None
+
+
+async def _status(stream: Stream) -> int | None:
+    """Of an HTTP answer; None if it is none."""
+    received = bytearray()
+    chunk = memoryview(bytearray(4096))
+    while b"\r\n" not in received and len(received) <= ANSWER_MAX:
+        size = await stream.receive_into(chunk)
+        if size == 0:
+            return None
+        received += chunk[:size]
+    words = bytes(received[:64]).split(None, 2)
+    return int(words[1]) if len(words) > 1 and words[0].startswith(b"HTTP/1.") and words[1].isdigit() else None

@@ -1,0 +1,187 @@
+"""Lookups: who has a bundle, and if nobody has, who shall. The shell around `lookup` and `load`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import trio
+
+from broker.errors import MetadataUnavailableError, ServiceNotReadyError
+from broker.ownership.brokers import Brokers
+from broker.ownership.bundles import Bundles
+from broker.ownership.config import OwnershipOptions
+from broker.ownership.errors import BeingUnloadedError, BundlesChangedError, NoBrokerError
+from broker.ownership.lease import Lease, LeaseState
+from broker.ownership.leases import Leases
+from broker.ownership.load import choose
+from broker.ownership.lookup import Chosen, Connect, Has, Leader, Redirect, Step, decide
+from broker.ownership.namespaces import Namespaces, heartbeat_broker
+from broker.ownership.peers import Peers
+from broker.ownership.values import BrokerReport, LocalBroker
+from quire.metadata.errors import MetadataError
+from quire.wire.pulsar.names import TopicName
+
+
+class Placement:
+    """Of one broker; its `Ownership` runs what it stands on."""
+
+    def __init__(
+        self,
+        me: LocalBroker,
+        options: OwnershipOptions,
+        namespaces: Namespaces,
+        leases: Leases,
+        brokers: Brokers,
+        peers: Peers,
+        on_taken: Callable[[], None],
+    ) -> None:
+        """`on_taken`: told when a bundle was taken."""
+        self.stopping = False
+        """This broker takes nothing any more."""
+        self._me = me
+        self._options = options
+        self._namespaces = namespaces
+        self._leases = leases
+        self._brokers = brokers
+        self._peers = peers
+        self._on_taken = on_taken
+        self._assigned: Counter[str] = Counter()
+        """Bundles given to each broker that its report does not tell of yet."""
+        self._changed = trio.Event()
+        """Set, and replaced, when brokers came, went, or reported."""
+        self._last_reports: dict[str, BrokerReport] = {}
+
+    async def lookup(self, name: TopicName, *, authoritative: bool) -> Connect | Redirect:
+        """As `Ownership.lookup`."""
+        has = Has.NOBODY
+        hold_until = trio.current_time() + self._options.metadata_hold_s
+        with trio.move_on_after(self._options.lookup_timeout_s):
+            while True:
+                try:
+                    bundles = await self._namespaces.bundles(name.namespace_name)
+                    lease = await self._leases.get(bundles.find(name))
+                    changed = lease.changed
+                    has = await self._has(lease)
+                    if has is Has.NOBODY:
+                        answer = await self._place(lease, bundles, authoritative)
+                        if answer is not None:
+                            return answer
+                        continue
+                    step = decide(has, stopping=self.stopping)
+                    if step is Step.ACQUIRE:
+                        await self._acquire(lease, bundles)
+                        continue
+                except (MetadataUnavailableError, NoBrokerError):
+                    # After a session that ended no broker is registered for a moment, not even this one.
+                    if self.stopping or trio.current_time() >= hold_until:
+                        raise
+                    with trio.move_on_after(self._options.probe_again_s):
+                        await self._changed.wait()
+                    continue
+                if step is Step.CONNECT_TO_ME:
+                    return Connect(self._me.broker_url, self._me.web_url, mine=True)
+                if step is Step.CONNECT_TO_OWNER and lease.owner is not None:
+                    return Connect(lease.owner.broker_url, lease.owner.web_url, mine=False)
+                with trio.move_on_after(self._options.probe_again_s):
+                    await changed.wait()
+        if has in (Has.ME_UNLOADING, Has.ANOTHER_UNLOADING):
+            raise BeingUnloadedError(f"Namespace bundle of {name.full} is being unloaded")
+        raise ServiceNotReadyError(f"the owner of {name.full} does not answer, and no other may have its bundle yet")
+
+    async def _has(self, lease: Lease) -> Has:
+        """Whose bundle it is, as far as is known."""
+        if lease.state is not LeaseState.NONE:
+            return Has.ME if lease.state is LeaseState.ACTIVE else Has.ME_UNLOADING
+        owner = lease.owner
+        if owner is None:
+            return Has.ME_BEFORE if lease.inherited else Has.NOBODY
+        if owner.disabled:
+            return Has.ANOTHER_UNLOADING
+        lives = any(owner.is_at(report.broker.broker_url) for report in self._brokers.reports.values())
+        answers = lives and await self._answers_until(owner.broker_url, lease.changed)
+        if answers is None:
+            return await self._has(lease)
+        return Has.ANOTHER if answers else Has.ANOTHER_GONE
+
+    async def _answers_until(self, broker_url: str, changed: trio.Event) -> bool | None:
+        """Whether a broker answers; None if something changed before that was known."""
+        answers = self._peers.known(broker_url)
+        if answers is None:
+            async with trio.open_nursery() as nursery:
+
+                async def give_up() -> None:
+                    await changed.wait()
+                    nursery.cancel_scope.cancel()
+
+                nursery.start_soon(give_up)
+                answers = await self._peers.answers(broker_url)
+                nursery.cancel_scope.cancel()
+        return answers
+
+    async def _place(self, lease: Lease, bundles: Bundles, authoritative: bool) -> Redirect | None:
+        """A bundle that nobody has: take it, or say who should be asked. None: look again."""
+        pinned = heartbeat_broker(lease.bundle.namespace)
+        leader = None if pinned is not None else await self._answering(self._brokers.leader)
+        chosen = await self._choose(pinned)
+        step = decide(
+            Has.NOBODY,
+            authoritative=authoritative and pinned in (None, self._me.id),
+            leader=Leader.NONE if leader is None else Leader.ME if leader == self._me else Leader.ANOTHER,
+            chosen=Chosen.NOBODY if chosen is None else Chosen.ME if chosen == self._me else Chosen.ANOTHER,
+            stopping=self.stopping,
+        )
+        if step is Step.REDIRECT_TO_LEADER and leader is not None:
+            return Redirect(leader.broker_url, leader.web_url, authoritative=False)
+        if step is Step.REDIRECT_TO_CHOSEN and chosen is not None:
+            self._assigned[chosen.id] += 1
+            return Redirect(chosen.broker_url, chosen.web_url, authoritative=True)
+        if step is not Step.ACQUIRE:
+            raise NoBrokerError(f"no broker is there to take {lease.bundle}")
+        await self._acquire(lease, bundles)
+        return None
+
+    async def _acquire(self, lease: Lease, bundles: Bundles) -> None:
+        """Take a bundle, if nobody was quicker and the boundaries are still these; the caller looks again."""
+        try:
+            if not await lease.acquire(await self._namespaces.boundaries_check(bundles)):
+                return
+        except BundlesChangedError:
+            await self._namespaces.reread(lease.bundle.namespace)
+            return
+        except MetadataError as error:
+            raise MetadataUnavailableError(f"{lease.bundle} cannot be taken: {error}") from error
+        if self._leases.find(lease.bundle) is not lease:
+            await lease.release()  # it was forgotten meanwhile: nobody would know of it
+            return
+        self._assigned[self._me.id] += 1
+        self._on_taken()
+
+    async def _answering(self, broker_id: str | None) -> LocalBroker | None:
+        """That broker, if it lives and answers."""
+        if broker_id == self._me.id:
+            return None if self.stopping else self._me
+        while broker_id is not None and (report := self._brokers.reports.get(broker_id)) is not None:
+            answers = await self._answers_until(report.broker.broker_url, self._changed)
+            if answers is not None:
+                return report.broker if answers else None
+        return None
+
+    async def _choose(self, pinned: str | None) -> LocalBroker | None:
+        """The broker that should have one more bundle, of those that answer."""
+        candidates = {each: report for each, report in self._brokers.reports.items() if pinned in (None, each)}
+        while (broker_id := choose(candidates, self._assigned)) is not None:
+            if (found := await self._answering(broker_id)) is not None:
+                return found
+            del candidates[broker_id]
+        return None
+
+    def brokers_changed(self) -> None:
+        """Brokers came, went, or reported."""
+        self._changed.set()
+        self._changed = trio.Event()
+        reports = self._brokers.reports
+        for broker_id, report in reports.items():
+            if self._last_reports.get(broker_id) is not report:
+                self._assigned.pop(broker_id, None)
+        self._last_reports = dict(reports)

@@ -1,0 +1,303 @@
+"""Values of the nodes that brokers share, as Pulsar writes them (pure). Read leniently: fields we do not know are kept where
+we write back, and passed over where we do not.
+
+    /admin/policies/<tenant>                        TenantInfo
+    /admin/policies/<tenant>/<namespace>            Policies
+    /admin/local-policies/<tenant>/<namespace>      LocalPolicies: the boundaries that count
+    /namespace/<tenant>/<namespace>/<range>         NamespaceEphemeralData: who has the bundle
+    /loadbalance/brokers/<host:webport>             LocalBrokerData: a living broker and its load
+    /loadbalance/leader                             LeaderBroker
+
+Source: nodes of a running Pulsar 4.2, tests/golden/pulsar.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from broker.errors import MetadataRefusedError
+from broker.ownership.bundles import Bundles, even, parse_boundary
+from quire.wire.pulsar.names import NamespaceName
+
+Json = dict[str, Any]
+
+
+def encode_json(value: object) -> bytes:
+    """Compact, as the original writes it.
+
+    >>> encode_json({"a": [1, None]})
+    b'{"a":[1,null]}'
+    """
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_json(value: bytes, what: str) -> Json:
+    """MetadataRefusedError if it is no JSON object. Nothing at all is an empty one."""
+    if not value:
+        return {}
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise MetadataRefusedError(f"{what} cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise MetadataRefusedError(f"{what} is not a JSON object")
+    return found
+
+
+# Bundles
+
+
+def encode_bundles(bundles: Bundles) -> Json:
+    """BundlesData."""
+    return {"boundaries": [f"0x{each:08x}" for each in bundles.boundaries], "numBundles": len(bundles)}
+
+
+def decode_bundles(namespace: NamespaceName, fields: Mapping[str, Any], default: int) -> Bundles:
+    """The boundaries in policies or local policies; `default` even bundles where there are none. MetadataRefusedError."""
+    data = fields.get("bundles")
+    try:
+        if not data:
+            return even(namespace, default)
+        boundaries = data.get("boundaries")
+        if not boundaries:
+            return even(namespace, int(data.get("numBundles") or default))
+        return Bundles(namespace, sorted({parse_boundary(each) for each in boundaries}))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise MetadataRefusedError(f"the bundles of {namespace} cannot be read: {error}") from error
+
+
+def local_policies(bundles: Bundles) -> Json:
+    """LocalPolicies as they are first made."""
+    return {"bundles": encode_bundles(bundles), "migrated": False}
+
+
+def default_policies(bundles: Bundles, clusters: Sequence[str]) -> Json:
+    """Policies of a new namespace: the fields, and their order, that the original writes."""
+    return {
+        "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
+        "replication_clusters": list(clusters),
+        "allowed_clusters": [],
+        "bundles": encode_bundles(bundles),
+        "backlog_quota_map": {},
+        "clusterDispatchRate": {},
+        "topicDispatchRate": {},
+        "subscriptionDispatchRate": {},
+        "replicatorDispatchRate": {},
+        "clusterSubscribeRate": {},
+        "publishMaxMessageRate": {},
+        "latency_stats_sample_rate": {},
+        "deleted": False,
+        "encryption_required": False,
+        "subscription_auth_mode": "None",
+        "offload_threshold": -1,
+        "offload_threshold_in_seconds": -1,
+        "schema_compatibility_strategy": "UNDEFINED",
+        "schema_validation_enforced": False,
+        "subscription_types_enabled": [],
+        "properties": {},
+        "migrated": False,
+    }
+
+
+# Owners
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Who has a bundle, as its node tells."""
+
+    broker_url: str
+    """pulsar://host:port"""
+    web_url: str
+    """http://host:port"""
+    disabled: bool = False
+    """It is being unloaded."""
+
+    def is_at(self, broker_url: str) -> bool:
+        return self.broker_url == broker_url
+
+
+def encode_owner(owner: Owner) -> bytes:
+    """
+    >>> encode_owner(Owner(broker_url="pulsar://a:6650", web_url="http://a:8080"))
+    b'{"nativeUrl":"pulsar://a:6650","httpUrl":"http://a:8080","disabled":false,"advertisedListeners":{}}'
+    """
+    return encode_json(
+        {
+            "nativeUrl": owner.broker_url,
+            "httpUrl": owner.web_url,
+            "disabled": owner.disabled,
+            "advertisedListeners": {},
+        }
+    )
+
+
+def decode_owner(value: bytes) -> Owner:
+    """MetadataRefusedError."""
+    fields = decode_json(value, "the owner of a bundle")
+    return Owner(
+        broker_url=_text(fields, "nativeUrl"),
+        web_url=_text(fields, "httpUrl"),
+        disabled=bool(fields.get("disabled")),
+    )
+
+
+# Brokers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalBroker:
+    """A broker as the others know it."""
+
+    id: str
+    """advertised host:webport"""
+    broker_url: str
+    web_url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundleLoad:
+    """What one bundle does; rates per second."""
+
+    topics: int = 0
+    producers: int = 0
+    consumers: int = 0
+    messages_in: float = 0.0
+    messages_out: float = 0.0
+    bytes_in: float = 0.0
+    bytes_out: float = 0.0
+
+    @property
+    def message_rate(self) -> float:
+        return self.messages_in + self.messages_out
+
+    @property
+    def byte_rate(self) -> float:
+        return self.bytes_in + self.bytes_out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerReport:
+    """A living broker and what each of its bundles does."""
+
+    broker: LocalBroker
+    bundles: Mapping[str, BundleLoad]
+    """By `str(bundle)`."""
+
+    @property
+    def message_rate(self) -> float:
+        return sum(load.message_rate for load in self.bundles.values())
+
+    @property
+    def byte_rate(self) -> float:
+        return sum(load.byte_rate for load in self.bundles.values())
+
+
+def encode_report(report: BrokerReport, *, version: str, started_ms: int, now_ms: int) -> bytes:
+    """LocalBrokerData. Resources other than rates are not measured, and say so by their limits of -1000."""
+    loads = report.bundles
+    unknown = {"usage": 0.0, "limit": -1000.0}
+    return encode_json(
+        {
+            "webServiceUrl": report.broker.web_url,
+            "pulsarServiceUrl": report.broker.broker_url,
+            "persistentTopicsEnabled": True,
+            "nonPersistentTopicsEnabled": False,
+            "cpu": unknown,
+            "memory": unknown,
+            "directMemory": unknown,
+            "bandwidthIn": {"usage": sum(load.bytes_in for load in loads.values()) * 8 / 1000, "limit": -1000.0},
+            "bandwidthOut": {"usage": sum(load.bytes_out for load in loads.values()) * 8 / 1000, "limit": -1000.0},
+            "msgThroughputIn": sum(load.bytes_in for load in loads.values()),
+            "msgThroughputOut": sum(load.bytes_out for load in loads.values()),
+            "msgRateIn": sum(load.messages_in for load in loads.values()),
+            "msgRateOut": sum(load.messages_out for load in loads.values()),
+            "lastUpdate": now_ms,
+            "lastStats": {bundle: _bundle_stats(load) for bundle, load in loads.items()},
+            "numTopics": sum(load.topics for load in loads.values()),
+            "numBundles": len(loads),
+            "numConsumers": sum(load.consumers for load in loads.values()),
+            "numProducers": sum(load.producers for load in loads.values()),
+            "bundles": sorted(loads),
+            "lastBundleGains": [],
+            "lastBundleLosses": [],
+            "brokerVersionString": version,
+            "protocols": {},
+            "advertisedListeners": {},
+            "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
+            "startTimestamp": started_ms,
+            "maxResourceUsage": 0.0,
+            "loadReportType": "LocalBrokerData",
+        }
+    )
+
+
+def decode_report(broker_id: str, value: bytes) -> BrokerReport:
+    """MetadataRefusedError if it does not say how to reach the broker."""
+    fields = decode_json(value, f"the report of broker {broker_id}")
+    broker = LocalBroker(
+        id=broker_id, broker_url=_text(fields, "pulsarServiceUrl"), web_url=_text(fields, "webServiceUrl")
+    )
+    stats = fields.get("lastStats")
+    loads: dict[str, BundleLoad] = {}
+    for bundle in fields.get("bundles") or ():
+        loads[str(bundle)] = BundleLoad()
+    if isinstance(stats, dict):
+        loads |= {bundle: _bundle_load(found) for bundle, found in stats.items() if isinstance(found, dict)}
+    return BrokerReport(broker=broker, bundles=loads)
+
+
+def _bundle_stats(load: BundleLoad) -> Json:
+    """NamespaceBundleStats."""
+    return {
+        "msgRateIn": load.messages_in,
+        "msgThroughputIn": load.bytes_in,
+        "msgRateOut": load.messages_out,
+        "msgThroughputOut": load.bytes_out,
+        "consumerCount": load.consumers,
+        "producerCount": load.producers,
+        "topics": load.topics,
+        "cacheSize": 0,
+    }
+
+
+def _bundle_load(stats: Mapping[str, Any]) -> BundleLoad:
+    def number(key: str) -> float:
+        found = stats.get(key, 0)
+        return float(found) if isinstance(found, int | float) else 0.0
+
+    return BundleLoad(
+        topics=int(number("topics")),
+        producers=int(number("producerCount")),
+        consumers=int(number("consumerCount")),
+        messages_in=number("msgRateIn"),
+        messages_out=number("msgRateOut"),
+        bytes_in=number("msgThroughputIn"),
+        bytes_out=number("msgThroughputOut"),
+    )
+
+
+# The leader
+
+
+def encode_leader(broker: LocalBroker) -> bytes:
+    """
+    >>> encode_leader(LocalBroker(id="a:8080", broker_url="pulsar://a:6650", web_url="http://a:8080"))
+    b'{"brokerId":"a:8080","serviceUrl":"http://a:8080"}'
+    """
+    return encode_json({"brokerId": broker.id, "serviceUrl": broker.web_url})
+
+
+def decode_leader(value: bytes) -> str:
+    """The leader's broker id. MetadataRefusedError."""
+    return _text(decode_json(value, "the leader"), "brokerId")
+
+
+def _text(fields: Mapping[str, Any], key: str) -> str:
+    found = fields.get(key)
+    if not isinstance(found, str) or not found:
+        raise MetadataRefusedError(f"there is no {key} where one is needed")
+    return found

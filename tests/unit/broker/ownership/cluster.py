@@ -1,0 +1,243 @@
+"""Brokers' ownerships that share one metadata tree, in virtual time, with sessions that expire and come back, and a network
+on which a broker answers, refuses or hangs at a test's wish."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import trio
+from trio.testing import MockClock
+
+from broker import replies
+from broker.errors import BrokerError
+from broker.ownership.bundles import Bundle
+from broker.ownership.config import OwnershipOptions
+from broker.ownership.load_reports import TopicCounters
+from broker.ownership.lookup import Connect
+from broker.ownership.ownership import Ownership
+from broker.ownership.values import LocalBroker
+from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.store import Op
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.names import NamespaceName, TopicName
+from quire.world.doors import Buffer, Stream
+from simulation.metadata import HostMetadata
+from tests.unit.managed_ledger.fake_ledgers import fake_world
+
+SESSION_S = 3.0
+OPTIONS = OwnershipOptions(cluster_name="test")
+NAMESPACE = NamespaceName("public", "default")
+TOPIC = TopicName.parse("persistent://public/default/orders")
+
+
+def broker_named(name: str) -> LocalBroker:
+    return LocalBroker(id=f"{name}:8080", broker_url=f"pulsar://{name}:6650", web_url=f"http://{name}:8080")
+
+
+class Host:
+    """One broker's process: its session, its ownership, and what it was told."""
+
+    def __init__(self, cluster: Cluster, name: str, options: OwnershipOptions) -> None:
+        self.cluster = cluster
+        self.me = broker_named(name)
+        self.metadata = HostMetadata(
+            cluster.tree, random.Random(name), session_timeout_s=SESSION_S, late=0.0, latency_max_s=0.002
+        )
+        world = replace(fake_world(), network=cluster.network)
+        self.ownership = Ownership(world, self.metadata, self.me, options)
+        self.lost: list[Bundle] = []
+        self.unloaded: list[tuple[Bundle, str | None]] = []
+        self.topics: list[TopicCounters] = []
+        self.closing_s = 0.0
+        """How long closing the topics of a bundle takes."""
+        self.ownership.on_lost = self.lost.append
+        self.ownership.on_unload = self._unload
+        self.ownership.counters = lambda: self.topics
+        self.requests: list[bytes] = []
+        """Of HTTP."""
+        self.scope = trio.CancelScope()
+
+    async def _unload(self, bundle: Bundle, url: str | None) -> None:
+        await trio.sleep(self.closing_s)
+        self.unloaded.append((bundle, url))
+
+    async def lookup(self, name: TopicName = TOPIC, *, authoritative: bool = False) -> Any:
+        return await self.ownership.lookup(name, authoritative=authoritative)
+
+    def kill(self) -> None:
+        """As SIGKILL: connections are refused, and the session times out."""
+        self.cluster.network.refuses.add(self.me.broker_url)
+        self.cluster.network.refuses.add(self.me.web_url)
+        self.metadata.disconnect()
+        self.scope.cancel()
+
+    def writes_below(self, path: str) -> list[str]:
+        """Paths that this host tries to write from now on, whether it may or not."""
+        found: list[str] = []
+        multi, put = self.metadata.multi, self.metadata.put
+
+        async def noted_multi(ops: Sequence[Op]) -> list[str]:
+            found.extend(op.path for op in ops if op.path.startswith(path))
+            return await multi(ops)
+
+        async def noted_put(where: str, value: bytes, version: int) -> int:
+            found.extend([where] if where.startswith(path) else [])
+            return await put(where, value, version)
+
+        self.metadata.multi = noted_multi  # type: ignore[method-assign]
+        self.metadata.put = noted_put  # type: ignore[assignment, method-assign]
+        return found
+
+    async def run(self, task_status: trio.TaskStatus[None]) -> None:
+        with self.scope:
+            await self.ownership.run(task_status=task_status)
+
+
+class FakeNetwork:
+    """Each broker answers a CONNECT, and a LOOKUP by its ownership."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self.hosts: dict[str, Host] = {}
+        self.refuses: set[str] = set()
+        self.hangs: set[str] = set()
+        self.connections = 0
+        self.nursery = nursery
+
+    async def listen(self, host: str, port: int) -> Any:
+        raise NotImplementedError
+
+    async def connect(self, host: str, port: int) -> Stream:
+        await trio.sleep(0.001)
+        self.connections += 1
+        url = f"{'pulsar' if port == 6650 else 'http'}://{host}:{port}"
+        if url in self.refuses or url not in self.hosts:
+            raise ConnectionRefusedError(111, "refused")
+        return _Stream(self, self.hosts[url], url)
+
+
+class _Stream:
+    def __init__(self, network: FakeNetwork, host: Host, url: str) -> None:
+        self.peer = url
+        self._network = network
+        self._host = host
+        self._received = bytearray()
+        self._answers = bytearray()
+        self._arrived = trio.Event()
+        self._closed = False
+
+    def send_nowait(self, parts: Sequence[Buffer]) -> int:
+        data = b"".join(parts)
+        if self.peer.startswith("http"):
+            self._host.requests.append(data)
+            self._answer(b"HTTP/1.1 204 No Content\r\n\r\n")
+            return len(data)
+        self._received += data
+        while len(self._received) >= 8 and len(self._received) >= 4 + int.from_bytes(self._received[:4], "big"):
+            size = 4 + int.from_bytes(self._received[:4], "big")
+            command = pb.BaseCommand.FromString(bytes(self._received[8:size]))
+            del self._received[:size]
+            if command.type == pb.BaseCommand.CONNECT:
+                self._answer(replies.connected("test", 20, 5 << 20))
+            else:
+                self._network.nursery.start_soon(self._lookup, command.lookupTopic)
+        return len(data)
+
+    async def _lookup(self, asked: pb.CommandLookupTopic) -> None:
+        name = TopicName.parse(asked.topic)
+        try:
+            found = await self._host.ownership.lookup(name, authoritative=asked.authoritative)
+        except BrokerError as error:
+            self._answer(replies.lookup_failed(asked.request_id, error.code, str(error)))
+            return
+        if isinstance(found, Connect):
+            self._answer(replies.lookup(asked.request_id, found.broker_url))
+        else:
+            self._answer(replies.redirect(asked.request_id, found.broker_url, authoritative=found.authoritative))
+
+    def _answer(self, data: bytes) -> None:
+        if self.peer not in self._network.hangs:
+            self._answers += data
+            self._arrived.set()
+
+    async def receive_into(self, buffer: memoryview, at_least: int = 1) -> int:
+        while not self._answers:
+            self._arrived = trio.Event()
+            await self._arrived.wait()
+        size = min(len(buffer), len(self._answers))
+        buffer[:size] = self._answers[:size]
+        del self._answers[:size]
+        return size
+
+    async def wait_writable(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    def close(self) -> None:
+        self._closed = True
+
+
+class Cluster:
+    """`tree` is the metadata service; `store` a client of it that is no broker."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self.tree = MemoryTree()
+        self.store = MemoryStore(self.tree)
+        self.nursery = nursery
+        self.network = FakeNetwork(nursery)
+
+    async def initialize(self) -> None:
+        self.nursery.start_soon(self.tree.run)
+        await self.store.create("/admin/policies/public", b"{}", make_parents=True)
+        await self.store.create("/admin/policies/public/default", b"{}")
+
+    def add(self, name: str, **options: Any) -> Host:
+        """A broker that does not run yet."""
+        host = Host(self, name, replace(OPTIONS, **options))
+        self.network.hosts[host.me.broker_url] = host
+        self.network.hosts[host.me.web_url] = host
+        return host
+
+    async def start(self, name: str, **options: Any) -> Host:
+        host = self.add(name, **options)
+        await self.nursery.start(host.run)
+        return host
+
+    async def start_many(self, *names: str, **options: Any) -> list[Host]:
+        """In order: the first leads. They know each other on return."""
+        first = await self.start(names[0], **options)
+        await until(lambda: first.ownership.brokers.is_leader)
+        hosts = [first, *[await self.start(name, **options) for name in names[1:]]]
+        await until(lambda: all(len(host.ownership.brokers.reports) == len(names) for host in hosts))
+        return hosts
+
+    async def owner(self, bundle: Bundle) -> bytes | None:
+        node = await self.store.get(bundle.path)
+        return None if node is None else node.value
+
+
+def in_cluster(test: Callable[[Cluster], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            cluster = Cluster(nursery)
+            await cluster.initialize()
+            await test(cluster)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Virtual seconds."""
+    with trio.fail_after(seconds):
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event of its own
+            await trio.sleep(0.005)
+
+
+def counters(name: TopicName, **counts: int) -> TopicCounters:
+    values = {"messages_in": 0, "bytes_in": 0, "messages_out": 0, "producers": 0, "consumers": 0, **counts}
+    return TopicCounters(name, **values)
+
+
+__all__ = ["NAMESPACE", "OPTIONS", "SESSION_S", "TOPIC", "Cluster", "Host", "counters", "in_cluster", "until"]
