@@ -3,13 +3,17 @@
 Names come parsed. A name of a partitioned topic stands for all its partitions where that makes sense (subscriptions,
 deletion); where it does not, IsPartitionedError. What changes something is seen through once it has begun, even if whoever
 asked goes away.
+
+On a cluster the partitions of a topic have many owners: what is done to all of them is done here by one broker, any one,
+which asks the others for theirs (`others`). What is done to one topic is for its owner to do; who asks finds it first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
 import trio
 
@@ -28,6 +32,7 @@ from broker.errors import (
     TopicNotFoundError,
 )
 from broker.internal_stats import InternalStats
+from broker.other_brokers import Errors, OtherBrokers
 from broker.publish_time import first_published_at
 from broker.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
@@ -63,6 +68,9 @@ class Administration:
         self._topics = broker.topics
         self._partitioned = broker.topics.partitioned
         self._finishing: set[str] = set()
+        self.others: OtherBrokers | None = None
+        """None: every topic is this broker's."""
+        self.ledgers_root = LEDGERS_ROOT
 
     # Partitioned topics
 
@@ -94,11 +102,7 @@ class Administration:
         for index in range(before, partitions):
             partition = name.with_partition(index)
             for subscription in sorted(wanted - set(await self._partitioned.subscriptions(partition))):
-                topic = await self._topics.get(partition)
-                try:
-                    await topic.create_subscription(subscription, EARLIEST)
-                except SubscriptionExistsError:
-                    pass
+                await self._subscribe(partition, subscription, EARLIEST)
 
     async def _names_on(self, name: TopicName, indexes: range) -> set[str]:
         found: set[str] = set()
@@ -125,28 +129,38 @@ class Administration:
             named = [name.with_partition(index) for index in range(found.partitions)]
             if not found.deleted:
                 if not force:
-                    self._check_unused(named)
+                    await self._check_unused(named)
                 await self._partitioned.mark(name, deleted=True)
                 if not force:
                     try:
-                        self._check_unused(named)
+                        await self._check_unused(named)
                     except TopicBusyError:
                         await self._partitioned.mark(name, deleted=False)
                         raise
             # From here on no client loads a partition; those that are loaded go, and with them whoever is connected.
             # Those too that have no log: one may be on its way since before the mark.
             existing = await self._partitioned.existing_partitions(name)
-            await self._for_each(sorted({*named, *existing}), self._delete_one)
+            await self._for_each(sorted({*named, *existing}), self.delete_wherever)
             await self._partitioned.delete(name)
             log.info("partitioned topic deleted", topic=name.full, partitions=found.partitions)
 
-    def _check_unused(self, names: Iterable[TopicName]) -> None:
-        for name in names:
-            self._topics.check_unused(name)
+    async def _check_unused(self, names: Iterable[TopicName]) -> None:
+        await self._for_each(names, self.check_unused)
 
-    async def _delete_one(self, name: TopicName) -> None:
+    async def check_unused(self, name: TopicName) -> None:
+        """TopicBusyError if producers or consumers are connected to the topic, wherever it is."""
+        if self.others is None or (url := await self.others.owner(name)) is None:
+            self._topics.check_unused(name)
+        else:
+            await self.others.ask(url, "GET", name, "/quireUnused", errors={412: TopicBusyError})
+
+    async def delete_wherever(self, name: TopicName) -> None:
+        """One topic or partition, whoever uses it and wherever it is; fine if it is gone."""
         try:
-            await self._topics.delete(name, force=True)
+            if self.others is None or (url := await self.others.owner(name)) is None:
+                await self._topics.delete(name, force=True)
+            else:
+                await self.others.ask(url, "DELETE", name, "?force=true", errors={404: TopicNotFoundError})
         except TopicNotFoundError:
             pass
 
@@ -176,6 +190,11 @@ class Administration:
         await self._topics.check_namespace(namespace)
         return [name.full for name in await self._partitioned.names(namespace)]
 
+    async def exists(self, name: TopicName) -> bool:
+        """Whether there is a topic, or partition, of that name; a partitioned topic is none."""
+        await self._topics.check_namespace(name)
+        return await self._topics.exists(name)
+
     async def create_topic(self, name: TopicName) -> None:
         """One that is not partitioned, or a missing partition of one that is. TopicExistsError, NotAllowedError."""
         await self._topics.check_namespace(name)
@@ -201,24 +220,35 @@ class Administration:
         made: list[TopicName] = []
 
         async def create(each: TopicName) -> None:
-            topic = await self._topics.get(each)
-            try:
-                await topic.create_subscription(subscription, position)
+            if await self._subscribe(each, subscription, position):
                 made.append(each)
-            except SubscriptionExistsError:
-                pass
 
         every = _every(name, count)
         await self._see_through(partial(self._for_each, every, create), f"create subscription on {name.full}")
         if not made:
             raise SubscriptionExistsError(f"subscription {subscription!r} of {name.full} exists")
 
+    async def _subscribe(self, name: TopicName, subscription: str, position: Position) -> bool:
+        """Make a subscription of one topic, wherever that is; whether there was none."""
+        try:
+            if self.others is None or (url := await self.others.owner(name)) is None:
+                await (await self._topics.get(name)).create_subscription(subscription, position)
+            else:
+                resource = f"/subscription/{quote(subscription, safe='')}"
+                body = {"ledgerId": position.ledger_id, "entryId": position.entry_id}
+                errors: Errors = {404: TopicNotFoundError, 409: SubscriptionExistsError}
+                await self.others.ask(url, "PUT", name, resource, body=body, errors=errors)
+        except SubscriptionExistsError:
+            return False
+        return True
+
     async def delete_subscription(self, name: TopicName, subscription: str, force: bool = False) -> None:
         """Of a partitioned topic on every partition. SubscriptionNotFoundError, SubscriptionBusyError (it has consumers,
-        without `force`; then nothing was deleted)."""
-        topics = await self._existing(name)
+        without `force`; then nothing was deleted of what this broker has)."""
+        topics, elsewhere = await self._existing(name)
         holders = [topic for topic in topics if subscription in topic.subscriptions]
-        if not holders:
+        others = [(each, url) for each, url in elsewhere if subscription in await self._partitioned.subscriptions(each)]
+        if not holders and not others:
             raise SubscriptionNotFoundError(f"{name.full} has no subscription {subscription!r}")
         if not force and any(topic.subscriptions[subscription].consumers for topic in holders):
             raise SubscriptionBusyError(f"subscription {subscription!r} of {name.full} has consumers")
@@ -229,7 +259,21 @@ class Administration:
             except SubscriptionNotFoundError:
                 pass  # somebody else was quicker
 
-        await self._see_through(partial(self._for_each, holders, delete), f"delete subscription of {name.full}")
+        async def delete_there(found: tuple[TopicName, str]) -> None:
+            assert self.others is not None, "there are others"
+            each, url = found
+            resource = f"/subscription/{quote(subscription, safe='')}?force={'true' if force else 'false'}"
+            errors: Errors = {404: SubscriptionNotFoundError, 412: SubscriptionBusyError}
+            try:
+                await self.others.ask(url, "DELETE", each, resource, errors=errors)
+            except SubscriptionNotFoundError:
+                pass
+
+        async def delete_all() -> None:
+            await self._for_each(others, delete_there)
+            await self._for_each(holders, delete)
+
+        await self._see_through(delete_all, f"delete subscription of {name.full}")
 
     async def subscriptions(self, name: TopicName) -> list[str]:
         """Names, sorted; of a partitioned topic those on any partition. Readers' are among them while they are there."""
@@ -259,9 +303,33 @@ class Administration:
         topic.check_open()
         return internal_stats.take(topic, known, show_metadata=metadata)
 
+    async def internal_stats_json(self, name: TopicName) -> Any:
+        """As `internal_stats` of one topic or partition writes it, wherever that is."""
+        if self.others is None or (url := await self.others.owner(name)) is None:
+            return (await self.internal_stats(name)).as_json()
+        errors: Errors = {404: TopicNotFoundError, 405: IsPartitionedError}
+        return await self.others.ask(url, "GET", name, "/internalStats", errors=errors)
+
+    async def unload_topic(self, name: TopicName) -> None:
+        """Close a topic, all partitions of a partitioned one; whoever comes next has it loaded again. TopicNotFoundError."""
+        await self._topics.check_namespace(name)
+        count = await self._partitions(name)
+        if not count and not await self._topics.exists(name):
+            raise TopicNotFoundError(f"topic {name.full} does not exist")
+
+        async def unload(each: TopicName) -> None:
+            if self.others is None or (url := await self.others.owner(each)) is None:
+                if (topic := self._topics.find(each)) is not None:
+                    self._topics.close_soon(topic)
+                    await topic.ledger.closed.wait()
+            else:
+                await self.others.ask(url, "PUT", each, "/unload", errors={404: TopicNotFoundError})
+
+        await self._see_through(partial(self._for_each, _every(name, count), unload), f"unload {name.full}")
+
     async def _ledger_metadata(self, ledger_id: int) -> LedgerMetadata | None:
         try:
-            node = await self._broker.metadata.get(ledger_path(LEDGERS_ROOT, ledger_id))
+            node = await self._broker.metadata.get(ledger_path(self.ledgers_root, ledger_id))
             return None if node is None else ledger_codec.decode(node.value)
         except MetadataError as error:
             log.warning("ledger metadata not read", ledger_id=ledger_id, error=str(error))
@@ -294,22 +362,26 @@ class Administration:
         await self._check_plain(name)
         return await self._topics.get(name, create=False)
 
-    async def _existing(self, name: TopicName) -> list[Topic]:
-        """The topic, or its partitions that exist, loaded."""
+    async def _existing(self, name: TopicName) -> tuple[list[Topic], list[tuple[TopicName, str]]]:
+        """The topic, or its partitions that exist, loaded; and those of other brokers, with where to ask."""
         await self._topics.check_namespace(name)
         count = await self._partitions(name)
         if not count:
-            return [await self._topics.get(name, create=False)]
+            return [await self._topics.get(name, create=False)], []
         found: list[Topic] = []
+        elsewhere: list[tuple[TopicName, str]] = []
 
         async def load(each: TopicName) -> None:
+            if self.others is not None and (url := await self.others.owner(each)) is not None:
+                elsewhere.append((each, url))
+                return
             try:
                 found.append(await self._topics.get(each, create=False))
             except TopicNotFoundError:
                 pass
 
         await self._for_each(_every(name, count), load)
-        return found
+        return found, elsewhere
 
     # Doing
 

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import trio
+
 from broker import replies
 from broker.consumer import Consumer
 from broker.errors import (
@@ -18,6 +20,7 @@ from broker.errors import (
     ProducerBusyError,
     ServiceNotReadyError,
 )
+from broker.ownership.lookup import Connect, Redirect
 from broker.producer import Producer
 from broker.topic import Topic, to_signed
 from broker.topic_lists import topic_pattern, topics_hash
@@ -30,6 +33,7 @@ from quire.wire.pulsar.names import NAME_SIZE_MAX, NamespaceName, TopicName, che
 
 if TYPE_CHECKING:
     from broker.connection import Connection
+    from broker.server import Broker
 
 Handler = Callable[["Connection", pb.BaseCommand], Awaitable[None]]
 Maker = Callable[["Connection", pb.BaseCommand, "Creation"], Awaitable[None]]
@@ -82,10 +86,33 @@ async def get_topics(connection: Connection, command: pb.BaseCommand) -> None:
 
 async def lookup(connection: Connection, command: pb.BaseCommand) -> None:
     request = command.lookupTopic
-    await connection.broker.topics.check_namespace(parse_topic(request.topic))
+    broker = connection.broker
+    counts = broker.lookups
+    begun = trio.current_time()
+    counts.pending += 1
+    try:
+        found = await _find_owner(broker, request)
+    except BrokerError:
+        counts.failures += 1
+        raise
+    finally:
+        counts.pending -= 1
+        counts.times.observe((trio.current_time() - begun) * 1000)
+    if isinstance(found, Redirect):
+        counts.redirects += 1
+        answer = replies.redirect(request.request_id, found.broker_url, authoritative=found.authoritative)
+    else:
+        counts.answers += 1
+        answer = replies.lookup(request.request_id, broker.service_url if found.mine else found.broker_url)
+    connection.write((answer,))
+
+
+async def _find_owner(broker: Broker, request: pb.CommandLookupTopic) -> Connect | Redirect:
+    name = parse_topic(request.topic)
+    await broker.topics.check_namespace(name)
     if request.advertised_listener_name:
         raise ServiceNotReadyError(f"the broker do not have {request.advertised_listener_name} listener")
-    connection.write((replies.lookup(request.request_id, connection.broker.service_url),))
+    return await broker.ownership.lookup(name, authoritative=request.authoritative)
 
 
 def answer_at_once(connection: Connection, command: pb.BaseCommand) -> bool:
@@ -106,8 +133,9 @@ def answer_at_once(connection: Connection, command: pb.BaseCommand) -> bool:
         connection.write((replies.partitions(asked.request_id, count),))
         return True
     request = command.lookupTopic
-    if request.advertised_listener_name:
+    if request.advertised_listener_name or not connection.broker.ownership.owns(name):
         return False
+    connection.broker.lookups.answered_at_once()
     connection.write((replies.lookup(request.request_id, connection.broker.service_url),))
     return True
 
@@ -127,6 +155,7 @@ async def producer(connection: Connection, command: pb.BaseCommand, creation: Cr
     check_properties(connection, request.metadata)
     check_size(request.producer_name, "producer name")
     name = parse_topic(request.topic)
+    await check_may_publish(connection.broker, name)
     topic = await connection.broker.topics.get(name)
     if request.initial_subscription_name:
         await open_initial_subscription(topic, request.initial_subscription_name)
@@ -134,6 +163,18 @@ async def producer(connection: Connection, command: pb.BaseCommand, creation: Cr
     connection.closed_producers.pop(producer_id, None)
     connection.producers[producer_id] = added
     connection.write((replies.producer_success(request.request_id, added.name),))
+
+
+async def check_may_publish(broker: Broker, name: TopicName) -> None:
+    """NotAllowedError where duplicates are to be dropped: we would store them. TopicNotFoundError (no such namespace),
+    MetadataUnavailableError."""
+    if broker.topics.find(name) is None:
+        await broker.topics.check_namespace(name)  # policies of those that are not there are not asked for
+    if await broker.policies.asks_deduplication(name):
+        raise NotAllowedError(
+            f"{name.full}: its policies ask for deduplication (deduplicationEnabled), which is not served: nobody may publish "
+            "until they say false"
+        )
 
 
 async def admit_producer(

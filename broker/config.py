@@ -46,6 +46,8 @@ class BrokerOptions:
     key_shared_lookahead_per_consumer: int = 2000
     key_shared_lookahead_per_subscription: int = 20_000
     failover_delay_s: float = 1.0
+    failover_consistent_hashing: bool = False
+    """On partitions too the active consumer of a Failover subscription is found on a ring of names."""
     resubscribe_grace_s: float = 60.0
     """How long the subscription of a reader is kept after a SEEK disconnected it."""
     acks_in_command_max: int = 100_000

@@ -294,6 +294,7 @@ class Connection:
 
     def _connect(self, connect: pb.CommandConnect) -> None:
         self.connected = True
+        self.broker.connects += 1
         self.client_version = connect.client_version
         version = min(PROTOCOL_VERSION, connect.protocol_version)
         self.write((replies.connected(SERVER_VERSION, version, self.broker.options.message_size_max),))

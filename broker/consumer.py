@@ -91,4 +91,5 @@ class Consumer:
         if not self.closed:
             self.closed = True
             self.connection.consumers.pop(self.consumer_id, None)
-            self.connection.write((replies.close_consumer(self.consumer_id),))
+            next_owner = self.subscription.topic.next_owner
+            self.connection.write((replies.close_consumer(self.consumer_id, next_owner),))

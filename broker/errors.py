@@ -60,6 +60,12 @@ class MetadataUnavailableError(BrokerError):
     code = pb.MetadataError
 
 
+class TopicTerminatedError(BrokerError):
+    """The topic takes no more messages. Final; what is in it can be read."""
+
+    code = pb.TopicTerminatedError
+
+
 class BeingDeletedError(MetadataUnavailableError):
     """The topic is on its way out. Passing: soon there is none of that name, and it may be made anew. HTTP: 503, and 409 for
     whoever would make it."""

@@ -95,7 +95,7 @@ class Producer:
         if not self.closed:
             self.closed = True
             self.connection.producer_closed(self)
-            self.connection.write((replies.close_producer(self.producer_id),))
+            self.connection.write((replies.close_producer(self.producer_id, self.topic.next_owner),))
 
 
 class PublishSink:

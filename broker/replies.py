@@ -74,12 +74,25 @@ def topics(request_id: int, names: list[str], *, topics_hash: str, filtered: boo
 
 
 def lookup(request_id: int, service_url: str) -> bytes:
+    """Connect to that broker."""
     reply = command(pb.BaseCommand.LOOKUP_RESPONSE)
     body = reply.lookupTopicResponse
     body.request_id = request_id
     body.response = pb.CommandLookupTopicResponse.Connect
     body.brokerServiceUrl = service_url
     body.authoritative = True
+    body.proxy_through_service_url = False
+    return encode(reply)
+
+
+def redirect(request_id: int, service_url: str, *, authoritative: bool) -> bytes:
+    """Look it up at that broker, which shall take the topic's bundle if `authoritative`."""
+    reply = command(pb.BaseCommand.LOOKUP_RESPONSE)
+    body = reply.lookupTopicResponse
+    body.request_id = request_id
+    body.response = pb.CommandLookupTopicResponse.Redirect
+    body.brokerServiceUrl = service_url
+    body.authoritative = authoritative
     body.proxy_through_service_url = False
     return encode(reply)
 
@@ -126,17 +139,23 @@ def ack_response(consumer_id: int, request_id: int, code: pb.ServerError | None 
     return encode(reply)
 
 
-def close_producer(producer_id: int) -> bytes:
+def close_producer(producer_id: int, assigned_url: str = "") -> bytes:
+    """`assigned_url`: the broker to go to, if it is known; else the client looks it up."""
     reply = command(pb.BaseCommand.CLOSE_PRODUCER)
     reply.close_producer.producer_id = producer_id
     reply.close_producer.request_id = U64_MAX
+    if assigned_url:
+        reply.close_producer.assignedBrokerServiceUrl = assigned_url
     return encode(reply)
 
 
-def close_consumer(consumer_id: int) -> bytes:
+def close_consumer(consumer_id: int, assigned_url: str = "") -> bytes:
+    """As `close_producer`."""
     reply = command(pb.BaseCommand.CLOSE_CONSUMER)
     reply.close_consumer.consumer_id = consumer_id
     reply.close_consumer.request_id = U64_MAX
+    if assigned_url:
+        reply.close_consumer.assignedBrokerServiceUrl = assigned_url
     return encode(reply)
 
 

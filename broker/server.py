@@ -8,8 +8,13 @@ from broker import replies
 from broker.administration import Administration
 from broker.config import BrokerOptions
 from broker.connection import Connection
+from broker.lookup_counts import LookupCounts
+from broker.ownership.bundles import Bundle
+from broker.ownership.local import OwnEverything, Owning
+from broker.policies import TopicPolicies
 from broker.topics import Topics
 from broker.turn import Turn
+from managed_ledger.config import LogConfig, ManagedLedgerConfig
 from managed_ledger.factory import ManagedLedgerFactory
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
@@ -20,7 +25,6 @@ from quire.world.doors import Stream, World
 
 log = get_logger(__name__)
 
-HEALTH_TOPIC = "persistent://pulsar/system/healthcheck"
 HEALTH_ENTRY = encode_entry(b"healthcheck", producer_name="healthcheck")
 
 
@@ -38,16 +42,30 @@ class Broker:
         turn: Turn | None = None,
         service_url: str = "",
         incarnation: int = 0,
+        ownership: Owning | None = None,
+        policies: TopicPolicies | None = None,
     ) -> None:
+        """`ownership`: which topics are this broker's; its `run` is the caller's to run. None: all of them. `policies`: the
+        caller's, who runs them; None: they are read each time."""
         self.world = world
         self.options = options
         self.nursery = nursery
         self.service_url = service_url
         self.turn = turn or Turn()
         self.metadata = metadata
+        self.ownership: Owning = ownership or OwnEverything(service_url)
+        self.policies = policies or TopicPolicies(metadata, LogConfig.of(ManagedLedgerConfig()))
         self.topics = Topics(self, factory, metadata)
+        self.ownership.on_lost = self.topics.lose
+        self.ownership.on_unload = self._unload
+        self.ownership.counters = self.topics.counters
         self.administration = Administration(self)
         self.topics.partitioned.on_half_deleted = self.administration.finish_deletion
+        self.lookups = LookupCounts()
+        self.connects = 0
+        """Connections that have said CONNECT."""
+        self.health = -1
+        """What the last health check found: 1 all is well, 0 it is not, -1 there was none."""
         self.connections: dict[Connection, None] = {}
         self.closed = trio.Event()
         """Set when `begin_close` is done."""
@@ -113,7 +131,12 @@ class Broker:
         """Stopping: topics are closed in the background, so that clients are told before their connections are cut."""
         self.nursery.start_soon(self._close, name="close topics")
 
+    async def _unload(self, bundle: Bundle, next_owner: str | None) -> None:
+        await self.topics.unload(bundle, next_owner or "")
+        self.turn.flush()
+
     async def _close(self) -> None:
+        await self.ownership.release_all()
         await self.topics.close_all()
         self.turn.flush()
         for connection in list(self.connections):
@@ -122,7 +145,17 @@ class Broker:
 
     async def check_health(self) -> None:
         """Publish one message to this broker's own health topic and see it confirmed; raises what is wrong."""
-        topic = await self.topics.get(TopicName.parse(HEALTH_TOPIC))
+        try:
+            await self._publish_health_entry()
+        except BaseException:  # also if the caller's deadline has passed
+            self.health = 0
+            raise
+        self.health = 1
+
+    async def _publish_health_entry(self) -> None:
+        name = TopicName.parse(self.ownership.health_topic)
+        await self.ownership.lookup(name, authoritative=True)  # which takes its bundle, if nobody has it
+        topic = await self.topics.get(name)
         sink = _HealthSink()
         topic.ledger.append([HEALTH_ENTRY], sink)
         await sink.done.wait()

@@ -30,7 +30,8 @@ class SingleActiveSubscription(Subscription):
         self.active: Consumer | None = None
         self._permits: dict[Consumer, int] = {}
         self._failover = kind == pb.CommandSubscribe.Failover
-        self._choice = FailoverChoice(topic.name.full, topic.name.partition)
+        hashing = topic.broker.options.failover_consistent_hashing
+        self._choice = FailoverChoice(topic.name.full, topic.name.partition, consistent_hashing=hashing)
         self._waiting: trio.CancelScope | None = None
 
     # Consumers

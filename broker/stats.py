@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib.metadata import version as installed_version
 
 from broker.server import Broker
 from broker.subscription import Subscription
@@ -16,6 +17,9 @@ SUBSCRIPTION_LABELS = (*TOPIC_LABELS, "subscription")
 
 def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster: str) -> None:
     """Add the broker's families to `metrics`."""
+
+    def version() -> Iterator[tuple[tuple[str, ...], float]]:
+        yield (cluster, installed_version("quire")), 1
 
     def topics(read: Callable[[Topic], float]) -> Callable[[], Iterator[tuple[tuple[str, ...], float]]]:
         def samples() -> Iterator[tuple[tuple[str, ...], float]]:
@@ -33,12 +37,53 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
 
         return samples
 
+    metrics.family("gauge", "pulsar_version_info", "Which Quire this is", ("cluster", "version"), version)
     metrics.gauge("pulsar_active_connections", "Connections served now", lambda: counts.active)
     metrics.counter("pulsar_connection_created_total_count", "Connections accepted", lambda: counts.opened)
+    metrics.counter("pulsar_connection_closed_total_count", "Connections ended", lambda: counts.closed)
+    metrics.counter("pulsar_connection_create_success_count", "Connections that said CONNECT", lambda: broker.connects)
+    metrics.gauge("pulsar_health", "What the last health check found: 1, 0; -1: none yet", lambda: broker.health)
+    lookups, loaded = broker.lookups, broker.topics
+    metrics.histogram("pulsar_broker_lookup", "Lookups over the binary protocol, in milliseconds", lookups.times)
+    metrics.counter("pulsar_broker_lookup_answers", "Of them, told who serves it", lambda: lookups.answers)
+    metrics.counter("pulsar_broker_lookup_redirects", "Of them, told whom to ask", lambda: lookups.redirects)
+    metrics.counter("pulsar_broker_lookup_failures", "Of them, refused", lambda: lookups.failures)
+    metrics.gauge("pulsar_broker_lookup_pending_requests", "Lookups not answered yet", lambda: lookups.pending)
+    metrics.histogram("pulsar_topic_load_times", "Loading a topic, in milliseconds", loaded.load_times)
+    metrics.counter("pulsar_topic_load_failed_count", "Topics not loaded", lambda: loaded.loads_failed)
     metrics.gauge("pulsar_topics_count", "Topics loaded", lambda: len(broker.topics.loaded()))
-    metrics.family("counter", "pulsar_in_messages", "Messages published", TOPIC_LABELS, topics(lambda t: t.messages_in))
-    metrics.family("counter", "pulsar_in_bytes", "Bytes published", TOPIC_LABELS, topics(lambda t: t.bytes_in))
+
+    def total(read: Callable[[Topic], float]) -> Callable[[], Iterator[tuple[tuple[str, ...], float]]]:
+        def samples() -> Iterator[tuple[tuple[str, ...], float]]:
+            yield (cluster,), sum(read(topic) for topic in broker.topics.loaded())
+
+        return samples
+
+    def consumers(topic: Topic) -> int:
+        return sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
+
+    def backlog(topic: Topic) -> int:
+        return sum(subscription.backlog for subscription in topic.subscriptions.values())
+
+    reads: tuple[tuple[str, str, Callable[[Topic], float]], ...] = (
+        ("pulsar_broker_topics_count", "Topics loaded", lambda topic: 1),
+        ("pulsar_broker_subscriptions_count", "Their subscriptions", lambda topic: len(topic.subscriptions)),
+        ("pulsar_broker_producers_count", "Their producers", lambda topic: len(topic.producers)),
+        ("pulsar_broker_consumers_count", "Their consumers", consumers),
+        ("pulsar_broker_msg_backlog", "Entries not acknowledged", backlog),
+    )
+    for name, text, read in reads:
+        metrics.family("gauge", name, text, ("cluster",), total(read))
+    metrics.family(
+        "counter", "pulsar_in_messages_total", "Messages published", TOPIC_LABELS, topics(lambda t: t.messages_in)
+    )
+    metrics.family("counter", "pulsar_in_bytes_total", "Bytes published", TOPIC_LABELS, topics(lambda t: t.bytes_in))
     metrics.family("gauge", "pulsar_producers_count", "Producers", TOPIC_LABELS, topics(lambda t: len(t.producers)))
+    metrics.family("gauge", "pulsar_consumers_count", "Consumers", TOPIC_LABELS, topics(consumers))
+    metrics.family("gauge", "pulsar_msg_backlog", "Entries not acknowledged", TOPIC_LABELS, topics(backlog))
+    metrics.family(
+        "gauge", "pulsar_storage_size", "Bytes of payload kept", TOPIC_LABELS, topics(lambda t: t.ledger.size)
+    )
     metrics.family(
         "gauge", "pulsar_subscriptions_count", "Subscriptions", TOPIC_LABELS, topics(lambda t: len(t.subscriptions))
     )
@@ -51,7 +96,7 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
     )
     metrics.family(
         "counter",
-        "pulsar_out_messages",
+        "pulsar_out_messages_total",
         "Messages sent to consumers",
         SUBSCRIPTION_LABELS,
         subscriptions(lambda s: s.messages_out),
@@ -62,6 +107,13 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
         "Consumers",
         SUBSCRIPTION_LABELS,
         subscriptions(lambda s: len(s.consumers)),
+    )
+    metrics.family(
+        "gauge",
+        "pulsar_subscription_unacked_messages",
+        "Messages sent and not acknowledged",
+        SUBSCRIPTION_LABELS,
+        subscriptions(lambda s: sum(s.unacked_of(consumer) for consumer in s.consumers)),
     )
     metrics.counter(
         "pulsar_ml_cache_hits",

@@ -17,12 +17,14 @@ from broker.errors import (
     SubscriptionExistsError,
     SubscriptionNotFoundError,
     TopicBusyError,
+    TopicTerminatedError,
 )
 from broker.producer import Producer, PublishSink
 from broker.publish_time import first_published_at
 from broker.subscription import Subscription, make_subscription
 from cursors.cursor import Cursor
 from cursors.errors import CursorError
+from managed_ledger.appends import State
 from managed_ledger.errors import ManagedLedgerError, ManagedLedgerFencedError, NoSuchCursorError
 from managed_ledger.managed_ledger import ManagedLedger
 from quire.ledger.position import EARLIEST, LATEST, Position
@@ -50,6 +52,8 @@ class Topic:
         self.producers: dict[str, Producer] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.closing = False
+        self.next_owner = ""
+        """While it is closed: the URL of the broker that will have it, if that is known; told to its clients."""
         self._creating: dict[str, trio.Event] = {}
         self.bytes_in = 0
         self.messages_in = 0
@@ -60,8 +64,10 @@ class Topic:
     # Publishing
 
     def add_producer(self, connection: Connection, producer_id: int, name: str, epoch: int) -> Producer:
-        """ProducerBusyError if a living producer has the name; the caller probes the holder first."""
+        """TopicTerminatedError. ProducerBusyError if a living producer has the name; the caller probes the holder first."""
         self.check_open()
+        if self.ledger.state is State.TERMINATED:
+            raise TopicTerminatedError(f"{self.name.full} was terminated: it takes no more messages")
         if (holder := self.producers.get(name)) is not None:
             same = holder.connection is connection and holder.producer_id == producer_id
             if not (same and epoch > holder.epoch) and not holder.connection.closed:
@@ -302,6 +308,15 @@ class Topic:
 
     async def close(self) -> None:
         """Disconnect everybody, then close the managed ledger (which writes nothing if it is another owner's now)."""
+        self._disconnect_all()
+        await self.ledger.close()
+
+    def abandon(self) -> None:
+        """Another broker has it: disconnect everybody, and write nothing any more, neither entries nor positions. At once."""
+        self._disconnect_all()
+        self.ledger.abandon()
+
+    def _disconnect_all(self) -> None:
         self.closing = True
         for producer in list(self.producers.values()):
             self.disconnect_producer(producer)
@@ -310,7 +325,6 @@ class Topic:
             subscription.disconnect_all()
         self.broker.turn.flush()
         self.ledger.remove_waiter(self._entries_confirmed)
-        await self.ledger.close()
 
 
 def start_position(subscribe: pb.CommandSubscribe) -> Position | None:

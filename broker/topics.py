@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import trio
@@ -10,6 +11,7 @@ from cachetools import TTLCache
 from broker.background import see_through
 from broker.config import PARTITIONED
 from broker.errors import (
+    BeingDeletedError,
     BrokerError,
     MetadataUnavailableError,
     NotAllowedError,
@@ -17,15 +19,24 @@ from broker.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
+from broker.ownership.bundles import Bundle
+from broker.ownership.load_reports import TopicCounters
+from broker.ownership.namespaces import heartbeat_broker
 from broker.partitioned_topics import PartitionedTopics, topics_in
 from broker.topic import Topic
-from cursors.errors import CursorError
-from managed_ledger.errors import ManagedLedgerError, ManagedLedgerFencedError, NoSuchManagedLedgerError
+from cursors.errors import CursorError, CursorRecoveryError
+from managed_ledger.errors import (
+    ManagedLedgerError,
+    ManagedLedgerFencedError,
+    ManagedLedgerUnavailableError,
+    NoSuchManagedLedgerError,
+)
 from managed_ledger.factory import ManagedLedgerFactory
 from managed_ledger.stored_list import log_path
 from quire.metadata.errors import MetadataError, NodeExistsError, NoNodeError
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
+from quire.service.metrics import Histogram
 from quire.wire.pulsar.names import NamespaceName, TopicName
 
 if TYPE_CHECKING:
@@ -36,6 +47,11 @@ log = get_logger(__name__)
 NAMESPACES_MAX = 10_000
 NAMESPACE_TTL_S = 5.0
 """Seconds for which a namespace that was deleted may still be taken to exist."""
+HOLD_S = 15.0
+"""Seconds for which loading is tried again while bookies or metadata are away, before those who wait hear of it: a client that is
+refused comes again ever more slowly, long after they are back. Less than clients wait for an answer (30 s)."""
+RETRY_FIRST_S = 0.05
+RETRY_MAX_S = 0.5
 
 
 class _Loading:
@@ -60,6 +76,9 @@ class Topics:
         self._loading: dict[str, _Loading] = {}
         self._closing: dict[str, trio.Event] = {}
         """Those that are being closed or deleted."""
+        self.load_times = Histogram()
+        """Milliseconds, of topics that were loaded."""
+        self.loads_failed = 0
         self._stopping = False
         self._namespaces: TTLCache[str, None] = TTLCache(NAMESPACES_MAX, NAMESPACE_TTL_S, timer=trio.current_time)
         """Those that were there a moment ago."""
@@ -81,9 +100,14 @@ class Topics:
         """TopicNotFoundError if the namespace does not exist: what the clients expect, and expect first.
         MetadataUnavailableError."""
         path = name.namespace_path if isinstance(name, TopicName) else str(name)
-        if path in self._namespaces:
-            return
-        if not await self._has(f"/admin/policies/{path}"):
+        if path not in self._namespaces:
+            await self._look_for_namespace(name)
+
+    async def _look_for_namespace(self, name: TopicName | NamespaceName) -> None:
+        namespace = name.namespace_name if isinstance(name, TopicName) else name
+        path = str(namespace)
+        if heartbeat_broker(namespace) is None and not await self._has(f"/admin/policies/{path}"):
+            self._namespaces.pop(path, None)
             raise TopicNotFoundError(f"namespace {path} does not exist")
         self._namespaces[path] = None
 
@@ -145,7 +169,7 @@ class Topics:
     # Loading
 
     async def get(self, name: TopicName, *, create: bool = True) -> Topic:
-        """The topic, loaded if need be. TopicNotFoundError, ServiceNotReadyError, MetadataUnavailableError."""
+        """The topic, loaded if need be. TopicNotFoundError, NotOwnerError, ServiceNotReadyError, MetadataUnavailableError."""
         full = name.full
         create = create and self._broker.options.allow_auto_topic_creation
         checked = False
@@ -181,18 +205,12 @@ class Topics:
 
     async def _load(self, name: TopicName, loading: _Loading) -> None:
         full = name.full
+        begun = trio.current_time()
         try:
-            if name.partition >= 0:
-                create = await self._check_partition(name) and loading.create
-                topic = await self._open(name, create=create)
-            else:
-                async with self.partitioned.changing(name):
-                    # Not made while somebody else makes a partitioned one of it.
-                    if await self.partitioned.get(name):
-                        raise NotAllowedError(f"topic {full} is partitioned: use its partitions")
-                    topic = await self._open(name, create=loading.create)
+            topic = await self._load_patiently(name, loading, begun + HOLD_S)
             self._loaded[full] = topic
             loading.topic = topic
+            self.load_times.observe((trio.current_time() - begun) * 1000)
             log.debug("topic loaded", topic=full, last_confirmed=str(topic.ledger.last_confirmed))
         except NoSuchManagedLedgerError:
             loading.error = TopicNotFoundError(f"topic {full} does not exist, and may not be created")
@@ -207,11 +225,45 @@ class Topics:
         finally:
             if loading.topic is None and loading.error is None:
                 loading.error = ServiceNotReadyError(f"loading topic {full} was broken off")
+            self.loads_failed += loading.topic is None
             del self._loading[full]
             loading.done.set()
 
+    async def _load_patiently(self, name: TopicName, loading: _Loading, give_up_at: float) -> Topic:
+        """Again and again while what is away may come back."""
+        pause_s = RETRY_FIRST_S
+        while True:
+            try:
+                return await self._load_once(name, loading)
+            except (ManagedLedgerUnavailableError, CursorRecoveryError, MetadataUnavailableError) as error:
+                final = isinstance(error, BeingDeletedError) or self._stopping
+                if final or trio.current_time() + pause_s > give_up_at:
+                    raise
+                log.info("topic not loaded yet", topic=name.full, reason=str(error))
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_MAX_S)
+
+    async def _load_once(self, name: TopicName, loading: _Loading) -> Topic:
+        if name.partition >= 0:
+            return await self._open(name, create=await self._check_partition(name) and loading.create)
+        async with self.partitioned.changing(name):
+            # Not made while somebody else makes a partitioned one of it.
+            if await self.partitioned.get(name):
+                raise NotAllowedError(f"topic {name.full} is partitioned: use its partitions")
+            return await self._open(name, create=loading.create)
+
     async def _open(self, name: TopicName, *, create: bool) -> Topic:
+        if create:
+            # Whoever was connected to a deleted topic comes at once, and would make it anew in a namespace that is gone.
+            await self._look_for_namespace(name)
+        # Before: opening fences whoever writes now. After: opening takes its time, and the bundle may be gone.
+        await self._broker.ownership.check(name)
         ledger = await self._factory.open(name.managed_ledger_path, create=create)
+        try:
+            await self._broker.ownership.check(name)
+        except BaseException:
+            ledger.abandon()
+            raise
         if not ledger.is_usable:
             # Taken over or closed since: nobody would tell us any more.
             raise ManagedLedgerFencedError(f"{name.full} was lost while it was being loaded")
@@ -253,7 +305,42 @@ class Topics:
             except MetadataError as error:
                 raise MetadataUnavailableError(f"{name.full}: {error}") from error
 
+    def counters(self) -> Iterator[TopicCounters]:
+        """What the loaded topics have done so far."""
+        for topic in list(self._loaded.values()):
+            subscriptions = topic.subscriptions.values()
+            yield TopicCounters(
+                topic.name,
+                topic.messages_in,
+                topic.bytes_in,
+                sum(each.messages_out for each in subscriptions),
+                len(topic.producers),
+                sum(len(each.consumers) for each in subscriptions),
+            )
+
     # Closing and deleting
+
+    def lose(self, bundle: Bundle) -> None:
+        """Another broker has the bundle: its topics go at once, those too that are on their way out. Nothing is written."""
+        for topic in [each for each in self._loaded.values() if bundle.has(each.name)]:
+            log.warning("topic has another owner", topic=topic.name.full)
+            topic.abandon()
+            del self._loaded[topic.name.full]
+
+    async def unload(self, bundle: Bundle, next_owner: str = "") -> None:
+        """Close the bundle's topics, and wait until they are; clients are told `next_owner`, a broker's URL, if it is known.
+        The bundle must be disabled: what is being loaded is not opened then, or closed."""
+        waiting = True
+        while waiting:
+            for topic in list(self._loaded.values()):
+                if bundle.has(topic.name):
+                    topic.next_owner = next_owner
+                    self.close_soon(topic)
+            loading = [each.done for name, each in self._loading.items() if bundle.has(TopicName.parse(name))]
+            closing = [done for name, done in self._closing.items() if bundle.has(TopicName.parse(name))]
+            waiting = bool(loading or closing)
+            for done in (*loading, *closing):
+                await done.wait()
 
     def close_soon(self, topic: Topic) -> None:
         """Take a topic down: it has another owner, its state is in doubt, or the broker stops. The next lookup reloads it."""
@@ -283,8 +370,10 @@ class Topics:
     async def delete(self, name: TopicName, *, force: bool) -> None:
         """Close the topic, or partition, and delete it: its log with every ledger, its subscriptions. Whoever comes
         meanwhile waits, and finds nothing of it. With `force` producers and consumers are disconnected; they may make a
-        new one. TopicBusyError, TopicNotFoundError, ServiceNotReadyError (begun and not ended: delete it again)."""
+        new one. TopicBusyError, TopicNotFoundError, NotOwnerError, ServiceNotReadyError (begun and not ended: delete it
+        again)."""
         full = name.full
+        await self._broker.ownership.check(name)
         with trio.move_on_after(self._broker.options.topic_load_timeout_s) as scope:
             while not self._stopping:
                 if (closing := self._closing.get(full)) is not None:

@@ -1,7 +1,7 @@
 """What the admin REST says no with: the statuses of our own refusals, and one table for those of the broker.
 
 Every answer that is no success has the body {"reason": "..."}. Statuses are the original's.
-Source: the annotations and handlers of Pulsar's PersistentTopics, PersistentTopicsBase and AdminResource.
+Source: the annotations and handlers of Pulsar's PersistentTopics, PersistentTopicsBase, Namespaces and AdminResource.
 """
 
 from __future__ import annotations
@@ -25,6 +25,13 @@ from broker.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
+from broker.ownership.errors import (
+    BeingUnloadedError,
+    BundleSplitError,
+    NamespaceBusyError,
+    NamespaceExistsError,
+    NoSuchBundleError,
+)
 
 Statuses = Mapping[type[BrokerError], int]
 
@@ -33,6 +40,48 @@ class AdminError(Exception):
     """Root: catching it catches every refusal that the REST layer makes by itself. `status` is the answer's."""
 
     status = 500
+
+
+class RedirectError(AdminError):
+    """Another broker answers this; the text is where. The client asks there."""
+
+    status = 307
+
+
+class ForbiddenError(AdminError):
+    """It names what the cluster does not have, or may not be named here. Final."""
+
+    status = 403
+
+
+class NotThereError(AdminError):
+    """There is no such cluster, broker or policy. Final."""
+
+    status = 404
+
+
+class NotPermittedError(AdminError):
+    """The configuration does not allow it. Final."""
+
+    status = 405
+
+
+class ExistsError(AdminError):
+    """There is such a one already. Final."""
+
+    status = 409
+
+
+class NotEmptyError(AdminError):
+    """What others need is not deleted. Passing: delete those first."""
+
+    status = 409
+
+
+class PreconditionError(AdminError):
+    """A value that cannot be. Final."""
+
+    status = 412
 
 
 class MalformedRequestError(AdminError):
@@ -78,6 +127,11 @@ STATUSES: Statuses = {
     PartitionCountError: 406,
     TopicExistsError: 409,
     SubscriptionExistsError: 409,
+    NamespaceExistsError: 409,
+    NamespaceBusyError: 409,
+    NoSuchBundleError: 404,
+    BundleSplitError: 412,
+    BeingUnloadedError: 503,
     InvalidTopicError: 412,
     TopicBusyError: 412,
     SubscriptionBusyError: 412,

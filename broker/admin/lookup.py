@@ -1,7 +1,8 @@
-"""/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}: which broker serves a topic. Here it is always this one.
+"""/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}: which broker serves a topic.
 
     GET      ?listenerName=     {"brokerUrl", "brokerUrlTls", "httpUrl", "httpUrlTls", "nativeUrl", "brokerUrlSsl"}
-                                404 no such namespace, 503 a listener that is not there
+                                307 another broker shall say, 404 no such namespace, 503 a listener that is not there
+    GET      /bundle            the topic's bundle, 0x00000000_0x40000000, as bare text
 
 URLs that are not served are empty, not left out: old C++ clients refuse an answer without brokerUrlTls or brokerUrlSsl.
 Source: Pulsar's LookupData and TopicLookup; HTTPLookupService of the C++ client.
@@ -11,9 +12,11 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from broker.admin.redirects import redirect
 from broker.admin.requests import Call
-from broker.admin.resource import answer
+from broker.admin.resource import answer, text
 from broker.errors import ServiceNotReadyError
+from broker.ownership.lookup import Redirect
 
 
 async def owner(call: Call) -> Response:
@@ -23,14 +26,25 @@ async def owner(call: Call) -> Response:
         raise ServiceNotReadyError(f"the broker do not have {listener} listener")  # the words clients look for
     # Raises if the namespace is not there; the topic itself may be made by whoever comes.
     await call.administration.partitions(name)
-    broker_url = call.service.broker_url()
+    broker_url, web_url = call.service.broker_url(), call.service.web_url()
+    if call.service.cluster is not None:
+        found = await call.service.cluster.ownership.lookup(name, authoritative=call.flag("authoritative"))
+        if isinstance(found, Redirect):
+            raise redirect(call, found)
+        if not found.mine:
+            broker_url, web_url = found.broker_url, found.web_url
     return answer(
         {
             "brokerUrl": broker_url,
             "brokerUrlTls": "",
-            "httpUrl": call.service.web_url(),
+            "httpUrl": web_url,
             "httpUrlTls": "",
             "nativeUrl": broker_url,
             "brokerUrlSsl": "",
         }
     )
+
+
+async def bundle(call: Call) -> Response:
+    name = call.topic()
+    return text((await call.cluster.namespaces.bundles(name.namespace_name)).find(name).range)

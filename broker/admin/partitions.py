@@ -44,7 +44,10 @@ async def count(call: Call) -> Response:
 
 
 async def delete(call: Call) -> None:
-    await call.administration.delete_partitioned_topic(call.topic(), call.flag("force"))
+    name, force = call.topic(), call.flag("force")
+    await call.administration.delete_partitioned_topic(name, force)
+    if call.service.cluster is not None:
+        await call.service.cluster.policies.delete(name)
 
 
 def _count(body: object) -> tuple[int, dict[str, str]]:

@@ -19,6 +19,11 @@ from broker.admin.errors import (
 )
 from broker.admin.raw_paths import raw_path, unescape
 from broker.administration import Administration
+from broker.other_brokers import OtherBrokers
+from broker.ownership.local import Owning
+from broker.ownership.namespaces import Namespaces
+from broker.policies import TopicPolicies
+from quire.metadata.store import MetadataStore
 from quire.wire.pulsar.errors import InvalidNameError
 from quire.wire.pulsar.names import NamespaceName, TopicName, check_subscription_name
 
@@ -32,6 +37,27 @@ INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterService:
+    """What the resources of a cluster work on: tenants, namespaces, brokers, bookies."""
+
+    metadata: MetadataStore
+    namespaces: Namespaces
+    policies: TopicPolicies
+    ownership: Owning
+    cluster_name: str
+    ledgers_root: str = "/ledgers"
+    broker_id: str = ""
+    """Of this broker; empty where there is one."""
+    others: OtherBrokers | None = None
+    """None: there are none."""
+    force_delete_namespace: bool = False
+    force_delete_tenant: bool = False
+    metadata_url: str = ""
+    ensemble_max: int = 0
+    """Bookies that there can ever be, where that is known: a ledger on more could not be made. 0: it is not."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Service:
     """What the resources work on."""
@@ -42,6 +68,8 @@ class Service:
     broker_url: Callable[[], str]
     web_url: Callable[[], str]
     """Both as clients use them; asked for each time, since a server may know its port only when it listens."""
+    cluster: ClusterService | None = None
+    """None: no such resources, and every topic is this broker's."""
     deadline_s: float
     """No request is worked on for longer."""
     requests_max: int = REQUESTS_MAX
@@ -63,6 +91,13 @@ class Call:
         return self.service.administration
 
     @property
+    def cluster(self) -> ClusterService:
+        """NotServedError."""
+        if self.service.cluster is None:
+            raise NotServedError("this server has no cluster")
+        return self.service.cluster
+
+    @property
     def line(self) -> str:
         """Method and path as they came, cut: for the log, and for who asked."""
         path = raw_path(self.request.scope)
@@ -73,6 +108,22 @@ class Call:
     def part(self, name: str) -> str:
         """A parameter of the path, unescaped. InvalidNameInPathError."""
         return unescape(self.parts[name])
+
+    def tenant(self) -> str:
+        """InvalidNameInPathError."""
+        return self._entity("tenant")
+
+    def cluster_name(self) -> str:
+        """InvalidNameInPathError."""
+        return self._entity("cluster")
+
+    def _entity(self, what: str) -> str:
+        name = self.part(what)
+        try:
+            NamespaceName.parse(f"{name}/x")
+        except InvalidNameError as error:
+            raise InvalidNameInPathError(f"{name[:100]!a} cannot be the name of a {what}") from error
+        return name
 
     def namespace(self) -> NamespaceName:
         """InvalidNameInPathError."""

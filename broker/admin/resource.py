@@ -2,6 +2,7 @@
 
 A handler returns a response, or None for 204. It has a deadline. What it raises becomes a status and a reason:
 
+    RedirectError              307, and where to
     AdminError, BrokerError    its status (errors.py)
     deadline passed            504
     anything else              500, and an ERROR in the log: our mistake
@@ -21,7 +22,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-from broker.admin.errors import AdminError, NotServedError, OverloadedError, Statuses, status_of
+from broker.admin.errors import AdminError, NotServedError, OverloadedError, RedirectError, Statuses, status_of
 from broker.admin.raw_paths import PathPattern, raw_path
 from broker.admin.requests import Call, Service
 from broker.errors import BrokerError
@@ -78,6 +79,8 @@ class Resource(BaseRoute):
         try:
             with trio.fail_after(self._service.deadline_s):
                 response = await handler(call)
+        except RedirectError as error:
+            return Response(status_code=error.status, headers={"Location": str(error)})
         except AdminError as error:
             return reason(error.status, str(error))
         except BrokerError as error:
@@ -117,6 +120,11 @@ class NotServed(BaseRoute):
 def reason(status: int, text: str, *, headers: dict[str, str] | None = None) -> Response:
     """An answer that is no success, as the original writes it."""
     return JSONResponse({"reason": text}, status_code=status, headers=headers)
+
+
+def text(value: str) -> Response:
+    """200 with bare text: so the original writes strings, though it calls them JSON."""
+    return Response(value, media_type="application/json")
 
 
 def answer(value: Any) -> Response:

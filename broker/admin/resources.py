@@ -9,7 +9,8 @@ from functools import partial
 
 from starlette.routing import BaseRoute
 
-from broker.admin import lookup, partitions, subscriptions, topics
+from broker.admin import brokers, clusters, lookup, namespaces, partitions, policies, subscriptions, tenants, topics
+from broker.admin.policies import Handlers
 from broker.admin.requests import Service
 from broker.admin.resource import NotServed, Resource
 
@@ -22,6 +23,10 @@ _LOOKUP = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
 def routes(service: Service) -> list[BaseRoute]:
     """In the order in which they are tried."""
     at = partial(Resource, service=service)
+
+    def at_policy(pattern: str, policy: Handlers) -> Resource:
+        return at(pattern, GET=policy.get, POST=policy.post, DELETE=policy.delete)
+
     return [
         at(_PERSISTENT, GET=topics.names),
         at(f"{_PERSISTENT}/partitioned", GET=topics.partitioned_names),
@@ -46,6 +51,42 @@ def routes(service: Service) -> list[BaseRoute]:
         at(f"{_TOPIC}/lastMessageId", GET=topics.last_message_id),
         at(f"{_TOPIC}/subscriptions", GET=subscriptions.names),
         at(f"{_TOPIC}/subscription/{{subscription}}", PUT=subscriptions.create, DELETE=subscriptions.delete),
+        at(f"{_TOPIC}/unload", PUT=topics.unload),
+        at(f"{_TOPIC}/quireUnused", GET=topics.check_unused),
+        at_policy(f"{_TOPIC}/persistence", policies.TOPIC_PERSISTENCE),
+        at_policy(f"{_TOPIC}/retention", policies.TOPIC_RETENTION),
+        at("/admin/v2/namespaces/{tenant}", GET=namespaces.names),
+        at(_NAMESPACE, GET=namespaces.get, PUT=namespaces.create, DELETE=namespaces.delete),
+        at_policy(f"{_NAMESPACE}/persistence", policies.NAMESPACE_PERSISTENCE),
+        at_policy(f"{_NAMESPACE}/retention", policies.NAMESPACE_RETENTION),
+        at(f"{_NAMESPACE}/bundles", GET=namespaces.bundles),
+        at(f"{_NAMESPACE}/unload", PUT=namespaces.unload_all),
+        at(f"{_NAMESPACE}/{{bundle}}/unload", PUT=namespaces.unload),
+        at(f"{_NAMESPACE}/{{bundle}}/split", PUT=namespaces.split),
+        at("/admin/v2/tenants", GET=tenants.names),
+        at(
+            "/admin/v2/tenants/{tenant}",
+            GET=tenants.get,
+            PUT=tenants.create,
+            POST=tenants.update,
+            DELETE=tenants.delete,
+        ),
+        at("/admin/v2/clusters", GET=clusters.names),
+        at(
+            "/admin/v2/clusters/{cluster}",
+            GET=clusters.get,
+            PUT=clusters.create,
+            POST=clusters.update,
+            DELETE=clusters.delete,
+        ),
+        at("/admin/v2/brokers", GET=brokers.names),
+        at("/admin/v2/brokers/leaderBroker", GET=brokers.leader),
+        at("/admin/v2/brokers/version", GET=brokers.version),
+        at("/admin/v2/brokers/internal-configuration", GET=brokers.internal_configuration),
+        at("/admin/v2/brokers/{cluster}", GET=brokers.names_of_cluster),
+        at("/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces", GET=brokers.owned),
+        at("/admin/v2/bookies/all", GET=brokers.bookies),
+        at(f"{_LOOKUP}/bundle", GET=lookup.bundle),
         at(_LOOKUP, GET=lookup.owner),
         NotServed("/admin/v2/"),
         NotServed("/admin/v3/"),

@@ -12,12 +12,15 @@ from starlette.responses import Response
 
 from broker.admin.errors import NotServedError
 from broker.admin.message_ids import position
+from broker.admin.redirects import at_owner
 from broker.admin.requests import Call, string_map
 from broker.admin.resource import answer
 
 
 async def names(call: Call) -> Response:
-    return answer(await call.administration.subscriptions(call.topic()))
+    name = call.topic()
+    await at_owner(call, name)
+    return answer(await call.administration.subscriptions(name))
 
 
 async def create(call: Call) -> None:
@@ -28,8 +31,11 @@ async def create(call: Call) -> None:
     start = position(body)
     if isinstance(body, dict) and string_map(body.get("properties"), "properties"):
         raise NotServedError("properties of a subscription are not served")
+    await at_owner(call, name)
     await call.administration.create_subscription(name, subscription, start)
 
 
 async def delete(call: Call) -> None:
-    await call.administration.delete_subscription(call.topic(), call.subscription(), call.flag("force"))
+    name, subscription, force = call.topic(), call.subscription(), call.flag("force")
+    await at_owner(call, name)
+    await call.administration.delete_subscription(name, subscription, force)

@@ -5,10 +5,14 @@ GET      persistent/{tenant}/{namespace}/partitioned      full names of partitio
 GET      namespaces/{tenant}/{namespace}/topics?mode=     as the first; NON_PERSISTENT: none
 PUT      {topic}                                          204; 409, 412 it would be no partition of any topic
 DELETE   {topic}?force=true                               204; 404, 409 it is partitioned, 412 it is in use
+PUT      {topic}/unload                                   204; 404
 GET      {topic}/internalStats?metadata=true              404, 405 it is partitioned
 GET      {topic}/partitioned-internalStats                {"metadata":{...},"partitions":{name:...}}; 404
 GET      {topic}/messageid/{timestamp}                    message id; 404, 405 it is partitioned
 GET      {topic}/lastMessageId                            the same
+GET      {topic}/quireUnused                              204; 412 producers or consumers are connected
+
+A call about a topic that is not partitioned goes to its owner with 307.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from starlette.responses import Response
 
 from broker.admin.errors import MalformedRequestError, NotServedError, Statuses
 from broker.admin.message_ids import message_id
+from broker.admin.redirects import at_owner
 from broker.admin.requests import INT64_MAX, Call, string_map
 from broker.admin.resource import answer
 from broker.errors import BeingDeletedError, IsPartitionedError, NotAllowedError, NotPartitionedError
@@ -55,15 +60,35 @@ async def create(call: Call) -> None:
     name = call.topic()
     if string_map(await call.json(), "properties"):
         raise NotServedError("properties of a topic are not served")
+    await at_owner(call, name)
     await call.administration.create_topic(name)
 
 
 async def delete(call: Call) -> None:
-    await call.administration.delete_topic(call.topic(), call.flag("force"))
+    name, force = call.topic(), call.flag("force")
+    await at_owner(call, name)
+    await call.administration.delete_topic(name, force)
+    if name.partition < 0 and call.service.cluster is not None:
+        await call.service.cluster.policies.delete(name)
+
+
+async def unload(call: Call) -> None:
+    name = call.topic()
+    await at_owner(call, name)
+    await call.administration.unload_topic(name)
+
+
+async def check_unused(call: Call) -> None:
+    """Asked by a broker that deletes a partitioned topic."""
+    name = call.topic()
+    await at_owner(call, name)
+    await call.administration.check_unused(name)
 
 
 async def internal_stats(call: Call) -> Response:
-    found = await call.administration.internal_stats(call.topic(), call.flag("metadata"))
+    name, metadata = call.topic(), call.flag("metadata")
+    await at_owner(call, name)
+    found = await call.administration.internal_stats(name, metadata)
     return answer(found.as_json())
 
 
@@ -76,7 +101,7 @@ async def partitioned_internal_stats(call: Call) -> Response:
     partitions = {}
     for index in range(count):
         each = name.with_partition(index)
-        partitions[each.full] = (await call.administration.internal_stats(each, False)).as_json()
+        partitions[each.full] = await call.administration.internal_stats_json(each)
     return answer({"metadata": {"partitions": count, "deleted": False}, "partitions": partitions})
 
 
@@ -84,12 +109,14 @@ async def message_id_at(call: Call) -> Response:
     name, text = call.topic(), call.part("timestamp")
     if not _TIMESTAMP.fullmatch(text) or abs(int(text)) > INT64_MAX:
         raise MalformedRequestError(f"{text[:100]!a} is no number of milliseconds since 1970")
+    await at_owner(call, name)
     return answer(message_id(await call.administration.message_id_at(name, int(text)), name))
 
 
 async def last_message_id(call: Call) -> Response:
     """Of the last entry; if that is a batch, without saying how many messages it has."""
     name = call.topic()
+    await at_owner(call, name)
     stats = await call.administration.internal_stats(name, False)
     return answer(message_id(stats.last_confirmed, name))
 

@@ -109,6 +109,120 @@ def bookie(
 
 
 @app.command()
+def broker(
+    conf: Annotated[
+        Path | None,
+        typer.Option(help="A broker.conf, the original's or ours.  [default: conf/broker.conf if there is one]"),
+    ] = None,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Run one broker of a cluster on ZooKeeper and bookies.
+
+    Prints a line "ready broker=... web=... pid=..." when it serves. SIGTERM stops it; so does Ctrl-C.
+    """
+    from quire.cli.broker import run_broker
+
+    raise SystemExit(run_broker(conf, {}, log_level))
+
+
+@app.command()
+def autorecovery(
+    conf: Annotated[Path | None, typer.Option(help="A bk_server.conf, the original's or ours.")] = None,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Run auto recovery: find ledgers whose copies are missing, and copy them again.
+
+    Prints a line "ready autorecovery=... pid=..." when it works. SIGTERM stops it; so does Ctrl-C.
+    """
+    from quire.cli.autorecovery import run_autorecovery_command
+
+    raise SystemExit(run_autorecovery_command(conf, log_level))
+
+
+@app.command("initialize-cluster-metadata")
+def initialize_cluster_metadata(
+    cluster: Annotated[str, typer.Option("--cluster", "-c", help="Name of the cluster.")],
+    metadata_store: Annotated[
+        str,
+        typer.Option(
+            "--metadata-store",
+            "-md",
+            "--zookeeper",
+            "-zk",
+            help="Where its metadata is: zk:host:2181,host:2181/chroot.",
+        ),
+    ],
+    web_service_url: Annotated[
+        str, typer.Option("--web-service-url", "-uw", help="Where its admin REST is: http://host:8080.")
+    ],
+    broker_service_url: Annotated[
+        str, typer.Option("--broker-service-url", "-ub", help="Where clients connect: pulsar://host:6650.")
+    ] = "",
+    web_service_url_tls: Annotated[str, typer.Option("--web-service-url-tls", "-tw", help="The same with TLS.")] = "",
+    broker_service_url_tls: Annotated[
+        str, typer.Option("--broker-service-url-tls", "-tb", help="The same with TLS.")
+    ] = "",
+    configuration_metadata_store: Annotated[
+        str,
+        typer.Option(
+            "--configuration-metadata-store",
+            "-cms",
+            "--configuration-store",
+            "-cs",
+            help="The same as --metadata-store, which is what it is if left out.",
+        ),
+    ] = "",
+    existing_bk_metadata_service_uri: Annotated[
+        str,
+        typer.Option(
+            "--existing-bk-metadata-service-uri",
+            "--bookkeeper-metadata-service-uri",
+            help="Of bookies that are there: make no place for bookies.",
+        ),
+    ] = "",
+    default_namespace_bundle_number: Annotated[int, typer.Option(help="Bundles of the first two namespaces.")] = 16,
+    initial_num_transaction_coordinators: Annotated[
+        int, typer.Option(help="Partitions of the original's topic for them.")
+    ] = 16,
+    initial_num_stream_storage_containers: Annotated[
+        int, typer.Option(help="Of the original's stream storage; 0: none.")
+    ] = 16,
+    zookeeper_session_timeout_ms: Annotated[int, typer.Option(help="How long to wait for ZooKeeper.")] = 30_000,
+) -> None:
+    """Make what a new cluster's metadata holds: tenants, namespaces, a place for bookies. What is there stays."""
+    from quire.cli.initialize_cluster import NewCluster, own_address, run_initialize, servers_of
+    from quire.metadata.zookeeper_config import ConnectString
+    from quire.service import log
+
+    def new_cluster(where: ConnectString) -> NewCluster:
+        return NewCluster(
+            name=cluster,
+            web_url=web_service_url,
+            web_url_tls=web_service_url_tls,
+            broker_url=broker_service_url,
+            broker_url_tls=broker_service_url_tls,
+            coordinators=initial_num_transaction_coordinators,
+            storage_containers=initial_num_stream_storage_containers,
+            bundles=default_namespace_bundle_number,
+            servers=servers_of(where),
+            chroot=where.chroot,
+            own_address=own_address(),
+            existing_bookies=bool(existing_bk_metadata_service_uri),
+        )
+
+    log.configure("warning", sys.stderr)
+    raise SystemExit(
+        run_initialize(
+            metadata_store=metadata_store,
+            configuration_store=configuration_metadata_store,
+            existing_bookies=existing_bk_metadata_service_uri,
+            session_timeout_ms=zookeeper_session_timeout_ms,
+            cluster=new_cluster,
+        )
+    )
+
+
+@app.command()
 def localbookie(
     count: Annotated[int, typer.Argument(help="How many bookies.")] = 3,
     data_dir: Annotated[Path, typer.Option(help="Where everything is kept.")] = Path("data/localbookie"),

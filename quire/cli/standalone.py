@@ -16,14 +16,17 @@ import trio
 from bookie.bookie import open_bookie
 from bookie.config import BookieConfig
 from bookie.errors import StorageFailedError
-from broker.config import BrokerOptions
+from broker.policies import TopicPolicies
 from broker.server import Broker
 from broker.turn import Turn
 from cursors.config import CursorConfig
-from managed_ledger.config import ManagedLedgerConfig
+from managed_ledger.config import LogConfig, ManagedLedgerConfig
 from managed_ledger.factory import ManagedLedgerFactory
 from quire.cli.addresses import Addresses
+from quire.cli.broker_keys import broker_options
 from quire.cli.data_directory import DataDirectory, claim
+from quire.cli.process import end_when
+from quire.cli.serving import broker_port
 from quire.cli.standalone_config import StandaloneConfig
 from quire.cli.standalone_metadata import initialize, next_incarnation
 from quire.ledger.client import open_ledger_client
@@ -34,14 +37,13 @@ from quire.metadata.ledgers import LedgerManager
 from quire.metadata.rocksdb import open_store
 from quire.service.config import narrow
 from quire.service.log import get_logger
-from quire.service.serve import ConnectionCounts, serve_connections
+from quire.service.serve import ConnectionCounts
 from quire.world.doors import World
 
 log = get_logger(__name__)
 
 BOOKIE_ID = "standalone:3181"
 LEDGERS_ROOT = "/ledgers"
-MB = 1 << 20
 
 
 async def run_standalone(
@@ -66,17 +68,20 @@ async def run_standalone(
         nursery = await stack.enter_async_context(trio.open_nursery())
         stack.callback(nursery.cancel_scope.cancel)
         lost = "a sync failed and nobody knows what is on the disk; the next start will tell"
-        nursery.start_soon(_end_when, bookie.failed, StorageFailedError(f"bookie: {lost}"), name="bookie failed")
-        nursery.start_soon(
-            _end_when, metadata.expired, SessionExpiredError(f"metadata: {lost}"), name="metadata failed"
-        )
+        nursery.start_soon(end_when, bookie.failed, StorageFailedError(f"bookie: {lost}"), name="bookie failed")
+        nursery.start_soon(end_when, metadata.expired, SessionExpiredError(f"metadata: {lost}"), name="metadata failed")
         turn = Turn()
         ids = BlockLedgerIds(metadata, LEDGERS_ROOT)
         manager = LedgerManager(metadata, ids=ids, rng=world.rng, root=LEDGERS_ROOT)
         client = await stack.enter_async_context(
             open_ledger_client(world, manager, lambda _: LocalLink(bookie.session, turn=turn), lambda: [BOOKIE_ID])
         )
-        factory = ManagedLedgerFactory(world, metadata, client, ledger_config(config), nursery, cursor_config(config))
+        logs = ledger_config(config)
+        policies = TopicPolicies(metadata, LogConfig.of(logs))
+        await nursery.start(policies.run, name="policies")
+        factory = ManagedLedgerFactory(
+            world, metadata, client, logs, nursery, cursor_config(config), config_of=policies.config_of
+        )
         nursery.start_soon(factory.run, name="managed ledgers")
         broker = Broker(
             world,
@@ -86,23 +91,20 @@ async def run_standalone(
             nursery,
             turn=turn,
             incarnation=await next_incarnation(metadata),
+            policies=policies,
         )
         listener = await world.network.listen(config.bind_address, config.broker_port)
         port = listener.address[1]
         broker.service_url = Addresses((config.advertised_host, port), None).broker_url
         broker.start()
         counts = ConnectionCounts()
-        serve = partial(
-            serve_connections,
+        serve = broker_port(
             listener,
-            broker.handle,
-            stop=stop,
+            broker,
+            counts,
             grace_s=config.shutdown_timeout_ms / 1000,
             connections_max=config.connections_max,
-            refuse=broker.refuse,
-            on_drain=broker.begin_close,
-            counts=counts,
-            name="broker",
+            stop=stop,
         )
         web: tuple[str, int] | None = None
         async with trio.open_nursery() as serving:
@@ -111,7 +113,7 @@ async def run_standalone(
                 from quire.cli.standalone_web import serve_web
 
                 _, web_port = await serving.start(
-                    partial(serve_web, broker, bookie, counts, config, stop=stop), name="web"
+                    partial(serve_web, broker, bookie, policies, counts, config, stop=stop), name="web"
                 )
                 web = (config.advertised_host, web_port)
             ready(Addresses((config.advertised_host, port), web))
@@ -121,38 +123,6 @@ async def run_standalone(
         with trio.move_on_after(config.shutdown_timeout_ms / 1000):
             await broker.closed.wait()
     log.info("stopped")
-
-
-async def _end_when(failed: trio.Event, error: Exception) -> None:
-    await failed.wait()
-    raise error
-
-
-def broker_options(config: StandaloneConfig) -> BrokerOptions:
-    """The broker's part of the configuration."""
-    return BrokerOptions(
-        cluster_name=config.cluster_name,
-        message_size_max=config.message_size_max,
-        keep_alive_interval_s=config.keep_alive_interval_s,
-        liveness_probe_timeout_s=config.liveness_probe_timeout_ms / 1000,
-        topic_load_timeout_s=config.topic_load_timeout_s,
-        pending_sends_max=config.pending_sends_max,
-        publish_buffer_bytes_max=config.publish_buffer_mb * MB,
-        allow_auto_topic_creation=config.allow_auto_topic_creation,
-        auto_topic_type=config.auto_topic_type,
-        partitions_default=config.partitions_default,
-        partitions_per_topic_max=config.partitions_per_topic_max,
-        read_batch_entries_max=config.read_batch_entries_max,
-        read_batch_bytes_max=config.read_batch_bytes_max,
-        round_robin_batch_max=config.round_robin_batch_max,
-        unacked_messages_per_consumer_max=config.unacked_per_consumer_max,
-        unacked_messages_per_subscription_max=config.unacked_per_subscription_max,
-        consumers_per_subscription_max=config.consumers_per_subscription_max,
-        key_shared_replica_points=config.key_shared_replica_points,
-        key_shared_lookahead_per_consumer=config.key_shared_lookahead_per_consumer,
-        key_shared_lookahead_per_subscription=config.key_shared_lookahead_per_subscription,
-        failover_delay_s=config.failover_delay_ms / 1000,
-    )
 
 
 def ledger_config(config: StandaloneConfig) -> ManagedLedgerConfig:

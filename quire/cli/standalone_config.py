@@ -9,237 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from quire.cli.broker_keys import BrokerKeys
 from quire.service.config import conf_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StandaloneConfig:
+class StandaloneConfig(BrokerKeys):
     """Units are in the names of the fields. `None` and 0 mean what the key's text says."""
-
-    # Addresses
-    cluster_name: str = conf_key(
-        "clusterName", "standalone", doc="Name of the cluster; part of generated producer names."
-    )
-    bind_address: str = conf_key("bindAddress", "0.0.0.0", doc="Address to listen on, for both ports.")
-    advertised_address: str = conf_key(
-        "advertisedAddress",
-        "",
-        doc="Host that lookups answer and clients then connect to. Set it when clients are on other machines. "
-        "Empty: 127.0.0.1 if bindAddress is every address, else bindAddress.",
-    )
-    broker_port: int = conf_key(
-        "brokerServicePort", 6650, minimum=0, maximum=65535, doc="Port of the binary protocol. 0 takes a free one."
-    )
-    web_port: int = conf_key(
-        "webServicePort",
-        8080,
-        minimum=0,
-        maximum=65535,
-        doc="Port of status, health, metrics and the admin REST. 0 takes a free one.",
-    )
-
-    # Connections
-    connections_max: int = conf_key(
-        "brokerMaxConnections", 10_000, minimum=1, doc="Connections served at once; one more is closed."
-    )
-    keep_alive_interval_s: int = conf_key(
-        "keepAliveIntervalSeconds",
-        30,
-        minimum=1,
-        doc="An idle connection is pinged after so many seconds and closed if the next interval brings nothing.",
-    )
-    liveness_probe_timeout_ms: int = conf_key(
-        "connectionLivenessCheckTimeoutMillis",
-        5000,
-        minimum=1,
-        doc="How long a connection may take to prove that it lives when another one claims its place.",
-    )
-    shutdown_timeout_ms: int = conf_key(
-        "brokerShutdownTimeoutMs", 10_000, minimum=0, doc="How long connections may take to end when the server stops."
-    )
-    topic_load_timeout_s: int = conf_key(
-        "topicLoadTimeoutSeconds",
-        60,
-        minimum=1,
-        doc="How long opening a topic may take before the client is told to retry.",
-    )
-
-    # Publishing
-    message_size_max: int = conf_key(
-        "maxMessageSize",
-        5 << 20,
-        minimum=1024,
-        maximum=5 << 20,
-        doc="Largest message, or batch of messages, in bytes.",
-    )
-    pending_sends_max: int = conf_key(
-        "maxPendingPublishRequestsPerConnection",
-        1000,
-        minimum=1,
-        doc="Unanswered sends at which a connection is not read any more; it is read on at half of it.",
-    )
-    publish_buffer_mb: int = conf_key(
-        "maxMessagePublishBufferSizeInMB",
-        64,
-        minimum=1,
-        doc="Megabytes published and not yet durable, of all topics, at which connections are not read any more.",
-    )
-    allow_auto_topic_creation: bool = conf_key(
-        "allowAutoTopicCreation", True, doc="Make a topic when a client first names it."
-    )
-    auto_topic_type: str = conf_key(
-        "allowAutoTopicCreationType",
-        "non-partitioned",
-        choices=("non-partitioned", "partitioned"),
-        doc="What a topic is that is made so: non-partitioned, or partitioned.",
-    )
-    partitions_default: int = conf_key(
-        "defaultNumPartitions", 1, minimum=1, doc="Partitions of a topic that is made so and is partitioned."
-    )
-    partitions_per_topic_max: int = conf_key(
-        "maxNumPartitionsPerPartitionedTopic", 4096, minimum=0, doc="Partitions of one topic. 0: no limit."
-    )
-
-    # Dispatching
-    read_batch_entries_max: int = conf_key(
-        "dispatcherMaxReadBatchSize", 1000, minimum=1, doc="Entries read for a subscription at a time."
-    )
-    read_batch_bytes_max: int = conf_key(
-        "dispatcherMaxReadSizeBytes",
-        1 << 20,
-        minimum=1,
-        doc="Bytes read for a subscription at a time; at least one entry.",
-    )
-    round_robin_batch_max: int = conf_key(
-        "dispatcherMaxRoundRobinBatchSize",
-        20,
-        minimum=1,
-        doc="Entries that one consumer of a shared subscription gets before it is the next one's turn.",
-    )
-    unacked_per_consumer_max: int = conf_key(
-        "maxUnackedMessagesPerConsumer",
-        50_000,
-        minimum=0,
-        doc="Unacknowledged messages at which a shared consumer gets no more; on at half of it. 0: no limit.",
-    )
-    unacked_per_subscription_max: int = conf_key(
-        "maxUnackedMessagesPerSubscription",
-        200_000,
-        minimum=0,
-        doc="Unacknowledged messages at which a shared subscription dispatches no more; on at half of it. 0: no limit.",
-    )
-    consumers_per_subscription_max: int = conf_key(
-        "maxConsumersPerSubscription", 0, minimum=0, doc="Consumers of one subscription. 0: no limit."
-    )
-    failover_delay_ms: int = conf_key(
-        "activeConsumerFailoverDelayTimeMillis",
-        1000,
-        minimum=0,
-        doc="How long a new active consumer waits, so that acknowledgements of the one before it still arrive.",
-    )
-    key_shared_replica_points: int = conf_key(
-        "subscriptionKeySharedConsistentHashingReplicaPoints",
-        100,
-        minimum=1,
-        doc="Points of each Key_Shared consumer on the hash ring; more spread keys more evenly.",
-    )
-    key_shared_lookahead_per_consumer: int = conf_key(
-        "keySharedLookAheadMsgInReplayThresholdPerConsumer",
-        2000,
-        minimum=1,
-        doc="Messages waiting for a blocked key, per consumer, up to which other keys are looked for behind them.",
-    )
-    key_shared_lookahead_per_subscription: int = conf_key(
-        "keySharedLookAheadMsgInReplayThresholdPerSubscription",
-        20_000,
-        minimum=1,
-        doc="The same for the whole subscription.",
-    )
-
-    # Logs and what they keep
-    ledger_entries_max: int = conf_key(
-        "managedLedgerMaxEntriesPerLedger", 50_000, minimum=1, doc="Entries after which a topic starts its next ledger."
-    )
-    ledger_size_max_mb: int = conf_key(
-        "managedLedgerMaxSizePerLedgerMbytes",
-        2048,
-        minimum=1,
-        doc="Megabytes after which a topic starts its next ledger.",
-    )
-    rollover_min_minutes: int = conf_key(
-        "managedLedgerMinLedgerRolloverTimeMinutes",
-        10,
-        minimum=0,
-        doc="A ledger younger than this goes on even when it has too many entries or bytes.",
-    )
-    rollover_max_minutes: int = conf_key(
-        "managedLedgerMaxLedgerRolloverTimeMinutes", 240, minimum=1, doc="Age at which a topic starts its next ledger."
-    )
-    retention_minutes: int = conf_key(
-        "defaultRetentionTimeInMinutes",
-        0,
-        minimum=-1,
-        doc="How long acknowledged messages are kept. 0: not at all. -1: for ever.",
-    )
-    retention_size_mb: int = conf_key(
-        "defaultRetentionSizeInMB",
-        0,
-        minimum=-1,
-        doc="How much of the acknowledged messages of a topic is kept. 0: nothing. -1: without limit.",
-    )
-    retention_check_interval_s: int = conf_key(
-        "retentionCheckIntervalInSeconds", 120, minimum=1, doc="How often topics are looked through for what may go."
-    )
-    entry_cache_mb: int = conf_key(
-        "managedLedgerCacheSizeMB",
-        64,
-        minimum=0,
-        doc="Memory for entries just written, shared by all topics. 0: no cache.",
-    )
-    entry_cache_watermark: float = conf_key(
-        "managedLedgerCacheEvictionWatermark",
-        0.9,
-        minimum=0,
-        maximum=1,
-        doc="Part of the cache's size that an eviction goes down to.",
-    )
-    entry_cache_age_ms: int = conf_key(
-        "managedLedgerCacheEvictionTimeThresholdMillis",
-        1000,
-        minimum=1,
-        doc="Age at which an entry leaves the cache though consumers have yet to read it, in milliseconds.",
-    )
-    metadata_retry_s: int = conf_key(
-        "managedLedgerMetadataOperationsTimeoutSeconds",
-        60,
-        minimum=1,
-        doc="How long starting a ledger or storing a position is tried again before those who wait are told.",
-    )
-    cursor_ledger_entries_max: int = conf_key(
-        "managedLedgerCursorMaxEntriesPerLedger",
-        50_000,
-        minimum=1,
-        doc="Stored positions after which a subscription starts its next cursor ledger.",
-    )
-    cursor_rollover_s: int = conf_key(
-        "managedLedgerCursorRolloverTimeInSeconds",
-        14_400,
-        minimum=1,
-        doc="Age at which a subscription starts its next cursor ledger.",
-    )
-    cursor_node_ranges_max: int = conf_key(
-        "managedLedgerMaxUnackedRangesToPersistInMetadataStore",
-        1000,
-        minimum=0,
-        doc="Ranges of acknowledged entries kept in a subscription's node when it is closed; with more, in its ledger.",
-    )
-    cursor_flush_delay_ms: int = conf_key(
-        "quireCursorFlushDelayMillis",
-        10,
-        minimum=0,
-        doc="How long acknowledgements that nobody waits for may stay in memory, in milliseconds. Those with a request "
-        "id are written at once.",
-    )
 
     # The bookie
     journal_size_max_mb: int = conf_key(
@@ -261,7 +37,10 @@ class StandaloneConfig:
         "journalRemoveFromPageCache", True, doc="Give the memory of journal pages back once they are synced."
     )
     journal_memory_mb: int = conf_key(
-        "journalMaxMemorySizeMb", 64, minimum=1, doc="Megabytes that may wait for the journal; more adds are refused."
+        "journalMaxMemorySizeMb",
+        64,
+        minimum=1,
+        doc="Megabytes that may wait for the journal; more adds wait for theirs.",
     )
     journal_sync: bool = conf_key(
         "journalSyncData", True, doc="false: answer before the sync. A power cut then loses acknowledged messages."
@@ -296,6 +75,13 @@ class StandaloneConfig:
         maximum=1 << 30,
         doc="Size at which the next entry log starts, in bytes.",
     )
+    page_cache_mb: int = conf_key(
+        "quireEntryLogPageCacheMb",
+        256,
+        minimum=0,
+        doc="Megabytes of the newest entry log pages that stay in the machine's memory; older ones are given back. 0: no "
+        "bound.",
+    )
     gc_wait_ms: int = conf_key(
         "gcWaitTime",
         300_000,
@@ -306,10 +92,3 @@ class StandaloneConfig:
     reads_in_flight_max: int = conf_key(
         "maxPendingReadRequestsPerThread", 2500, minimum=1, doc="Reads from disk at once; more are refused."
     )
-
-    @property
-    def advertised_host(self) -> str:
-        """The host that lookups answer."""
-        if self.advertised_address:
-            return self.advertised_address
-        return "127.0.0.1" if self.bind_address in ("0.0.0.0", "::", "") else self.bind_address

@@ -7,8 +7,12 @@ from functools import partial
 import trio
 
 from bookie.bookie import Bookie
-from broker.admin.requests import Service
+from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
+from broker.ownership.config import OwnershipOptions
+from broker.ownership.local import OwnEverything
+from broker.ownership.namespaces import Namespaces
+from broker.policies import TopicPolicies
 from broker.server import Broker
 from broker.stats import register
 from quire.cli.addresses import Addresses
@@ -21,6 +25,7 @@ from quire.service.serve import ConnectionCounts
 async def serve_web(
     broker: Broker,
     bookie: Bookie,
+    policies: TopicPolicies,
     counts: ConnectionCounts,
     config: StandaloneConfig,
     *,
@@ -35,6 +40,7 @@ async def serve_web(
     metrics.counter("bookie_add_bytes", "Bytes of entries added", lambda: stats.add_bytes)
     metrics.counter("bookie_reads", "Read requests served", lambda: stats.reads)
     metrics.counter("bookie_journal_syncs", "Commit groups written and synced", lambda: stats.journal_syncs)
+    ownership = OwnEverything(broker.service_url)
     health = Health(is_ready=lambda: not stop.is_set(), check=broker.check_health)
     web_url = ""
     service = Service(
@@ -43,10 +49,20 @@ async def serve_web(
         broker_url=lambda: broker.service_url,
         web_url=lambda: web_url,
         deadline_s=config.topic_load_timeout_s,
+        cluster=ClusterService(
+            metadata=broker.metadata,
+            namespaces=Namespaces(
+                broker.metadata, OwnershipOptions(cluster_name=config.cluster_name, bundles_default=1)
+            ),
+            policies=policies,
+            ownership=ownership,
+            cluster_name=config.cluster_name,
+            ensemble_max=1,
+        ),
     )
     app = make_app(metrics, health, routes(service))
     async with trio.open_nursery() as serving:
         listening = await serving.start(partial(serve_http, app, config.bind_address, config.web_port, stop=stop))
         address = (config.advertised_host, listening[1])
-        web_url = Addresses(address, address).web_url
+        ownership.web_url = web_url = Addresses(address, address).web_url
         task_status.started(listening)

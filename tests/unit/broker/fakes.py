@@ -94,21 +94,30 @@ class FakeConnection:
 class Stage:
     """A subscription of one type and its consumers."""
 
-    def __init__(self, kind: pb.CommandSubscribe.SubType, log: FakeLog, nursery: trio.Nursery, **options: Any) -> None:
+    def __init__(
+        self,
+        kind: pb.CommandSubscribe.SubType,
+        log: FakeLog,
+        nursery: trio.Nursery,
+        *,
+        topic: str = "persistent://public/default/orders",
+        **options: Any,
+    ) -> None:
         self.log = log
         self.dropped: list[Subscription] = []
-        topic: Any = SimpleNamespace(
+        served: Any = SimpleNamespace(
             broker=SimpleNamespace(options=BrokerOptions(**options)),
-            name=TopicName.parse("persistent://public/default/orders"),
+            name=TopicName.parse(topic),
             ledger=log,
             nursery=nursery,
             closing=False,
+            next_owner="",
             drop_if_unused=self.dropped.append,
         )
         world: Any = log
         cursor = memory_cursor(world, "s", Position(LEDGER, -1))
         wanted = pb.CommandSubscribe(subType=kind, durable=True)
-        self.subscription: Any = make_subscription(topic, "s", cursor, wanted)
+        self.subscription: Any = make_subscription(served, "s", cursor, wanted)
         self._number = 0
 
     def join(self, name: str = "", *, priority: int = 0) -> Consumer:

@@ -245,7 +245,7 @@ def test_who_may_make_a_topic_makes_it_although_somebody_who_may_not_asked_first
             await trio.sleep(1)
             return await opens(name, create=create)
 
-        room.factory.open = slow  # type: ignore[method-assign]
+        room.factory.open = slow  # type: ignore[method-assign, assignment]
         first.ask_subscribe(force_topic_creation=False)
         await trio.sleep(0.5)
         second.ask_producer()
@@ -360,6 +360,60 @@ def test_what_is_not_served_of_producing_and_subscribing_is_refused() -> None:
         await peer.expect(C.SUCCESS)
         peer.ask_subscribe(name="durable", durable=False)
         assert (await peer.error())[0] == pb.NotAllowedError
+
+    in_broker(test)
+
+
+def test_where_duplicates_are_to_be_dropped_nobody_may_publish_and_the_reason_is_told() -> None:
+    namespace = "/admin/policies/public/default"
+    own = "/admin/topic-policies/local/public/default/persistent/orders"
+
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        store = room.cluster.stores[0]
+        await store.put(namespace, b'{"deduplicationEnabled":true}', -1)
+        for topic in (TOPIC, f"{TOPIC}-partition-1"):
+            peer.ask_producer(topic)
+            code, reason = await peer.error()
+            assert code == pb.NotAllowedError
+            assert "deduplicationEnabled" in reason
+        assert room.broker.topics.loaded() == []
+        await peer.subscribe()  # what is there may be read
+        await store.create(own, b'{"deduplicationEnabled":false}', make_parents=True)
+        await peer.producer()
+        await store.put(own, b'{"deduplicationEnabled":true}', -1)
+        await store.put(namespace, b"{}", -1)
+        peer.ask_producer(producer_id=2)
+        assert (await peer.error())[0] == pb.NotAllowedError
+        await peer.publish(b"by who was there before")
+        peer.ask_producer("persistent://public/nowhere/t", producer_id=3)
+        assert (await peer.error())[0] == pb.TopicNotFound
+
+    in_broker(test)
+
+
+def test_a_producer_of_a_topic_that_is_served_needs_no_namespace_to_be_looked_up() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        await peer.producer()
+        asked: list[str] = []
+        room.broker.topics._namespaces.clear()
+        real = room.cluster.stores[0].get
+
+        async def noted(path: str) -> Any:
+            asked.append(path)
+            return await real(path)
+
+        room.cluster.stores[0].get = noted  # type: ignore[method-assign]
+        async with trio.open_nursery() as nursery:
+            await nursery.start(room.broker.policies.run)
+            await peer.producer(producer_id=2)
+            asked.clear()
+            room.broker.topics._namespaces.clear()
+            await peer.producer(producer_id=3)
+            # (Its log holds the policies of a topic that is served; here nobody does.)
+            assert asked == ["/admin/topic-policies/local/public/default/persistent/orders"]
+            nursery.cancel_scope.cancel()
 
     in_broker(test)
 

@@ -6,6 +6,7 @@ import trio
 import trio.testing
 
 from broker.consumer import Consumer
+from broker.dispatchers.failover import FailoverChoice
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.unit.broker.fakes import Stage, commands, delivered
 from tests.unit.broker.test_shared_subscription import on_stage
@@ -120,3 +121,26 @@ def test_nothing_is_kept_in_the_cache_for_a_subscription_without_consumers() -> 
         assert stage.dropped == [stage.subscription]
 
     on_stage(EXCLUSIVE, test)
+
+
+def test_the_active_consumer_of_a_partition_is_at_its_number_or_on_the_ring_as_the_configuration_says() -> None:
+    names = ["a", "b", "c"]
+    active: dict[bool, list[str]] = {}
+    for hashing in (False, True):
+        for partition in range(6):
+
+            async def test(stage: Stage, hashing: bool = hashing) -> None:
+                for name in names:
+                    stage.join(name)
+                active.setdefault(hashing, []).append(stage.subscription.active.name)
+
+            topic = f"persistent://public/default/orders-partition-{partition}"
+            on_stage(FAILOVER, test, topic=topic, failover_consistent_hashing=hashing)
+    assert active[False] == [*names, *names]
+    chosen = [
+        FailoverChoice(f"persistent://public/default/orders-partition-{partition}").choose(
+            [(0, name, name) for name in names]
+        )
+        for partition in range(6)
+    ]
+    assert active[True] == chosen != active[False]

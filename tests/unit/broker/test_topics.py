@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 import trio
 
-from broker.errors import ServiceNotReadyError
+from broker.errors import ServiceNotReadyError, TopicNotFoundError
 from broker.topic import Topic
+from broker.topics import HOLD_S
+from cursors.errors import CursorDamagedError, CursorRecoveryError
+from managed_ledger.errors import ManagedLedgerFencedError, ManagedLedgerUnavailableError
+from managed_ledger.managed_ledger import ManagedLedger
+from managed_ledger.stored_list import log_path
+from quire.ledger.errors import LedgerRecoveryError
+from quire.metadata.errors import MetadataUnavailableError as StoreUnavailableError
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import TopicName
 from tests.unit.broker.peers import SUB, TOPIC, C, Room, in_broker
@@ -27,6 +36,18 @@ def test_many_who_ask_at_once_get_the_same_topic() -> None:
         assert len(set(map(id, found))) == 1
         assert room.cluster.ledgers.log.count("create 0") == 1
         assert len(room.broker.topics.loaded()) == 1
+
+    in_broker(test)
+
+
+def test_a_topic_is_not_made_in_a_namespace_that_was_deleted_a_moment_ago() -> None:
+    async def test(room: Room) -> None:
+        metadata = room.broker.metadata
+        await room.broker.topics.check_namespace(NAME)  # known to be there, and remembered
+        await metadata.delete(f"/admin/policies/{NAME.namespace_path}")
+        with pytest.raises(TopicNotFoundError):
+            await room.broker.topics.get(NAME)
+        assert await metadata.get(log_path(NAME.managed_ledger_path)) is None
 
     in_broker(test)
 
@@ -129,5 +150,66 @@ def test_stopping_closes_every_topic_and_loads_no_other() -> None:
         assert not room.broker.topics.loaded()
         assert not room.factory.managed_ledgers
         assert peer.stream.closed
+
+    in_broker(test)
+
+
+@pytest.mark.parametrize(
+    "error", [LedgerRecoveryError("a bookie is away"), StoreUnavailableError("away"), CursorRecoveryError("away")]
+)
+def test_a_topic_that_cannot_be_loaded_now_is_tried_again_while_its_client_waits(error: Exception) -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        opens = room.factory.open
+        tries: list[float] = []
+
+        async def away(name: str, *, create: bool = True) -> ManagedLedger:
+            tries.append(trio.current_time())
+            if trio.current_time() < 4:
+                if isinstance(error, CursorRecoveryError):
+                    raise error
+                raise ManagedLedgerUnavailableError(f"{name}: {error}") from error
+            return await opens(name, create=create)
+
+        with patch.object(room.factory, "open", away):
+            peer.ask_producer()
+            await peer.expect(C.PRODUCER_SUCCESS)
+        assert trio.current_time() < 4.6, "soon after it can be"
+        assert 5 < len(tries) < 20, "and not all the time"
+        assert room.broker.topics.loads_failed == 0
+
+    in_broker(test)
+
+
+def test_who_waits_for_a_topic_hears_of_it_before_he_gives_up_himself() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+
+        async def away(name: str, *, create: bool = True) -> ManagedLedger:
+            raise ManagedLedgerUnavailableError("away")
+
+        with patch.object(room.factory, "open", away):
+            begun = trio.current_time()
+            peer.ask_producer()
+            assert (await peer.error())[0] == pb.ServiceNotReady
+        assert HOLD_S - 1 < trio.current_time() - begun <= HOLD_S
+        await peer.producer()
+
+    in_broker(test)
+
+
+@pytest.mark.parametrize("error", [ManagedLedgerFencedError("taken over"), CursorDamagedError("cannot be read")])
+def test_what_no_other_try_would_mend_is_told_at_once(error: Exception) -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+
+        async def fail(name: str, *, create: bool = True) -> ManagedLedger:
+            raise error
+
+        with patch.object(room.factory, "open", fail):
+            begun = trio.current_time()
+            peer.ask_producer()
+            assert (await peer.error())[0] == pb.ServiceNotReady
+        assert trio.current_time() - begun < 0.01
 
     in_broker(test)

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import trio
 
-from broker.admin.requests import Service
+from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
 from broker.administration import Administration
 from broker.internal_stats import InternalStats
@@ -43,6 +43,8 @@ class FakeAdministration(Administration):
         self.gate: trio.Event | None = None
         self.partition_count = 0
         self.names = ["persistent://public/default/a"]
+        self.partitioned_names: list[str] | None = None
+        """`names`, if there is nothing else."""
         self.position = Position(12, 5)
 
     async def _note(self, *asked: Any) -> None:
@@ -79,7 +81,7 @@ class FakeAdministration(Administration):
 
     async def partitioned_topics_of_namespace(self, namespace: NamespaceName) -> list[str]:
         await self._note("partitioned_topics_of_namespace", str(namespace))
-        return self.names
+        return self.names if self.partitioned_names is None else self.partitioned_names
 
     async def create_topic(self, name: TopicName) -> None:
         await self._note("create_topic", name.full)
@@ -102,6 +104,22 @@ class FakeAdministration(Administration):
         found: Any = Stats(name, metadata)
         return found  # type: ignore[no-any-return]
 
+    async def internal_stats_json(self, name: TopicName) -> Any:
+        return (await self.internal_stats(name)).as_json()
+
+    async def exists(self, name: TopicName) -> bool:
+        await self._note("exists", name.full)
+        return name.full in self.names
+
+    async def unload_topic(self, name: TopicName) -> None:
+        await self._note("unload_topic", name.full)
+
+    async def check_unused(self, name: TopicName) -> None:
+        await self._note("check_unused", name.full)
+
+    async def delete_wherever(self, name: TopicName) -> None:
+        await self._note("delete_wherever", name.full)
+
     async def message_id_at(self, name: TopicName, epoch_ms: int) -> Position:
         await self._note("message_id_at", name.full, epoch_ms)
         return self.position
@@ -110,7 +128,9 @@ class FakeAdministration(Administration):
 class Rest:
     """The web application over a FakeAdministration, and a client of it; enter it inside trio."""
 
-    def __init__(self, *, deadline_s: float = 30.0, requests_max: int = 200) -> None:
+    def __init__(
+        self, *, deadline_s: float = 30.0, requests_max: int = 200, cluster: ClusterService | None = None
+    ) -> None:
         self.administration = FakeAdministration()
         self.service = Service(
             administration=self.administration,
@@ -119,6 +139,7 @@ class Rest:
             web_url=lambda: WEB_URL,
             deadline_s=deadline_s,
             requests_max=requests_max,
+            cluster=cluster,
         )
 
     async def run(self, body: Callable[[Rest], Awaitable[None]]) -> None:

@@ -14,9 +14,10 @@ from broker.errors import (
     NotPartitionedError,
     PartitionCountError,
     TopicNotFoundError,
+    TopicTerminatedError,
 )
 
-NEVER_OF_ADMINISTRATION = {ConsumerAssignError, ConsumerNotFoundError}
+NEVER_OF_ADMINISTRATION = {ConsumerAssignError, ConsumerNotFoundError, TopicTerminatedError}
 
 
 def _subclasses(of: type[BrokerError]) -> set[type[BrokerError]]:

@@ -68,13 +68,13 @@ def test_a_method_that_is_not_allowed_is_told_which_are(method: str, path: str, 
     [
         ("GET", f"{TOPICS}/t/stats"),
         ("POST", f"{TOPICS}/t/terminate"),
-        ("PUT", f"{TOPICS}/t/unload"),
+        ("PUT", f"{TOPICS}/t/compaction"),
         ("PUT", f"{TOPICS}/a/b/partitions"),
         ("GET", f"{TOPICS}/t/partitions/"),
-        ("PUT", "/admin/v2/tenants/a"),
+        ("PUT", "/admin/v2/resource-quotas"),
         ("GET", "/admin/v2/non-persistent/public/default/t/partitions"),
         ("GET", "/admin/v3/transactions/transactionMetadata/0/0"),
-        ("GET", "/lookup/v2/topic/persistent/public/default/t/bundle"),
+        ("GET", "/lookup/v2/destination/persistent/public/default/t"),
     ],
 )
 def test_what_is_not_served_is_told_so(method: str, path: str) -> None:

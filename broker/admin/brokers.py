@@ -1,0 +1,113 @@
+"""/admin/v2/brokers, /admin/v2/bookies: who is there.
+
+GET      brokers, brokers/{cluster}                          ["host:8080"]; 404 no such cluster
+GET      brokers/leaderBroker                                {"brokerId","serviceUrl"}; 404 there is none now
+GET      brokers/{cluster}/{broker}/ownedNamespaces          bundle -> {"broker_assignment","is_controlled","is_active"}
+                                                             307 to that broker, 404
+GET      brokers/version                                     text
+GET      brokers/internal-configuration                      where the metadata is
+GET      bookies/all                                         {"bookies":[{"bookieId":"host:3181"}]}
+
+`brokers/health` and `brokers/ready` are the web port's own. Source: Pulsar's BrokersBase and Bookies.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version as installed_version
+
+from starlette.responses import Response
+
+from broker.admin import clusters
+from broker.admin.errors import NotThereError
+from broker.admin.redirects import redirect_to
+from broker.admin.requests import Call
+from broker.admin.resource import answer, text
+from broker.errors import BrokerError, MetadataUnavailableError
+from broker.ownership.values import decode_report
+from broker.policy_values import decode
+from quire.metadata.bookies import available, readonly
+from quire.metadata.errors import MetadataError, NoNodeError
+from quire.metadata.store import Node
+
+BROKERS = "/loadbalance/brokers"
+LEADER = "/loadbalance/leader"
+
+
+async def names(call: Call) -> Response:
+    return answer(await living(call))
+
+
+async def names_of_cluster(call: Call) -> Response:
+    name = call.cluster_name()
+    if name != call.cluster.cluster_name and name not in await clusters.known(call):
+        raise NotThereError(f"Cluster does not exist: {name}")
+    return answer(await living(call) if name == call.cluster.cluster_name else [])
+
+
+async def leader(call: Call) -> Response:
+    node = await _node(call, LEADER)
+    if node is None:
+        raise NotThereError("Couldn't find leader broker")
+    found = decode(node.value)
+    return answer({"brokerId": found.get("brokerId"), "serviceUrl": found.get("serviceUrl")})
+
+
+async def owned(call: Call) -> Response:
+    """Of this broker; another is asked itself."""
+    cluster, broker_id = call.cluster, call.part("broker")
+    if cluster.broker_id and broker_id != cluster.broker_id:
+        node = await _node(call, f"{BROKERS}/{broker_id}") if "/" not in broker_id else None
+        if node is None:
+            raise NotThereError(f"there is no broker {broker_id[:100]!a}")
+        try:
+            raise redirect_to(call, decode_report(broker_id, node.value).broker.web_url)
+        except BrokerError as error:
+            raise NotThereError(str(error)) from error
+    status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
+    return answer({str(bundle): status for bundle in cluster.ownership.owned()})
+
+
+async def version(call: Call) -> Response:
+    return text(installed_version("quire"))
+
+
+async def internal_configuration(call: Call) -> Response:
+    url = call.cluster.metadata_url
+    return answer(
+        {
+            "metadataStoreUrl": url,
+            "configurationMetadataStoreUrl": url,
+            "ledgersRootPath": call.cluster.ledgers_root,
+            "bookkeeperMetadataServiceUri": f"metadata-store:{url}" if url else "",
+        }
+    )
+
+
+async def bookies(call: Call) -> Response:
+    """All that were ever registered and not decommissioned: those with a cookie."""
+    metadata, root = call.cluster.metadata, call.cluster.ledgers_root
+    try:
+        try:
+            found = await metadata.children(f"{root}/cookies")
+        except NoNodeError:
+            found = [*await available(metadata, root=root), *await readonly(metadata, root=root)]
+    except MetadataError as error:
+        raise MetadataUnavailableError(f"bookies: {error}") from error
+    return answer({"bookies": [{"bookieId": bookie} for bookie in sorted(set(found))]})
+
+
+async def living(call: Call) -> list[str]:
+    """Ids of the brokers that are registered; this one alone where brokers do not register."""
+    try:
+        return await call.cluster.metadata.children(BROKERS)
+    except NoNodeError:
+        return [call.service.web_url().partition("://")[2]]
+    except MetadataError as error:
+        raise MetadataUnavailableError(f"brokers: {error}") from error
+
+
+async def _node(call: Call, path: str) -> Node | None:
+    try:
+        return await call.cluster.metadata.get(path)
+    except MetadataError as error:
+        raise MetadataUnavailableError(f"{path}: {error}") from error

@@ -1,0 +1,92 @@
+"""/admin/v2/clusters: what clusters there are, and where they serve.
+
+GET      clusters                    names
+GET      clusters/{cluster}          ClusterData; 404
+PUT      clusters/{cluster}          204; 409
+POST     clusters/{cluster}          204; 404
+DELETE   clusters/{cluster}          204; 404, 412 a tenant may use it
+
+Fields that are not known are kept: what the original's tools write there is theirs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from broker.admin.errors import ExistsError, MalformedRequestError, NotThereError, PreconditionError
+from broker.admin.requests import Call
+from broker.admin.resource import answer
+from broker.errors import MetadataUnavailableError
+from broker.policy_values import decode, encode
+from quire.metadata.errors import MetadataError, NodeExistsError, NoNodeError
+from quire.metadata.store import ANY_VERSION
+
+ROOT = "/admin/clusters"
+
+
+async def names(call: Call) -> Response:
+    return answer(await known(call))
+
+
+async def get(call: Call) -> Response:
+    name = call.cluster_name()
+    try:
+        node = await call.cluster.metadata.get(f"{ROOT}/{name}")
+    except MetadataError as error:
+        raise MetadataUnavailableError(f"cluster {name}: {error}") from error
+    if node is None:
+        raise NotThereError(f"Cluster does not exist: {name}")
+    return answer(decode(node.value))
+
+
+async def create(call: Call) -> None:
+    name, data = call.cluster_name(), await _data(call)
+    try:
+        await call.cluster.metadata.create(f"{ROOT}/{name}", encode(data), make_parents=True)
+    except NodeExistsError as error:
+        raise ExistsError(f"Cluster already exists: {name}") from error
+    except MetadataError as error:
+        raise MetadataUnavailableError(f"cluster {name}: {error}") from error
+
+
+async def update(call: Call) -> None:
+    name, data = call.cluster_name(), await _data(call)
+    try:
+        await call.cluster.metadata.put(f"{ROOT}/{name}", encode(data), ANY_VERSION)
+    except NoNodeError as error:
+        raise NotThereError(f"Cluster does not exist: {name}") from error
+    except MetadataError as error:
+        raise MetadataUnavailableError(f"cluster {name}: {error}") from error
+
+
+async def delete(call: Call) -> None:
+    name, namespaces = call.cluster_name(), call.cluster.namespaces
+    for tenant in await namespaces.tenants():
+        if name in ((await namespaces.tenant(tenant)).get("allowedClusters") or ()):
+            raise PreconditionError(f"Cluster not empty: tenant {tenant} may use it")
+    try:
+        await call.cluster.metadata.delete(f"{ROOT}/{name}")
+    except NoNodeError as error:
+        raise NotThereError(f"Cluster does not exist: {name}") from error
+    except MetadataError as error:
+        raise MetadataUnavailableError(f"cluster {name}: {error}") from error
+
+
+async def known(call: Call) -> list[str]:
+    """Their names, sorted; `global` is a mark of older versions, and none."""
+    try:
+        found = await call.cluster.metadata.children(ROOT)
+    except NoNodeError:
+        return []
+    except MetadataError as error:
+        raise MetadataUnavailableError(f"clusters: {error}") from error
+    return [name for name in found if name != "global"]
+
+
+async def _data(call: Call) -> dict[str, Any]:
+    data = await call.json()
+    if not isinstance(data, dict):
+        raise MalformedRequestError("a cluster is an object with serviceUrl and brokerServiceUrl")
+    return data

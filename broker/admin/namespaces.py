@@ -1,0 +1,197 @@
+"""/admin/v2/namespaces: namespaces and their bundles.
+
+GET      namespaces/{tenant}                              "tenant/namespace" names; 404
+GET      {namespace}                                      Policies; 404
+PUT      {namespace}                                      204; body: Policies, {"bundles":{"numBundles":8}}, or none
+                                                          403 a cluster that is not there, 404 no such tenant, 409, 412
+DELETE   {namespace}?force=                               204; 404, 409 it has topics, 405 force is not allowed
+GET      {namespace}/bundles                              {"boundaries":["0x00000000",...],"numBundles":4}
+PUT      {namespace}/unload                               204: all its bundles
+PUT      {namespace}/{bundle}/unload?destinationBroker=   204; 307, 404, 412 no such broker
+PUT      {namespace}/{bundle}/split?unload=&splitAlgorithmName=
+                                                          204; body: positions of specified_positions_divide; 307, 404, 412
+
+`{namespace}` stands for namespaces/{tenant}/{namespace}. Source: Pulsar's NamespacesBase.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from broker.admin import clusters
+from broker.admin.brokers import living
+from broker.admin.errors import (
+    ForbiddenError,
+    MalformedRequestError,
+    NotEmptyError,
+    NotPermittedError,
+    PreconditionError,
+)
+from broker.admin.policies import check_policy
+from broker.admin.redirects import redirect, redirect_to
+from broker.admin.requests import Call
+from broker.admin.resource import answer
+from broker.errors import MetadataUnavailableError
+from broker.ownership.bundles import RANGE_EQUALLY, RING_END, SPLIT_ALGORITHMS, Bundle
+from broker.ownership.errors import NamespaceBusyError
+from broker.ownership.lookup import Connect
+from broker.ownership.peers import topic_in
+from broker.ownership.values import Owner, decode_owner, encode_bundles
+from broker.policy_values import NAMESPACE_RETENTION, PERSISTENCE, persistence, retention
+from quire.metadata.errors import MetadataError
+from quire.wire.pulsar.names import NamespaceName, TopicName
+
+BUNDLES_MAX = 1 << 16
+"""Of a namespace that is made: each is a node, a lease and a line in memory."""
+DELETIONS_MAX = 10
+"""Times that the topics of a namespace are deleted before clients that go on making them are given way."""
+
+
+async def names(call: Call) -> Response:
+    return answer([str(name) for name in await call.cluster.namespaces.names(call.tenant())])
+
+
+async def get(call: Call) -> Response:
+    namespace, namespaces = call.namespace(), call.cluster.namespaces
+    policies = await namespaces.policies(namespace)
+    return answer({**policies, "bundles": encode_bundles(await namespaces.bundles(namespace))})
+
+
+async def create(call: Call) -> None:
+    namespace, body = call.namespace(), await call.json()
+    if body is None:
+        body = {}
+    if not isinstance(body, dict):
+        raise MalformedRequestError("policies must be an object")
+    given = {key: value for key, value in body.items() if value is not None}
+    _check_bundles(given.get("bundles"))
+    replication = given.get("replication_clusters", given.get("replicationClusters"))
+    if isinstance(replication, list) and (
+        missing := sorted(set(map(str, replication)) - set(await clusters.known(call)))
+    ):
+        raise ForbiddenError(f"Invalid cluster id: {', '.join(missing)}")
+    if not replication:
+        given.pop("replication_clusters", None)
+    for key, checked in ((PERSISTENCE, persistence), (NAMESPACE_RETENTION, retention)):
+        if key in given:
+            given[key] = check_policy(call, checked, given[key])
+    await call.cluster.namespaces.create(namespace, given)
+
+
+def _check_bundles(data: object) -> None:
+    if data is None:
+        return
+    count = data.get("numBundles", 0) if isinstance(data, dict) else None
+    if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= BUNDLES_MAX:
+        raise PreconditionError(
+            f"Invalid number of bundles. Number of bundles has to be in the range of (0, {BUNDLES_MAX}]"
+        )
+
+
+async def delete(call: Call) -> None:
+    namespace, force = call.namespace(), call.flag("force")
+    if force and not call.cluster.force_delete_namespace:
+        raise NotPermittedError("Broker doesn't allow forced deletion of namespaces")
+    if force:
+        await delete_with_topics(call, namespace)
+    else:
+        if await call.administration.topics_of_namespace(namespace):
+            raise NotEmptyError("Cannot delete non empty namespace")
+        await _delete(call, namespace)
+
+
+async def delete_with_topics(call: Call, namespace: NamespaceName) -> None:
+    """Whoever uses them. Clients that were connected may make one anew before the namespace is gone: NamespaceBusyError if
+    they do so again and again."""
+    for attempt in range(1, DELETIONS_MAX + 1):
+        for full in await call.administration.partitioned_topics_of_namespace(namespace):
+            await call.administration.delete_partitioned_topic(TopicName.parse(full), True)
+        for full in await call.administration.topics_of_namespace(namespace):
+            await call.administration.delete_wherever(TopicName.parse(full))
+        try:
+            await _delete(call, namespace)
+            return
+        except NamespaceBusyError:
+            if attempt == DELETIONS_MAX:
+                raise
+
+
+async def _delete(call: Call, namespace: NamespaceName) -> None:
+    await call.cluster.namespaces.delete(namespace)
+    await call.cluster.policies.delete_namespace(namespace)
+
+
+# Bundles
+
+
+async def bundles(call: Call) -> Response:
+    return answer(encode_bundles(await call.cluster.namespaces.bundles(call.namespace())))
+
+
+async def unload_all(call: Call) -> None:
+    """Each by its owner; those of none are as unloaded as can be."""
+    cluster, namespace = call.cluster, call.namespace()
+    found = await cluster.namespaces.bundles(namespace)
+    if not cluster.broker_id:
+        for name in await call.administration.topics_of_namespace(namespace):
+            await call.administration.unload_topic(TopicName.parse(name))
+        return
+    for bundle in found.all():
+        owner = await _owner(call, bundle)
+        if owner is None:
+            continue
+        if owner.is_at(call.service.broker_url()):
+            await cluster.ownership.unload(bundle)
+        elif cluster.others is not None:
+            path = f"/admin/v2/namespaces/{namespace}/{bundle.range}/unload"
+            await cluster.others.call(owner.web_url, "PUT", path)
+
+
+async def unload(call: Call) -> None:
+    cluster, bundle = call.cluster, await _bundle(call)
+    destination = call.request.query_params.get("destinationBroker")
+    if destination and destination not in await living(call):
+        raise PreconditionError(f"destinationBroker: there is no broker {destination[:100]!a}")
+    owner = await _owner(call, bundle)
+    if owner is None:
+        return
+    if not owner.is_at(call.service.broker_url()):
+        raise redirect_to(call, owner.web_url)
+    await cluster.ownership.unload(bundle, destination=destination or None)
+
+
+async def split(call: Call) -> None:
+    bundle, then_unload = await _bundle(call), call.flag("unload")
+    algorithm = call.request.query_params.get("splitAlgorithmName") or RANGE_EQUALLY
+    if algorithm not in SPLIT_ALGORITHMS:
+        raise PreconditionError(
+            f"Unsupported namespace bundle split algorithm, supported algorithms are {SPLIT_ALGORITHMS}"
+        )
+    positions = _positions(await call.json())
+    # One that nobody has is taken first, by whoever should have it.
+    found = await call.cluster.ownership.lookup(topic_in(bundle), authoritative=call.flag("authoritative"))
+    if not (isinstance(found, Connect) and found.mine):
+        raise redirect(call, found)
+    await call.cluster.ownership.split(bundle, algorithm=algorithm, unload=then_unload, positions=positions)
+
+
+def _positions(body: Any) -> tuple[int, ...]:
+    if body is None:
+        return ()
+    if not isinstance(body, list) or not all(isinstance(each, int) and 0 <= each <= RING_END for each in body):
+        raise MalformedRequestError("positions must be a list of hashes, 0 to 4294967295")
+    return tuple(body)
+
+
+async def _bundle(call: Call) -> Bundle:
+    return (await call.cluster.namespaces.bundles(call.namespace())).bundle(call.part("bundle"))
+
+
+async def _owner(call: Call, bundle: Bundle) -> Owner | None:
+    try:
+        node = await call.cluster.metadata.get(bundle.path)
+    except MetadataError as error:
+        raise MetadataUnavailableError(f"{bundle}: {error}") from error
+    return None if node is None else decode_owner(node.value)

@@ -1,0 +1,126 @@
+"""How many copies, and how long they are kept: of a namespace, and of a topic.
+
+GET      {namespace}/persistence     {"bookkeeperEnsemble":3,"bookkeeperWriteQuorum":3,"bookkeeperAckQuorum":2,
+                                      "managedLedgerMaxMarkDeleteRate":0.0}; 204 if it is not said
+POST     {namespace}/persistence     204; 412 a value that cannot be, or asks for more bookies than there can be
+DELETE   {namespace}/persistence     204
+GET, POST, DELETE   {namespace}/retention     {"retentionTimeInMinutes":10,"retentionSizeInMB":100}, the same way
+GET, POST, DELETE   {topic}/persistence, {topic}/retention
+                                     the same of a topic; GET with ?applied=true: what holds, from wherever
+
+A change is used by the next ledger of every topic it is for, and by the next look for ledgers that may go. Any broker answers.
+
+Source: Pulsar's NamespacesBase, PersistentTopics, AdminResource.validatePersistencePolicies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import Response
+
+from broker import policy_values
+from broker.admin.errors import NotServedError, PreconditionError
+from broker.admin.requests import Call
+from broker.admin.resource import Handler, answer
+from broker.errors import TopicNotFoundError
+from broker.policy_values import (
+    Json,
+    PolicyError,
+    persistence,
+    persistence_of,
+    retention,
+    retention_of,
+)
+from managed_ledger.config import LogConfig
+from quire.wire.pulsar.names import TopicName
+
+Checked = Callable[[object], Json]
+Shown = Callable[[LogConfig], Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """Of one policy."""
+
+    get: Handler
+    post: Handler
+    delete: Handler
+
+
+def _of_namespace(key: str, checked: Checked) -> Handlers:
+    async def get(call: Call) -> Response | None:
+        found = (await call.cluster.namespaces.policies(call.namespace())).get(key)
+        return None if found is None else answer(found)
+
+    async def post(call: Call) -> None:
+        namespace, value = call.namespace(), await _value(call, checked)
+        await call.cluster.namespaces.update_policies(namespace, lambda policies: _with(policies, key, value))
+
+    async def delete(call: Call) -> None:
+        namespace = call.namespace()
+        await call.cluster.namespaces.update_policies(namespace, lambda policies: _with(policies, key, None))
+
+    return Handlers(get, post, delete)
+
+
+def _of_topic(key: str, checked: Checked, shown: Shown) -> Handlers:
+    async def get(call: Call) -> Response | None:
+        name = await _topic(call)
+        if call.flag("applied"):
+            return answer(shown((await call.cluster.policies.load(name))()))
+        found = (await call.cluster.policies.get(name) or {}).get(key)
+        return None if found is None else answer(found)
+
+    async def post(call: Call) -> None:
+        name, value = await _topic(call), await _value(call, checked)
+        await call.cluster.policies.update(name, lambda policies: _with(policies, key, value))
+
+    async def delete(call: Call) -> None:
+        name = await _topic(call)
+        if await call.cluster.policies.get(name) is not None:
+            await call.cluster.policies.update(name, lambda policies: _with(policies, key, None))
+
+    return Handlers(get, post, delete)
+
+
+async def _topic(call: Call) -> TopicName:
+    """TopicNotFoundError if there is none of that name, of whatever kind."""
+    if call.flag("isGlobal"):
+        raise NotServedError("policies of several clusters are not served")
+    name = call.topic()
+    if not await call.administration.partitions(name) and not await call.administration.exists(name):
+        raise TopicNotFoundError(f"topic {name.full} does not exist")
+    return name
+
+
+async def _value(call: Call, checked: Checked) -> Json:
+    return check_policy(call, checked, await call.json())
+
+
+def check_policy(call: Call, checked: Checked, value: object) -> Json:
+    """The value as it is stored. PreconditionError if it cannot be, here: the next ledger could not be made."""
+    try:
+        found = checked(value)
+    except PolicyError as error:
+        raise PreconditionError(str(error)) from error
+    most = call.cluster.ensemble_max
+    if most and found.get("bookkeeperEnsemble", 0) > most:
+        raise PreconditionError(
+            f"bookkeeperEnsemble={found['bookkeeperEnsemble']}: there are no more bookies here than {most}, and no ledger "
+            "could be made"
+        )
+    return found
+
+
+def _with(policies: Json, key: str, value: Any) -> Json:
+    rest = {each: found for each, found in policies.items() if each != key or value is not None}
+    return rest if value is None else {**rest, key: value}
+
+
+NAMESPACE_PERSISTENCE = _of_namespace(policy_values.PERSISTENCE, persistence)
+NAMESPACE_RETENTION = _of_namespace(policy_values.NAMESPACE_RETENTION, retention)
+TOPIC_PERSISTENCE = _of_topic(policy_values.PERSISTENCE, persistence, persistence_of)
+TOPIC_RETENTION = _of_topic(policy_values.TOPIC_RETENTION, retention, retention_of)

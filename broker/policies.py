@@ -1,0 +1,280 @@
+"""Policies of topics: those of their namespace, and their own. Read once, then watched, so that what holds for a log's
+next ledger is known from memory.
+
+    watched: /admin/policies/<t>/<ns>                                 the namespace's
+             /admin/topic-policies/local/<t>/<ns>/persistent          the folder of its topics' own
+
+One task per namespace watches both, however many topics there are. A watch on a folder tells of its children's coming and
+going, not of their values: who changes the value of a child therefore writes the folder in the same transaction.
+
+While the metadata store cannot be reached, what was known last stays true.
+
+Source: Pulsar's MetadataStoreTopicPoliciesService (path; a partition has the policies of its topic).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from weakref import WeakValueDictionary
+
+import trio
+
+from broker.errors import MetadataUnavailableError
+from broker.policy_values import Json, asks_deduplication, decode, effective, encode
+from managed_ledger.config import LogConfig
+from quire.metadata import paths
+from quire.metadata.errors import (
+    BadVersionError,
+    MetadataError,
+    NodeExistsError,
+    NoNodeError,
+    SessionExpiredError,
+)
+from quire.metadata.errors import (
+    MetadataUnavailableError as StoreUnavailableError,
+)
+from quire.metadata.store import ANY_VERSION, Delete, MetadataStore, Op, Put, Watch
+from quire.service.log import get_logger
+from quire.wire.pulsar.names import NamespaceName, TopicName
+
+log = get_logger(__name__)
+
+ROOT = "/admin/topic-policies/local"
+POLICIES_ROOT = "/admin/policies"
+RETRY_S = 1.0
+"""Between attempts to read while the store cannot be reached and does not say when it can."""
+
+
+def topic_path(name: TopicName) -> str:
+    """Where the policies of a topic are; a partition has those of its topic.
+
+    >>> topic_path(TopicName.parse("persistent://a/b/x y-partition-3"))
+    '/admin/topic-policies/local/a/b/persistent/x+y'
+    """
+    return f"{ROOT}/{name.partitioned.managed_ledger_path}"
+
+
+class _Topic:
+    """The own policies of a topic; None if it has none. Lives as long as somebody can ask for them."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.own: Json | None = None
+        self.known = False
+
+
+class _Namespace:
+    """What is known of one namespace and of those of its topics that are in use."""
+
+    def __init__(self, name: NamespaceName, *, watched: bool) -> None:
+        self.path = f"{POLICIES_ROOT}/{name}"
+        self.folder = f"{ROOT}/{name}/persistent"
+        self.own: Json | None = None
+        """The namespace's policies."""
+        self.topics: WeakValueDictionary[str, _Topic] = WeakValueDictionary()
+        """By path."""
+        self.refreshes = 0
+        self.watched = watched
+        self.ready = trio.Event()
+        """The first read is done, or has failed for good."""
+
+    def topic(self, path: str) -> _Topic:
+        found = self.topics.get(path)
+        if found is None:
+            found = self.topics[path] = _Topic(path)
+        return found
+
+
+class TopicPolicies:
+    """`run` watches, in a nursery of its owner; before it runs, and where it does not, everything is read when it is asked
+    for. `default`: what broker.conf says."""
+
+    def __init__(self, metadata: MetadataStore, default: LogConfig) -> None:
+        self.default = default
+        self._metadata = metadata
+        self._namespaces: dict[str, _Namespace] = {}
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep what is known true, until cancelled."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                task_status.started()
+                await trio.sleep_forever()
+        finally:
+            self._nursery = None
+
+    # For logs
+
+    async def load(self, name: TopicName) -> Callable[[], LogConfig]:
+        """Read what is not known yet. What comes back answers from memory what holds for the topic at the moment it is
+        asked, and never raises. MetadataUnavailableError."""
+        return partial(self._effective, *await self._load(name))
+
+    async def config_of(self, log_name: str) -> Callable[[], LogConfig]:
+        """As `load`, of the topic whose managed ledger has that name."""
+        return await self.load(TopicName.from_managed_ledger_path(log_name))
+
+    async def asks_deduplication(self, name: TopicName) -> bool:
+        """Whether duplicates of a producer of the topic are to be dropped. MetadataUnavailableError, if that is not known."""
+        namespace, topic = await self._load(name)
+        return asks_deduplication(namespace.own, topic.own)
+
+    async def _load(self, name: TopicName) -> tuple[_Namespace, _Topic]:
+        namespace = await self._known(name.namespace_name)
+        topic = namespace.topic(topic_path(name))
+        while not topic.known:
+            refreshes = namespace.refreshes
+            own = await self._read(topic.path)
+            if refreshes == namespace.refreshes:
+                topic.own, topic.known = own, True
+        return namespace, topic
+
+    def _effective(self, namespace: _Namespace, topic: _Topic) -> LogConfig:
+        return effective(self.default, namespace.own, topic.own)
+
+    def log_config(self, name: TopicName) -> Callable[[], LogConfig]:
+        """The same without reading: what was not loaded counts as not said."""
+        namespace = self._namespaces.get(name.namespace_path) or _Namespace(name.namespace_name, watched=False)
+        return partial(self._effective, namespace, namespace.topic(topic_path(name)))
+
+    def of_namespace(self, policies: Json | None) -> LogConfig:
+        """What holds for topics of a namespace with such policies that have none of their own."""
+        return effective(self.default, policies, None)
+
+    # For who asks and changes
+
+    async def get(self, name: TopicName) -> Json | None:
+        """The topic's own policies, as they are stored now. MetadataUnavailableError."""
+        return await self._read(topic_path(name))
+
+    async def update(self, name: TopicName, change: Callable[[Json], Json]) -> None:
+        """Change the topic's own policies; fields that are not known are kept. Seen by this broker when it returns, by the
+        others a moment later. `change` may be asked again, and may raise. MetadataUnavailableError."""
+        path = topic_path(name)
+        folder = paths.parent(path)
+        while True:
+            try:
+                node = await self._metadata.get(path)
+                if node is None:
+                    made = change({"isGlobal": False})
+                    await self._metadata.create(path, encode(made), make_parents=True)
+                else:
+                    made = change(decode(node.value))
+                    touch = Put(path=folder, value=b"", version=ANY_VERSION)
+                    await self._metadata.multi([Put(path=path, value=encode(made), version=node.version), touch])
+            except (BadVersionError, NodeExistsError, NoNodeError):
+                continue  # somebody else changes it too
+            except MetadataError as error:
+                raise MetadataUnavailableError(f"{path}: {error}") from error
+            self._note(name, made)
+            return
+
+    async def delete(self, name: TopicName) -> None:
+        """Those of a topic that is gone; fine if there are none. MetadataUnavailableError."""
+        path = topic_path(name)
+        try:
+            await self._metadata.delete(path)
+        except NoNodeError:
+            pass
+        except MetadataError as error:
+            raise MetadataUnavailableError(f"{path}: {error}") from error
+        self._note(name, None)
+
+    async def delete_namespace(self, namespace: NamespaceName) -> None:
+        """All of a namespace that is gone. MetadataUnavailableError."""
+        folder = f"{ROOT}/{namespace}/persistent"
+        try:
+            while True:
+                try:
+                    names = await self._metadata.children(folder)
+                except NoNodeError:
+                    return
+                ops: list[Op] = [Delete(path=paths.join(folder, each)) for each in names]
+                try:
+                    await self._metadata.multi([*ops, Delete(path=folder)])
+                    return
+                except MetadataError as error:
+                    if isinstance(error, StoreUnavailableError | SessionExpiredError):
+                        raise
+        except MetadataError as error:
+            raise MetadataUnavailableError(f"{folder}: {error}") from error
+
+    # Watching
+
+    def _note(self, name: TopicName, own: Json | None) -> None:
+        """We have just stored it."""
+        namespace = self._namespaces.get(name.namespace_path)
+        topic = None if namespace is None else namespace.topics.get(topic_path(name))
+        if topic is not None:
+            topic.own = own
+
+    async def _known(self, name: NamespaceName) -> _Namespace:
+        key = str(name)
+        namespace = self._namespaces.get(key)
+        if self._nursery is None:
+            # Nobody watches: what is known is as old as this.
+            if namespace is None:
+                namespace = self._namespaces[key] = _Namespace(name, watched=False)
+            await self._refresh(namespace)
+            return namespace
+        if namespace is None or not namespace.watched:
+            namespace = self._namespaces[key] = _Namespace(name, watched=True)
+            self._nursery.start_soon(self._watch, key, namespace, name=f"policies of {name}")
+        await namespace.ready.wait()
+        if self._namespaces.get(key) is not namespace:
+            raise MetadataUnavailableError(f"policies of {name} cannot be read now")
+        return namespace
+
+    async def _watch(self, key: str, namespace: _Namespace) -> None:
+        """Two watches, one reader."""
+        changed = trio.Event()
+
+        async def listen(watch: Watch) -> None:
+            nonlocal changed
+            while True:
+                await watch.next()
+                changed.set()
+
+        watches = [self._metadata.watch(path) for path in (namespace.path, namespace.folder)]
+        try:
+            async with trio.open_nursery() as nursery:
+                for watch in watches:
+                    nursery.start_soon(listen, watch)
+                while True:
+                    try:
+                        await self._refresh(namespace)
+                        namespace.ready.set()
+                        await changed.wait()
+                    except MetadataUnavailableError as error:
+                        if not namespace.ready.is_set():
+                            break
+                        log.warning("policies not read", namespace=key, error=str(error))
+                        with trio.move_on_after(RETRY_S):
+                            await changed.wait()
+                    changed = trio.Event()
+                nursery.cancel_scope.cancel()
+        except* SessionExpiredError:
+            pass  # the store is done for, and with it the broker
+        finally:
+            for watch in watches:
+                watch.close()
+            if not namespace.ready.is_set():
+                self._namespaces.pop(key, None)
+                namespace.ready.set()
+
+    async def _refresh(self, namespace: _Namespace) -> None:
+        namespace.refreshes += 1
+        namespace.own = await self._read(namespace.path)
+        for topic in list(namespace.topics.values()):
+            topic.own = await self._read(topic.path)
+            topic.known = True
+
+    async def _read(self, path: str) -> Json | None:
+        try:
+            node = await self._metadata.get(path)
+        except MetadataError as error:
+            raise MetadataUnavailableError(f"{path}: {error}") from error
+        return None if node is None else decode(node.value)

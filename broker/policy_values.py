@@ -1,0 +1,153 @@
+"""What policies say about the ledgers of a topic, and what holds in the end (pure).
+
+    /admin/policies/<t>/<ns>                                            of all topics of a namespace
+        "persistence"         {"bookkeeperEnsemble":3,"bookkeeperWriteQuorum":3,"bookkeeperAckQuorum":2,
+                               "managedLedgerMaxMarkDeleteRate":0.0}
+        "retention_policies"  {"retentionTimeInMinutes":10,"retentionSizeInMB":100}
+    /admin/topic-policies/local/<t>/<ns>/persistent/<topic, escaped>    of one topic and its partitions
+        "persistence"         the same
+        "retentionPolicies"   the same
+    in both
+        "deduplicationEnabled"  true: a message that a producer sends twice is to be stored once
+
+Order: topic, namespace, broker.conf; each as a whole. What cannot be read counts as not said.
+
+Source: Pulsar's Policies, TopicPolicies, PersistencePolicies, RetentionPolicies and AdminResource (the checks);
+tests/golden/pulsar/zk-running.json.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from managed_ledger.config import LogConfig
+
+PERSISTENCE = "persistence"
+NAMESPACE_RETENTION = "retention_policies"
+TOPIC_RETENTION = "retentionPolicies"
+DEDUPLICATION = "deduplicationEnabled"
+
+QUORUM_MAX = 5
+"""Of E, Qw and Qa each. Source: the original's managedLedgerMaxEnsembleSize and its like."""
+INT32_MAX = (1 << 31) - 1
+
+
+class PolicyError(ValueError):
+    """A policy that cannot be. The message says why."""
+
+
+Json = dict[str, Any]
+
+
+def persistence(value: object) -> Json:
+    """A `persistence` value, checked. PolicyError."""
+    if not isinstance(value, Mapping):
+        raise PolicyError("persistence must be an object with bookkeeperEnsemble, WriteQuorum and AckQuorum")
+    ensemble = _number(value, "bookkeeperEnsemble", 1, QUORUM_MAX)
+    write = _number(value, "bookkeeperWriteQuorum", 1, QUORUM_MAX)
+    ack = _number(value, "bookkeeperAckQuorum", 1, QUORUM_MAX)
+    if not ensemble >= write >= ack:
+        raise PolicyError(f"Bookkeeper Ensemble ({ensemble}) >= WriteQuorum ({write}) >= AckQuorum ({ack}) must hold")
+    rate = value.get("managedLedgerMaxMarkDeleteRate", 0.0)
+    if isinstance(rate, bool) or not isinstance(rate, int | float):
+        raise PolicyError("managedLedgerMaxMarkDeleteRate must be a number")
+    return {
+        "bookkeeperEnsemble": ensemble,
+        "bookkeeperWriteQuorum": write,
+        "bookkeeperAckQuorum": ack,
+        "managedLedgerMaxMarkDeleteRate": float(rate),
+    }
+
+
+def retention(value: object) -> Json:
+    """A retention value, checked. PolicyError."""
+    if not isinstance(value, Mapping):
+        raise PolicyError("retention must be an object with retentionTimeInMinutes and retentionSizeInMB")
+    minutes = _number(value, "retentionTimeInMinutes", -1, INT32_MAX)
+    size = _number(value, "retentionSizeInMB", -1, 1 << 53)
+    if (minutes == 0) != (size == 0):
+        raise PolicyError(
+            "Invalid retention policy: either both of retentionTimeInMinutes and retentionSizeInMB are 0, or none; "
+            "-1 is no limit"
+        )
+    return {"retentionTimeInMinutes": minutes, "retentionSizeInMB": size}
+
+
+def effective(default: LogConfig, namespace: Mapping[str, Any] | None, topic: Mapping[str, Any] | None) -> LogConfig:
+    """What holds for the ledgers of a topic."""
+    found = default
+    for policies, key in ((namespace, NAMESPACE_RETENTION), (topic, TOPIC_RETENTION)):
+        if policies is None:
+            continue
+        if policies.get(PERSISTENCE) is not None:
+            try:
+                kept = persistence(policies[PERSISTENCE])
+            except PolicyError:
+                pass
+            else:
+                found = replace(
+                    found,
+                    ensemble_size=kept["bookkeeperEnsemble"],
+                    write_quorum=kept["bookkeeperWriteQuorum"],
+                    ack_quorum=kept["bookkeeperAckQuorum"],
+                )
+        if policies.get(key) is not None:
+            try:
+                kept = retention(policies[key])
+            except PolicyError:
+                continue
+            found = replace(
+                found, retention_minutes=kept["retentionTimeInMinutes"], retention_mb=kept["retentionSizeInMB"]
+            )
+    return found
+
+
+def asks_deduplication(namespace: Mapping[str, Any] | None, topic: Mapping[str, Any] | None) -> bool:
+    """Whether duplicates of a producer are to be dropped.
+
+    >>> asks_deduplication({"deduplicationEnabled": True}, {"deduplicationEnabled": None})
+    True
+    >>> asks_deduplication({"deduplicationEnabled": True}, {"deduplicationEnabled": False})
+    False
+    """
+    said = [policies.get(DEDUPLICATION) for policies in (topic, namespace) if policies is not None]
+    return next((each for each in said if isinstance(each, bool)), False)
+
+
+def persistence_of(config: LogConfig) -> Json:
+    """The `persistence` value that says the same."""
+    return {
+        "bookkeeperEnsemble": config.ensemble_size,
+        "bookkeeperWriteQuorum": config.write_quorum,
+        "bookkeeperAckQuorum": config.ack_quorum,
+        "managedLedgerMaxMarkDeleteRate": 0.0,
+    }
+
+
+def retention_of(config: LogConfig) -> Json:
+    """The retention value that says the same."""
+    return {"retentionTimeInMinutes": config.retention_minutes, "retentionSizeInMB": config.retention_mb}
+
+
+def encode(value: object) -> bytes:
+    """JSON as the original writes it."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def decode(value: bytes) -> Json:
+    """The fields of a node; none of a value that is no JSON object: others may have written it."""
+    try:
+        found = json.loads(value)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _number(value: Mapping[str, Any], name: str, minimum: int, maximum: int) -> int:
+    found = value.get(name)
+    if isinstance(found, bool) or not isinstance(found, int) or not minimum <= found <= maximum:
+        raise PolicyError(f"{name} must be a whole number between {minimum} and {maximum}, not {str(found)[:40]!a}")
+    return found

@@ -1,0 +1,235 @@
+"""`quire broker --conf conf/broker.conf`: one broker of a cluster as a process, on ZooKeeper and bookies. It keeps nothing: what
+is durable is theirs, and any broker can go on where another one ended.
+
+Exit codes: 0 stopped as asked, 1 could not start or go on, 2 the configuration is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from broker.other_brokers import OtherBrokers
+from broker.ownership.ownership import Ownership
+from broker.ownership.values import LocalBroker
+from broker.policies import TopicPolicies
+from broker.server import Broker
+from broker.turn import Turn
+from cursors.doors import Ledgers
+from managed_ledger.config import LogConfig
+from managed_ledger.factory import ManagedLedgerFactory
+from quire.cli.addresses import Addresses
+from quire.cli.broker_conf import load_broker_config
+from quire.cli.broker_config import BrokerConfig
+from quire.cli.broker_keys import broker_options
+from quire.cli.broker_parts import (
+    cursor_config,
+    ledger_client_config,
+    ledger_config,
+    ownership_options,
+    watcher_config,
+    zookeeper_config,
+)
+from quire.cli.errors import CliError
+from quire.cli.process import end_when
+from quire.cli.serving import broker_port
+from quire.cli.standalone_metadata import next_incarnation
+from quire.ledger.opening import open_client_on
+from quire.metadata.errors import MetadataUnavailableError, NoNodeError, SessionExpiredError
+from quire.metadata.ledgers import ensure_layout
+from quire.metadata.store import MetadataStore
+from quire.metadata.zookeeper import ZooKeeperConfig, ZooKeeperStore, open_store
+from quire.service.errors import ConfigError
+from quire.service.log import get_logger
+from quire.service.serve import ConnectionCounts
+from quire.world.doors import World
+
+log = get_logger(__name__)
+
+ATTEMPT_S = 3.0
+"""For one attempt to reach a ZooKeeper that is waited for."""
+DEFAULT_CONF = Path("conf/broker.conf")
+
+
+class BrokerStartError(CliError):
+    """The broker cannot be started on this cluster as it is."""
+
+
+# --- serving
+
+
+async def run_broker_on(
+    world: World,
+    metadata: MetadataStore,
+    ledger_client: Ledgers,
+    config: BrokerConfig,
+    *,
+    ready: Callable[[Addresses], None],
+    stop: trio.Event,
+    http: bool = True,
+    ledgers_root: str = "/ledgers",
+) -> None:
+    """One broker of the cluster whose metadata is `metadata`, until `stop` is set. `ready` is called once it is registered and
+    serves. BrokerStartError, OSError (a port is taken), MetadataError; the last, in a group, also when the session with the
+    metadata service has ended for good. Without `http` it is known by `webServicePort` all the same."""
+    if await metadata.get(f"/admin/clusters/{config.cluster_name}") is None:
+        raise BrokerStartError(
+            f"clusterName={config.cluster_name}: there is no such cluster; make it with `quire initialize-cluster-metadata`, "
+            "or correct clusterName"
+        )
+    host = config.advertised_host
+    grace_s = config.shutdown_timeout_ms / 1000
+    async with AsyncExitStack() as stack:
+        nursery = await stack.enter_async_context(trio.open_nursery())
+        stack.callback(nursery.cancel_scope.cancel)
+        expired = SessionExpiredError("ZooKeeper has given this broker up: start it again")
+        nursery.start_soon(end_when, metadata.expired, expired, name="metadata expired")
+        listener = await world.network.listen(config.bind_address, config.broker_port)
+        addresses = Addresses((host, listener.address[1]), (host, config.web_port))
+        me = LocalBroker(
+            id=addresses.web_url.partition("://")[2], broker_url=addresses.broker_url, web_url=addresses.web_url
+        )
+        logs = ledger_config(config)
+        policies = TopicPolicies(metadata, LogConfig.of(logs))
+        await nursery.start(policies.run, name="policies")
+        factory = ManagedLedgerFactory(
+            world, metadata, ledger_client, logs, nursery, cursor_config(config), config_of=policies.config_of
+        )
+        nursery.start_soon(factory.run, name="managed ledgers")
+        ownership = Ownership(world, metadata, me, ownership_options(config))
+        broker = Broker(
+            world,
+            metadata,
+            factory,
+            broker_options(config),
+            nursery,
+            turn=Turn(),
+            service_url=me.broker_url,
+            incarnation=await next_incarnation(metadata),
+            ownership=ownership,
+            policies=policies,
+        )
+        others = OtherBrokers(ownership, world.network)
+        broker.administration.others = others
+        broker.administration.ledgers_root = ledgers_root
+        broker.start()
+        counts = ConnectionCounts()
+        serve = broker_port(
+            listener, broker, counts, grace_s=grace_s, connections_max=config.connections_max, stop=stop
+        )
+        async with trio.open_nursery() as serving:
+            await serving.start(serve, name="broker")
+            if http:
+                from quire.cli.broker_web import serve_web
+
+                web = partial(
+                    serve_web,
+                    broker,
+                    ownership,
+                    policies,
+                    others,
+                    counts,
+                    config,
+                    me,
+                    stop=stop,
+                    ledgers_root=ledgers_root,
+                )
+                await serving.start(web, name="web")
+            await nursery.start(ownership.run, name="ownership")
+            if not stop.is_set():
+                ready(Addresses(addresses.broker, addresses.web if http else None))
+                log.info("ready", broker=broker.service_url, id=me.id)
+            await stop.wait()
+            log.info("stopping")
+        with trio.move_on_after(grace_s):
+            await broker.closed.wait()
+    log.info("stopped")
+
+
+# --- from a configuration to a server
+
+
+def located(config: BrokerConfig) -> BrokerConfig:
+    """The configuration with everything in it that this machine says: its name, a free port. ConfigError."""
+    if not config.cluster_name:
+        raise ConfigError("clusterName: must be set, to the name that `quire initialize-cluster-metadata` was given")
+    advertised = config.advertised_address
+    if not advertised and config.bind_address in ("0.0.0.0", "::", ""):
+        advertised = socket.getfqdn()
+    return replace(config, advertised_address=advertised, web_port=config.web_port or free_port())
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+async def open_when_there(world: World, config: ZooKeeperConfig, stop: trio.Event) -> ZooKeeperStore | None:
+    """A connection to ZooKeeper, waited for; None if `stop` is set first. NoNodeError: the chroot is missing."""
+    servers = ",".join(f"{host}:{port}" for host, port in config.servers)
+    since = trio.current_time()
+    while not stop.is_set():
+        try:
+            return await open_store(world, replace(config, connect_timeout_s=ATTEMPT_S))
+        except MetadataUnavailableError as error:
+            waited_s = round(trio.current_time() - since, 1)
+            log.warning("waiting for ZooKeeper", servers=servers, waited_s=waited_s, reason=str(error))
+    return None
+
+
+def run_broker(conf: Path | None, overrides: dict[str, object], log_level: str) -> int:
+    """The command. Returns the exit code."""
+    from quire.cli.process import run_server
+    from quire.service import log as logging
+    from quire.world.real import real_world
+
+    try:
+        logging.configure(log_level, sys.stderr)
+        if conf is None and DEFAULT_CONF.exists():
+            conf = DEFAULT_CONF
+        config = located(load_broker_config(conf, overrides) if conf is not None else BrokerConfig(**overrides))  # type: ignore[arg-type]
+        store_config, root = zookeeper_config(config)
+    except (ConfigError, ValueError) as error:
+        print(f"quire broker: {error}", file=sys.stderr)
+        return 2
+    world = real_world()
+    logging.configure(log_level, sys.stderr, wall_ms=world.clock.wall_ms)
+
+    def announce(found: Addresses) -> None:
+        print(ready_line(found, os.getpid()), flush=True)
+
+    async def main(stop: trio.Event) -> None:
+        store = await open_when_there(world, store_config, stop)
+        if store is None:
+            return
+        try:
+            try:
+                await ensure_layout(store, root)
+            except NoNodeError as error:
+                raise BrokerStartError(
+                    f"{error}. Make it with `quire initialize-cluster-metadata`, or correct bookkeeperMetadataServiceUri"
+                ) from error
+            client = open_client_on(
+                world, store, ledger_client_config(config), root=root, watcher=watcher_config(config)
+            )
+            async with client as ledgers:
+                await run_broker_on(world, store, ledgers, config, ready=announce, stop=stop, ledgers_root=root)
+        finally:
+            with trio.CancelScope(shield=True):  # its thread must end, or the process does not
+                await store.aclose()
+
+    return run_server("broker", main)
+
+
+def ready_line(addresses: Addresses, pid: int) -> str:
+    """`ready broker=pulsar://host:6650 web=http://host:8080 pid=...`"""
+    return f"ready broker={addresses.broker_url} web={addresses.web_url} pid={pid}"

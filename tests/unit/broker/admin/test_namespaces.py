@@ -1,0 +1,324 @@
+"""Namespaces and bundles over REST"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.ownership.lookup import Redirect
+from broker.ownership.values import LocalBroker, encode_leader
+from quire.wire.pulsar.names import TopicName
+from tests.unit.broker.admin.cluster_fakes import ME, OTHER, THERE, ClusterRest, on_cluster
+
+ROOT = "/admin/v2/namespaces"
+DEFAULT = f"{ROOT}/public/default"
+FIRST = "0x00000000_0x40000000"
+BOUNDARIES = ["0x00000000", "0x40000000", "0x80000000", "0xc0000000", "0xffffffff"]
+
+
+def test_a_namespace_is_made_listed_and_deleted() -> None:
+    async def story(rest: ClusterRest) -> None:
+        rest.administration.names = []
+        assert await rest.status("PUT", f"{ROOT}/public/other") == 204
+        assert await rest.get(f"{ROOT}/public") == ["public/default", "public/other"]
+        policies = await rest.get(f"{ROOT}/public/other")
+        assert policies["replication_clusters"] == ["c"]
+        assert policies["bundles"] == {"boundaries": BOUNDARIES, "numBundles": 4}
+        assert "exists" in await rest.refused("PUT", f"{ROOT}/public/other", 409)
+        assert await rest.status("DELETE", f"{ROOT}/public/other") == 204
+        assert await rest.get(f"{ROOT}/public") == ["public/default"]
+        assert await rest.status("GET", f"{ROOT}/public/other") == 404
+
+    on_cluster(story)
+
+
+def test_a_namespace_is_made_with_as_many_bundles_and_the_policies_that_are_asked_for() -> None:
+    async def story(rest: ClusterRest) -> None:
+        body = {
+            "bundles": {"numBundles": 2},
+            "retention_policies": {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1},
+            "message_ttl_in_seconds": 5,
+            "persistence": None,
+        }
+        assert await rest.status("PUT", f"{ROOT}/public/other", json=body) == 204
+        found = await rest.get(f"{ROOT}/public/other")
+        assert found["bundles"] == {"boundaries": ["0x00000000", "0x80000000", "0xffffffff"], "numBundles": 2}
+        assert found["retention_policies"] == body["retention_policies"]
+        assert found["message_ttl_in_seconds"] == 5
+        assert "persistence" not in found
+
+    on_cluster(story)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ([], 400),
+        ({"bundles": {"numBundles": -1}}, 412),
+        ({"bundles": {"numBundles": 1 << 30}}, 412),
+        ({"bundles": {"numBundles": True}}, 412),
+        ({"bundles": 4}, 412),
+        ({"bundles": {"boundaries": ["0x00000000", "0x1"], "numBundles": 1}}, 412),
+        ({"replication_clusters": ["mars"]}, 403),
+        ({"retention_policies": {"retentionTimeInMinutes": 0, "retentionSizeInMB": 5}}, 412),
+        ({"persistence": {"bookkeeperEnsemble": 1, "bookkeeperWriteQuorum": 2, "bookkeeperAckQuorum": 1}}, 412),
+    ],
+)
+def test_a_namespace_that_cannot_be_is_refused(body: Any, status: int) -> None:
+    async def story(rest: ClusterRest) -> None:
+        await rest.refused("PUT", f"{ROOT}/public/other", status, json=body)
+        assert await rest.get(f"{ROOT}/public") == ["public/default"]
+
+    on_cluster(story)
+
+
+def test_what_is_of_no_tenant_or_namespace_is_not_found() -> None:
+    async def story(rest: ClusterRest) -> None:
+        assert "tenant nobody" in await rest.refused("GET", f"{ROOT}/nobody", 404)
+        assert "tenant nobody" in await rest.refused("PUT", f"{ROOT}/nobody/x", 404)
+        for path in ("", "/bundles", "/retention", "/persistence"):
+            assert await rest.status("GET", f"{ROOT}/public/nowhere{path}") == 404
+        assert "no bundle" in await rest.refused("PUT", f"{DEFAULT}/0x00000000_0x40000001/unload", 404)
+        assert await rest.status("PUT", f"{DEFAULT}/x/split") == 404
+
+    on_cluster(story)
+
+
+def test_a_namespace_with_topics_goes_only_by_force_and_with_them() -> None:
+    async def kept(rest: ClusterRest) -> None:
+        assert "non empty" in await rest.refused("DELETE", DEFAULT, 409)
+        assert "forced" in await rest.refused("DELETE", f"{DEFAULT}?force=true", 405)
+        assert await rest.get(f"{ROOT}/public") == ["public/default"]
+
+    on_cluster(kept)
+
+    async def gone(rest: ClusterRest) -> None:
+        rest.administration.partitioned_names = ["persistent://public/default/p"]
+        await rest.store.create("/admin/topic-policies/local/public/default/persistent/a", b"{}", make_parents=True)
+        assert await rest.status("DELETE", f"{DEFAULT}?force=true") == 204
+        assert ("delete_partitioned_topic", "persistent://public/default/p", True) in rest.administration.asked
+        assert ("delete_wherever", "persistent://public/default/a") in rest.administration.asked
+        assert await rest.get(f"{ROOT}/public") == []
+        assert await rest.store.get("/admin/topic-policies/local/public/default/persistent") is None
+
+    on_cluster(gone, force_delete_namespace=True)
+
+
+def test_topics_that_clients_make_anew_meanwhile_are_deleted_too() -> None:
+    async def story(rest: ClusterRest) -> None:
+        administration, log = rest.administration, "/managed-ledgers/public/default/persistent/a"
+        delete = administration.delete_wherever
+
+        rounds = 0
+
+        async def made_anew(name: TopicName) -> None:
+            nonlocal rounds
+            await delete(name)
+            rounds += 1
+            if rounds == 1:
+                await rest.store.create(log, make_parents=True)
+            elif rounds == 3:
+                await rest.store.delete(log)
+
+        administration.delete_wherever = made_anew  # type: ignore[method-assign]
+        assert await rest.status("DELETE", f"{DEFAULT}?force=true") == 204
+        assert rounds >= 3
+        assert await rest.store.get("/managed-ledgers/public/default") is None
+
+    on_cluster(story, force_delete_namespace=True)
+
+
+def test_bundles_are_those_that_count_now() -> None:
+    async def story(rest: ClusterRest) -> None:
+        assert await rest.get(f"{DEFAULT}/bundles") == {"boundaries": BOUNDARIES, "numBundles": 4}
+        path = "/lookup/v2/topic/persistent/public/default/orders/bundle"
+        response = await rest.ask("GET", path)
+        assert (response.status_code, response.text) == (200, "0x80000000_0xc0000000")
+
+    on_cluster(story)
+
+
+def test_a_bundle_is_unloaded_by_its_owner() -> None:
+    async def story(rest: ClusterRest) -> None:
+        await rest.own(f"public/default/{FIRST}", ME)
+        assert await rest.status("PUT", f"{DEFAULT}/{FIRST}/unload") == 204
+        assert rest.ownership.asked == [("unload", f"public/default/{FIRST}", None)]
+
+    on_cluster(story)
+
+
+def test_a_bundle_of_another_broker_is_asked_for_there_with_the_same_path_and_query() -> None:
+    async def story(rest: ClusterRest) -> None:
+        await rest.own(f"public/default/{FIRST}", OTHER)
+        await rest.store.create("/loadbalance/brokers/b:8080", b"{}", make_parents=True)
+        where = f"{DEFAULT}/{FIRST}/unload?destinationBroker=b%3A8080"
+        assert await rest.sent_to("PUT", where) == f"http://other:8080{where}"
+        assert rest.ownership.asked == []
+
+    on_cluster(story)
+
+
+def test_a_bundle_that_nobody_has_is_unloaded_already() -> None:
+    async def story(rest: ClusterRest) -> None:
+        assert await rest.status("PUT", f"{DEFAULT}/{FIRST}/unload") == 204
+        assert await rest.status("PUT", f"{DEFAULT}/unload") == 204
+        assert rest.ownership.asked == []
+
+    on_cluster(story)
+
+
+def test_a_bundle_goes_to_the_broker_that_is_named_if_there_is_one() -> None:
+    async def story(rest: ClusterRest) -> None:
+        await rest.own(f"public/default/{FIRST}", ME)
+        await rest.store.create("/loadbalance/brokers/b:8080", b"{}", make_parents=True)
+        assert await rest.status("PUT", f"{DEFAULT}/{FIRST}/unload?destinationBroker=b:8080") == 204
+        assert "no broker" in await rest.refused("PUT", f"{DEFAULT}/{FIRST}/unload?destinationBroker=x:1", 412)
+        assert rest.ownership.asked == [("unload", f"public/default/{FIRST}", "b:8080")]
+
+    on_cluster(story)
+
+
+def test_a_namespace_is_unloaded_bundle_by_bundle() -> None:
+    async def story(rest: ClusterRest) -> None:
+        await rest.own(f"public/default/{FIRST}", ME)
+        await rest.own("public/default/0x80000000_0xc0000000", ME)
+        assert await rest.status("PUT", f"{DEFAULT}/unload") == 204
+        bundles = [f"public/default/{FIRST}", "public/default/0x80000000_0xc0000000"]
+        assert rest.ownership.asked == [("unload", bundle, None) for bundle in bundles]
+
+    on_cluster(story)
+
+
+def test_a_bundle_is_split_by_who_has_it_or_should() -> None:
+    async def story(rest: ClusterRest) -> None:
+        where = f"{DEFAULT}/{FIRST}/split"
+        assert await rest.status("PUT", f"{where}?unload=true") == 204
+        positions = [1, 2]
+        query = "?splitAlgorithmName=specified_positions_divide"
+        assert await rest.status("PUT", f"{where}{query}", json=positions) == 204
+        assert [each for each in rest.ownership.asked if each[0] == "split"] == [
+            ("split", f"public/default/{FIRST}", "range_equally_divide", True, ()),
+            ("split", f"public/default/{FIRST}", "specified_positions_divide", False, (1, 2)),
+        ]
+        rest.ownership.found = THERE
+        assert await rest.sent_to("PUT", where) == f"http://other:8080{where}"
+        assert "algorithm" in await rest.refused("PUT", f"{where}?splitAlgorithmName=halves", 412)
+        assert await rest.status("PUT", where, json=["a"]) == 400
+
+    on_cluster(story)
+
+
+def test_a_topic_call_goes_to_the_owner_with_its_query() -> None:
+    async def story(rest: ClusterRest) -> None:
+        topic = "/admin/v2/persistent/public/default/a%2Fb"
+        rest.ownership.found = THERE
+        for method, resource in (
+            ("PUT", ""),
+            ("DELETE", "?force=true"),
+            ("GET", "/internalStats?metadata=true"),
+            ("GET", "/lastMessageId"),
+            ("GET", "/messageid/5"),
+            ("GET", "/subscriptions"),
+            ("PUT", "/subscription/s%2F1"),
+            ("DELETE", "/subscription/s?force=false"),
+            ("PUT", "/unload"),
+            ("GET", "/quireUnused"),
+        ):
+            assert await rest.sent_to(method, f"{topic}{resource}") == f"http://other:8080{topic}{resource}"
+        assert [each for each in rest.administration.asked if each[0] != "partitions"] == []
+        rest.ownership.found = Redirect("pulsar://other:6650", "http://other:8080", authoritative=True)
+        there = await rest.sent_to("DELETE", f"{topic}?force=true&authoritative=false")
+        assert there == f"http://other:8080{topic}?force=true&authoritative=true"
+
+    on_cluster(story)
+
+
+def test_a_partitioned_topic_is_anybodys() -> None:
+    async def story(rest: ClusterRest) -> None:
+        rest.ownership.found = THERE
+        rest.administration.partition_count = 3
+        topic = "/admin/v2/persistent/public/default/t"
+        assert await rest.status("PUT", f"{topic}/subscription/s") == 204
+        assert await rest.status("PUT", f"{topic}/unload") == 204
+        assert await rest.sent_to("PUT", f"{topic}-partition-1/unload")
+
+    on_cluster(story)
+
+
+def test_an_http_lookup_answers_the_owner_or_who_shall_say() -> None:
+    async def story(rest: ClusterRest) -> None:
+        path = "/lookup/v2/topic/persistent/public/default/t"
+        assert (await rest.get(path))["brokerUrl"] == "pulsar://broker:6650"
+        rest.ownership.found = THERE
+        found = await rest.get(f"{path}?authoritative=true")
+        assert (found["brokerUrl"], found["httpUrl"]) == ("pulsar://other:6650", "http://other:8080")
+        assert rest.ownership.asked[-1] == ("lookup", "persistent://public/default/t", True)
+        rest.ownership.found = Redirect("pulsar://other:6650", "http://other:8080", authoritative=True)
+        assert await rest.sent_to("GET", path) == f"http://other:8080{path}?authoritative=true"
+
+    on_cluster(story)
+
+
+def test_brokers_bookies_and_clusters_are_told() -> None:
+    async def story(rest: ClusterRest) -> None:
+        brokers = "/admin/v2/brokers"
+        assert await rest.get(brokers) == ["broker:8080"]
+        for name in ("a:8080", "b:8080"):
+            report = b'{"webServiceUrl":"http://%s","pulsarServiceUrl":"pulsar://x"}' % name.encode()
+            await rest.store.create(f"/loadbalance/brokers/{name}", report, make_parents=True)
+        assert await rest.get(brokers) == await rest.get(f"{brokers}/c") == ["a:8080", "b:8080"]
+        assert await rest.status("GET", f"{brokers}/mars") == 404
+        assert await rest.status("GET", f"{brokers}/leaderBroker") == 404
+        leader = encode_leader(LocalBroker(id="a:8080", broker_url="pulsar://a", web_url="http://a:8080"))
+        await rest.store.create("/loadbalance/leader", leader)
+        found = await rest.get(f"{brokers}/leaderBroker")
+        assert found == {"brokerId": "a:8080", "serviceUrl": "http://a:8080"}
+        rest.ownership.bundles = [(await rest.namespaces.bundles((await rest.namespaces.names("public"))[0])).all()[0]]
+        owned = await rest.get(f"{brokers}/c/broker:8080/ownedNamespaces")
+        assert owned == {
+            f"public/default/{FIRST}": {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
+        }
+        there = await rest.sent_to("GET", f"{brokers}/c/b:8080/ownedNamespaces")
+        assert there == f"http://b:8080{brokers}/c/b:8080/ownedNamespaces"
+        assert await rest.status("GET", f"{brokers}/c/x:1/ownedNamespaces") == 404
+        assert (await rest.ask("GET", f"{brokers}/version")).text[0].isdigit()
+
+        await rest.store.create("/ledgers/available/readonly", make_parents=True)
+        await rest.store.create("/ledgers/available/b1:3181")
+        assert await rest.get("/admin/v2/bookies/all") == {"bookies": [{"bookieId": "b1:3181"}]}
+        await rest.store.create("/ledgers/cookies/b2:3181", make_parents=True)
+        assert await rest.get("/admin/v2/bookies/all") == {"bookies": [{"bookieId": "b2:3181"}]}
+
+    on_cluster(story)
+
+
+def test_clusters_are_made_changed_and_deleted_unless_a_tenant_may_use_them() -> None:
+    async def story(rest: ClusterRest) -> None:
+        root = "/admin/v2/clusters"
+        data = {"serviceUrl": "http://d:8080", "unheardOf": [1]}
+        assert await rest.status("PUT", f"{root}/d", json=data) == 204
+        assert await rest.status("PUT", f"{root}/d", json=data) == 409
+        assert await rest.get(root) == ["c", "d"]
+        assert await rest.get(f"{root}/d") == data
+        assert await rest.status("POST", f"{root}/d", json={"serviceUrl": "http://e:8080"}) == 204
+        assert await rest.get(f"{root}/d") == {"serviceUrl": "http://e:8080"}
+        assert await rest.status("POST", f"{root}/x", json=data) == 404
+        assert await rest.status("GET", f"{root}/x") == 404
+        assert await rest.status("DELETE", f"{root}/x") == 404
+        assert await rest.status("PUT", f"{root}/x", json=[]) == 400
+        assert "tenant public" in await rest.refused("DELETE", f"{root}/c", 412)
+        assert await rest.status("DELETE", f"{root}/d") == 204
+        assert await rest.get(root) == ["c"]
+
+    on_cluster(story)
+
+
+def test_a_namespace_that_asks_for_more_bookies_than_there_can_be_is_refused() -> None:
+    body = {"persistence": {"bookkeeperEnsemble": 2, "bookkeeperWriteQuorum": 1, "bookkeeperAckQuorum": 1}}
+
+    async def story(rest: ClusterRest) -> None:
+        await rest.refused("PUT", f"{ROOT}/public/other", 412, json=body)
+        assert await rest.get(f"{ROOT}/public") == ["public/default"]
+
+    on_cluster(story, ensemble_max=1)

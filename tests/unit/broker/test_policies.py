@@ -1,0 +1,219 @@
+"""What holds for a topic's ledgers: known from memory, and true a moment after anybody changes it."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Awaitable, Callable
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from broker.errors import MetadataUnavailableError
+from broker.policies import TopicPolicies, topic_path
+from broker.policy_values import (
+    PolicyError,
+    effective,
+    encode,
+    persistence,
+    persistence_of,
+    retention,
+    retention_of,
+)
+from managed_ledger.config import LogConfig
+from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.wire.pulsar.names import NamespaceName, TopicName
+
+NAME = TopicName.parse("persistent://t/n/my orders")
+PARTITION = TopicName.parse("persistent://t/n/my orders-partition-3")
+DEFAULT = LogConfig(ensemble_size=2, write_quorum=2, ack_quorum=2, retention_minutes=0, retention_mb=0)
+NODE = "/admin/topic-policies/local/t/n/persistent/my+orders"
+
+
+def copies(ensemble: int, write: int = 1, ack: int = 1) -> dict[str, object]:
+    return {"bookkeeperEnsemble": ensemble, "bookkeeperWriteQuorum": write, "bookkeeperAckQuorum": ack}
+
+
+def watched(test: Callable[[MemoryTree, MemoryStore, TopicPolicies], Awaitable[None]]) -> None:
+    async def main() -> None:
+        tree = MemoryTree()
+        store = MemoryStore(tree)
+        await store.create("/admin/policies/t/n", b"{}", make_parents=True)
+        policies = TopicPolicies(store, DEFAULT)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(policies.run)
+            with trio.fail_after(60):
+                await test(tree, store, policies)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+def test_each_policy_is_the_topics_else_the_namespaces_else_the_brokers() -> None:
+    topic, namespace = (
+        {"persistence": copies(4)},
+        {"persistence": copies(3), "retention_policies": retention_of(DEFAULT)},
+    )
+    assert effective(DEFAULT, None, None) == DEFAULT
+    assert effective(DEFAULT, namespace, None).ensemble_size == 3
+    assert effective(DEFAULT, namespace, topic).ensemble_size == 4
+    kept = effective(
+        DEFAULT,
+        {"retention_policies": {"retentionTimeInMinutes": 5, "retentionSizeInMB": 6}},
+        {"retention_policies": {"retentionTimeInMinutes": 7, "retentionSizeInMB": 8}},
+    )
+    assert (kept.retention_minutes, kept.retention_mb) == (5, 6)  # a topic's is called retentionPolicies
+    kept = effective(DEFAULT, None, {"retentionPolicies": {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}})
+    assert (kept.retention_minutes, kept.retention_mb) == (-1, -1)
+
+
+def test_what_cannot_be_read_counts_as_not_said() -> None:
+    damaged = {"persistence": {"bookkeeperEnsemble": "x"}, "retention_policies": 7, "retentionPolicies": None}
+    assert effective(DEFAULT, damaged, damaged) == DEFAULT
+
+
+def test_values_are_checked_as_the_original_does() -> None:
+    assert persistence(persistence_of(DEFAULT))["bookkeeperEnsemble"] == 2
+    assert retention({"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}) == retention_of(DEFAULT)
+    with pytest.raises(PolicyError, match="must hold"):
+        persistence(copies(1, 2, 1))
+    with pytest.raises(PolicyError, match="either both"):
+        retention({"retentionTimeInMinutes": -1, "retentionSizeInMB": 0})
+
+
+def test_a_partition_has_the_policies_of_its_topic() -> None:
+    assert topic_path(PARTITION) == topic_path(NAME) == NODE
+
+
+def test_a_change_by_anybody_is_known_without_asking() -> None:
+    async def story(tree: MemoryTree, store: MemoryStore, policies: TopicPolicies) -> None:
+        others = TopicPolicies(MemoryStore(tree), DEFAULT)
+        ask = await policies.load(PARTITION)
+        assert ask() == DEFAULT
+        await store.put("/admin/policies/t/n", encode({"persistence": copies(3)}), -1)
+        await wait_all_tasks_blocked()
+        assert ask().ensemble_size == 3
+        for ensemble in (4, 5):  # the first makes the node, the second changes it
+            wanted = copies(ensemble)
+            await others.update(NAME, lambda own, wanted=wanted: {**own, "persistence": wanted})  # type: ignore[misc]
+            await wait_all_tasks_blocked()
+            assert ask().ensemble_size == ensemble
+        await others.delete(NAME)
+        await wait_all_tasks_blocked()
+        assert ask().ensemble_size == 3
+
+    watched(story)
+
+
+def test_our_own_change_is_known_when_it_is_stored() -> None:
+    async def story(tree: MemoryTree, store: MemoryStore, policies: TopicPolicies) -> None:
+        ask = await policies.load(NAME)
+        await policies.update(NAME, lambda own: {**own, "persistence": copies(3)})
+        assert ask().ensemble_size == 3
+        await policies.delete(NAME)
+        assert ask() == DEFAULT
+        await policies.delete(NAME)
+        assert await policies.get(NAME) is None
+
+    watched(story)
+
+
+def test_a_change_made_while_the_topic_is_read_is_not_missed() -> None:
+    async def story(tree: MemoryTree, store: MemoryStore, policies: TopicPolicies) -> None:
+        await policies.load(TopicName.parse("persistent://t/n/another"))
+        get, reads = store.get, [NODE]
+
+        async def slow(path: str) -> object:
+            found = await get(path)
+            if path in reads:
+                reads.remove(path)  # only the first answer is late
+                await trio.sleep(2)
+            return found
+
+        store.get = slow  # type: ignore[method-assign, assignment]
+        asks: list[Callable[[], LogConfig]] = []
+
+        async def load() -> None:
+            asks.append(await policies.load(NAME))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(load)
+            await trio.sleep(0.5)
+            await TopicPolicies(MemoryStore(tree), DEFAULT).update(NAME, lambda own: {"persistence": copies(3)})
+        await trio.sleep(5)
+        assert asks[0]().ensemble_size == 3
+
+    watched(story)
+
+
+def test_while_the_store_is_away_what_was_known_holds_and_nothing_new_is_loaded() -> None:
+    async def story(tree: MemoryTree, store: MemoryStore, policies: TopicPolicies) -> None:
+        await policies.update(NAME, lambda own: {**own, "persistence": copies(3)})
+        ask = await policies.load(NAME)
+        store.disconnect()
+        await trio.sleep(5)
+        assert ask().ensemble_size == 3
+        with pytest.raises(MetadataUnavailableError):
+            await policies.load(TopicName.parse("persistent://other/n/t"))
+        store.reconnect()
+        await TopicPolicies(MemoryStore(tree), DEFAULT).update(NAME, lambda own: {"persistence": copies(4)})
+        await trio.sleep(5)
+        assert ask().ensemble_size == 4
+        assert (await policies.load(TopicName.parse("persistent://other/n/t")))() == DEFAULT
+
+    watched(story)
+
+
+def test_topics_that_are_closed_are_forgotten() -> None:
+    async def story(tree: MemoryTree, store: MemoryStore, policies: TopicPolicies) -> None:
+        ask = await policies.load(NAME)
+        topics = policies._namespaces["t/n"].topics
+        assert list(topics) == [NODE]
+        del ask
+        gc.collect()
+        assert list(topics) == []
+
+    watched(story)
+
+
+def test_policies_of_a_namespace_that_is_gone_go_with_it() -> None:
+    async def story(tree: MemoryTree, store: MemoryStore, policies: TopicPolicies) -> None:
+        await policies.delete_namespace(NamespaceName("t", "n"))
+        for topic in (NAME, TopicName.parse("persistent://t/n/b")):
+            await policies.update(topic, lambda own: own)
+        await policies.delete_namespace(NamespaceName("t", "n"))
+        assert await store.children("/admin/topic-policies/local/t/n") == []
+
+    watched(story)
+
+
+def test_without_anybody_watching_everything_is_read_when_it_is_asked_for() -> None:
+    async def main() -> None:
+        tree = MemoryTree()
+        store = MemoryStore(tree)
+        policies = TopicPolicies(store, DEFAULT)
+        assert (await policies.load(NAME))() == DEFAULT
+        await store.create("/admin/policies/t/n", encode({"persistence": copies(3)}), make_parents=True)
+        assert (await policies.load(NAME))().ensemble_size == 3
+        await TopicPolicies(MemoryStore(tree), DEFAULT).update(NAME, lambda own: {"persistence": copies(4)})
+        assert (await policies.load(NAME))().ensemble_size == 4
+
+    trio.run(main)
+
+
+def test_whether_duplicates_are_to_be_dropped_is_known_a_moment_after_anybody_changes_it() -> None:
+    async def test(tree: MemoryTree, store: MemoryStore, policies: TopicPolicies) -> None:
+        held = await policies.load(PARTITION)  # as the log of a topic that is served holds it
+        assert not await policies.asks_deduplication(PARTITION)
+        await store.put("/admin/policies/t/n", encode({"deduplicationEnabled": True}), -1)
+        await wait_all_tasks_blocked()
+        store.disconnect()
+        assert await policies.asks_deduplication(PARTITION)
+        store.reconnect()
+        await policies.update(NAME, lambda own: {**own, "deduplicationEnabled": False})
+        assert not await policies.asks_deduplication(PARTITION)
+        await policies.update(NAME, lambda own: {**own, "deduplicationEnabled": "x"})
+        assert await policies.asks_deduplication(PARTITION)
+        held()
+
+    watched(test)
