@@ -1,1 +1,9 @@
-"""Restores the write quorum after bookies are lost; comes with the cluster."""
+"""Auto recovery: restores the write quorum after bookies are lost.
+
+    election        which of the processes is the auditor
+    auditor         finds ledgers that lack copies, and marks them            -> underreplication
+    worker          takes a marked ledger, copies what is missing, unmarks it <- underreplication
+
+Nothing here owns data: every decision is read from the metadata and made again by whoever comes next, so two auditors at
+once, or one that dies in the middle, do no harm.
+"""

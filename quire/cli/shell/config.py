@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bookie.server_config import DEFAULT_METADATA_URI, BookieServerConfig
+from bookie.server_config import DEFAULT_METADATA_URI, BookieServerConfig, check_tls_keys
+from quire.cli.zookeeper_keys import credentials, tls
 from quire.metadata.layouts import LAYOUTS, LedgerLayout
 from quire.metadata.zookeeper_config import ConnectString, ZooKeeperConfig, parse_connect_string
-from quire.service.config import build, conf_key, keys_of, parse
+from quire.service.config import build, conf_key, keys_of, parse, read_text
 from quire.service.errors import ConfigError
 from quire.wire.bookkeeper.entry import DigestType
 
@@ -36,6 +37,10 @@ class ShellConfig:
     zk_timeout_ms: int = conf_key("zkTimeout", 10_000, minimum=100)
     zk_secure: bool = conf_key("zkEnableSecurity", False)
     zk_auth: str = conf_key("quireZooKeeperAuth", "")
+    zk_tls: bool = conf_key("quireZooKeeperTls", False)
+    zk_tls_ca_file: str = conf_key("quireZooKeeperTlsCaFile", "")
+    zk_tls_certificate_file: str = conf_key("quireZooKeeperTlsCertificateFile", "")
+    zk_tls_key_file: str = conf_key("quireZooKeeperTlsKeyFile", "")
     ledger_manager_class: str = conf_key("ledgerManagerFactoryClass", "")
     journal_directories: tuple[str, ...] = conf_key("journalDirectories", ())
     journal_directory: tuple[str, ...] = conf_key("journalDirectory", ())
@@ -52,6 +57,7 @@ class ShellConfig:
     def __post_init__(self) -> None:
         if self.zk_auth and self.zk_auth.count(":") < 2:
             raise ValueError("quireZooKeeperAuth: not of the form digest:user:password")
+        check_tls_keys(self.zk_tls, self.zk_tls_ca_file, self.zk_tls_certificate_file, self.zk_tls_key_file)
         if self.index_directories and len(self.index_directories) != len(self.ledger_directories):
             raise ValueError("indexDirectories: there must be one for each of ledgerDirectories")
 
@@ -77,7 +83,6 @@ class ShellConfig:
     def zookeeper(self) -> ZooKeeperConfig:
         """InvalidConnectStringError."""
         where = self.connect_string
-        scheme, _, credential = self.zk_auth.partition(":")
         seconds = self.zk_timeout_ms / 1000
         return ZooKeeperConfig(
             servers=where.servers,
@@ -85,7 +90,8 @@ class ShellConfig:
             session_timeout_s=seconds,
             connect_timeout_s=seconds,
             secure=self.zk_secure,
-            auth=((scheme, credential),) if self.zk_auth else (),
+            auth=credentials(self),
+            tls=tls(self),
         )
 
     @property
@@ -126,12 +132,7 @@ def load_config(path: str | Path | None) -> ShellConfig:
     """
     if path is None:
         return ShellConfig()
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}") from error
+    text = read_text(path)
     values, _ = parse(_without_bookie_keys(text), ShellConfig, source=str(path))
     try:
         return build(ShellConfig, values)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import trio
-
+from autorecovery.at_once import for_each
 from quire.cli.shell.arguments import Arguments, Kind, Option
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
@@ -68,7 +66,7 @@ async def each_ledger(
             except (MalformedMetadataError, UnsupportedLayoutError) as error:
                 found[ledger_id] = str(error)
 
-        await _all([partial(read, ledger_id) for ledger_id in waiting])
+        await for_each(waiting, read, at_once=READS_AT_ONCE, name="ledger metadata")
         for ledger_id in waiting:
             show(ledger_id, found[ledger_id])
         seen += len(waiting)
@@ -81,25 +79,6 @@ async def each_ledger(
                 await read_waiting()
                 done(seen)
         await read_waiting()
-
-
-async def _all(jobs: list[Callable[[], Awaitable[None]]]) -> None:
-    """Run them at once; what one raises is raised as it is."""
-    failure: Exception | None = None
-
-    async def run(job: Callable[[], Awaitable[None]]) -> None:
-        nonlocal failure
-        try:
-            await job()
-        except Exception as error:
-            failure = failure or error
-            nursery.cancel_scope.cancel()
-
-    async with trio.open_nursery() as nursery:
-        for job in jobs:
-            nursery.start_soon(run, job, name="ledger metadata")
-    if failure is not None:
-        raise failure
 
 
 async def ledger_metadata(shell: Shell, arguments: Arguments) -> int:

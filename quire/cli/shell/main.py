@@ -10,14 +10,28 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, TextIO
 
 import trio
 
-from quire.cli.shell import bookies, cluster, cookies, entry_logs, indexes, journals, ledgers, probes, reading
+from quire.cli.errors import leaves
+from quire.cli.shell import (
+    bookies,
+    cluster,
+    cookies,
+    decommission,
+    entry_logs,
+    indexes,
+    journals,
+    ledgers,
+    marks,
+    probes,
+    reading,
+    recovery,
+)
 from quire.cli.shell.arguments import Kind, LedgerIdFormat, Option, parse
 from quire.cli.shell.command import Command
 from quire.cli.shell.config import load_config
@@ -36,7 +50,20 @@ INTERRUPTED: Final = 130
 
 COMMANDS: Final[Mapping[str, Command]] = {
     command.name: command
-    for module in (cluster, bookies, ledgers, reading, probes, cookies, journals, entry_logs, indexes)
+    for module in (
+        cluster,
+        bookies,
+        ledgers,
+        reading,
+        probes,
+        cookies,
+        recovery,
+        decommission,
+        marks,
+        journals,
+        entry_logs,
+        indexes,
+    )
     for command in module.COMMANDS
 }
 
@@ -74,7 +101,7 @@ def run_shell(
     except KeyboardInterrupt:
         return INTERRUPTED
     except BaseException as error:
-        causes = list(_leaves(error))
+        causes = list(leaves(error))
         if not all(
             isinstance(cause, (ShellError, ConfigError, MetadataError, LedgerError, OSError)) for cause in causes
         ):
@@ -177,11 +204,3 @@ def _conf(given: str | None, environment: Mapping[str, str]) -> str | Path | Non
     if named:
         return named
     return DEFAULT_CONF if DEFAULT_CONF.exists() else None
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error

@@ -24,7 +24,7 @@ from quire.cli.bookie import (
     zookeeper_config,
 )
 from quire.metadata.errors import MetadataUnavailableError, SessionExpiredError
-from quire.metadata.zookeeper import SessionExpiredPolicy
+from quire.metadata.zookeeper import SessionExpiredPolicy, Tls
 from quire.service.errors import ConfigError
 
 
@@ -58,7 +58,18 @@ def test_timeouts_policy_and_rights_reach_the_store() -> None:
     )
     assert (config.session_timeout_s, config.retry_first_s, config.retry_max_s) == (7, 0.1, 0.3)
     assert config.session_expired_policy is SessionExpiredPolicy.SHUTDOWN
-    assert (config.secure, config.auth) == (True, (("digest", "me:my:secret"),))
+    assert (config.secure, config.auth, config.tls) == (True, (("digest", "me:my:secret"),), None)
+
+
+def test_tls_to_zookeeper_takes_its_files_from_the_configuration() -> None:
+    config, _ = zookeeper_config(
+        BookieServerConfig(
+            zk_tls=True, zk_tls_ca_file="/ca.pem", zk_tls_certificate_file="/own.pem", zk_tls_key_file="/own.key"
+        )
+    )
+    assert config.tls == Tls(ca_file="/ca.pem", certificate_file="/own.pem", key_file="/own.key")
+    config, _ = zookeeper_config(BookieServerConfig(zk_tls=True))
+    assert config.tls == Tls()
 
 
 @pytest.mark.parametrize("uri", ["etcd://h/ledgers", "zk+hierarchical://h1:2181", "zk+odd://h/l", "file:x"])

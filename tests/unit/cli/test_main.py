@@ -22,7 +22,7 @@ def quire(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_help_names_every_command(tmp_path: Path) -> None:
     shown = quire("--help", cwd=tmp_path)
     assert shown.returncode == 0
-    for command in ("standalone", "version"):
+    for command in ("standalone", "version", "broker", "bookie", "autorecovery", "initialize-cluster-metadata"):
         assert command in shown.stdout
 
 

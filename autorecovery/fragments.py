@@ -1,0 +1,165 @@
+"""Fragments of a ledger as repair sees them: which entries are in them, which member should have which, and what is wrong.
+Pure.
+
+    fragment           entries first .. last (inclusive; last = first - 1: none) on E members
+    closed             nothing more can come: every fragment but the last one, and that one too once the ledger is CLOSED
+    member at index i  has the entries whose write set includes i (`quire.ledger.striping`)
+
+Of the last fragment of a ledger that is not closed only so much is known: its first entry, and how far it is confirmed.
+
+Source: BookKeeper's LedgerFragment, LedgerChecker.
+"""
+
+from __future__ import annotations
+
+import random  # noqa: TID251 - the type only; instances are handed down
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from quire.ledger.copies import BadCopy, CopyFault
+from quire.ledger.striping import Striping
+from quire.metadata.ledgers import LedgerMetadata, LedgerState
+
+
+class Lost(Enum):
+    """Why a member has no good copies, whatever it would say."""
+
+    LOST = "lost"
+    """It is not registered."""
+    MISPLACED = "misplaced"
+    """Its copies are good, and not where the placement policy wants them."""
+
+
+Fault = CopyFault | Lost
+"""What is wrong with a member."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerFragment:
+    """Entries `first` to `last` of a ledger, and who should have them."""
+
+    ledger_id: int
+    first: int
+    last: int
+    bookies: tuple[str, ...]
+    write_quorum: int
+    closed: bool
+    striping: Striping = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "striping", Striping(len(self.bookies), self.write_quorum))
+
+    @property
+    def empty(self) -> bool:
+        return self.last < self.first
+
+    def span_of(self, index: int) -> tuple[int, int] | None:
+        """The first and the last entry that the member at `index` should have; None if it has none."""
+        first = self.striping.stored_from(index, self.first)
+        last = self.striping.stored_until(index, self.last)
+        return (first, last) if self.first <= first <= last else None
+
+    def entries_of(self, index: int) -> Sequence[int]:
+        """All entries that the member at `index` should have, growing."""
+        span = self.span_of(index)
+        if span is None:
+            return ()
+        entry_ids = range(span[0], span[1] + 1)
+        return entry_ids if not self.striping.striped else self.striping.select(index, span[0], entry_ids)
+
+    def entries_of_any(self, indices: Collection[int]) -> Sequence[int]:
+        """All entries that any of the members should have, growing."""
+        if not self.striping.striped:
+            return range(self.first, self.last + 1) if indices else ()
+        stores = self.striping.stores
+        return [each for each in range(self.first, self.last + 1) if any([stores(index, each) for index in indices])]
+
+    def sample_of(self, index: int, percentage: int, rng: random.Random) -> Sequence[int]:
+        """Entries of the member at `index` to look at: the first and the last at least, and in all about `percentage` of
+        those that it should have, spread over them by chance."""
+        span = self.span_of(index)
+        if span is None:
+            return ()
+        first, last = span
+        if percentage <= 0:
+            return (first, last) if first < last else (first,)
+        entry_ids = self.entries_of(index)
+        wanted = len(entry_ids) * percentage // 100
+        if wanted >= len(entry_ids):
+            return entry_ids
+        chosen = {first, last}
+        for number in range(wanted):
+            start, end = number * len(entry_ids) // wanted, (number + 1) * len(entry_ids) // wanted
+            chosen.add(entry_ids[rng.randrange(start, end)])
+        return sorted(chosen)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadFragment:
+    """A fragment, and the members that do not have what they should."""
+
+    fragment: LedgerFragment
+    faults: Mapping[int, Fault]
+    """By index in the ensemble."""
+    examples: tuple[BadCopy, ...] = ()
+    """Copies that are not what they should be, one for each member that was asked."""
+
+    @property
+    def ledger_id(self) -> int:
+        return self.fragment.ledger_id
+
+    @property
+    def bookies(self) -> tuple[str, ...]:
+        """The members with faults."""
+        return tuple([self.fragment.bookies[index] for index in sorted(self.faults)])
+
+    def __str__(self) -> str:
+        members = ", ".join([f"{self.fragment.bookies[each]} {fault.value}" for each, fault in self.faults.items()])
+        return f"entries {self.fragment.first} to {self.fragment.last} of ledger {self.ledger_id}: {members}"
+
+
+def fragments_of(ledger_id: int, metadata: LedgerMetadata, lac: int = -1) -> list[LedgerFragment]:
+    """The fragments in order. `lac`: how far a ledger that is not closed is confirmed, as far as that is known."""
+    closed = metadata.state is LedgerState.CLOSED
+    made: list[LedgerFragment] = []
+    for place, each in enumerate(metadata.fragments):
+        is_last = place == len(metadata.fragments) - 1
+        end = metadata.last_entry_id if closed else max(lac, each.first_entry_id - 1)
+        made.append(
+            LedgerFragment(
+                ledger_id=ledger_id,
+                first=each.first_entry_id,
+                last=end if is_last else metadata.fragments[place + 1].first_entry_id - 1,
+                bookies=each.bookies,
+                write_quorum=metadata.write_quorum,
+                closed=closed or not is_last,
+            )
+        )
+    return made
+
+
+def must_be_closed(metadata: LedgerMetadata, lac: int, there: Collection[str] | None) -> bool:
+    """Whether the ledger has to be closed before its copies can be made whole: it is not, and a member of its last
+    fragment is not there (of the one before too, if that may be written to still). If another one went, nobody could tell
+    any more where the ledger ends. `there` None: nobody knows who is.
+
+    Source: BookKeeper's ReplicationWorker.isLastSegmentOpenAndMissingBookies; we take read-only bookies as there: they
+    serve the reads of a recovery.
+    """
+    if metadata.state is LedgerState.CLOSED or there is None:
+        return False
+    open_ones = metadata.fragments[-1:]
+    if len(metadata.fragments) > 1 and lac < metadata.fragments[-1].first_entry_id - 1:
+        open_ones = metadata.fragments[-2:]
+    return any([bookie not in there for each in open_ones for bookie in each.bookies])
+
+
+def batches(entry_ids: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    """The entries, `size` at a time.
+
+    >>> list(batches([1, 2, 3], 2))
+    [[1, 2], [3]]
+    """
+    for at in range(0, len(entry_ids), size):
+        yield entry_ids[at : at + size]

@@ -1,0 +1,136 @@
+"""LedgerChecker: looks whether the members of a ledger's fragments have the entries that they should have.
+
+Of each member the first and the last entry are read, and more of them if that is wished (`percentage`); every copy is checked
+against its digest, which the original does not do. A member that is not registered is not asked.
+
+Of the last fragment of a ledger that is still open a member may lack entries that are on their way to it: there only lost,
+silent and damaged ones count.
+
+Source: BookKeeper's LedgerChecker.
+"""
+
+from __future__ import annotations
+
+import random  # noqa: TID251 - the type only; instances are handed down
+from collections.abc import Collection, Sequence
+from functools import partial
+
+import trio
+
+from autorecovery.fragments import BadFragment, Fault, LedgerFragment, Lost, fragments_of
+from quire.ledger.client import LedgerClient
+from quire.ledger.copies import BadCopy, CopyFault, LedgerCopies
+from quire.metadata.ledgers import LedgerMetadata
+from quire.wire.bookkeeper.entry import DigestType
+
+ASKED_AT_ONCE = 64
+"""Members that one check asks at once, unless inFlightReadEntryNumInLedgerChecker says fewer."""
+
+
+class LedgerChecker:
+    """Of one cluster. Calls may overlap."""
+
+    def __init__(
+        self,
+        client: LedgerClient,
+        *,
+        rng: random.Random,
+        password: bytes = b"",
+        digest_type: DigestType = DigestType.CRC32,
+        reads_max: int = -1,
+    ) -> None:
+        """`password` and `digest_type`: of ledgers whose metadata does not tell theirs. `reads_max`: members that one check
+        asks at once; -1: no limit but ours."""
+        self._client = client
+        self._rng = rng
+        self._password = password
+        self._digest_type = digest_type
+        self._at_once = min(ASKED_AT_ONCE, reads_max) if reads_max > 0 else ASKED_AT_ONCE
+
+    def lost(self, also: Collection[str] = ()) -> Gone:
+        """Who is lost now: those not registered, and `also` these."""
+        return Gone(self.registered(), frozenset(also))
+
+    def registered(self) -> frozenset[str] | None:
+        """Bookies that are registered, writable or read-only; None if nobody knows."""
+        cluster = self._client.cluster
+        return None if cluster is None else cluster.members | cluster.read_only
+
+    def copies(self, ledger_id: int, metadata: LedgerMetadata) -> LedgerCopies:
+        """The copies of a ledger, as its metadata, or what we were told, opens them."""
+        return self._client.copies(ledger_id, metadata, password=self._password, digest_type=self._digest_type)
+
+    async def check(
+        self,
+        ledger_id: int,
+        metadata: LedgerMetadata,
+        *,
+        percentage: int = 0,
+        lost: Collection[str] = (),
+        lac: int = -1,
+        whole: Collection[str] = (),
+    ) -> list[BadFragment]:
+        """The fragments with members that do not have what they should.
+
+        `percentage` of the entries of each member are read, the first and the last at any rate; of the bookies in `whole`
+        all of them. `lost` bookies are not asked, like those that are not registered. `lac`: how far a ledger that is not
+        closed is confirmed; of its last fragment nothing is read beyond.
+        """
+        fragments = fragments_of(ledger_id, metadata, lac)
+        gone = self.lost(lost)
+        copies = self.copies(ledger_id, metadata)
+        found: list[dict[int, Fault]] = [{} for _ in fragments]
+        examples: list[list[BadCopy]] = [[] for _ in fragments]
+        asked: list[tuple[int, int, str, Sequence[int]]] = []
+        for place, fragment in enumerate(fragments):
+            for index, bookie_id in enumerate(fragment.bookies):
+                if bookie_id in gone:
+                    found[place][index] = Lost.LOST
+                    continue
+                share = 100 if bookie_id in whole else percentage
+                entry_ids = fragment.sample_of(index, share, self._rng)
+                if entry_ids:
+                    asked.append((place, index, bookie_id, entry_ids))
+
+        async def ask(place: int, index: int, bookie_id: str, entry_ids: Sequence[int]) -> None:
+            bad = await first_bad(copies, fragments[place], bookie_id, entry_ids)
+            if bad is not None:
+                found[place][index] = bad.fault
+                examples[place].append(bad)
+
+        at = 0
+        while at < len(asked):
+            async with trio.open_nursery() as nursery:
+                for each in asked[at : at + self._at_once]:
+                    nursery.start_soon(partial(ask, *each), name=f"check of ledger {ledger_id}")
+            at += self._at_once
+        return [
+            BadFragment(fragment=fragment, faults=dict(sorted(faults.items())), examples=tuple(bad))
+            for fragment, faults, bad in zip(fragments, found, examples, strict=True)
+            if faults
+        ]
+
+
+class Gone:
+    """The bookies that are lost: `in` asks."""
+
+    def __init__(self, registered: frozenset[str] | None, also: frozenset[str]) -> None:
+        self._registered = registered
+        self._also = also
+
+    def __contains__(self, bookie_id: str) -> bool:
+        return bookie_id in self._also or (self._registered is not None and bookie_id not in self._registered)
+
+
+async def first_bad(
+    copies: LedgerCopies, fragment: LedgerFragment, bookie_id: str, entry_ids: Sequence[int]
+) -> BadCopy | None:
+    """The first of these copies that makes the member a bad one, if any does."""
+    at = 0
+    while at < len(entry_ids):
+        entries, bad = await copies.read(bookie_id, entry_ids[at:])
+        at += len(entries)
+        if bad is not None and (fragment.closed or bad.fault is not CopyFault.MISSING):
+            return bad
+        at += bad is not None
+    return None

@@ -1,0 +1,125 @@
+"""What the auditor counts, under the original's names, read when somebody scrapes.
+
+Where the original keeps a distribution, its number and its sum are told. Source: BookKeeper's AuditorStats, ReplicationStats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from quire.service.metrics import Metrics
+
+
+@dataclass(slots=True)
+class Distribution:
+    """How often something was observed, and the sum."""
+
+    count: int = 0
+    total: float = 0.0
+
+    def observe(self, value: float) -> None:
+        self.count += 1
+        self.total += value
+
+
+@dataclass(slots=True)
+class AuditorStats:
+    """Counters grow over all times at which this process was the auditor; gauges are of its last check."""
+
+    audits: Distribution = field(default_factory=Distribution)
+    """Times in milliseconds, here and below."""
+    audits_failed: int = 0
+    index_creations: Distribution = field(default_factory=Distribution)
+    publications: Distribution = field(default_factory=Distribution)
+    ledger_checks: Distribution = field(default_factory=Distribution)
+    ledger_checks_failed: int = 0
+    placement_checks: Distribution = field(default_factory=Distribution)
+    replicas_checks: Distribution = field(default_factory=Distribution)
+    underreplicated: Distribution = field(default_factory=Distribution)
+    """Ledgers of each lost bookie."""
+    underreplicated_bytes: Distribution = field(default_factory=Distribution)
+    fragments_per_ledger: Distribution = field(default_factory=Distribution)
+    bookies_per_ledger: Distribution = field(default_factory=Distribution)
+    ledgers_checked: int = 0
+    audits_delayed: int = 0
+    audits_cancelled: int = 0
+    checks_skipped: int = 0
+    marked_now: int = 0
+    not_adhering: int = 0
+    softly_adhering: int = 0
+    grace_elapsed: int = 0
+    no_replica: int = 0
+    below_ack_quorum: int = 0
+    below_write_quorum: int = 0
+
+
+def register(
+    metrics: Metrics, stats: AuditorStats, attempts: Callable[[], int], is_auditor: Callable[[], bool]
+) -> None:
+    """Expose all of it, and of the election how often this process stood, and whether it has won."""
+    for name, doc, distribution in (
+        ("AUDIT_BOOKIES_TIME", "Looking for lost bookies, in milliseconds.", stats.audits),
+        ("BOOKIE_TO_LEDGERS_MAP_CREATION_TIME", "Reading the metadata of all ledgers for it.", stats.index_creations),
+        ("URL_PUBLISH_TIME_FOR_LOST_BOOKIE", "Until the ledgers of lost bookies were marked.", stats.publications),
+        ("CHECK_ALL_LEDGERS_TIME", "Checking all ledgers, in milliseconds.", stats.ledger_checks),
+        ("PLACEMENT_POLICY_CHECK_TIME", "Checking where all ledgers are.", stats.placement_checks),
+        ("REPLICAS_CHECK_TIME", "Asking for all entries, in milliseconds.", stats.replicas_checks),
+        ("NUM_UNDER_REPLICATED_LEDGERS", "Ledgers that a lost bookie had copies of.", stats.underreplicated),
+        ("UNDER_REPLICATED_LEDGERS_TOTAL_SIZE", "Payload bytes of these.", stats.underreplicated_bytes),
+        ("NUM_FRAGMENTS_PER_LEDGER", "Fragments of a ledger that was checked.", stats.fragments_per_ledger),
+        ("NUM_BOOKIES_PER_LEDGER", "Bookies of a ledger that was checked.", stats.bookies_per_ledger),
+    ):
+        _distribution(metrics, f"auditor_{name}", doc, distribution)
+    counters: tuple[tuple[str, str, Callable[[], float]], ...] = (
+        ("election_attempts", "Votes made.", attempts),
+        ("NUM_LEDGERS_CHECKED", "Ledgers checked.", lambda: stats.ledgers_checked),
+        ("NUM_BOOKIE_AUDITS_DELAYED", "Audits that waited for a bookie.", lambda: stats.audits_delayed),
+        ("NUM_DELAYED_BOOKIE_AUDITS_CANCELLED", "Bookies that were back in time.", lambda: stats.audits_cancelled),
+        ("NUM_SKIPPING_CHECK_TASK_TIMES", "Checks left out, as a bookie was waited for.", lambda: stats.checks_skipped),
+        ("AUDITS_FAILED", "Audits that were begun and not done.", lambda: stats.audits_failed),
+        (
+            "LEDGER_CHECKS_FAILED",
+            "Checks of all ledgers that were begun and not done.",
+            lambda: stats.ledger_checks_failed,
+        ),
+    )
+    for name, doc, read in counters:
+        metrics.counter(f"auditor_{name}", doc, read)
+    gauges: tuple[tuple[str, str, Callable[[], float]], ...] = (
+        ("IS_AUDITOR", "1: this process is the auditor.", is_auditor),
+        ("NUM_UNDER_REPLICATED_LEDGERS_GUAGE", "Ledgers marked, after the last audit.", lambda: stats.marked_now),
+        ("NUM_LEDGERS_NOT_ADHERING_TO_PLACEMENT_POLICY", "Ledgers placed wrongly.", lambda: stats.not_adhering),
+        (
+            "NUM_LEDGERS_SOFTLY_ADHERING_TO_PLACEMENT_POLICY",
+            "Ledgers placed not quite well.",
+            lambda: stats.softly_adhering,
+        ),
+        (
+            "NUM_UNDERREPLICATED_LEDGERS_ELAPSED_RECOVERY_GRACE_PERIOD",
+            "Ledgers that lack copies for too long.",
+            lambda: stats.grace_elapsed,
+        ),
+        (
+            "NUM_LEDGERS_HAVING_NO_REPLICA_OF_AN_ENTRY",
+            "Ledgers with an entry that is nowhere.",
+            lambda: stats.no_replica,
+        ),
+        (
+            "NUM_LEDGERS_HAVING_LESS_THAN_AQ_REPLICAS_OF_AN_ENTRY",
+            "Other ledgers with an entry of fewer copies than the ack quorum.",
+            lambda: stats.below_ack_quorum,
+        ),
+        (
+            "NUM_LEDGERS_HAVING_LESS_THAN_WQ_REPLICAS_OF_AN_ENTRY",
+            "Other ledgers with an entry of fewer copies than the write quorum.",
+            lambda: stats.below_write_quorum,
+        ),
+    )
+    for name, doc, read in gauges:
+        metrics.gauge(f"auditor_{name}", doc, read)
+
+
+def _distribution(metrics: Metrics, name: str, doc: str, distribution: Distribution) -> None:
+    metrics.counter(f"{name}_count", doc, lambda: distribution.count)
+    metrics.counter(f"{name}_sum", doc, lambda: distribution.total)

@@ -1,0 +1,41 @@
+"""Who is registered, and who has a cookie: the facts of which a lost bookie is made.
+
+<root>/available/<bookie id>, <root>/available/readonly/<bookie id>, <root>/cookies/<bookie id>
+"""
+
+from __future__ import annotations
+
+from quire.metadata import bookies, paths
+from quire.metadata.errors import NoNodeError
+from quire.metadata.store import MetadataStore, Watch
+
+
+class Registrations:
+    """Of one cluster. MetadataError."""
+
+    def __init__(self, store: MetadataStore, root: str) -> None:
+        self._store = store
+        self._root = root
+
+    def watches(self) -> list[Watch]:
+        """Tell when a bookie came or went; to be closed."""
+        available = paths.join(self._root, "available")
+        return [self._store.watch(available), self._store.watch(paths.join(available, bookies.READONLY))]
+
+    async def read(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Bookies that are registered, writable or read-only; and those that have a cookie.
+
+        One that changes between the two kinds is registered as both for a moment: with the writable ones read before and
+        after the others it is seen, whichever way it goes.
+        """
+        before = await self._names("available")
+        read_only = await self._names("available/readonly")
+        after = await self._names("available")
+        present = frozenset([*before, *read_only, *after]) - {bookies.READONLY}
+        return present, frozenset(await self._names("cookies"))
+
+    async def _names(self, folder: str) -> list[str]:
+        try:
+            return await self._store.children(paths.join(self._root, folder))
+        except NoNodeError:
+            return []

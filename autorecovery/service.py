@@ -1,0 +1,150 @@
+"""Auto recovery as a service: the auditor's election and a replication worker on one ledger client, until told to stop.
+
+    metadata --> AuditorElection --> Auditor           -- marks -->  ReplicationWorker --> copies, metadata
+                 (one wins)          finds lost bookies              (all of them work)
+
+In a process of its own (`quire autorecovery`), beside a bookie (autoRecoveryDaemonEnabled), or in the simulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+import trio
+
+from autorecovery.at_once import until_available
+from autorecovery.auditor import Auditor
+from autorecovery.config import DIGESTS, AutoRecoveryConfig
+from autorecovery.election import AuditorElection
+from autorecovery.entry_lists import entry_lists
+from autorecovery.ledger_checker import LedgerChecker
+from autorecovery.metrics import AuditorStats
+from autorecovery.underreplication import UnderreplicatedLedgers
+from autorecovery.worker import ReplicationWorker
+from autorecovery.worker_metrics import WorkerStats
+from quire.ledger.client import LedgerClient
+from quire.ledger.context import LedgerConfig
+from quire.ledger.opening import open_client_on
+from quire.ledger.placement import PlacementConfig
+from quire.metadata.errors import SessionExpiredError
+from quire.metadata.store import MetadataStore
+from quire.service.log import get_logger
+from quire.world.doors import World
+
+log = get_logger(__name__)
+
+BOOKIE_TIMEOUT_S = 10.0
+"""A bookie that has not answered for so long is taken for silent."""
+
+
+class RecoveryStats:
+    """What a process that runs auto recovery counts."""
+
+    def __init__(self) -> None:
+        self.auditor = AuditorStats()
+        self.worker = WorkerStats()
+        self.election: AuditorElection | None = None
+        """Of the service that runs, or ran last."""
+
+
+async def run_autorecovery(
+    world: World,
+    metadata: MetadataStore,
+    client: LedgerClient,
+    config: AutoRecoveryConfig | None = None,
+    *,
+    name: str,
+    root: str = "/ledgers",
+    auditor: bool = True,
+    worker: bool = True,
+    stats: RecoveryStats | None = None,
+    ready: Callable[[], None] = lambda: None,
+    stop: trio.Event,
+) -> None:
+    """Run until `stop` is set. `name` stands in votes and locks. `ready` is called when the election and the worker have
+    begun.
+
+    SessionExpiredError if the store goes on with no session, IncompatibleUnderreplicationError; raised as they are.
+    """
+    config = config or AutoRecoveryConfig()
+    stats = stats or RecoveryStats()
+    marks = UnderreplicatedLedgers(
+        metadata,
+        root=root,
+        rng=world.rng,
+        wall_ms=world.clock.wall_ms,
+        owner=name,
+        store_mark_time=config.store_mark_time,
+    )
+    checker = LedgerChecker(
+        client,
+        rng=world.rng,
+        password=config.password.encode(),
+        digest_type=DIGESTS[config.digest_type],
+        reads_max=config.checker_reads_max,
+    )
+    audit = Auditor(
+        metadata,
+        client,
+        marks,
+        config,
+        wall_ms=world.clock.wall_ms,
+        root=root,
+        checker=checker,
+        adheres=client.placement.adherence,
+        list_entries=entry_lists(client),
+        stats=stats.auditor,
+    )
+    stats.election = AuditorElection(metadata, audit.run, bookie_id=name, root=root)
+    failure: Exception | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_until_stopped, stop, nursery.cancel_scope, name="stop")
+            nursery.start_soon(_until_expired, metadata, name="metadata expired")
+            await until_available(marks.prepare)
+            if worker:
+                working = ReplicationWorker(world, client, marks, config, stats=stats.worker)
+                await nursery.start(working.run, name="replication worker")
+            if auditor:
+                await nursery.start(stats.election.run, name="auditor election")
+            ready()
+            log.info("auto recovery is ready", name=name, auditor=auditor, worker=worker)
+    except* Exception as errors:
+        failure = first_cause(errors)
+    if failure is not None:
+        raise failure
+
+
+async def _until_stopped(stop: trio.Event, scope: trio.CancelScope) -> None:
+    await stop.wait()
+    scope.cancel()
+
+
+async def _until_expired(metadata: MetadataStore) -> None:
+    await metadata.expired.wait()
+    raise SessionExpiredError("the metadata service has given auto recovery up: start it again")
+
+
+def first_cause(error: BaseException) -> Exception:
+    """The first failure in a group; of a lost session that, as the rest follows from it."""
+    causes: list[BaseException] = [error]
+    while any([isinstance(each, BaseExceptionGroup) for each in causes]):
+        causes = [
+            inner for each in causes for inner in (each.exceptions if isinstance(each, BaseExceptionGroup) else (each,))
+        ]
+    failures = [each for each in causes if isinstance(each, Exception)]
+    return next((each for each in failures if isinstance(each, SessionExpiredError)), failures[0])
+
+
+def open_repair_client(
+    world: World, metadata: MetadataStore, config: AutoRecoveryConfig, *, root: str = "/ledgers"
+) -> AbstractAsyncContextManager[LedgerClient]:
+    """A ledger client that places copies as the configuration says. NoNodeError if the cluster was never initialised."""
+    placement = PlacementConfig(
+        policy=config.placement_policy,
+        min_racks_per_write_quorum=config.min_racks_per_write_quorum,
+        enforce_min_racks_per_write_quorum=config.enforce_min_racks_per_write_quorum,
+    )
+    settings = LedgerConfig(add_timeout_s=BOOKIE_TIMEOUT_S, read_timeout_s=BOOKIE_TIMEOUT_S, placement=placement)
+    return open_client_on(world, metadata, settings, root=root)

@@ -1,0 +1,164 @@
+"""The web port of `quire autorecovery`: the original's resources of auto recovery, but for the two that copy (recover and
+decommission are commands of `quire shell`, which tell how far they are).
+
+    GET /heartbeat, /metrics
+    GET /api/v1/autorecovery/status                          {"enabled" : true}      PUT ?enabled=true|false
+    GET /api/v1/autorecovery/list_under_replicated_ledger    ?missingreplica=&excludingmissingreplica=&printmissingreplica
+    GET /api/v1/autorecovery/who_is_auditor
+    GET /api/v1/autorecovery/lost_bookie_recovery_delay      PUT {"delay_seconds": 60}
+    PUT /api/v1/autorecovery/trigger_audit
+
+JSON is spaced as the original spaces it; a wrong method is a 404 with a text.
+Source: BookKeeper's HttpRouter and its services; tests/golden/bookkeeper/http/http.json.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import trio
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from autorecovery import metrics as auditor_metrics
+from autorecovery import worker_metrics
+from autorecovery.election import read_auditor
+from autorecovery.errors import AutoRecoveryError
+from autorecovery.service import RecoveryStats
+from autorecovery.underreplication import UnderreplicatedLedgers
+from quire.metadata.errors import MetadataError
+from quire.metadata.store import MetadataStore
+from quire.service.http import original_route, serve_http
+from quire.service.log import get_logger
+from quire.service.metrics import CONTENT_TYPE, Metrics
+from quire.world.doors import World
+
+log = get_logger(__name__)
+
+Handler = Callable[[Request], Awaitable[Response]]
+DELAY_S_MAX: Final = (1 << 31) - 1
+"""The original's delay is a Java int."""
+
+
+class Resources:
+    """The answers, one method per resource."""
+
+    def __init__(self, store: MetadataStore, marks: UnderreplicatedLedgers, root: str) -> None:
+        self._store = store
+        self._marks = marks
+        self._root = root
+
+    async def status(self, request: Request) -> Response:
+        if request.method == "PUT":
+            wanted = request.query_params.get("enabled", "").lower()
+            if wanted not in ("true", "false"):  # (the original takes what is not true for false)
+                return PlainTextResponse("Param 'enabled' must be true or false", status_code=400)
+            await (self._marks.enable() if wanted == "true" else self._marks.disable())
+        return as_json({"enabled": await self._marks.is_enabled()})
+
+    async def marked(self, request: Request) -> Response:
+        asked = request.query_params
+        found = {
+            each.ledger_id: list(each.replicas)
+            async for each in self._marks.list(
+                missing=asked.get("missingreplica") or None, excluding=asked.get("excludingmissingreplica") or None
+            )
+        }
+        if not found:
+            return PlainTextResponse("No under replicated ledgers found", status_code=404)
+        return as_json(found if "printmissingreplica" in asked else list(found))
+
+    async def who_is_auditor(self, request: Request) -> Response:
+        auditor = await read_auditor(self._store, self._root)
+        if auditor is None:
+            return PlainTextResponse("No auditor elected", status_code=404)
+        return PlainTextResponse(f"Auditor: {auditor}")
+
+    async def recovery_delay(self, request: Request) -> Response:
+        if request.method == "PUT":
+            try:
+                asked = json.loads(await request.body())["delay_seconds"]
+            except (ValueError, KeyError, TypeError):
+                return PlainTextResponse("Request body not contains lostBookieRecoveryDelay.", status_code=404)
+            if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= DELAY_S_MAX:
+                return PlainTextResponse(f"delay_seconds must be a number from 0 to {DELAY_S_MAX}", status_code=400)
+            await self._marks.set_recovery_delay(asked)
+            return PlainTextResponse(f"Success set lostBookieRecoveryDelay to {asked}")
+        found = await self._marks.read_recovery_delay()
+        if found is None:
+            return PlainTextResponse("lostBookieRecoveryDelay is not set: no auditor was here yet", status_code=404)
+        return PlainTextResponse(f"lostBookieRecoveryDelay value: {found.value}")
+
+    async def trigger_audit(self, request: Request) -> Response:
+        """The delay is set again to what it is: that is how the auditor is told."""
+        await self._marks.set_recovery_delay((await self._marks.begin_recovery_delay(0)).value)
+        return PlainTextResponse("Success trigger audit.")
+
+    def routes(self) -> list[Route]:
+        base, get, both = "/api/v1/autorecovery", ("GET",), ("GET", "PUT")
+        return [
+            _route(f"{base}/status", self.status, both),
+            _route(f"{base}/list_under_replicated_ledger", self.marked, get),
+            _route(f"{base}/who_is_auditor", self.who_is_auditor, get),
+            _route(f"{base}/lost_bookie_recovery_delay", self.recovery_delay, both),
+            _route(f"{base}/trigger_audit", self.trigger_audit, ("PUT",)),
+        ]
+
+
+def as_json(value: dict[str, bool] | dict[int, list[str]] | list[int]) -> Response:
+    """Spaced as Jackson's pretty printer does: an object by the line, an array in one."""
+    if isinstance(value, list):
+        return Response(_in_line(value), media_type="application/json")
+    lines = [
+        f'  "{name}" : {_in_line(each) if isinstance(each, list) else json.dumps(each)}' for name, each in value.items()
+    ]
+    return Response("{\n" + ",\n".join(lines) + "\n}", media_type="application/json")
+
+
+def _in_line(values: Sequence[int | str]) -> str:
+    return f"[ {', '.join([json.dumps(each) for each in values])} ]"
+
+
+def _route(path: str, handler: Handler, methods: tuple[str, ...]) -> Route:
+    return original_route(path, handler, methods, (MetadataError, AutoRecoveryError))
+
+
+async def serve_web(
+    world: World,
+    store: MetadataStore,
+    stats: RecoveryStats,
+    host: str,
+    port: int,
+    *,
+    root: str,
+    name: str,
+    stop: trio.Event,
+    task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until `stop` is set; starts with the address it listens on. OSError if the port is taken."""
+    metrics = Metrics()
+    worker_metrics.register(metrics, stats.worker)
+    auditor_metrics.register(metrics, stats.auditor, lambda: _attempts(stats), lambda: _is_auditor(stats))
+    marks = UnderreplicatedLedgers(store, root=root, rng=world.rng, wall_ms=world.clock.wall_ms, owner=name)
+
+    async def heartbeat(request: Request) -> Response:
+        return PlainTextResponse("OK\n")
+
+    async def scrape(request: Request) -> Response:
+        return Response(metrics.exposition(), media_type=CONTENT_TYPE)
+
+    always = [Route("/heartbeat", heartbeat), Route("/metrics", scrape)]
+    app = Starlette(routes=[*always, *Resources(store, marks, root).routes()])
+    await serve_http(app, host, port, stop=stop, task_status=task_status)
+
+
+def _attempts(stats: RecoveryStats) -> int:
+    return 0 if stats.election is None else stats.election.attempts
+
+
+def _is_auditor(stats: RecoveryStats) -> bool:
+    return stats.election is not None and stats.election.is_auditor

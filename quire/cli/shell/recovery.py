@@ -1,0 +1,205 @@
+"""recover: put the copies of some bookies on others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from autorecovery.at_once import for_each
+from autorecovery.bookie_recovery import BookieRecovery, LedgerPlan
+from autorecovery.ledger_checker import LedgerChecker
+from autorecovery.replicator import Replicator
+from autorecovery.throttle import Throttle
+from quire.cli.shell.arguments import Arguments, Kind, Option
+from quire.cli.shell.command import Command
+from quire.cli.shell.context import Shell
+from quire.cli.shell.errors import FAILED, ShellError
+from quire.cli.shell.ledgers import each_ledger
+from quire.ledger.client import LedgerClient
+from quire.ledger.errors import LedgerError, NoSuchLedgerError
+from quire.metadata import bookies
+from quire.metadata.bookies import check_bookie_id
+from quire.metadata.errors import InvalidPathError, NoNodeError
+from quire.metadata.ledgers import LedgerMetadata, LedgerState
+from quire.metadata.store import MetadataStore
+
+LEDGERS_AT_ONCE: Final = 8
+
+
+async def recover(shell: Shell, arguments: Arguments) -> int:
+    named = list(dict.fromkeys(arguments.operands[0].split(",")))
+    for bookie_id in named:
+        try:
+            check_bookie_id(bookie_id)
+        except InvalidPathError as error:
+            raise ShellError(str(error)) from error
+    dry_run = arguments.has("dryrun") or arguments.has("dry-run")
+    looks_only = arguments.has("query") or dry_run
+    # (The original asks even before it only looks.)
+    if (
+        not looks_only
+        and not arguments.has("force")
+        and not shell.ask(f"Bookies: {', '.join(named)}. Are you sure to recover them?")
+    ):
+        raise ShellError("not confirmed; nothing was changed")
+    async with shell.store() as store, shell.client(store) as client:
+        rate = Throttle(arguments.number("replicationrate"))
+        digest = {"password": shell.config.password.encode(), "digest_type": shell.config.digest}
+        checker = LedgerChecker(client, rng=shell.world.rng, **digest)  # type: ignore[arg-type]
+        replicator = Replicator(client, checker, throttle=rate)
+        recovery = BookieRecovery(client, checker, replicator, named, **digest)  # type: ignore[arg-type]
+        concerned, unreadable = await _concerned(shell, store, client, recovery, arguments)
+        if arguments.has("query"):
+            return _show(shell, concerned, named)
+        plans = [recovery.plan(ledger_id, metadata) for ledger_id, metadata in concerned.items()]
+        if arguments.has("skipOpenLedgers"):
+            for plan in plans:
+                if plan.state is not LedgerState.CLOSED:
+                    shell.output.note(f"ledger {shell.ledger_ids.write(plan.ledger_id)} is open: skipped")
+            plans = [plan for plan in plans if plan.state is LedgerState.CLOSED]
+        if dry_run:
+            for plan in plans:
+                shell.output.tell(_plan_text(shell, plan), **_plan_value(plan))
+            return FAILED if unreadable else 0
+        failed = await _recover_all(shell, recovery, plans, skip=arguments.has("skipUnrecoverableLedgers"))
+        if unreadable or failed:
+            if arguments.has("deleteCookie"):
+                shell.output.note("the cookies are kept, as not all ledgers were recovered")
+            return FAILED if unreadable or arguments.has("deleteCookie") else 0
+        if arguments.has("deleteCookie"):
+            await _delete_cookies(shell, store, named)
+    return 0
+
+
+async def _concerned(
+    shell: Shell, store: MetadataStore, client: LedgerClient, recovery: BookieRecovery, arguments: Arguments
+) -> tuple[dict[int, LedgerMetadata], int]:
+    """The ledgers that name the bookies; and the number of those whose metadata cannot be read."""
+    if arguments.has("ledger"):
+        ledger_id = arguments.number("ledger")
+        metadata = await client.read_metadata(ledger_id)
+        return ({ledger_id: metadata} if recovery.concerns(metadata) else {}), 0
+    found: dict[int, LedgerMetadata] = {}
+    unreadable = 0
+
+    def look(ledger_id: int, metadata: LedgerMetadata | str | None) -> None:
+        nonlocal unreadable
+        if isinstance(metadata, str):
+            unreadable += 1
+            shell.output.note(f"ledger {shell.ledger_ids.write(ledger_id)}: {metadata}")
+        elif metadata is not None and recovery.concerns(metadata):
+            found[ledger_id] = metadata
+
+    await each_ledger(shell, await shell.ledgers(store), look)
+    return found, unreadable
+
+
+async def _recover_all(shell: Shell, recovery: BookieRecovery, plans: Sequence[LedgerPlan], *, skip: bool) -> int:
+    """How many ledgers could not be recovered; without `skip` the first one ends it: LedgerError."""
+    recovered = failed = 0
+    with shell.output.progress("ledgers recovered", len(plans)) as done:
+
+        async def one(plan: LedgerPlan) -> None:
+            nonlocal recovered, failed
+            name = shell.ledger_ids.write(plan.ledger_id)
+            try:
+                copied = await recovery.recover(plan.ledger_id)
+            except NoSuchLedgerError:
+                return  # deleted meanwhile
+            except LedgerError as error:
+                if not skip:
+                    raise
+                failed += 1
+                shell.output.note(f"ledger {name} cannot be recovered: {error}")
+                return
+            recovered += 1
+            shell.output.tell(
+                f"Recovered ledger {name}{' [fenced]' if plan.fence else ''}: {copied.entries} entries",
+                ledgerId=plan.ledger_id,
+                fenced=plan.fence,
+                entries=copied.entries,
+                bytes=copied.bytes,
+            )
+            done(recovered)
+
+        await for_each(plans, one, at_once=LEDGERS_AT_ONCE, name="recovery")
+    return failed
+
+
+async def _delete_cookies(shell: Shell, store: MetadataStore, named: Sequence[str]) -> None:
+    for bookie_id in named:
+        try:
+            await bookies.delete_cookie(store, bookie_id, root=shell.root)
+            shell.output.note(f"deleted the cookie of {bookie_id}")
+        except NoNodeError:
+            shell.output.note(f"there is no cookie of {bookie_id}")
+
+
+def _show(shell: Shell, ledgers: dict[int, LedgerMetadata], named: Sequence[str]) -> int:
+    """As the original shows it: the bookies in question are marked."""
+    shell.output.note("NOTE: Bookies in inspection list are marked with '*'.")
+    for ledger_id, metadata in ledgers.items():
+        shell.output.line(f"ledger {shell.ledger_ids.write(ledger_id)} : {metadata.state.name}")
+        counts: dict[str, int] = {}
+        for fragment in metadata.fragments:
+            members = "".join([f"{each}{'*' if each in named else ' '} " for each in fragment.bookies])
+            shell.output.line(f"{fragment.first_entry_id}:\t{members}")
+            counts[str(fragment.first_entry_id)] = sum([each in named for each in fragment.bookies])
+        shell.output.line(f"summary: [{''.join([f'{first}={count}, ' for first, count in counts.items()])}]")
+        shell.output.line()
+        ensembles = {str(each.first_entry_id): list(each.bookies) for each in metadata.fragments}
+        shell.output.value(ledgerId=ledger_id, state=metadata.state.name, ensembles=ensembles, toReplace=counts)
+    shell.output.note("Done")
+    return 0
+
+
+def _plan_text(shell: Shell, plan: LedgerPlan) -> str:
+    fence = " [fence required]" if plan.fence else ""
+    lines = [f"ledger {shell.ledger_ids.write(plan.ledger_id)} : {plan.state.name}{fence}"]
+    for bad in plan.fragments:
+        last = bad.fragment.last if bad.fragment.closed else "?"
+        lines.append(f"  Fragment [{bad.fragment.first} - {last}] : others for {', '.join(bad.bookies)}")
+    return "\n".join(lines)
+
+
+def _plan_value(plan: LedgerPlan) -> dict[str, Any]:
+    return {
+        "ledgerId": plan.ledger_id,
+        "state": plan.state.name,
+        "fence": plan.fence,
+        "fragments": [
+            {
+                "firstEntryId": bad.fragment.first,
+                "lastEntryId": bad.fragment.last if bad.fragment.closed else None,
+                "replace": list(bad.bookies),
+            }
+            for bad in plan.fragments
+        ],
+    }
+
+
+COMMANDS = (
+    Command(
+        name="recover",
+        help="Put the copies that bookies have, or had, on others. Open ledgers that end on them are closed.",
+        run=recover,
+        operands=("bookies, parted by commas",),
+        options=(
+            Option(name="query", short="q", help="Only show the ledgers that name these bookies."),
+            Option(name="dryrun", short="dr", help="Only show what would be done."),
+            Option(name="dry-run", help="The same."),
+            Option(name="force", short="f", help="Do not ask."),
+            Option(name="ledger", short="l", kind=Kind.LEDGER, help="Only this ledger."),
+            Option(name="skipOpenLedgers", short="sk", help="Leave ledgers alone that are not closed."),
+            Option(name="deleteCookie", short="d", help="Delete the cookies of the bookies when all is done."),
+            Option(name="skipUnrecoverableLedgers", short="sku", help="Go on after a ledger that cannot be recovered."),
+            Option(
+                name="replicationrate",
+                short="rate",
+                kind=Kind.NUMBER,
+                default=0,
+                help="Bytes a second at most; 0 is no limit.",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,52 @@
+"""`quire autorecovery` as processes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.process import ServerProcess
+
+SESSION_MS = 2000
+
+
+class AutoRecoveryProcess(ServerProcess):
+    """One candidate for auditor, with its worker, that waits for nothing longer than a test does. `name` is that of its files in
+    `folder` and in votes and locks."""
+
+    def __init__(self, folder: Path, metadata_uri: str, name: str, **settings: object) -> None:
+        self.name = name
+        given = {
+            "bookieId": name,
+            "metadataServiceUri": metadata_uri,
+            "zkTimeout": SESSION_MS,
+            "openLedgerRereplicationGracePeriod": 500,
+            "rwRereplicateBackoffMs": 200,
+            "lockReleaseOfFailedLedgerGracePeriod": 8000,
+            **settings,
+        }
+        super().__init__("autorecovery", folder, given, name=name)
+
+    def ready_line(self) -> str:
+        assert self.process is not None
+        return rf"ready autorecovery={self.name} .*pid={self.process.pid}$"
+
+
+@contextmanager
+def auto_recovery(
+    folder: Path, metadata_uri: str, *names: str, **settings: object
+) -> Iterator[list[AutoRecoveryProcess]]:
+    """Started processes; killed at the end, their logs checked."""
+    made = [AutoRecoveryProcess(folder, metadata_uri, name, **settings) for name in names]
+    try:
+        for each in made:
+            each.launch()
+        for each in made:
+            each.wait_ready()
+        yield made
+    finally:
+        for each in made:
+            each.kill()
+    for each in made:
+        each.check_log()

@@ -1,0 +1,114 @@
+"""recover"""
+
+from __future__ import annotations
+
+import pytest
+
+from quire.cli.shell.errors import FAILED, ShellError
+from quire.ledger.errors import NotEnoughBookiesError
+from quire.metadata.ledgers import LedgerState
+from tests.unit.autorecovery.live import all_copies_are_good, bookie_stops, client_of, write
+from tests.unit.cli.shell.build import LiveCluster, with_bookies
+
+
+def test_what_a_lost_bookie_had_is_put_on_others_and_its_cookie_deleted() -> None:
+    async def story(cluster: LiveCluster) -> None:
+        async with client_of(cluster) as client:
+            closed = [await write(client, 20) for _ in range(5)]
+            open_one = await write(client, 20, close=False, on="b1")
+            await bookie_stops(cluster, "b1")
+            ran = await cluster.run("recover", "b1", "-f", "-d")
+            assert ran.code == 0
+            assert "Recovered ledger " in ran.out
+            for ledger_id in [*closed, open_one]:
+                assert "b1" not in (await client.read_metadata(ledger_id)).fragments[0].bookies
+                await all_copies_are_good(cluster, client, ledger_id, 20)
+            assert await cluster.store().get("/ledgers/cookies/b1") is None
+            assert await cluster.store().get("/ledgers/cookies/b2") is not None
+
+    with_bookies(story, count=4)
+
+
+def test_a_running_bookie_is_emptied_too() -> None:
+    async def story(cluster: LiveCluster) -> None:
+        async with client_of(cluster) as client:
+            ledger_id = await write(client, 20)
+            before = await client.read_metadata(ledger_id)
+            ran = await cluster.run("recover", before.fragments[0].bookies[0], "-f", "--json")
+            assert ran.values == [
+                {"ledgerId": ledger_id, "fenced": False, "entries": 20, "bytes": ran.values[0]["bytes"]}
+            ]
+            assert before.fragments[0].bookies[0] not in (await client.read_metadata(ledger_id)).fragments[0].bookies
+            await all_copies_are_good(cluster, client, ledger_id, 20)
+
+    with_bookies(story, count=4)
+
+
+def test_a_dry_run_and_a_query_change_nothing() -> None:
+    async def story(cluster: LiveCluster) -> None:
+        async with client_of(cluster) as client:
+            ledger_id, open_one = await write(client, 20), await write(client, 3, close=False, on="b1")
+            before = [await client.read_metadata(each) for each in (ledger_id, open_one)]
+            plan = await cluster.run("recover", "b1", "--dry-run")
+            assert plan.out.splitlines() == [
+                f"ledger {ledger_id} : CLOSED",
+                "  Fragment [0 - 19] : others for b1",
+                f"ledger {open_one} : OPEN [fence required]",
+                "  Fragment [0 - ?] : others for b1",
+            ]
+            values = (await cluster.run("recover", "b1", "-dr", "-sk", "--json")).values
+            assert values == [
+                {
+                    "ledgerId": ledger_id,
+                    "state": "CLOSED",
+                    "fence": False,
+                    "fragments": [{"firstEntryId": 0, "lastEntryId": 19, "replace": ["b1"]}],
+                }
+            ]
+            asked = await cluster.run("recover", "b1", "-q")
+            assert f"ledger {ledger_id} : CLOSED" in asked.out
+            assert "b1* " in asked.out
+            assert "summary: [0=1, ]" in asked.out
+            assert [await client.read_metadata(each) for each in (ledger_id, open_one)] == before
+
+    with_bookies(story, count=3)
+
+
+def test_without_a_yes_nothing_is_done() -> None:
+    async def story(cluster: LiveCluster) -> None:
+        async with client_of(cluster) as client:
+            ledger_id = await write(client, 3)
+            with pytest.raises(ShellError, match="not confirmed"):
+                await cluster.run("recover", "b1")
+            assert "b1" in (await client.read_metadata(ledger_id)).fragments[0].bookies
+
+    with_bookies(story, count=3)
+
+
+def test_open_ledgers_can_be_left_alone() -> None:
+    async def story(cluster: LiveCluster) -> None:
+        async with client_of(cluster) as client:
+            open_one = await write(client, 3, close=False, on="b1")
+            ran = await cluster.run("recover", "b1", "-f", "-sk")
+            assert (ran.code, ran.out) == (0, "")
+            assert (await client.read_metadata(open_one)).state is LedgerState.OPEN
+
+    with_bookies(story, count=3)
+
+
+def test_one_ledger_that_cannot_be_recovered_ends_it_or_is_skipped_and_keeps_the_cookie() -> None:
+    async def story(cluster: LiveCluster) -> None:
+        async with client_of(cluster) as client:
+            wide, narrow = await write(client, 3), await write(client, 3, quorums=(1, 1, 1))
+            while (await client.read_metadata(narrow)).fragments[0].bookies != ("b1",):
+                narrow = await write(client, 3, quorums=(1, 1, 1))
+            with pytest.raises(NotEnoughBookiesError):
+                await cluster.run("recover", "b1", "-f", "-d", "-l", str(wide))
+            ran = await cluster.run("recover", "b1", "-f", "-d", "-sku")
+            assert ran.code == FAILED
+            assert f"ledger {wide} cannot be recovered" in ran.err
+            assert "the cookies are kept" in ran.err
+            assert "b1" not in (await client.read_metadata(narrow)).fragments[0].bookies
+            assert await cluster.store().get("/ledgers/cookies/b1") is not None
+
+    with_bookies(story, count=3)
