@@ -69,16 +69,17 @@ def _tell(options: argparse.Namespace) -> int:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    """What led to the violation of a ledger history: the faults, and the events of the entry that is concerned; without a
-    violation, all that is worth telling."""
+    """What led to the violation of a history of ledgers or of a cluster: the faults, and the events of the entry that is
+    concerned; without a violation of that kind, all that is worth telling."""
+    history = "cluster" if options.history == "cluster" else "ledger"
     log.configure("critical")
     tale = Tale()
     with plant(options.plant) if options.plant else nullcontext():
-        outcome = run_one("ledger", options.seed, tale=tale)
+        outcome = run_one(history, options.seed, tale=tale)
     for event in tale.all() if outcome.place is None else tale.about(*outcome.place):
         print(event)
     print(outcome.details, end="")
-    print(f"ledger {'' if outcome.ok else 'FAILED '}{outcome.line}")
+    print(f"{history} {'' if outcome.ok else 'FAILED '}{outcome.line}")
     return 0 if outcome.ok else 1
 
 
@@ -109,7 +110,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, help="tell the story of this one")
     parser.add_argument("--steps", action="store_true", help="with --seed: every step of every task too")
     parser.add_argument(
-        "--explain", action="store_true", help="with --seed, of the ledger history: only what led to its end"
+        "--explain",
+        action="store_true",
+        help="with --seed, of the histories ledger and cluster: only what led to its end",
     )
     parser.add_argument("--histogram", type=Path, metavar="FILE", help="draw how many faults of each kind there were")
     parser.add_argument("--history", choices=[*HISTORIES, "all"], default="all")

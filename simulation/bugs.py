@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import ModuleType
 
 import trio
 
+from autorecovery import auditor
+from autorecovery.fragments import BadFragment
+from autorecovery.replicator import Copied, Replicator
 from bookie.bookie import Bookie
+from bookie.db_ledger_storage.ledger_index import LedgerIndex
 from bookie.fencing import FenceTable
 from bookie.journal.writer import GroupWriter
 from cursors.cursor import Cursor
 from cursors.cursor_store import Persisted
+from managed_ledger import opening
 from managed_ledger.appends import Appends
+from managed_ledger.ledger_list import LedgerList
+from managed_ledger.managed_ledger import ManagedLedger, Services
 from managed_ledger.pending import PendingAppend
 from quire.ledger import recovery
 from quire.ledger.ack_tracker import AckTracker
+from quire.ledger.appender import Appender
+from quire.ledger.bookie_client import AddChannel
 from quire.ledger.context import LedgerContext
 from quire.ledger.last_confirmed import LastConfirmed, read_last_confirmed
 from quire.ledger.position import Position
@@ -138,6 +147,73 @@ def _acks_of_replaced_kept() -> list[Patch]:
     return [(AckTracker, "replaced", replaced)]
 
 
+def _fence_forgotten() -> list[Patch]:
+    """A fence is forgotten with its ledger, when that was deleted and collected."""
+
+    def is_fenced(self: LedgerIndex, ledger_id: int) -> bool:
+        state = self.get(ledger_id)
+        return state is not None and state.fenced
+
+    return [(LedgerIndex, "is_fenced", is_fenced)]
+
+
+def _fence_ignored() -> list[Patch]:
+    """An owner takes a bookie's answer that the ledger is fenced for an acknowledgement."""
+    answered: Callable[[Appender, AddChannel, int, int, int], None] = Appender.adds_answered
+
+    def ignoring(self: Appender, channel: AddChannel, rc: int, first: int, last: int) -> None:
+        answered(self, channel, v2.Rc.OK if rc == v2.Rc.FENCED else rc, first, last)
+
+    return [(Appender, "adds_answered", ignoring)]
+
+
+def _member_replaced_early() -> list[Patch]:
+    """A worker names the newcomer in the metadata, and copies then."""
+
+    async def move(
+        self: Replicator, metadata: LedgerMetadata, bad: BadFragment, newcomers: Mapping[int, str], done: Copied
+    ) -> None:
+        fragment = bad.fragment
+        members = {index: (fragment.bookies[index], new) for index, new in newcomers.items()}
+        if members:
+            await self._client.replace_members(fragment.ledger_id, fragment.first, fragment.last, members)
+            await self._copy(metadata, bad, newcomers, fragment.entries_of_any(newcomers), done)
+
+    return [(Replicator, "_move", move)]
+
+
+def _lost_bookie_ignored() -> list[Patch]:
+    """The auditor takes bookies that are gone for ones that will come back."""
+
+    def nobody(indexed: Collection[str], present: Collection[str], held: Collection[str]) -> list[str]:
+        return []
+
+    return [(auditor, "lost_of", nobody)]
+
+
+def _list_closed_short() -> list[Patch]:
+    """Who takes a topic over notes the end of its last ledger one entry too early."""
+    recover: Callable[..., Awaitable[LedgerList]] = opening._recover_last
+
+    async def short(services: Services, managed_ledger: ManagedLedger, value: LedgerList) -> LedgerList:
+        found = await recover(services, managed_ledger, value)
+        if not found.ledgers or found.ledgers[-1].entries < 2:
+            return found
+        last = replace(found.ledgers[-1], entries=found.ledgers[-1].entries - 1)
+        return replace(found, ledgers=(*found.ledgers[:-1], last))
+
+    return [(opening, "_recover_last", short)]
+
+
+def _intent_forgotten() -> list[Patch]:
+    """A ledger that leaves a list, or was made ahead of it, is not noted as one to be deleted."""
+
+    def unchanged(self: LedgerList, ledger_ids: Collection[int]) -> LedgerList:
+        return self
+
+    return [(LedgerList, "also_deleting", unchanged)]
+
+
 BUGS: dict[str, Callable[[], list[Patch]]] = {
     "ack-before-fsync": _ack_before_fsync,
     "fence-after-answer": _fence_after_answer,
@@ -148,6 +224,12 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "LAC-bound-removed": _lac_bound_removed,
     "coverage-loosened": _coverage_loosened,
     "acks-of-replaced-kept": _acks_of_replaced_kept,
+    "fence-forgotten": _fence_forgotten,
+    "fence-ignored": _fence_ignored,
+    "member-replaced-early": _member_replaced_early,
+    "lost-bookie-ignored": _lost_bookie_ignored,
+    "list-closed-short": _list_closed_short,
+    "intent-forgotten": _intent_forgotten,
 }
 """By name; the docstring says what is wrong."""
 

@@ -53,6 +53,8 @@ class LedgerHistory:
     deleted: bool = False
     recoveries: int = 0
     """How many were begun."""
+    length_missed_at: int | None = None
+    """Last entry of a recovery that found no copy of it in time, and so could not learn the ledger's length."""
 
     @property
     def lap(self) -> int:
@@ -126,6 +128,10 @@ class LedgerChecker:
         ):
             text = f"was {before.state.name} at {before.last_entry_id}, is {after.state.name} at {after.last_entry_id}"
             raise LedgerViolationError("NoDivergenceBetweenClientAndMetaData", ledger_id, -1, text)
+        self._fragments_follow(ledger_id, before, after)
+
+    def _fragments_follow(self, ledger_id: int, before: LedgerMetadata, after: LedgerMetadata) -> None:
+        """Where nobody repairs: only the last fragment changes, and others come behind it."""
         if after.fragments[: len(before.fragments) - 1] != before.fragments[:-1]:
             text = f"fragments {before.fragments} became {after.fragments}"
             raise LedgerViolationError("OnlyValidFragments", ledger_id, -1, text)
@@ -143,7 +149,7 @@ class LedgerChecker:
             )
             raise LedgerViolationError(name, history.ledger_id, last + 1, text)
         length = sum(map(len, history.payloads[: last + 1]))
-        if metadata.length != length:
+        if metadata.length != length and last != history.length_missed_at:
             text = f"closed with {metadata.length} bytes up to {last}, which has {length}"
             raise LedgerViolationError("NoDivergenceBetweenClientAndMetaData", history.ledger_id, last, text)
 
@@ -209,6 +215,12 @@ class LedgerChecker:
         if len(free) + len(there) >= ack_quorum:
             text = f"its recovery ends before it, but {' '.join(there) or 'nobody'} has it, {' '.join(free) or 'nobody'} may take it"
             raise LedgerViolationError("FencedWritersNeverConfirm", ledger_id, entry_id, text)
+
+    def length_missed(self, ledger_id: int, entry_id: int) -> None:
+        """A recovery that ends at this entry, far from all of its copies, may close the ledger with another length."""
+        history = self.histories.get(ledger_id)
+        if history is not None:
+            history.length_missed_at = entry_id
 
     # --- readers
 

@@ -8,7 +8,7 @@ closed and read, and another one written, within a virtual deadline.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -18,25 +18,23 @@ import trio
 
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.run import Run
-from quire.ledger import LedgerError, recovery
-from quire.ledger.answers import Answer
+from quire.ledger import LedgerError
 from quire.ledger.bookie_watcher import WatcherConfig
-from quire.ledger.context import LedgerConfig, LedgerContext
-from quire.ledger.last_confirmed import LastConfirmed, read_last_confirmed
+from quire.ledger.context import LedgerConfig
 from quire.ledger.opening import open_client_on
-from quire.ledger.recovery import Recovery
 from quire.metadata.errors import MetadataError
 from quire.metadata.ledgers import LedgerMetadata, LedgerState, initialize_layout
 from quire.metadata.memory import MemoryStore
-from quire.wire.bookkeeper.entry import Digest
 from quire.world.doors import World
 from simulation import ledger_swarm
 from simulation.checkers import require
 from simulation.histories import watched
 from simulation.ledger_checkers import LedgerChecker, LedgerHistory
-from simulation.ledger_faults import Nemesis
-from simulation.ledger_hosts import BookieNode, ClientNode, Node
+from simulation.ledger_faults import LedgerNemesis
+from simulation.ledger_hosts import ClientNode
 from simulation.metadata import WatchedTree
+from simulation.nodes import BookieNode, Node
+from simulation.observing import recoveries_observed
 from simulation.scheduler import HOST
 from simulation.tale import Tale
 from simulation.world import Universe, run
@@ -55,6 +53,8 @@ class LedgerSummary:
     confirmed: int
     ledgers: int
     recoveries: int
+    unmeasured: int
+    """Ledgers of which a recovery could not learn the length."""
     followed: int
     """Entries that readers of open ledgers got."""
     ensemble_changes: int
@@ -69,8 +69,9 @@ class LedgerSummary:
     def __str__(self) -> str:
         faults = ", ".join(f"{count} {kind}" for kind, count in self.faults)
         return (
-            f"seed {self.seed}: {self.confirmed} confirmed in {self.ledgers} ledgers, {self.recoveries} recoveries,"
-            f" {self.ensemble_changes} ensemble changes, {self.followed} followed, {self.copies} copies checked,"
+            f"seed {self.seed}: {self.confirmed} confirmed in {self.ledgers} ledgers, {self.recoveries} recoveries"
+            f" ({self.unmeasured} without a length), {self.ensemble_changes} ensemble changes, {self.followed} followed,"
+            f" {self.copies} copies checked,"
             f" {sum(count for _, count in self.faults)} faults ({faults}), {self.crashes} crashes"
             f" ({self.dropping_crashes} dropped unsynced writes), {self.virtual_s:.0f} virtual s,"
             f" digest {self.digest[:16]}"
@@ -89,7 +90,7 @@ class LedgerStory:
         self.bookies = [BookieNode(self, f"b{number}") for number in range(self.swarm.bookies)]
         self.clients = [ClientNode(self, f"c{number}") for number in range(self.swarm.clients)]
         self.by_id = {node.id: node for node in self.bookies}
-        self.nemesis = Nemesis(self)
+        self.nemesis = LedgerNemesis(self)
         self.finished = False
         self.recoveries = 0
         self.followed = 0
@@ -298,6 +299,7 @@ class LedgerStory:
             confirmed=confirmed,
             ledgers=len(self.checker.histories),
             recoveries=self.recoveries,
+            unmeasured=sum(each.length_missed_at is not None for each in self.checker.histories.values()),
             followed=self.followed,
             ensemble_changes=self.ensemble_changes,
             copies=self.checker.checks,
@@ -306,45 +308,6 @@ class LedgerStory:
             faults=tuple(sorted(self.nemesis.done.items())),
             virtual_s=trio.current_time(),
         )
-
-
-@contextmanager
-def _observed(story: LedgerStory) -> Iterator[None]:
-    """Hear when a recovery begins to fence, when it takes the ledger for fenced, and an entry for absent."""
-    name = read_last_confirmed.__name__
-    ask: Callable[..., Awaitable[LastConfirmed]] = getattr(recovery, name)  # perhaps with a bug planted
-
-    async def told(
-        context: LedgerContext,
-        ledger_id: int,
-        metadata: LedgerMetadata,
-        digest: Digest,
-        password: bytes,
-        *,
-        fence: bool,
-    ) -> LastConfirmed:
-        story.recovery_begins(ledger_id, metadata)
-        found = await ask(context, ledger_id, metadata, digest, password, fence=fence)
-        story.recovery_fenced(ledger_id, metadata, found.lac)
-        return found
-
-    decide = Recovery._decide
-
-    async def decided(
-        self: Recovery, entry_id: int, bookies: Sequence[str], answers: Sequence[Answer]
-    ) -> memoryview | None:
-        entry = await decide(self, entry_id, bookies, answers)
-        if entry is None:
-            story.checker.entry_denied(self._ledger_id, entry_id, bookies, self._started.ack_quorum)
-        return entry
-
-    setattr(recovery, name, told)
-    setattr(Recovery, decide.__name__, decided)
-    try:
-        yield
-    finally:
-        setattr(recovery, name, ask)
-        setattr(Recovery, decide.__name__, decide)
 
 
 def run_ledger_history(
@@ -357,7 +320,7 @@ def run_ledger_history(
         if lines is not None:
             universe.trace.lines = lines
         story = LedgerStory(universe, tale or Tale(on=False))
-        with _observed(story):
+        with recoveries_observed(story):
             return await story.run()
 
     with watched() as log:

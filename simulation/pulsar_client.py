@@ -51,7 +51,9 @@ def entry(producer: str, sequence_id: int, payload: bytes, key: str, publish_ms:
 class Connection:
     """One connection. `run` has to be running in a task; when it returns the connection is over."""
 
-    def __init__(self, world: World, stream: Stream) -> None:
+    def __init__(self, world: World, stream: Stream, host: str = "") -> None:
+        self.host = host
+        """Whom it leads to."""
         self._world = world
         self._stream = stream
         self._request_id = 0
@@ -70,7 +72,7 @@ class Connection:
     @classmethod
     async def open(cls, world: World, host: str, port: int) -> Connection:
         """Connect; OSError if refused. `handshake` follows once `run` is running."""
-        return cls(world, await world.network.connect(host, port))
+        return cls(world, await world.network.connect(host, port), host)
 
     async def run(self) -> None:
         """Receive, and send what did not fit at once, until the end."""
@@ -187,6 +189,16 @@ class Connection:
         connect = pb.CommandConnect(client_version="simulation", protocol_version=20)
         self.send(pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect=connect))
         await self._answer(0)
+
+    async def lookup(self, topic: str, *, authoritative: bool) -> pb.CommandLookupTopicResponse:
+        """Who serves the topic, or whom to ask next; ClientError if that cannot be said."""
+        number = self.next_id()
+        command = pb.CommandLookupTopic(topic=topic, request_id=number, authoritative=authoritative)
+        self.send(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=command))
+        answer = (await self._answer(number)).lookupTopicResponse
+        if answer.response == pb.CommandLookupTopicResponse.Failed:
+            raise ClientError(answer.message)
+        return answer
 
     async def producer(self, topic: str, producer_id: int, name: str) -> None:
         number = self.next_id()

@@ -9,6 +9,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 import trio
 
@@ -48,19 +49,21 @@ class Clients:
     """Producers stop sending."""
     enough: Callable[[], bool] = lambda: False
     """Producers take their time, for there is enough to look at."""
+    rest_s: float = 0.05
+    """How long they take then, at most."""
+    idle_s: float = inf
+    """A consumer acknowledges what it has when nothing more comes for so long."""
     _done: dict[str, int] = field(default_factory=dict)
     """Per producer: the number after the last one with a receipt."""
 
-    def start(self, name: str, work: Callable[[World, Connection], Awaitable[None]]) -> None:
-        """Connect and work, again and again, on a host of its own."""
+    def start(self, name: str, work: Callable[[World, Connection], Awaitable[None]], topic: str = "") -> None:
+        """Connect to who serves `topic` and work, again and again, on a host of its own."""
 
         async def main(world: World, stop: trio.Event) -> None:
             while True:
                 try:
-                    connection = await Connection.open(world, self.server, self.port)
                     async with trio.open_nursery() as nursery:
-                        nursery.start_soon(connection.run, name=f"{name} receives")
-                        await connection.handshake()
+                        connection = await self.connect(world, nursery, name, topic)
                         await work(world, connection)
                         nursery.cancel_scope.cancel()
                 except* (OSError, ClientError):
@@ -69,6 +72,25 @@ class Clients:
 
         self.names.append(name)
         self.universe.host(name).start(main)
+
+    async def connect(self, world: World, nursery: trio.Nursery, name: str, topic: str) -> Connection:
+        """A connection to who serves the topic, received from in a task of `nursery`. OSError, ClientError."""
+        return await self.open(world, nursery, name, self.server)
+
+    async def open(self, world: World, nursery: trio.Nursery, name: str, server: str) -> Connection:
+        """A connection to a server, after the handshake. OSError, ClientError."""
+        connection = await Connection.open(world, server, self.port)
+        nursery.start_soon(connection.run, name=f"{name} receives")
+        await connection.handshake()
+        return connection
+
+    def settled(self, history: TopicHistory, subscription: str, connection: Connection) -> set[Place]:
+        """What must not be delivered over this connection, on which the consumer has just been made."""
+        return set(history.subscriptions[subscription].answered)
+
+    def answered(self, history: TopicHistory, subscription: str, connection: Connection, places: set[Place]) -> None:
+        """An acknowledgement was answered over this connection."""
+        history.ack_answered(subscription, places)
 
     async def produce(
         self,
@@ -106,7 +128,7 @@ class Clients:
                 done += 1
                 self._done[name] = done
             if self.enough():
-                await trio.sleep(world.rng.uniform(0, 0.05))
+                await trio.sleep(world.rng.uniform(0, self.rest_s))
         await trio.sleep_forever()
 
     async def consume(
@@ -120,20 +142,25 @@ class Clients:
     ) -> None:
         """Take messages and acknowledge them with a request id, in groups, now and then late, or cumulatively."""
         rng = world.rng
-        seen = history.subscriptions.setdefault(subscription, SubscriptionHistory(ORDERS[kind]))
-        over = set(seen.answered)
+        history.subscriptions.setdefault(subscription, SubscriptionHistory(ORDERS[kind]))
         await connection.subscribe(history.topic, subscription, 1, kind)
+        over = self.settled(history, subscription, connection)
         subscribed.set()
         connection.flow(1, 60)
         taken = 0
         unacked: list[Place] = []
+        mine: set[Place] = set()
         ordered = ORDERS[kind] == "all"
         last: Place = (-1, -1)
         while True:
             if 1 in connection.dropped:
                 raise ClientError("the server closed the consumer")
             if not connection.messages or connection.closed:
-                await connection.changed()
+                with trio.move_on_after(self.idle_s) as idle:
+                    await connection.changed()
+                if idle.cancelled_caught:
+                    over |= await self._ack(history, subscription, connection, unacked, rng, cumulative=ordered)
+                    unacked = [each for each in unacked if each not in over]
                 continue
             while connection.messages:
                 _, got = connection.messages.popleft()
@@ -141,9 +168,14 @@ class Clients:
                 self.universe.trace.event(subscription, "Delivered", ledger=place[0], entry=place[1])
                 history.delivery(subscription, place, got.payload, key_of(numbered(got.payload)[1]), done=over)
                 if ordered:
+                    # Who becomes active again gets again what it has not acknowledged.
+                    again = kind == pb.CommandSubscribe.Failover and place in mine
                     require(
-                        place > last, "NoOutOfOrderEntries", f"{history.topic} {subscription}: {place} after {last}"
+                        again or place > last,
+                        "NoOutOfOrderEntries",
+                        f"{history.topic} {subscription}: {place} after {last}",
                     )
+                mine.add(place)
                 last = place
                 unacked.append(place)
                 taken += 1
@@ -173,7 +205,7 @@ class Clients:
         covered = set(history.up_to(group[-1]) if cumulative else group)
         history.ack_sent(subscription, covered)
         await connection.ack(1, group[-1:] if cumulative else group, cumulative=cumulative)
-        history.ack_answered(subscription, covered)
+        self.answered(history, subscription, connection, covered)
         self.universe.trace.event(subscription, "AckAnswered", count=count, last=str(group[-1]))
         return covered
 

@@ -16,6 +16,7 @@ from quire.service import log
 from simulation.bugs import plant
 from simulation.checkers import ViolationError
 from simulation.client_history import run_client_history
+from simulation.cluster_history import run_cluster_history
 from simulation.fencing_history import run_fencing_history
 from simulation.ledger_checkers import LedgerViolationError
 from simulation.ledger_history import run_ledger_history
@@ -34,6 +35,7 @@ HISTORIES: dict[str, Callable[..., Summary]] = {
     "fencing": run_fencing_history,
     "client": run_client_history,
     "ledger": run_ledger_history,
+    "cluster": run_cluster_history,
 }
 """By name: `run(seed, *, lines=None, steps=False)`."""
 

@@ -54,7 +54,7 @@ def test_no_crash_of_a_bookie_lets_a_fenced_writer_go_on() -> None:
     assert sum("0 crashes" not in each.line for each in outcomes) == len(outcomes)
 
 
-@pytest.mark.parametrize("history", ["standalone", "fencing", "ledger"])
+@pytest.mark.parametrize("history", ["standalone", "fencing", "ledger", "cluster"])
 def test_seeds_that_were_bad_once_are_good(history: str) -> None:
     seeds = [seed for name, seed in once_bad() if name == history]
     assert failures(list(sweep([history], seeds, jobs=JOBS))) == [] or not seeds

@@ -34,7 +34,16 @@ EXPECTED = {
     ("LAC-bound-removed", "ledger"): {*LOST, "NothingAboveLacIsRead"},
     ("coverage-loosened", "ledger"): {"FencedWritersNeverConfirm", *LOST},
     ("acks-of-replaced-kept", "ledger"): {"AllAckedEntriesAreReadable", "AllCommittedEntriesReachAckQuorum"},
+    ("fence-forgotten", "ledger"): {"FencedWritersNeverConfirm"},
+    ("fence-ignored", "cluster"): {*LOST, "FencedWritersNeverConfirm", "FencedOwnersNeverConfirm"},
+    ("member-replaced-early", "cluster"): {"RepairedFragmentsAreWhole"},
+    ("lost-bookie-ignored", "cluster"): {"LostBookiesAreReplaced"},
+    ("list-closed-short", "cluster"): {"ListsAgreeWithLedgers"},
+    ("intent-forgotten", "cluster"): {"LedgersNeverLeak"},
+    ("ack-answered-before-append", "cluster"): {"AnsweredAcksAreDurable"},
 }
+RARE = {"fence-forgotten"}
+"""Too few seeds find these for a quick search: `--full` looks for them; unit tests have them at once."""
 LEDGER_BUGS = sorted(bug for bug, history in EXPECTED if history == "ledger")
 
 
@@ -60,7 +69,7 @@ def test_every_bug_is_looked_for() -> None:
     assert {bug for bug, _ in EXPECTED} == set(BUGS)
 
 
-@pytest.mark.parametrize(("bug", "history"), sorted(EXPECTED))
+@pytest.mark.parametrize(("bug", "history"), sorted(each for each in EXPECTED if each[0] not in RARE))
 def test_a_planted_bug_is_found(bug: str, history: str, capsys: pytest.CaptureFixture[str]) -> None:
     known = found_by().get((bug, history), [])
     outcome = (search(bug, history, known) if known else None) or search(bug, history, SEEDS)

@@ -114,6 +114,16 @@ def test_a_ledger_closed_with_another_length_or_twice_is_found() -> None:
     violates("NoDivergenceBetweenClientAndMetaData", lambda: cluster.store(METADATA))
 
 
+def test_a_length_that_could_not_be_learnt_may_be_wrong_but_only_where_the_recovery_ended() -> None:
+    cluster = Cluster()
+    cluster.checker.length_missed(7, 1)
+    cluster.close(1, 0)
+    cluster = Cluster()
+    cluster.checker.length_missed(7, 1)
+    violates("NoDivergenceBetweenClientAndMetaData", lambda: cluster.close(2, 14))
+    violates("NoDivergenceBetweenClientAndMetaData", lambda: cluster.close(0, 0))
+
+
 def test_a_recovery_that_leaves_an_ack_quorum_unfenced_is_found() -> None:
     cluster = Cluster()
     cluster.fences |= {"a"}

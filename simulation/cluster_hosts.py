@@ -1,0 +1,94 @@
+"""Hosts of a simulated cluster beside its bookies: brokers, and processes with auditor and replication worker."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import trio
+
+from autorecovery.service import RecoveryStats, open_repair_client, run_autorecovery
+from broker.errors import BrokerError
+from broker.ownership.ownership import Ownership
+from quire.cli.addresses import Addresses
+from quire.cli.broker import run_broker_on
+from quire.cli.broker_parts import ledger_client_config, watcher_config
+from quire.ledger.opening import open_client_on
+from quire.metadata.errors import MetadataError
+from quire.world.doors import World
+from simulation.metadata import HostMetadata
+from simulation.nodes import Node
+from simulation.power import PowerCut
+from simulation.scheduler import HOST
+
+if TYPE_CHECKING:
+    from simulation.cluster_record import ClusterRecord
+
+JOB_S = 60.0
+"""Virtual seconds that an operator waits for what a broker was asked to do."""
+
+
+class BrokerNode(Node):
+    """A broker."""
+
+    def __init__(self, story: ClusterRecord, name: str) -> None:
+        super().__init__(story, name)
+        self.config = story.swarm.broker_config(name)
+        self.id = f"{name}:{self.config.web_port}"
+        self.ready = trio.Event()
+        self.ownership: Ownership | None = None
+        """Of this incarnation, once it runs."""
+
+    async def serve(self, world: World, metadata: HostMetadata, stop: trio.Event) -> None:
+        self.ready = trio.Event()
+        self.ownership = None
+        config = self.config
+        client = open_client_on(world, metadata, ledger_client_config(config), watcher=watcher_config(config))
+        async with client as ledgers:
+            await run_broker_on(world, metadata, ledgers, config, ready=self._is_ready, stop=stop, http=False)
+
+    def _is_ready(self, addresses: Addresses) -> None:
+        self.story.tell(self.name, "BrokerReady")
+        self.ready.set()
+
+    @property
+    def up(self) -> Ownership | None:
+        """What it owns, while it serves."""
+        return self.ownership if self.host.running and self.ready.is_set() else None
+
+    async def ask(self, what: str, job: Callable[[], Awaitable[None]]) -> bool:
+        """Have the broker do something that an operator may ask for; whether it was done. It may crash meanwhile."""
+        done = False
+
+        async def run() -> None:
+            nonlocal done
+            HOST.set(self.name)
+            try:
+                await job()
+                done = True
+            except (BrokerError, MetadataError, OSError, PowerCut) as error:
+                self.story.tell(self.name, "Failed", work=what, error=f"{type(error).__name__}: {error}")
+
+        with trio.move_on_after(JOB_S):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(run, name=what)
+        return done
+
+
+class RecoveryNode(Node):
+    """A process with auditor and replication worker."""
+
+    def __init__(self, story: ClusterRecord, name: str) -> None:
+        super().__init__(story, name)
+        self.config = story.swarm.recovery_config()
+        self.copied = 0
+        """Copies that workers of earlier incarnations wrote."""
+        self.stats = RecoveryStats()
+
+    async def serve(self, world: World, metadata: HostMetadata, stop: trio.Event) -> None:
+        self.copied += self.stats.worker.copied.entries
+        self.stats = RecoveryStats()
+        async with open_repair_client(world, metadata, self.config) as client:
+            await run_autorecovery(
+                world, metadata, client, self.config, name=f"{self.name}:3181", stats=self.stats, stop=stop
+            )

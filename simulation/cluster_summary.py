@@ -1,0 +1,41 @@
+"""What one history of a cluster was, in one line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSummary:
+    seed: int
+    digest: str
+    confirmed: int
+    delivered: int
+    answered_acks: int
+    ledgers: int
+    loads: int
+    """Times that a broker loaded a topic."""
+    takeovers: int
+    """Times that a topic's list went from one process to another."""
+    redirects: int
+    recoveries: int
+    repaired: int
+    """Members of ensembles that workers replaced."""
+    copies: int
+    """Copies compared in the end."""
+    lost_bookie: bool
+    crashes: int
+    dropping_crashes: int
+    faults: tuple[tuple[str, int], ...] = field(default=())
+    """How many of each kind."""
+    virtual_s: float = 0.0
+
+    def __str__(self) -> str:
+        faults = ", ".join(f"{count} {kind}" for kind, count in self.faults)
+        return (
+            f"seed {self.seed}: {self.confirmed} confirmed, {self.delivered} delivered, {self.answered_acks} acks answered,"
+            f" {self.loads} loads of topics, {self.takeovers} takeovers, {self.redirects} redirects, {self.ledgers} ledgers,"
+            f" {self.recoveries} recoveries, {self.repaired} members replaced, {self.copies} copies compared,"
+            f" {sum(count for _, count in self.faults)} faults ({faults}), {self.crashes} crashes"
+            f" ({self.dropping_crashes} dropped unsynced writes), {self.virtual_s:.0f} virtual s, digest {self.digest[:16]}"
+        )

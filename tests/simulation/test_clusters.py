@@ -1,0 +1,82 @@
+"""Whole clusters, all faults: nothing confirmed is lost, no owner that was overtaken goes on, and the cluster repairs itself.
+
+A slice of what `python -m simulation --history cluster --seeds 0..499` runs; `scripts/test --full` runs all of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from simulation.cluster_history import CONFIRMED_MIN, FAULTS_MIN, run_cluster_history
+from simulation.cluster_swarm import FAULTS
+from simulation.histogram import Histogram
+from simulation.sweep import Outcome, run_one, sweep
+from simulation.tale import Tale
+
+SLICE = range(18)
+"""What two cores do in 35 seconds."""
+FULL = range(500)
+JOBS = 2
+
+
+def assert_good(outcomes: Sequence[Outcome]) -> Counter[str]:
+    """None failed, each was big enough; prints the histogram of faults and returns what there was in all of them."""
+    assert [f"{each.line}\n{each.details}" for each in outcomes if not each.ok] == []
+    histogram = Histogram()
+    sums: Counter[str] = Counter()
+    for outcome in outcomes:
+        counts = {
+            name: int(count)
+            for count, name in re.findall(r"(\d+) ([a-z][a-z ]+)", re.sub(r"\(.*?\)", "", outcome.line))
+        }
+        assert counts["confirmed"] >= CONFIRMED_MIN, outcome.line
+        assert counts["takeovers"] >= 1, outcome.line
+        assert sum(count for _, count in outcome.faults) >= FAULTS_MIN, outcome.line
+        sums.update(counts)
+        histogram.add(outcome.faults)
+    print(histogram.text())
+    return sums + histogram.counts
+
+
+def test_no_fault_of_a_whole_cluster_loses_what_it_confirmed(capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        sums = assert_good(list(sweep(["cluster"], SLICE, jobs=JOBS)))
+    assert {kind for kind in FAULTS if not sums[kind]} == set(), "a slice has faults of every kind"
+    for what in ("redirects", "recoveries", "members replaced", "copies compared"):
+        assert sums[what] > len(SLICE), what
+
+
+@pytest.mark.full
+def test_five_hundred_seeds_of_the_cluster_history(capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        sums = assert_good(list(sweep(["cluster"], FULL, jobs=JOBS)))
+    assert min(sums[kind] for kind in FAULTS) >= 50
+
+
+def test_a_cluster_loses_a_bookie_for_good_and_has_all_copies_again() -> None:
+    summary = next(each for each in map(run_cluster_history, range(4, 40)) if each.lost_bookie)
+    assert summary.repaired > 0
+    assert summary.copies > summary.confirmed
+
+
+def test_telling_the_tale_does_not_change_the_history() -> None:
+    tale = Tale()
+    told = run_one("cluster", 1, tale=tale)
+    assert told.ok, told.line
+    assert told == run_one("cluster", 1)
+    names = {event.name for event in tale.events}
+    assert names >= {
+        "Fault",
+        "BrokerReady",
+        "TopicLoading",
+        "BundleOwned",
+        "ListStored",
+        "LedgerCreated",
+        "EntriesConfirmed",
+        "Healed",
+        "Reached",
+    }
