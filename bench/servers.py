@@ -30,7 +30,7 @@ _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.
 </dependencies></project>
 """
 
-_OPENS = [
+OPENS = [
     "java.base/java.io",
     "java.base/java.util.zip",
     "java.base/java.nio",
@@ -145,7 +145,7 @@ def pulsar(folder: Path, lib: Path) -> Iterator[Server]:
     port, web = free_port(), free_port()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "standalone.conf").write_text(_PULSAR_CONF.format(port=port, web=web))
-    opens = [part for each in _OPENS for part in ("--add-opens", f"{each}=ALL-UNNAMED")]
+    opens = [part for each in OPENS for part in ("--add-opens", f"{each}=ALL-UNNAMED")]
     metadata = "org.apache.pulsar.metadata.bookkeeper.PulsarMetadata"
     command = [
         "java",

@@ -1,4 +1,4 @@
-"""`scripts/demo [DIR]`: every line of every text file under DIR through Quire, killed twice on the way, and back.
+"""`scripts/demo [DIR] [--cluster]`: every line of every text file under DIR through Quire, killed twice on the way, and back.
 
 At last the topic is archived with Spark, if that can run here, and the tree is made from the archive once more. Exits 0 if every
 file came back byte for byte and every file's lines came in order, 1 if not, 2 if it cannot be run.
@@ -17,11 +17,13 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.demo.archive import Archived, Archiving, make_archive
+from bench.demo.cluster import ClusterServer
 from bench.demo.files import Rebuilder, Tree, differences, scan, walk, write
 from bench.demo.messaging import Messaging, PulsarMessaging
 from bench.demo.report import PlainProgress, TerminalProgress, table
 from bench.demo.run import MESSAGES_MIN, Outcome, Progress, consume, publish
 from bench.demo.server import DemoError, Server
+from quire.service import log
 
 SHOWN_MAX = 20
 """Differences told one by one."""
@@ -40,7 +42,7 @@ def tracked(root: bytes) -> list[bytes]:
 
 def demo(
     tree: Tree,
-    server: Server,
+    server: Server | ClusterServer,
     messaging: Messaging,
     folder: Path,
     console: Console,
@@ -53,7 +55,7 @@ def demo(
         raise DemoError(f"{rebuilder.expected} lines are too few to be in the middle of anything: name a bigger tree")
     outcome = Outcome(messages=rebuilder.expected)
     server.start()
-    progress.note(f"quire standalone is ready at {server.url} after {server.start_s[0]:.2f} s")
+    progress.note(f"the server is ready at {server.url} after {server.start_s[0]:.2f} s")
     if archiving is not None:
         archiving.hold()
     publish(tree, messaging, server, progress, outcome)
@@ -96,9 +98,15 @@ def strange(rebuilder: Rebuilder) -> list[str]:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/demo", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("dir", nargs="?", help="tree to publish (default: what git tracks in this checkout)")
+    parser.add_argument(
+        "--cluster",
+        action="store_true",
+        help="on a cluster of processes, with ZooKeeper (needs Java 17); the kills end a broker and a bookie",
+    )
     parser.add_argument("--keep", action="store_true", help="keep the server's data, its log and the rebuilt tree")
     parser.add_argument("--no-spark", action="store_true", help="leave out the last stage, the archive with Spark")
     given = parser.parse_args(argv)
+    log.configure("error", sys.stderr)
     console = Console()
     progress: Progress = TerminalProgress(console) if console.is_terminal else PlainProgress(console)
     root = os.fsencode(Path(given.dir).absolute() if given.dir else Path(__file__).resolve().parents[2])
@@ -106,7 +114,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"scripts/demo: {given.dir} is no directory", file=sys.stderr)
         return 2
     folder = Path(tempfile.mkdtemp(prefix="quire-demo-"))
-    server = Server(folder)
+    server = ClusterServer(folder) if given.cluster else Server(folder)
     problems = 1
     try:
         tree = scan(root, walk(root) if given.dir else tracked(root))

@@ -89,7 +89,7 @@ class SparkArchive:
         """Make the subscription at the first entry, with the admin REST, which makes the topic too."""
         url = f"{self.server.web}/admin/v2/{TOPIC.replace('://', '/')}/subscription/{HOLD}"
         try:
-            with httpx.Client(transport=self._transport, timeout=HTTP_S) as client:
+            with httpx.Client(transport=self._transport, timeout=HTTP_S, follow_redirects=True) as client:
                 answer = client.put(url, json={"ledgerId": -1, "entryId": -1})
         except httpx.HTTPError as error:
             raise DemoError(f"the archive's subscription could not be made: {error!r}") from error

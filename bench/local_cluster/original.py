@@ -1,0 +1,234 @@
+"""Apache Pulsar's own cluster, to measure against: ZooKeeper, bookies and brokers from the jars that `bench.servers` fetches, each
+a process with 512 MB of heap, fsync on. And Apache BookKeeper's auto recovery, for bookies of either kind."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from bench.local_cluster.plan import CLUSTER_NAME, HOST, TICK_MS, conf_text
+from bench.local_cluster.ports import free_ports
+from bench.procs import tree
+from bench.servers import OPENS
+
+HEAP = ("-Xms512m", "-Xmx512m", "-XX:MaxDirectMemorySize=512m")
+READY_S = 120.0
+STOP_S = 30.0
+_DRIVERS = "org.apache.pulsar.metadata.bookkeeper.PulsarMetadata"
+
+
+class Java:
+    """One process of the original."""
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        lib: Path,
+        main: str,
+        *arguments: str,
+        port: int | None,
+        heap: tuple[str, ...] = HEAP,
+    ) -> None:
+        self.name = name
+        self.port = port
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        opens = [part for each in OPENS for part in ("--add-opens", f"{each}=ALL-UNNAMED")]
+        drivers = [
+            f"-Dbookkeeper.metadata.{what.lower()}.drivers={_DRIVERS}{what}Driver" for what in ("Bookie", "Client")
+        ]
+        with open(folder / "log", "ab") as log:
+            self.process = subprocess.Popen(
+                ["java", "-cp", f".:{lib}/*", *opens, *heap, *drivers, main, *arguments],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    @property
+    def pids(self) -> list[int]:
+        return tree(self.process.pid)
+
+    def wait_listening(self, port: int) -> None:
+        """RuntimeError, with the end of its log, if it does not."""
+        deadline = time.monotonic() + READY_S
+        while True:
+            try:
+                with socket.create_connection((HOST, port), timeout=1):
+                    return
+            except OSError:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"{self.name} does not serve:\n{self.tail()}") from None
+                time.sleep(0.05)
+
+    def tail(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")[-3000:]
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+
+class OriginalCluster:
+    """One ZooKeeper, bookies, brokers; 3/3/2."""
+
+    name = "pulsar"
+
+    def __init__(
+        self, folder: Path, lib: Path, *, bookies: int = 3, brokers: int = 1, session_timeout_ms: int = 30_000
+    ) -> None:
+        self.folder = folder
+        self.lib = lib
+        self._session_timeout_ms = session_timeout_ms
+        ports = free_ports(1 + bookies + 2 * brokers)
+        self.zookeeper_port = ports[0]
+        self._bookie_ports = ports[1 : 1 + bookies]
+        self._broker_ports = [(ports[at], ports[at + 1]) for at in range(1 + bookies, len(ports), 2)]
+        self.zookeeper: Java | None = None
+        self.bookies: list[Java] = []
+        self.brokers: list[Java] = []
+
+    @property
+    def port(self) -> int:
+        """Of the first broker's clients."""
+        return self._broker_ports[0][0]
+
+    @property
+    def web_port(self) -> int:
+        return self._broker_ports[0][1]
+
+    @property
+    def service_url(self) -> str:
+        return "pulsar://" + ",".join(f"{HOST}:{port}" for port, _ in self._broker_ports)
+
+    @property
+    def server_pids(self) -> list[int]:
+        """Without ZooKeeper."""
+        return [pid for each in (*self.bookies, *self.brokers) if each.process.poll() is None for pid in each.pids]
+
+    @property
+    def pids(self) -> list[int]:
+        return [*(self.zookeeper.pids if self.zookeeper else []), *self.server_pids]
+
+    def up(self) -> None:
+        """RuntimeError if it does not come up."""
+        own = self.folder / "zookeeper"
+        own.mkdir(parents=True)
+        zoo = {"tickTime": TICK_MS, "dataDir": own, "clientPort": self.zookeeper_port, "clientPortAddress": HOST}
+        zoo |= {"maxClientCnxns": 0, "admin.enableServer": "false"}
+        (own / "zoo.cfg").write_text(conf_text(zoo))
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        self.zookeeper = Java("zookeeper", own, self.lib, main, "zoo.cfg", port=self.zookeeper_port)
+        self.zookeeper.wait_listening(self.zookeeper_port)
+        self._initialize()
+        for number, port in enumerate(self._bookie_ports):
+            self.bookies.append(self._bookie(number, port))
+        for bookie, port in zip(self.bookies, self._bookie_ports, strict=True):
+            bookie.wait_listening(port)
+        for number, (port, web) in enumerate(self._broker_ports):
+            self.brokers.append(self._broker(number, port, web))
+        for broker, (port, web) in zip(self.brokers, self._broker_ports, strict=True):
+            broker.wait_listening(port)
+            broker.wait_listening(web)
+
+    @property
+    def _store(self) -> str:
+        return f"zk:{HOST}:{self.zookeeper_port}"
+
+    def _initialize(self) -> None:
+        port, web = self._broker_ports[0]
+        setup = Java(
+            "setup",
+            self.folder / "setup",
+            self.lib,
+            "org.apache.pulsar.PulsarClusterMetadataSetup",
+            *(
+                "--cluster",
+                CLUSTER_NAME,
+                "--metadata-store",
+                self._store,
+                "--configuration-metadata-store",
+                self._store,
+            ),
+            *("--web-service-url", f"http://{HOST}:{web}", "--broker-service-url", f"pulsar://{HOST}:{port}"),
+            port=None,
+        )
+        if setup.process.wait(READY_S):
+            raise RuntimeError(f"the metadata cannot be made:\n{setup.tail()}")
+
+    def _bookie(self, number: int, port: int) -> Java:
+        own = self.folder / f"bookie{number + 1}"
+        own.mkdir()
+        settings = {
+            "bookiePort": port,
+            "advertisedAddress": HOST,
+            "allowLoopback": "true",
+            "metadataServiceUri": f"metadata-store:{self._store}",
+            "journalDirectories": own / "journal",
+            "ledgerDirectories": own / "ledgers",
+            "journalSyncData": "true",
+            "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
+            "diskUsageThreshold": 0.99,
+            "diskUsageWarnThreshold": 0.98,
+            "diskUsageLwmThreshold": 0.98,
+            "httpServerEnabled": "false",
+        }
+        (own / "bookie.conf").write_text(conf_text(settings))
+        main = "org.apache.bookkeeper.server.Main"
+        return Java(f"bookie{number + 1}", own, self.lib, main, "--conf", "bookie.conf", port=port)
+
+    def _broker(self, number: int, port: int, web: int) -> Java:
+        own = self.folder / f"broker{number + 1}"
+        own.mkdir()
+        settings = {
+            "clusterName": CLUSTER_NAME,
+            "metadataStoreUrl": self._store,
+            "configurationMetadataStoreUrl": self._store,
+            "metadataStoreSessionTimeoutMillis": self._session_timeout_ms,
+            "brokerServicePort": port,
+            "webServicePort": web,
+            "bindAddress": HOST,
+            "advertisedAddress": HOST,
+            "managedLedgerDefaultEnsembleSize": 3,
+            "managedLedgerDefaultWriteQuorum": 3,
+            "managedLedgerDefaultAckQuorum": 2,
+            "loadBalancerSheddingEnabled": "false",
+        }
+        (own / "broker.conf").write_text(conf_text(settings))
+        main = "org.apache.pulsar.PulsarBrokerStarter"
+        return Java(f"broker{number + 1}", own, self.lib, main, "--broker-conf", "broker.conf", port=port)
+
+    def down(self) -> None:
+        for each in (*self.brokers, *self.bookies, *([self.zookeeper] if self.zookeeper else [])):
+            each.stop()
+
+
+def auto_recovery(folder: Path, lib: Path, metadata_uri: str, extra: Mapping[str, object] | None = None) -> Java:
+    """The original's auto recovery on any cluster of bookies: `AutoRecoveryMain`."""
+    folder.mkdir(parents=True)
+    (port,) = free_ports(1)
+    settings: dict[str, object] = {
+        "bookiePort": port,
+        "advertisedAddress": HOST,
+        "allowLoopback": "true",
+        "metadataServiceUri": metadata_uri,
+        "zkTimeout": 10_000,
+        "httpServerEnabled": "false",
+        **(extra or {}),
+    }
+    (folder / "recovery.conf").write_text(conf_text(settings))
+    main = "org.apache.bookkeeper.replication.AutoRecoveryMain"
+    return Java("auto recovery", folder, lib, main, "--conf", "recovery.conf", port=None)

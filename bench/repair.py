@@ -1,0 +1,184 @@
+"""How fast lost copies are made again: by Quire's auto recovery, one worker and three, and by Apache BookKeeper's, on the same
+kind of data.
+
+Four bookies of ours. Every ledger has its three copies on the first three; one of those is killed, all ledgers are marked while
+auto recovery rests, the workers are started, and the time is taken from the moment it is enabled until no mark is left. Then
+every copy is there again, on the fourth; it is read and the next one's turn comes, with a fresh cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from autorecovery.underreplication import UnderreplicatedLedgers
+from bench.local_cluster.cluster import LocalCluster
+from bench.local_cluster.original import Java, auto_recovery
+from bench.local_cluster.plan import Kind, Node, Plan
+from quire.ledger import LedgerClient, open_client
+from quire.metadata import bookies
+from quire.metadata.store import MetadataStore
+from quire.metadata.zookeeper import open_store
+from quire.metadata.zookeeper_config import ZooKeeperConfig
+from quire.wire.bookkeeper.entry import DigestType
+from quire.world.real import real_world
+
+ENTRIES = 100
+ENTRY = b"x" * 1024
+WRITTEN_AT_ONCE = 16
+POLL_S = 0.02
+REPAIR_S = 600.0
+JAVA_READY_S = 15.0
+"""The original's worker does not say when it is ready."""
+_REPLICATED = re.compile(r'event="ledger replicated"')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """One repair."""
+
+    ledgers: int
+    seconds: float
+    shares: tuple[float, ...] = ()
+    """Of the workers, 0 to 1, as far as they tell."""
+
+    @property
+    def rate(self) -> float:
+        """Ledgers a second."""
+        return self.ledgers / self.seconds
+
+
+def repair(folder: Path, lib: Path | None, ledgers: int, say: Callable[[str], None]) -> dict[str, Repair]:
+    """By who did it."""
+    found = {}
+    if lib is not None:
+        found["Apache BookKeeper, one worker"] = one_repair(folder / "repair-original", ledgers, say, lib=lib)
+    found["Quire, one worker"] = one_repair(folder / "repair-1", ledgers, say, workers=1)
+    found["Quire, three workers"] = one_repair(folder / "repair-3", ledgers, say, workers=3)
+    return found
+
+
+def one_repair(
+    folder: Path, ledgers: int, say: Callable[[str], None], *, workers: int = 0, lib: Path | None = None
+) -> Repair:
+    """On a cluster of its own, by so many workers of ours, or one of the original's."""
+    cluster = LocalCluster.make(folder, Plan(bookies=3, brokers=0, recoveries=workers), bound=True)
+    who = f"{workers} of ours" if workers else "the original's"
+    with ExitStack() as stack:
+        stack.callback(cluster.abandon)
+        recoveries = cluster.nodes(Kind.RECOVERY)
+        cluster.state.nodes = [node for node in cluster.state.nodes if node.kind is not Kind.RECOVERY]
+        cluster.up()
+        say(f"writing {ledgers} ledgers for {who}")
+        ledger_ids = trio.run(_write, cluster.metadata_uri, ledgers)
+        cluster.add_bookie()
+        lost = cluster.nodes(Kind.BOOKIE)[0]
+        cluster.kill(lost)
+        trio.run(_mark, cluster, lost, ledger_ids)
+        java: Java | None = None
+        if lib is not None:
+            java = auto_recovery(folder / "original", lib, cluster.metadata_uri)
+            stack.callback(java.stop)
+            time.sleep(JAVA_READY_S)
+        for node in recoveries:
+            cluster.state.nodes.append(node)
+            cluster.start(node)
+        seconds = trio.run(_repaired, cluster)
+        shares = _shares(cluster, recoveries)
+        result = Repair(ledgers=ledgers, seconds=seconds, shares=shares)
+        say(f"repair by {who}: {result.rate:.1f} ledgers/s")
+        _verify(cluster)
+    return result
+
+
+def _shares(cluster: LocalCluster, recoveries: list[Node]) -> tuple[float, ...]:
+    counts = [len(_REPLICATED.findall(cluster.log(node))) for node in recoveries]
+    total = sum(counts)
+    return tuple(count / total for count in counts) if total else ()
+
+
+def _verify(cluster: LocalCluster) -> None:
+    """RuntimeError if a copy is missing: then nothing was repaired, however fast."""
+    command = [sys.executable, "-m", "quire.cli.operations", "verify-replicas", "--json"]
+    done = subprocess.run([*command, "--conf", str(cluster.shell_conf)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"copies are missing after the repair: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    assert json.loads(done.stdout.splitlines()[-1])["good"]
+
+
+# --- on the cluster
+
+
+async def _write(uri: str, count: int) -> list[int]:
+    made: list[int] = []
+
+    async def some(client: LedgerClient, number: int) -> None:
+        for _ in range(number):
+            writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=3, digest_type=DigestType.CRC32C)
+            writer.append([ENTRY] * ENTRIES)
+            await writer.wait_confirmed(ENTRIES - 1)
+            await writer.close()
+            made.append(writer.ledger_id)
+
+    async with open_client(real_world(), uri) as client, trio.open_nursery() as nursery:
+        for number in range(WRITTEN_AT_ONCE):
+            share = count // WRITTEN_AT_ONCE + (number < count % WRITTEN_AT_ONCE)
+            nursery.start_soon(some, client, share)
+    return made
+
+
+async def _store(cluster: LocalCluster) -> MetadataStore:
+    servers = tuple(("127.0.0.1", node.port) for node in cluster.nodes(Kind.ZOOKEEPER))
+    return await open_store(real_world(), ZooKeeperConfig(servers=servers))
+
+
+def _marks(store: MetadataStore) -> UnderreplicatedLedgers:
+    world = real_world()
+    return UnderreplicatedLedgers(store, rng=world.rng, wall_ms=world.clock.wall_ms, owner="bench")
+
+
+async def _mark(cluster: LocalCluster, lost: Node, ledger_ids: list[int]) -> None:
+    """Mark all ledgers, with auto recovery at rest, once the bookie's session is over."""
+    store = await _store(cluster)
+    try:
+        marks = _marks(store)
+        await marks.prepare()
+        await marks.disable()
+        while True:
+            if lost.address not in await bookies.available(store):
+                break
+            await trio.sleep(POLL_S)
+        for ledger_id in ledger_ids:
+            await marks.mark(ledger_id, [lost.address])
+    finally:
+        with trio.CancelScope(shield=True):
+            await store.aclose()
+
+
+async def _repaired(cluster: LocalCluster) -> float:
+    """Enable auto recovery; seconds until nothing is marked. RuntimeError if that takes too long."""
+    store = await _store(cluster)
+    try:
+        marks = _marks(store)
+        begun = time.perf_counter()
+        await marks.enable()
+        while True:
+            async for _ in marks.list():
+                break
+            else:
+                return time.perf_counter() - begun
+            if time.perf_counter() - begun > REPAIR_S:
+                raise RuntimeError(f"{await marks.count()} ledgers are marked yet after {REPAIR_S:g} s")
+            await trio.sleep(POLL_S)
+    finally:
+        with trio.CancelScope(shield=True):
+            await store.aclose()

@@ -1,0 +1,163 @@
+"""What the operations share: the cluster's doors (those of `quire shell`), waiting, and commands of the operator's own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import trio
+
+from quire.cli.shell.bookies import known_bookies
+from quire.cli.shell.cluster import running_bookies
+from quire.cli.shell.context import Shell
+from quire.cli.shell.errors import ShellError
+from quire.cli.shell.ledger_text import has_entries_on
+from quire.cli.shell.ledgers import each_ledger
+from quire.cli.shell.marks import marks_of
+from quire.cli.shell.output import Output
+from quire.ledger.errors import BookieUnavailableError
+from quire.metadata.bookies import check_bookie_id
+from quire.metadata.errors import InvalidPathError
+from quire.metadata.ledgers import LedgerMetadata
+from quire.metadata.store import MetadataStore
+from quire.wire.bookkeeper import v3
+
+POLL_S = 0.5
+ANSWER_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One run of one command, on a cluster."""
+
+    shell: Shell
+    store: MetadataStore
+    dry_run: bool
+    timeout_s: float
+    """For each thing that is waited for and is not copying."""
+
+    @property
+    def output(self) -> Output:
+        return self.shell.output
+
+    # --- who is there
+
+    async def running(self) -> set[str]:
+        return set(await running_bookies(self.store, self.shell.root))
+
+    async def known(self) -> list[str]:
+        """Those with a cookie, sorted."""
+        return await known_bookies(self.store, self.shell.root)
+
+    async def until_gone(self, bookie_id: str) -> None:
+        """Wait until it is not registered. ShellError if that takes too long."""
+        await self._until(lambda: self._is_gone(bookie_id), f"bookie {bookie_id} is still registered: stop it")
+
+    async def until_serving(self, bookie_id: str) -> None:
+        """Wait until it is registered and answers. ShellError if that takes too long."""
+        async with self.shell.bookies(self.store, timeout_s=ANSWER_S) as client:
+
+            async def serves() -> bool:
+                if await self._is_gone(bookie_id):
+                    return False
+                try:
+                    body = await client.connection(bookie_id).bookie_info(v3.FREE_DISK_SPACE).wait()
+                except BookieUnavailableError:
+                    return False
+                return isinstance(body, v3.BookieInfo)
+
+            await self._until(serves, f"bookie {bookie_id} does not serve: start it")
+
+    async def _is_gone(self, bookie_id: str) -> bool:
+        return bookie_id not in await self.running()
+
+    # --- copies
+
+    async def until_replicated(self, what: str = "ledgers marked as lacking copies") -> None:
+        """Wait until no ledger is marked as lacking copies. ShellError if their number does not fall for too long."""
+        marks = marks_of(self.shell, self.store)
+        fewest: int | None = None
+        since = trio.current_time()
+        with self.output.progress(what) as told:
+            while True:
+                count = len([each.ledger_id async for each in marks.list()])
+                if count == 0:
+                    return
+                told(count)
+                if fewest is None or count < fewest:
+                    fewest, since = count, trio.current_time()
+                if trio.current_time() - since > self.timeout_s:
+                    raise ShellError(
+                        f"{count} ledgers lack copies, and for {self.timeout_s:g} s they have not become fewer: see "
+                        "`quire shell listunderreplicated -pmr`, and whether auto recovery runs"
+                    )
+                await trio.sleep(POLL_S)
+
+    async def ledgers_on(self, *bookie_ids: str) -> dict[int, LedgerMetadata]:
+        """The ledgers of which one of these should have entries. ShellError if the metadata of one cannot be read."""
+        found: dict[int, LedgerMetadata] = {}
+
+        def look(ledger_id: int, metadata: LedgerMetadata | str | None) -> None:
+            if isinstance(metadata, str):
+                raise ShellError(f"ledger {ledger_id}: {metadata}")
+            if metadata is not None and any(has_entries_on(metadata, each) for each in bookie_ids):
+                found[ledger_id] = metadata
+
+        await each_ledger(self.shell, await self.shell.ledgers(self.store), look)
+        return found
+
+    # --- the operator's commands
+
+    async def do(self, what: str, template: str | None, bookie_id: str) -> None:
+        """Run a command of the operator's for a bookie; without one, say what is waited for. ShellError if it fails."""
+        if template is None:
+            self.output.note(f"{'you would be asked to' if self.dry_run else 'now'} {what} bookie {bookie_id}")
+            return
+        command = filled(template, bookie_id)
+        if self.dry_run:
+            self.output.note(f"would run: {command}")
+            return
+        self.output.note(f"running: {command}")
+        done = await trio.run_process(
+            ["sh", "-c", command], check=False, capture_stdout=True, capture_stderr=True, stdin=b""
+        )
+        if done.returncode:
+            said = (done.stdout + done.stderr).decode(errors="replace").strip()
+            raise ShellError(f"`{command}` ended with {done.returncode}: {said}")
+
+    async def _until(self, condition: Callable[[], Awaitable[bool]], otherwise: str) -> None:
+        deadline = trio.current_time() + self.timeout_s
+        while not await condition():
+            if trio.current_time() > deadline:
+                raise ShellError(f"{otherwise} (waited {self.timeout_s:g} s)")
+            await trio.sleep(POLL_S)
+
+
+def filled(template: str, bookie_id: str) -> str:
+    """A command for one bookie: {id}, {host} and {port} are replaced.
+
+    >>> filled("ssh {host} systemctl stop bookie@{port}", "10.0.0.7:3181")
+    'ssh 10.0.0.7 systemctl stop bookie@3181'
+    """
+    host, _, port = bookie_id.rpartition(":")
+    for name, value in (("id", bookie_id), ("host", host or bookie_id), ("port", port)):
+        template = template.replace(f"{{{name}}}", value)
+    return template
+
+
+def checked(bookie_ids: Sequence[str]) -> list[str]:
+    """Each once. ShellError if one is no bookie's."""
+    for bookie_id in bookie_ids:
+        try:
+            check_bookie_id(bookie_id)
+        except InvalidPathError as error:
+            raise ShellError(str(error)) from error
+    return list(dict.fromkeys(bookie_ids))
+
+
+@asynccontextmanager
+async def operation(shell: Shell, *, dry_run: bool = False, timeout_s: float = 300.0) -> AsyncIterator[Operation]:
+    """On the cluster that the shell's configuration names. MetadataError."""
+    async with shell.store() as store:
+        yield Operation(shell=shell, store=store, dry_run=dry_run, timeout_s=timeout_s)

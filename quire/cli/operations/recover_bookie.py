@@ -1,0 +1,70 @@
+"""recover-bookie: bookies are gone for good; give their ledgers copies on others, from here, and prove it.
+
+they must not be running
+auto recovery rests meanwhile, so that nobody else moves the same copies
+`quire shell recover`: closed ledgers are copied, open ones that end on a lost bookie are closed first
+no ledger names them any more, and every copy of what was recovered is read
+--delete-cookie: forget them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import trio
+
+from quire.cli.operations.context import Operation, checked
+from quire.cli.operations.verify_replicas import tell, verify_replicas
+from quire.cli.shell.arguments import parse
+from quire.cli.shell.errors import FAILED, ShellError
+from quire.cli.shell.main import COMMANDS
+from quire.cli.shell.marks import marks_of
+from quire.metadata import bookies
+from quire.metadata.errors import NoNodeError
+
+
+async def recover_bookie(
+    operation: Operation, named: Sequence[str], *, rate: int = -1, delete_cookie: bool = False
+) -> int:
+    """ShellError, LedgerError, MetadataError."""
+    output, shell = operation.output, operation.shell
+    bookie_ids = checked(named)
+    running = sorted(set(bookie_ids) & await operation.running())
+    if running:
+        raise ShellError(f"running: {', '.join(running)}. Only a bookie that is gone can be recovered; stop it first")
+    concerned = await operation.ledgers_on(*bookie_ids)
+    output.note(f"{len(concerned)} ledgers have copies on {', '.join(bookie_ids)}")
+    if operation.dry_run:
+        return await _shell(operation, "recover", ",".join(bookie_ids), "-dr")
+    marks = marks_of(shell, operation.store)
+    switched_off = await marks.is_enabled() and await marks.disable()
+    try:
+        words = ["-f", *(["-rate", str(rate)] if rate > 0 else [])]
+        code = await _shell(operation, "recover", ",".join(bookie_ids), *words)
+    finally:
+        if switched_off:
+            with trio.move_on_after(operation.timeout_s, shield=True):
+                await marks.enable()
+    if code:
+        return code
+    left = await operation.ledgers_on(*bookie_ids)
+    if left:
+        raise ShellError(f"{len(left)} ledgers still name them, among them {min(left)}: run it once more")
+    if concerned and (code := tell(operation, await verify_replicas(operation, ledger_ids=list(concerned)))):
+        return code
+    if delete_cookie:
+        for bookie_id in bookie_ids:
+            try:
+                await bookies.delete_cookie(operation.store, bookie_id, root=shell.root)
+                output.note(f"deleted the cookie of {bookie_id}")
+            except NoNodeError:
+                output.note(f"there is no cookie of {bookie_id}")
+    return 0
+
+
+async def _shell(operation: Operation, name: str, *words: str) -> int:
+    """A command of `quire shell`. FAILED becomes 1."""
+    command = COMMANDS[name]
+    arguments = parse(command.options, words, operands=command.operands)
+    code = await command.run(operation.shell, arguments)
+    return 1 if code == FAILED else code

@@ -1,0 +1,65 @@
+"""rolling-restart: one bookie after the other, each only when all others serve and no ledger lacks copies.
+
+Meanwhile the auditor is told to wait with a bookie that is lost (`lostBookieRecoveryDelay`), else every restart would have
+everything copied that the bookie will have anyway a moment later; afterwards it is told what it was told before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import trio
+
+from quire.cli.operations.context import Operation, checked
+from quire.cli.shell.errors import ShellError
+from quire.cli.shell.marks import marks_of
+
+
+async def rolling_restart(operation: Operation, named: Sequence[str], *, stop: str | None, start: str | None) -> int:
+    """Restart these bookies, all that have a cookie if none is named. ShellError, MetadataError."""
+    output = operation.output
+    known = await operation.known()
+    bookie_ids = checked(named) or known
+    strangers = sorted(set(bookie_ids) - set(known))
+    if strangers:
+        raise ShellError(f"no bookie of this cluster: {', '.join(strangers)}")
+    if len(bookie_ids) != 1 and (stop is None or start is None):
+        raise ShellError("give --stop and --start: commands for each bookie, with {id}, {host}, {port}")
+    await _all_there(operation, known)
+    if operation.dry_run:
+        for bookie_id in bookie_ids:
+            output.tell(f"bookie {bookie_id} would be restarted", bookieId=bookie_id, dryRun=True)
+            await operation.do("stop", stop, bookie_id)
+            await operation.do("start", start, bookie_id)
+        return 0
+    marks = marks_of(operation.shell, operation.store)
+    before = await marks.read_recovery_delay()
+    delay_s = int(operation.timeout_s) + 1
+    await marks.set_recovery_delay(max(delay_s, 0 if before is None else before.value))
+    try:
+        with output.progress("bookies restarted", len(bookie_ids)) as told:
+            for number, bookie_id in enumerate(bookie_ids):
+                await operation.until_replicated()
+                await _all_there(operation, known)
+                begun = trio.current_time()
+                await operation.do("stop", stop, bookie_id)
+                await operation.until_gone(bookie_id)
+                await operation.do("start", start, bookie_id)
+                await operation.until_serving(bookie_id)
+                taken_s = trio.current_time() - begun
+                output.tell(
+                    f"bookie {bookie_id} was away for {taken_s:.1f} s", bookieId=bookie_id, seconds=round(taken_s, 3)
+                )
+                told(number + 1)
+        await operation.until_replicated()
+    finally:
+        with trio.move_on_after(operation.timeout_s, shield=True):
+            await marks.set_recovery_delay(0 if before is None else before.value)
+    return 0
+
+
+async def _all_there(operation: Operation, known: Sequence[str]) -> None:
+    """ShellError if a bookie is away already: one more would be two."""
+    away = sorted(set(known) - await operation.running())
+    if away:
+        raise ShellError(f"not running already: {', '.join(away)}. Start them, or decommission them, first")

@@ -1,0 +1,45 @@
+"""`scripts/chaos` as a test: a short one, and with `--full` that of five minutes. docs/testing.md says what it checks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.chaos.__main__ import main
+
+pytestmark = pytest.mark.cluster
+
+
+def test_half_a_dozen_faults_lose_nothing_that_was_acknowledged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--minutes", "0.3", "--faults", "6", "--rate", "1000", "--topics", "10", "--zookeepers", "1"]
+    _run(tmp_path, capsys, *words, faults_min=5)
+
+
+@pytest.mark.full
+def test_five_minutes_of_faults_lose_nothing_that_was_acknowledged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = _run(tmp_path, capsys, "--minutes", "5", faults_min=30)
+    assert found["rate"] >= 2000
+    assert {(each["group"], each["how"]) for each in found["faults"]} == {
+        (group, how) for group in ("broker", "bookie", "ZooKeeper", "auditor") for how in ("SIGKILL", "SIGSTOP")
+    }
+
+
+def _run(tmp_path: Path, capsys: pytest.CaptureFixture[str], *words: str, faults_min: int) -> dict[str, Any]:
+    code = main(["--folder", str(tmp_path / "chaos"), "--keep", *words])
+    said = capsys.readouterr()
+    assert code == 0, said.out + said.err
+    assert "0 acknowledged lost, 0 order violations, 0 copies missing" in said.out
+    found: dict[str, Any] = json.loads((tmp_path / "chaos" / "report.json").read_text())
+    assert len(found["faults"]) >= faults_min
+    assert found["receipts"] == found["sent"] == found["delivered"]
+    assert found["broken"] == {}
+    assert found["copies"]["good"]
+    assert found["errors"] == []
+    return found

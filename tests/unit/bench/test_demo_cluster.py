@@ -1,0 +1,78 @@
+"""bench.demo.cluster, on a cluster of names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from bench.demo.cluster import ClusterServer
+from bench.demo.server import DemoError
+from bench.local_cluster.cluster import ClusterError, LocalCluster
+from bench.local_cluster.plan import Kind, Node
+
+
+@pytest.fixture
+def did(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the cluster was told."""
+    told: list[str] = []
+
+    def tell(name: str):
+        def method(self: LocalCluster, node: Node | None = None, *rest: object) -> None:
+            told.append(f"{name} {node.name}" if isinstance(node, Node) else name)
+
+        return method
+
+    for name in ("up", "kill", "launch", "wait_ready", "abandon"):
+        monkeypatch.setattr(LocalCluster, name, tell(name))
+    return told
+
+
+def serve_from(monkeypatch: pytest.MonkeyPatch, server: ClusterServer, number: int) -> None:
+    """The lookup answers that broker from now on."""
+    broker = server.cluster.nodes(Kind.BROKER)[number]
+
+    def answer(url: str, **_: object) -> httpx.Response:
+        assert url == f"{server.web}/lookup/v2/topic/persistent/public/default/demo"
+        return httpx.Response(
+            200, json={"brokerUrl": f"pulsar://127.0.0.1:{broker.port}"}, request=httpx.Request("GET", url)
+        )
+
+    monkeypatch.setattr(httpx, "get", answer)
+
+
+def test_each_kill_ends_the_broker_that_serves_the_topic_and_another_bookie(tmp_path: Path, did, monkeypatch) -> None:
+    server = ClusterServer(tmp_path)
+    serve_from(monkeypatch, server, 1)
+    server.start()
+    server.kill()
+    serve_from(monkeypatch, server, 0)
+    server.start()
+    server.kill()
+    assert did == [
+        *("up", "kill broker2", "kill bookie1"),
+        *("launch broker2", "launch bookie1", "wait_ready broker2", "wait_ready bookie1"),
+        *("kill broker1", "kill bookie2"),
+    ]
+    assert len(server.start_s) == 2
+
+
+def test_what_the_cluster_cannot_do_ends_the_demo(tmp_path: Path, did, monkeypatch) -> None:
+    server = ClusterServer(tmp_path)
+
+    def fail(self: LocalCluster) -> None:
+        raise ClusterError("bookie1 ended while it started")
+
+    monkeypatch.setattr(LocalCluster, "up", fail)
+    with pytest.raises(DemoError, match="bookie1 ended while it started"):
+        server.start()
+
+
+def test_a_topic_that_nobody_serves_ends_the_demo(tmp_path: Path, did, monkeypatch) -> None:
+    def refuse(url: str, **_: object) -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    monkeypatch.setattr(httpx, "get", refuse)
+    with pytest.raises(DemoError, match="nobody says who serves the topic"):
+        ClusterServer(tmp_path).start()
