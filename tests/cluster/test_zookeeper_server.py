@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from quire.metadata.errors import MetadataUnavailableError, NotAllowedError
 from quire.metadata.store import Node
 from quire.metadata.zookeeper import Tls, ZooKeeperConfig, open_store
 from quire.world.real import real_world
+from tests.support.bookie_process import BookieProcess
 from tests.support.server import free_port
 from tests.support.zookeeper import ZooKeeperProcess, opened, run, until
 
@@ -80,38 +82,68 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_tls_with_and_without_a_client_certificate(tmp_path: Path, keys: Path) -> None:
+@pytest.fixture(scope="module")
+def over_tls(tmp_path_factory: pytest.TempPathFactory, keys: Path) -> Iterator[tuple[ZooKeeperProcess, int]]:
+    """A server that asks for certificates on another port, and that port."""
+    port = free_port()
+    settings = (
+        f"secureClientPort={port}\nsecureClientPortAddress=127.0.0.1\n"
+        "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n"
+        f"ssl.keyStore.location={keys}/both.pem\nssl.trustStore.location={keys}/ca.pem\nssl.clientAuth=need\n"
+        "authProvider.x509=org.apache.zookeeper.server.auth.X509AuthenticationProvider\n"
+    )
+    server = ZooKeeperProcess(tmp_path_factory.mktemp("tls"), settings=settings).start()
+    yield server, port
+    server.kill()
+
+
+def test_tls_with_and_without_a_client_certificate(over_tls: tuple[ZooKeeperProcess, int], keys: Path) -> None:
     async def story() -> None:
-        port = free_port()
-        settings = (
-            f"secureClientPort={port}\nsecureClientPortAddress=127.0.0.1\n"
-            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n"
-            f"ssl.keyStore.location={keys}/both.pem\nssl.trustStore.location={keys}/ca.pem\nssl.clientAuth=need\n"
-            "authProvider.x509=org.apache.zookeeper.server.auth.X509AuthenticationProvider\n"
+        server, port = over_tls
+        tls = Tls(
+            ca_file=str(keys / "ca.pem"), certificate_file=str(keys / "client.pem"), key_file=str(keys / "client.key")
         )
-        server = await trio.to_thread.run_sync(ZooKeeperProcess(tmp_path, settings=settings).start)
-        try:
-            tls = Tls(
-                ca_file=str(keys / "ca.pem"),
-                certificate_file=str(keys / "client.pem"),
-                key_file=str(keys / "client.key"),
-            )
-            config = replace(server.config("/tls"), servers=(("127.0.0.1", port),), tls=tls, secure=True)
-            async with opened(config) as store, opened(server.config("/tls")) as other:
-                await store.create("/a", b"x")
-                async with trio.open_nursery() as nursery:
-                    for number in range(300):
-                        nursery.start_soon(store.create, f"/a/{number}", bytes(1000), name=f"{number}")
-                assert len(await store.children("/a")) == 300
-                with pytest.raises(NotAllowedError):
-                    await other.put("/a", b"y", 0)
-            for wrong in (
-                replace(tls, ca_file=None),
-                replace(tls, certificate_file=None, key_file=None),
-            ):
-                with pytest.raises(MetadataUnavailableError, match="no ZooKeeper answers"):
-                    await open_store(real_world(1), replace(config, tls=wrong, secure=False, connect_timeout_s=1.0))
-        finally:
-            server.kill()
+        config = replace(server.config("/tls"), servers=(("127.0.0.1", port),), tls=tls, secure=True)
+        async with opened(config) as store, opened(server.config("/tls")) as other:
+            await store.create("/a", b"x")
+            async with trio.open_nursery() as nursery:
+                for number in range(300):
+                    nursery.start_soon(store.create, f"/a/{number}", bytes(1000), name=f"{number}")
+            assert len(await store.children("/a")) == 300
+            with pytest.raises(NotAllowedError):
+                await other.put("/a", b"y", 0)
+        for wrong in (
+            replace(tls, ca_file=None),
+            replace(tls, certificate_file=None, key_file=None),
+        ):
+            with pytest.raises(MetadataUnavailableError, match="no ZooKeeper answers"):
+                await open_store(real_world(1), replace(config, tls=wrong, secure=False, connect_timeout_s=1.0))
 
     run(story)
+
+
+def test_a_bookie_and_the_shell_reach_a_zookeeper_over_tls(
+    over_tls: tuple[ZooKeeperProcess, int], keys: Path, tmp_path: Path
+) -> None:
+    settings = {
+        "quireZooKeeperTls": "true",
+        "quireZooKeeperTlsCaFile": keys / "ca.pem",
+        "quireZooKeeperTlsCertificateFile": keys / "client.pem",
+        "quireZooKeeperTlsKeyFile": keys / "client.key",
+        "zkEnableSecurity": "true",
+    }
+    bookie = BookieProcess(tmp_path, f"zk+hierarchical://127.0.0.1:{over_tls[1]}/ledgers", **settings)
+
+    def shell(*command: str) -> str:
+        shell = [sys.executable, "-m", "quire.cli.main", "shell", "-conf", str(bookie.conf), *command]
+        return subprocess.run(shell, check=True, capture_output=True, text=True, timeout=60).stdout
+
+    bookie.write_conf()
+    shell("initnewcluster")
+    bookie.start()
+    try:
+        assert bookie.connect().add(7, 0) == 0
+        assert bookie.id in shell("listbookies", "-rw")
+        assert bookie.stop() == 0
+    finally:
+        bookie.kill()

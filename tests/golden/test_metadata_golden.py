@@ -31,7 +31,16 @@ from quire.wire.bookkeeper.entry import DigestType
 
 GOLDEN = Path(__file__).parent / "bookkeeper"
 MEANING: dict[str, list[dict[str, Any]]] = json.loads((GOLDEN / "zk/ledgers.json").read_text())
-HIERARCHICAL = ["running", "autorecovery", "readonly", "versions", "pulsar-running", "pulsar-stopped"]
+HIERARCHICAL = [
+    "running",
+    "autorecovery",
+    "underreplicated",
+    "disabled",
+    "readonly",
+    "versions",
+    "pulsar-running",
+    "pulsar-stopped",
+]
 DIGESTS = {
     "CRC32": DigestType.CRC32,
     "MAC": DigestType.HMAC,

@@ -122,3 +122,44 @@ class ApacheBookie:
 
     def log(self) -> str:
         return self.log_path.read_text() if self.log_path.exists() else ""
+
+
+class ApacheAutoRecovery:
+    """The original's auditor and replication worker, in a process of their own; killed at the end of the block."""
+
+    def __init__(self, folder: Path, metadata_uri: str, *, conf: dict[str, object] | None = None) -> None:
+        self.log_path = folder / "autorecovery.log"
+        self.conf = folder / "autorecovery.conf"
+        self.process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        settings = {
+            "bookiePort": free_port(),
+            "advertisedAddress": "127.0.0.1",
+            "allowLoopback": "true",
+            "metadataServiceUri": metadata_uri,
+            "zkTimeout": 4000,
+            "lostBookieRecoveryDelay": 0,
+            "openLedgerRereplicationGracePeriod": 500,
+            "rwRereplicateBackoffMs": 200,
+            **(conf or {}),
+        }
+        self.conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+
+    def __enter__(self) -> ApacheAutoRecovery:
+        command = [find_java(), "-Xmx256m", "-XX:MaxDirectMemorySize=256m", *_FAST_START, *_OPENS]
+        command += ["-cp", classpath(), "-Dlog4j.configurationFile=log4j2-server.xml"]
+        command += ["org.apache.bookkeeper.replication.AutoRecoveryMain", "--conf", str(self.conf)]
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def log(self) -> str:
+        return self.log_path.read_text() if self.log_path.exists() else ""

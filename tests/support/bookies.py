@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,28 +10,22 @@ from pathlib import Path
 from quire.metadata.clusters import init_new_cluster
 from quire.metadata.zookeeper import ZooKeeperConfig, open_store
 from quire.world.real import real_world
+from tests.support.process import ServerProcess
 from tests.support.server import free_port
 from tests.support.zookeeper import ZooKeeperProcess, own_root, run, shared_server
 
-START_DEADLINE_S = 60.0
 SESSION_TIMEOUT_MS = 4000
 """Of bookies: so long is one that died still registered, and so long does its successor wait to register."""
 
 
-class BookieProcess:
-    """One folder, one port, one process at a time. `bookie_id` None: 127.0.0.1:port."""
+class BookieProcess(ServerProcess):
+    """One folder, one port. `bookie_id` None: 127.0.0.1:port."""
 
     def __init__(
         self, folder: Path, metadata_uri: str, *, bookie_id: str | None = None, conf: Mapping[str, object] | None = None
     ) -> None:
-        self.folder = folder
         self.port = free_port()
         self.id = bookie_id or f"127.0.0.1:{self.port}"
-        self.log_path = folder / "bookie.log"
-        self.announced: list[str] = []
-        """Regular expressions of the ERROR lines that the test expects."""
-        self.process: subprocess.Popen[bytes] | None = None
-        folder.mkdir(parents=True, exist_ok=True)
         settings = {
             "bookiePort": self.port,
             "bookieId": self.id,
@@ -49,79 +39,10 @@ class BookieProcess:
             "zkTimeout": SESSION_TIMEOUT_MS,
             **(conf or {}),
         }
-        self.conf = folder / "bookie.conf"
-        self.conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        super().__init__("bookie", folder, settings)
 
-    @property
-    def command(self) -> list[str]:
-        return [sys.executable, "-m", "quire.cli.main", "bookie", "--conf", str(self.conf)]
-
-    def start(self) -> BookieProcess:
-        """Start, and wait until it serves; fails with its log if it does not."""
-        self.launch()
-        self.wait_ready()
-        return self
-
-    def launch(self) -> None:
-        assert self.process is None
-        self._offset = self.log_path.stat().st_size if self.log_path.exists() else 0
-        with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen(
-                self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder.parent
-            )
-
-    def wait_ready(self) -> None:
-        assert self.process is not None
-        deadline = time.monotonic() + START_DEADLINE_S
-        while not self.is_ready():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                raise AssertionError(f"the bookie did not become ready:\n{self.log()}")
-            time.sleep(0.01)
-
-    def is_ready(self) -> bool:
-        return b"\nready bookie=" in b"\n" + self.log_path.read_bytes()[self._offset :]
-
-    def wait_ended(self, seconds: float = START_DEADLINE_S) -> int:
-        """The exit code of one that ends by itself."""
-        assert self.process is not None
-        code = self.process.wait(seconds)
-        self.process = None
-        return code
-
-    def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process = None
-
-    def pause(self) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGCONT)
-
-    def stop(self, seconds: float = 30) -> int:
-        """SIGTERM; returns the exit code."""
-        assert self.process is not None
-        self.process.send_signal(signal.SIGTERM)
-        return self.wait_ended(seconds)
-
-    def log(self) -> str:
-        return self.log_path.read_text() if self.log_path.exists() else ""
-
-    def check_log(self) -> None:
-        """Any ERROR or traceback that the test did not announce fails it."""
-        bad = [
-            line
-            for line in self.log().splitlines()
-            if re.search(r"level=error|Traceback|\[error\]", line)
-            and not any(re.search(each, line) for each in self.announced)
-        ]
-        assert not bad, f"unannounced errors of {self.id}:\n" + "\n".join(bad) + "\n" + self.log()[-4000:]
+    def ready_line(self) -> str:
+        return f"ready bookie={re.escape(self.id)} "
 
 
 class BookieCluster:

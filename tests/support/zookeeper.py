@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import trio
+from kazoo.client import KazooClient
 
 from quire.cli.zookeeper import java_command, write_conf
 from quire.metadata.zookeeper import SessionExpiredPolicy, ZooKeeperConfig, ZooKeeperStore, open_store
@@ -118,6 +119,18 @@ async def opened(config: ZooKeeperConfig) -> AsyncIterator[ZooKeeperStore]:
             await store.aclose()
 
 
+async def expire(store: ZooKeeperStore, port: int) -> None:
+    """End its session, as the server would: another connection with the same session closes it."""
+
+    def close_session() -> None:
+        twin = KazooClient(hosts=f"127.0.0.1:{port}", client_id=store._session.link._client.client_id)
+        twin.start()
+        twin.stop()
+        twin.close()
+
+    await trio.to_thread.run_sync(close_session)
+
+
 def run(story: Callable[[], Awaitable[None]]) -> None:
     async def main() -> None:
         with trio.fail_after(60):
@@ -126,8 +139,8 @@ def run(story: Callable[[], Awaitable[None]]) -> None:
     trio.run(main)
 
 
-async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
-    with trio.move_on_after(PATIENCE_S):
+async def until(condition: Callable[[], Awaitable[bool]], what: str, seconds: float = PATIENCE_S) -> None:
+    with trio.move_on_after(seconds):
         while True:
             if await condition():
                 return

@@ -1,0 +1,148 @@
+"""The topics that Apache Pulsar left, in a real ZooKeeper and in bookies of ours under their own ledger ids, served to official clients
+by `quire broker`: same messages, same subscriptions, same positions; and what is not served yet is refused with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pulsar
+import pytest
+
+from quire.ledger import open_client
+from quire.world.real import real_world
+from tests.cluster.test_pulsar_takeover import load
+from tests.golden.test_pulsar_golden import MOMENTS, manifest
+from tests.support.bookies import BookieCluster, cluster
+from tests.support.broker_process import BrokerProcess
+from tests.support.zookeeper import opened, run
+
+DEFAULT = "persistent://public/default"
+ORDERS = f"{DEFAULT}/orders"
+ONCE = "persistent://public/dedup/once"
+LEDGERS_OF_ORDERS = (2, 3, 4)
+PATIENCE_MS = 20_000
+
+Place = tuple[int, int, int]
+"""Ledger, entry, index in the batch; -1: not in a batch."""
+
+
+def place(text: str) -> Place:
+    """
+    >>> place("(2,0,-1,3)")
+    (2, 0, 3)
+    """
+    ledger_id, entry_id, _, index = (int(part) for part in text.strip("()").split(","))
+    return ledger_id, entry_id, index
+
+
+def published() -> list[Place]:
+    """The messages of `orders`, in order."""
+    steps: list[dict[str, Any]] = manifest()["workload"]
+    told = [place(each) for step in steps for each in (*step.get("ids", ()), *([step["id"]] if "id" in step else []))]
+    return sorted({each for each in told if each[0] in LEDGERS_OF_ORDERS})
+
+
+def acknowledged() -> set[Place]:
+    """Of the subscription `holes`."""
+    step = next(each for each in manifest()["workload"] if each["what"].startswith("holes: individual acks"))
+    return {place(text) for _, text in step["acked"]}
+
+
+def place_of(message: pulsar.Message) -> Place:
+    found = message.message_id()
+    return found.ledger_id(), found.entry_id(), found.batch_index()
+
+
+@pytest.fixture
+def bookies(tmp_path: Path) -> Iterator[BookieCluster]:
+    with cluster(tmp_path, 2) as made:
+        yield made
+
+
+@contextmanager
+def broker_on(bookies: BookieCluster, folder: Path) -> Iterator[BrokerProcess]:
+    chroot = bookies.root.removesuffix("/ledgers")
+    quorums = [f"managedLedgerDefault{each}" for each in ("EnsembleSize", "WriteQuorum", "AckQuorum")]
+    broker = BrokerProcess(
+        folder,
+        f"zk:127.0.0.1:{bookies.zookeeper.port}{chroot}",
+        clusterName="golden",
+        defaultRetentionTimeInMinutes=-1,
+        defaultRetentionSizeInMB=-1,
+        metadataStoreSessionTimeoutMillis=3000,
+        **dict.fromkeys(quorums, 2),
+    )
+    try:
+        yield broker.start()
+    finally:
+        broker.kill()
+    broker.check_log()
+
+
+@contextmanager
+def client_of(broker: BrokerProcess) -> Iterator[pulsar.Client]:
+    made = pulsar.Client(
+        broker.url, operation_timeout_seconds=20, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
+    )
+    yield made
+    made.close()
+
+
+def drained(client: pulsar.Client, topic: str, subscription: str, kind: pulsar.ConsumerType, count: int) -> list[Place]:
+    """The next `count` messages; there are no more. None is acknowledged."""
+    consumer = client.subscribe(topic, subscription, kind)
+    found = [place_of(consumer.receive(PATIENCE_MS)) for _ in range(count)]
+    with pytest.raises(pulsar.Timeout):
+        consumer.receive(300)
+    consumer.close()
+    return found
+
+
+def read_all(client: pulsar.Client, topic: str) -> list[Place]:
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    found = []
+    while reader.has_message_available():
+        found.append(place_of(reader.read_next(PATIENCE_MS)))
+    reader.close()
+    return found
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_official_clients_go_on_with_what_the_original_served(
+    moment: str, bookies: BookieCluster, tmp_path: Path
+) -> None:
+    async def prepare() -> None:
+        chroot = bookies.root.removesuffix("/ledgers")
+        async with opened(bookies.zookeeper.config(chroot)) as store, open_client(real_world(1), bookies.uri) as client:
+            await load(moment, store, client)
+
+    run(prepare)
+    everything = published()
+    wanted = {
+        "holes": [each for each in everything if each not in acknowledged()],
+        "cumulative": [each for each in everything if each[:2] > (2, 7)],
+        "idle": everything,
+    }
+    assert len(everything) == 49
+    kinds = {"holes": pulsar.ConsumerType.Shared, "idle": pulsar.ConsumerType.Shared}
+    for turn in range(2):  # the second on what our broker stored when it stopped
+        with broker_on(bookies, tmp_path / f"broker{turn}") as broker, client_of(broker) as client:
+            for subscription, left in wanted.items():
+                kind = kinds.get(subscription, pulsar.ConsumerType.Exclusive)
+                assert sorted(drained(client, ORDERS, subscription, kind, len(left))) == left
+            assert read_all(client, ORDERS) == wanted["idle"]
+            # Its namespace asks for duplicates to be dropped, which we would store.
+            with pytest.raises(pulsar.PulsarException, match="NotAllowed"):
+                client.create_producer(ONCE)
+            assert len(read_all(client, ONCE)) > 0
+            with pytest.raises(pulsar.PulsarException, match="TopicTerminated"):
+                client.create_producer(f"{DEFAULT}/ended")
+            producer = client.create_producer(ORDERS, batching_enabled=False)
+            sent = producer.send(b"ours %d" % turn)
+            for left in wanted.values():
+                left.append((sent.ledger_id(), sent.entry_id(), -1))
+            wanted["idle"] = sorted(set(wanted["idle"]))
+            assert broker.stop() == 0

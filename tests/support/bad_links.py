@@ -1,0 +1,119 @@
+"""TCP links between processes that can be cut in either direction, reset, and that change bytes: `proxy.py` without an event loop,
+for tests whose clients block.
+
+The loopback has many addresses: a server on 127.0.0.1 may announce itself at 127.0.0.2, where the link listens on the same port.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+FAR = "127.0.0.2"
+"""Where servers behind a link are announced."""
+CHUNK_BYTES = 65536
+
+
+class BadLink:
+    """To `port` on 127.0.0.1, from the same port on `host`. All methods may be called from any thread."""
+
+    def __init__(self, port: int, host: str = FAR) -> None:
+        self.requests = threading.Event()
+        """Set: what clients send arrives. Else it waits, and the windows fill."""
+        self.answers = threading.Event()
+        self.change: Callable[[bytes], bytes] = lambda data: data
+        """What becomes of what clients send."""
+        self.passed = 0
+        """Bytes that clients have sent and that have arrived."""
+        self._port = port
+        self._sockets: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+        self.heal()
+        self._listener = socket.create_server((host, port), backlog=64)
+        self._threads = [threading.Thread(target=self._serve, daemon=True)]
+        self._threads[0].start()
+
+    def cut(self, *, requests: bool = True, answers: bool = True) -> None:
+        if requests:
+            self.requests.clear()
+        if answers:
+            self.answers.clear()
+
+    def heal(self) -> None:
+        self.requests.set()
+        self.answers.set()
+
+    def reset(self) -> None:
+        """Every connection ends, and what was on its way is gone."""
+        with self._lock:
+            for each in self._sockets:
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                _shut(each)
+            self._sockets.clear()
+
+    def close(self) -> None:
+        self._closed = True
+        self.heal()
+        _shut(self._listener)
+        self._listener.close()
+        self.reset()
+        for thread in self._threads:
+            thread.join()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(("127.0.0.1", self._port))
+            except OSError:
+                client.close()
+                continue
+            with self._lock:
+                self._sockets |= {client, server}
+            ways = [(client, server, self.requests), (server, client, self.answers)]
+            threads = [threading.Thread(target=self._pump, args=way, daemon=True) for way in ways]
+            self._threads += threads
+            for thread in threads:
+                thread.start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, gate: threading.Event) -> None:
+        try:
+            while data := source.recv(CHUNK_BYTES):
+                gate.wait()
+                if self._closed:
+                    break
+                if gate is self.requests:
+                    data = self.change(data)
+                    self.passed += len(data)
+                sink.sendall(data)
+        except OSError:
+            pass
+        with self._lock:
+            self._sockets -= {source, sink}
+        for each in (source, sink):
+            _shut(each)
+        source.close()  # each thread its own
+
+
+def _shut(each: socket.socket) -> None:
+    try:
+        each.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # it is not connected any more
+
+
+@contextmanager
+def bad_links(*ports: int) -> Iterator[list[BadLink]]:
+    made = [BadLink(port) for port in ports]
+    try:
+        yield made
+    finally:
+        for each in made:
+            each.close()

@@ -1,0 +1,138 @@
+"""One of our commands as a process of its own, to be killed, paused and started again on its folder and configuration."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+START_DEADLINE_S = 60.0
+
+
+class ServerProcess:
+    """`quire COMMAND --conf FILE`, one process at a time. `settings` are written to the file at every start, so they may be
+    changed between two. `name` is that of its files in `folder`."""
+
+    def __init__(self, command: str, folder: Path, settings: Mapping[str, object], *, name: str | None = None) -> None:
+        self.folder = folder
+        self.settings = dict(settings)
+        self.conf = folder / f"{name or command}.conf"
+        self.log_path = folder / f"{name or command}.log"
+        self.command = [sys.executable, "-m", "quire.cli.main", command]
+        self.announced: list[str] = []
+        """Regular expressions of the ERROR lines that the test expects."""
+        self.process: subprocess.Popen[bytes] | None = None
+        self._offset = 0
+        folder.mkdir(parents=True, exist_ok=True)
+        self.write_conf()
+
+    def write_conf(self) -> None:
+        """Its configuration file, as `settings` are now."""
+        self.conf.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
+
+    def options(self) -> list[str]:
+        """What stands behind the command."""
+        return ["--conf", str(self.conf)]
+
+    def ready_line(self) -> str:
+        """A regular expression of what it prints when it serves."""
+        raise NotImplementedError
+
+    def launch(self) -> subprocess.Popen[bytes]:
+        """Start it, and do not wait."""
+        assert self.process is None
+        self.write_conf()
+        self._offset = self.log_path.stat().st_size if self.log_path.exists() else 0
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                [*self.command, *self.options()],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                cwd=self.folder.parent,
+            )
+        return self.process
+
+    def is_ready(self) -> bool:
+        return re.search(rf"(?m)^{self.ready_line()}", self.said()) is not None
+
+    def wait_ready(self) -> Self:
+        """Wait until it serves; fails with its log if it does not."""
+        assert self.process is not None
+        deadline = time.monotonic() + START_DEADLINE_S
+        while not self.is_ready():
+            code = self.process.poll()
+            if code is not None or time.monotonic() > deadline:
+                self.kill()
+                raise AssertionError(f"it is not ready (exit code {code}):\n{self.said()}")
+            time.sleep(0.01)
+        return self
+
+    def start(self) -> Self:
+        """Start it and wait until it serves."""
+        self.launch()
+        return self.wait_ready()
+
+    def wait_ended(self, seconds: float = START_DEADLINE_S) -> int:
+        """Wait until it has ended by itself; the exit code."""
+        assert self.process is not None
+        code = self.process.wait(seconds)
+        self.gone()
+        return code
+
+    def refused(self) -> tuple[int, str]:
+        """Start it, wait until it has ended by itself: its exit code, and what it said."""
+        self.launch()
+        return self.wait_ended(), self.said()
+
+    def stop(self, seconds: float = 30) -> int:
+        """SIGTERM; the exit code."""
+        self.send_signal(signal.SIGTERM)
+        return self.wait_ended(seconds)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.gone()
+
+    def pause(self) -> None:
+        self.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.send_signal(signal.SIGCONT)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def gone(self) -> None:
+        """The process has ended."""
+        self.process = None
+
+    def log(self) -> str:
+        return self.log_path.read_text() if self.log_path.exists() else ""
+
+    def said(self) -> str:
+        """The log since the last start."""
+        if not self.log_path.exists():
+            return ""
+        with open(self.log_path, "rb") as log:
+            log.seek(self._offset)
+            return log.read().decode()
+
+    def check_log(self) -> None:
+        """Any ERROR or traceback that the test did not announce fails it."""
+        bad = [
+            line
+            for line in self.log().splitlines()
+            if re.search(r"level=error|Traceback|\[error\]", line)
+            and not any(re.search(each, line) for each in self.announced)
+        ]
+        assert not bad, f"unannounced errors in {self.log_path}:\n" + "\n".join(bad) + "\n" + self.log()[-4000:]
