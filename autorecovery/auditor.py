@@ -152,7 +152,7 @@ class Auditor:
                 if found is not None and found.version != version:
                     version = found.version
                     log.info("recovery delay", seconds=found.value)
-                    self._tell(lambda now: self._schedule.delay_set(now, found.value))  # noqa: B023
+                    self._tell(partial(self._schedule.delay_set, delay_s=found.value))
                 await watch.next()
         finally:
             watch.close()

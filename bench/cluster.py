@@ -116,12 +116,12 @@ def loads(clusters: list[Measured], given: argparse.Namespace, results: Results)
     for cluster in clusters:
         if given.warm:
             console.print(f"warming {cluster.name} for {given.warm:.0f} s")
-            run_load(cluster, "warm", given.warm)  # type: ignore[arg-type]
+            run_load(cluster, "warm", given.warm)
     for number in range(given.rounds):
         for workload in LOADS:
             # Who goes first alternates, so that a drift of the machine favours nobody.
             for cluster in clusters if number % 2 == 0 else reversed(clusters):
-                found = run_load(cluster, workload, given.seconds)  # type: ignore[arg-type]
+                found = run_load(cluster, workload, given.seconds)
                 samples.setdefault((cluster.name, workload), []).append(found)
                 shown = "  ".join(f"{key} {value:,.4g}" for key, value in found.items())
                 console.print(f"round {number + 1}/{given.rounds}  {workload:<11} {cluster.name:<7} {shown}")

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import trio
 
+from autorecovery.election import read_auditor
 from autorecovery.underreplication import UnderreplicatedLedgers
 from bench.local_cluster.cluster import LocalCluster
 from bench.local_cluster.original import Java, auto_recovery
@@ -37,8 +38,8 @@ ENTRY = b"x" * 1024
 WRITTEN_AT_ONCE = 16
 POLL_S = 0.02
 REPAIR_S = 600.0
-JAVA_READY_S = 15.0
-"""The original's worker does not say when it is ready."""
+JAVA_READY_S = 60.0
+"""In which the original's auto recovery must have elected its auditor."""
 _REPLICATED = re.compile(r'event="ledger replicated"')
 
 
@@ -88,7 +89,7 @@ def one_repair(
         if lib is not None:
             java = auto_recovery(folder / "original", lib, cluster.metadata_uri)
             stack.callback(java.stop)
-            time.sleep(JAVA_READY_S)
+            trio.run(_has_auditor, cluster)
         for node in recoveries:
             cluster.state.nodes.append(node)
             cluster.start(node)
@@ -139,6 +140,19 @@ async def _write(uri: str, count: int) -> list[int]:
 async def _store(cluster: LocalCluster) -> MetadataStore:
     servers = tuple(("127.0.0.1", node.port) for node in cluster.nodes(Kind.ZOOKEEPER))
     return await open_store(real_world(), ZooKeeperConfig(servers=servers))
+
+
+async def _has_auditor(cluster: LocalCluster) -> None:
+    """Wait until auto recovery has begun, as its election shows. trio.TooSlowError."""
+    store = await _store(cluster)
+    votes = store.watch("/ledgers/underreplication/auditorelection")
+    try:
+        with trio.fail_after(JAVA_READY_S):
+            while await read_auditor(store) is None:
+                await votes.next()
+    finally:
+        votes.close()
+        await store.aclose()
 
 
 def _marks(store: MetadataStore) -> UnderreplicatedLedgers:

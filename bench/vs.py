@@ -17,6 +17,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from rich.console import Console
 from rich.table import Table
@@ -183,7 +184,20 @@ def first_receipt(server: Server) -> float:
         time.sleep(0.01)
 
 
-def run_load(server: Server, workload: str, seconds: float) -> dict[str, float]:
+class Loaded(Protocol):
+    """What takes a load: a server, or a cluster of some."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+    @property
+    def pids(self) -> list[int]: ...
+
+
+def run_load(server: Loaded, workload: str, seconds: float) -> dict[str, float]:
     command = [sys.executable, "-m", "bench.load", workload, "--port", str(server.port)]
     command += ["--pids", ",".join(map(str, server.pids)), "--seconds", str(seconds)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)

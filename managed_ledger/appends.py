@@ -30,6 +30,7 @@ from typing import cast
 import trio
 
 from cursors.doors import Writer, let_go
+from managed_ledger.barren import RETRY_FIRST_S, RETRY_MAX_S, BarrenLedgers
 from managed_ledger.entry_cache import EntryCache
 from managed_ledger.errors import (
     EntryTooLargeError,
@@ -55,8 +56,6 @@ from quire.world.doors import Buffer, World
 
 log = get_logger(__name__)
 
-RETRY_FIRST_S = 0.05
-RETRY_MAX_S = 2.0
 FULL_LIST_WARNING_S = 600.0
 
 
@@ -127,9 +126,7 @@ class Appends:
         """trio's time; before `_check_at` no age matters."""
         self._failed_writer: Writer | None = None
         self._failure = ""
-        self._barren_since: float | None = None
-        """Since when ledger after ledger has failed without a confirmed entry (a full disk): each waits longer than the one before."""
-        self._barren_pause_s = 0.0
+        self._barren = BarrenLedgers(retry_timeout_s)
         self._unclosed: Predecessor | None = None
         """The ledger before, until it is closed and marked so in the list."""
         self._drained = trio.Event()
@@ -333,17 +330,13 @@ class Appends:
         now = trio.current_time()
         writer = None if self._unclosed is None else self._unclosed.writer
         if writer is None or writer is not self._failed_writer or writer.last_confirmed >= 0:
-            self._barren_since = None
+            self._barren.fruitful()
             return now + self._retry_timeout_s
-        if self._barren_since is None:
-            self._barren_since, self._barren_pause_s = now, RETRY_FIRST_S
-        deadline = self._barren_since + self._retry_timeout_s
-        if now + self._barren_pause_s > deadline:
-            self._barren_since = None
+        pause_s, deadline = self._barren.failed(now)
+        if pause_s is None:
             self._give_up_for_now(self._failure)
         else:
-            await trio.sleep(self._barren_pause_s)
-            self._barren_pause_s = min(2 * self._barren_pause_s, RETRY_MAX_S)
+            await trio.sleep(pause_s)
         return deadline
 
     async def _close_ledger(self) -> None:

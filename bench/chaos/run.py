@@ -200,7 +200,6 @@ def _verify(cluster: LocalCluster, outcome: Outcome, say: Say) -> None:
         if outcome.copies["good"] or time.monotonic() > deadline:
             return
         say(f"{outcome.copies['badCopies']} copies of {outcome.copies['badLedgers']} ledgers are missing yet")
-        time.sleep(3)
 
 
 def _figures(clients: list[Client], injector: Injector) -> str:
