@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from quire.cli.errors import leaves
 from quire.service import log
 from simulation.checkers import ViolationError, require
 
@@ -42,14 +43,6 @@ def watched() -> Iterator[Log]:
         try:
             yield Log(events)
         except BaseExceptionGroup as group:
-            leaves = list(_leaves(group))
-            violations = [leaf for leaf in leaves if isinstance(leaf, ViolationError)]
-            raise (violations or leaves)[0] from group
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error
+            causes = list(leaves(group))
+            violations = [leaf for leaf in causes if isinstance(leaf, ViolationError)]
+            raise (violations or causes)[0] from group

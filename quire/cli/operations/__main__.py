@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 import trio
 
-from quire.cli.errors import CliError
+from quire.cli.errors import CliError, leaves
 from quire.cli.operations.context import Operation, operation
 from quire.cli.shell.config import load_config
 from quire.cli.shell.context import OpenStore, Shell, open_zookeeper
@@ -152,7 +152,7 @@ def main(
     except KeyboardInterrupt:
         code = 130
     except BaseException as error:
-        causes = list(_leaves(error))
+        causes = list(leaves(error))
         known = (CliError, ConfigError, MetadataError, LedgerError, OSError)
         if not all(isinstance(cause, known) for cause in causes):
             raise
@@ -161,14 +161,6 @@ def main(
         code = 2 if any(isinstance(cause, ConfigError) for cause in causes) else 1
     output.flush()
     return code
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error
 
 
 if __name__ == "__main__":
