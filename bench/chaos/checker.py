@@ -11,7 +11,8 @@
 
 A message of which nothing is known (sent, no receipt) may be there or not. The official Python client cannot ask for an
 answer to an acknowledgement, so one counts as settled `settle_us` after it was given to the client, which sends it up to
-0.1 s later; before that a second delivery is within what was promised.
+0.1 s later; before that a second delivery is within what was promised. Time in which a broker hung does not count: what was
+sent to it lies in its socket, and is gone if it is killed before it went on for long.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from bench.chaos.history import Breaks, Record, What
+from bench.chaos.history import Break, Breaks, Record, What
 
 SETTLE_US = 2_000_000
 CLOCK_US = 5_000
@@ -46,7 +47,8 @@ class Verdict:
     counts: dict[str, int] = field(default_factory=dict)
     examples: dict[str, list[str]] = field(default_factory=dict)
     latest_again_us: int = 0
-    """The longest time between an acknowledgement and a break after which the message came again all the same."""
+    """The longest time between an acknowledgement and a break after which the message came again all the same, hung brokers
+    or not."""
 
     @property
     def unknown(self) -> int:
@@ -90,9 +92,18 @@ class _Copy:
 class Checker:
     """Takes the producers' records, then the consumers', then tells."""
 
-    def __init__(self, producer_breaks: Breaks, consumer_breaks: Breaks, *, settle_us: int = SETTLE_US) -> None:
+    def __init__(
+        self,
+        producer_breaks: Breaks,
+        consumer_breaks: Breaks,
+        *,
+        hung: Iterable[Break] = (),
+        settle_us: int = SETTLE_US,
+    ) -> None:
+        """`hung`: when brokers did."""
         self._producer_breaks = producer_breaks
         self._consumer_breaks = consumer_breaks
+        self._hung = sorted(hung)
         self._settle_us = settle_us
         self._messages: dict[tuple[int, int], _Message] = {}
         self._last: dict[tuple[int, int], int] = {}
@@ -163,7 +174,7 @@ class Checker:
             )
 
     def _delivered_again(self, record: Record, copy: _Copy) -> None:
-        until_us = min(record.at_us, copy.acknowledged_us + self._settle_us) + CLOCK_US
+        until_us = min(record.at_us, self._settled_us(copy.acknowledged_us)) + CLOCK_US
         broke_us = self._consumer_breaks.during(record.topic, copy.delivered_us - CLOCK_US, until_us)
         if broke_us is not None:
             self.verdict.second_deliveries += 1
@@ -174,6 +185,15 @@ class Checker:
                 f"{_name(record)}: the copy at {record.position} came again after it was acknowledged",
             )
         copy.delivered_us = record.at_us
+
+    def _settled_us(self, acknowledged_us: int) -> int:
+        """When the brokers have run for `settle_us` since."""
+        settled_us = acknowledged_us + self._settle_us
+        for begun_us, ended_us in self._hung:
+            if begun_us >= settled_us:
+                break
+            settled_us += max(0, ended_us - max(begun_us, acknowledged_us))
+        return settled_us
 
     def end(self) -> Verdict:
         """When everything was told: what is missing."""

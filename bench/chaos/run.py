@@ -13,9 +13,9 @@ from pathlib import Path
 from bench.chaos.checker import Checker, Verdict
 from bench.chaos.client_process import Client
 from bench.chaos.errors import ChaosError
-from bench.chaos.history import Breaks, read
+from bench.chaos.history import Break, Breaks, read
 from bench.chaos.injector import Injector, Say
-from bench.chaos.schedule import Fault, Injected
+from bench.chaos.schedule import Fault, Group, How, Injected
 from bench.local_cluster.cluster import LocalCluster
 from bench.local_cluster.plan import Kind, Plan
 
@@ -154,10 +154,15 @@ def run(
 
 
 def check(folder: Path, outcome: Outcome) -> None:
-    """Judge the histories in a folder."""
+    """Judge the histories in a folder by them and by the faults of the outcome."""
     producer_breaks = Breaks.of_log((folder / "produce.log").read_text(errors="replace"))
     consumer_breaks = Breaks.of_log((folder / "consume.log").read_text(errors="replace"))
-    checker = Checker(producer_breaks, consumer_breaks)
+    hung = (
+        Break(fault.at_us, fault.healed_us)
+        for fault in outcome.faults
+        if fault.group is Group.BROKER and fault.how is How.PAUSE
+    )
+    checker = Checker(producer_breaks, consumer_breaks, hung=hung)
     checker.producers(read(folder / "produce.history"))
     checker.consumers(read(folder / "consume.history"))
     outcome.verdict = checker.end()

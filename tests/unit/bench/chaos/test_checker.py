@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from bench.chaos.checker import GROUPING_US, SETTLE_US, AtRisk, Checker, Verdict
+from bench.chaos.checker import CLOCK_US, GROUPING_US, SETTLE_US, AtRisk, Checker, Verdict
 from bench.chaos.history import Break, Breaks, Record, What
 
 MS = 1_000
@@ -133,6 +133,21 @@ def test_a_second_delivery_of_what_was_settled_when_the_connection_broke_is_foun
     assert verdict.good
     assert verdict.second_deliveries == 1
     assert verdict.latest_again_us == SETTLE_US - 100 * MS
+
+
+@pytest.mark.parametrize(
+    ("hung_ms", "allowed"),
+    [((40, 1540), True), ((40, 1490), False), ((2000, 3500), True), ((2040, 9000), False), ((0, 36), False)],
+)
+def test_time_in_which_a_broker_hung_settles_nothing(hung_ms, allowed):
+    """Message 3 is acknowledged at 36 ms, and the connection breaks 1.5 s after it would be settled."""
+    produced, consumed = good()
+    break_ms = 36 + (SETTLE_US + CLOCK_US) // MS + 1500
+    hung = [Break(hung_ms[0] * MS, hung_ms[1] * MS)]
+    checker = Checker(breaks([]), breaks([break_ms]), hung=hung)
+    checker.producers(produced)
+    checker.consumers([*consumed, delivered(3, break_ms + 1000)])
+    assert checker.end().counts == ({} if allowed else {"delivered again": 1})
 
 
 def test_what_was_delivered_while_there_was_no_connection_may_come_again():
