@@ -25,6 +25,7 @@ from quire.service.serve import ConnectionCounts, serve_connections
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.errors import MalformedError
 from quire.wire.bookkeeper.stream import FrameStream
+from quire.wire.bookkeeper.v2 import JOIN_MAX
 from quire.world.doors import Stream, World
 from quire.world.outbox import Outbox
 
@@ -165,7 +166,7 @@ async def serve_client(bookie: Bookie, stream: Stream, *, drain: Drain | None = 
         room.set()
 
     session.on_room = has_room
-    frames = FrameStream(bookie.config.frame_max)
+    frames = FrameStream(bookie.config.frame_max, lent_max=JOIN_MAX)
 
     async def serve_waiting() -> None:
         """Until no request waits for room."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
@@ -87,6 +88,8 @@ _OPCODE_MASK: Final = 0xFFFF0000
 _ADD_OPCODE: Final = VERSION << 24 | 1 << 16
 _UNSIGNED_64: Final = (1 << 64) - 1
 _ID_MAX: Final = (1 << 63) - 1
+BLOCK: Final = 16
+"""ADDs of one size that follow each other are looked at so many at a time."""
 RAMP_MIN: Final = 8
 """From this many consecutive ids on, answers are made and checked by columns."""
 
@@ -261,6 +264,7 @@ def _decode_adds(view: memoryview, position: int, end: int, requests: list[Reque
     size = 0
     joined_length = 0
     entry_size = b""
+    next_try = first
     last_start = end - 4 - _ADD_LENGTH_MIN
     while position <= last_start:
         length, found, entry_id = unpack(view, position)
@@ -271,6 +275,18 @@ def _decode_adds(view: memoryview, position: int, end: int, requests: list[Reque
                 break
             joined_length = length
             entry_size = _SIZE.pack(length - 24)
+        elif expected >= next_try:
+            entries = _blocks_of_adds(view, position, end, prefix, expected, length)
+            next_try = expected + len(entries) + BLOCK
+            if entries:
+                block: list[Buffer] = [entry_size] * (2 * len(entries))
+                block[1::2] = entries
+                pieces += block
+                offsets += range(size, size + len(entries) * (length - 20), length - 20)
+                size += len(entries) * (length - 20)
+                expected += len(entries)
+                position += len(entries) * (length + 4)
+                continue
         stop = position + 4 + length
         if stop > end:
             break
@@ -282,6 +298,30 @@ def _decode_adds(view: memoryview, position: int, end: int, requests: list[Reque
         position = stop
     requests.append(AddRun(ledger_id, first, key, flags, [b"".join(pieces)], size, offsets))
     return position
+
+
+def _blocks_of_adds(view: memoryview, position: int, end: int, prefix: bytes, first: int, length: int) -> list[bytes]:
+    """The entries of as many whole blocks as begin at `position` with ADDs of the run, all of them `length` bytes long:
+    no loop per entry."""
+    prefixes, bodies = _block_of_adds(length)
+    size = prefixes.size
+    same = (length, prefix) * BLOCK
+    entries: list[bytes] = []
+    while position + size <= end:
+        found = prefixes.unpack_from(view, position)
+        ids = found[2::3]
+        if ids != tuple(range(first, first + BLOCK)) or found[::3] != same[::2] or found[1::3] != same[1::2]:
+            break
+        entries += bodies.unpack_from(view, position)
+        position += size
+        first += BLOCK
+    return entries
+
+
+@lru_cache(maxsize=64)
+def _block_of_adds(length: int) -> tuple[Struct, Struct]:
+    """BLOCK ADDs of `length` each: what is in front of their entries, as _ADD_PREFIX has it, and the entries."""
+    return Struct("!" + f"i32sq{length - 40}x" * BLOCK), Struct(f"28x{length - 24}s" * BLOCK)
 
 
 def _big_add(head: bytes, payload: Buffer) -> Request:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from struct import pack
+from struct import pack, unpack_from
 
 import pytest
 
@@ -50,6 +50,47 @@ def test_random_frames_in_random_pieces() -> None:
         data = b"".join(frame(rng.choice([4, 5, 60, 300, 1000])) for _ in range(20))
         sizes = [rng.randrange(1, 700) for _ in range(200)]
         assert b"".join(feed(FrameStream(chunk_size=256), data, sizes)) == data
+
+
+def test_frames_of_one_size_among_others_in_random_pieces() -> None:
+    """Many of one size are looked at by the block."""
+    rng = random.Random(8)
+    for _ in range(100):
+        data = b"".join(frame(rng.choice([4, 5, 60])) * rng.choice([1, 2, 15, 17, 40]) for _ in range(10))
+        sizes = [rng.randrange(1, 3000) for _ in range(100)]
+        for chunk in (chunks := feed(FrameStream(chunk_size=2048), data, sizes)):
+            assert end_of_frames(chunk) == len(chunk)
+        assert b"".join(chunks) == data
+
+
+def end_of_frames(chunk: bytes) -> int:
+    """Where the last whole frame of a chunk ends."""
+    position = 0
+    while position < len(chunk):
+        position += 4 + unpack_from("!i", chunk, position)[0]
+    return position
+
+
+@pytest.mark.parametrize("at", [2, 3, 17, 18, 19, 33])
+def test_a_bad_length_behind_many_of_one_size_is_found(at: int) -> None:
+    stream = FrameStream()
+    data = frame(60) * at + pack("!i", -1) + frame(60) * 40
+    stream.space()[: len(data)] = data
+    assert stream.received(len(data)) == frame(60) * at
+    assert stream.error is not None
+
+
+def test_small_frames_are_lent_to_who_asks_for_that_and_big_ones_are_not() -> None:
+    stream = FrameStream(lent_max=60)
+    kept = []
+    for data in (frame(60) * 3 + b"\0", frame(61)[1:], frame(4)):
+        space = stream.space()
+        space[: len(data)] = data
+        kept.append(stream.received(len(data)))
+    stream.space()[:3] = b"\xff\xff\xff"
+    small, big, _ = kept
+    assert bytes(small)[:3] == b"\xff\xff\xff"
+    assert big == b"\0" + frame(61)[1:]
 
 
 def test_a_frame_above_the_chunk_gets_a_buffer_of_its_size_and_no_more() -> None:

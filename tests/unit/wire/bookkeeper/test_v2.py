@@ -56,6 +56,42 @@ def test_a_run_ends_where_ledger_id_key_flags_or_order_change() -> None:
     assert [run.flags for run in flagged] == [0, 6]
 
 
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 18, 33, 50])
+def test_a_run_of_entries_of_one_size_is_what_it_is_one_by_one(count: int) -> None:
+    """Many of one size are decoded by the block."""
+    frames = [add(7, i, bytes([i]) * 100) for i in range(3, 3 + count)]
+    (run,) = runs(b"".join(frames))
+    alone = [runs(frame)[0] for frame in frames]
+    assert b"".join(run.parts) == b"".join(part for each in alone for part in each.parts)
+    assert run.offsets == [i * alone[0].size for i in range(count)]
+    assert run.size == count * alone[0].size
+
+
+@pytest.mark.parametrize("at", range(36))
+@pytest.mark.parametrize("other", ["ledger", "key", "flags", "order", "size"])
+def test_what_ends_a_run_of_entries_of_one_size_is_seen_wherever_it_stands(at: int, other: str) -> None:
+    frames = [add(7, i, bytes(100)) for i in range(36)]
+    frames[at] = {
+        "ledger": add(8, at, bytes(100)),
+        "key": add(7, at, bytes(100), key=b"o" * 20),
+        "flags": add(7, at, bytes(100), flags=v2.RECOVERY_ADD),
+        "order": add(7, at + 1, bytes(100)),
+        "size": add(7, at, bytes(101)),
+    }[other]
+    found = runs(b"".join(frames))
+    entries = [bytes(part) for run in found for part in _entries(run)]
+    assert entries == [frame[v2.ADD_OVERHEAD :] for frame in frames]
+    before, behind = [(7, 0, at)] * (at > 0), [(7, at + 1, 35 - at)] * (at < 35)
+    middle = {"ledger": (8, at, 1), "order": (7, at + 1, 1)}.get(other, (7, at, 1))
+    assert spans(b"".join(frames)) == ([(7, 0, 36)] if other == "size" else [*before, middle, *behind])
+
+
+def _entries(run: v2.AddRun) -> list[bytes]:
+    whole = b"".join(run.parts)
+    ends = [*run.offsets[1:], run.size]
+    return [whole[start + 4 : stop] for start, stop in zip(run.offsets, ends, strict=True)]
+
+
 def test_other_requests_between_adds_keep_their_place() -> None:
     requests = v2.decode_requests(add(1, 0) + v2.read_request(1, 0) + add(1, 1) + add(1, 2))
     assert [type(request).__name__ for request in requests] == ["AddRun", "ReadRequest", "AddRun"]
