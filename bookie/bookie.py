@@ -129,6 +129,7 @@ class Bookie:
             workers=count,
             waiting_max=count * self.config.reads_in_flight_max,
             after=self._pass_done,
+            sectors_read=self.world.disk.sectors_read,
         )
 
     def session(self, write: Callable[[list[Buffer]], None]) -> BookieSession:

@@ -60,7 +60,9 @@ class BookieConfig:
         "journalSyncData", True, doc="false: acknowledge before the sync. A power cut then loses acknowledged entries."
     )
     journal_remove_from_page_cache: bool = conf_key(
-        "journalRemoveFromPageCache", True, doc="Give the memory of journal pages back once they are synced."
+        "journalRemoveFromPageCache",
+        True,
+        doc="Write the journal past the page cache, where the file system can; else give its pages back once they are synced.",
     )
     skip_invalid_records: bool = conf_key(
         "skipReplayJournalInvalidRecord",

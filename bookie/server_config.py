@@ -41,7 +41,10 @@ class BookieServerConfig(BookieConfig):
         doc="Largest request, in bytes; a connection that announces a larger one is closed.",
     )
     read_workers: int = conf_key(
-        "numReadWorkerThreads", 8, minimum=0, doc="Threads that read from disk, between 1 and 64 of them."
+        "numReadWorkerThreads",
+        8,
+        minimum=0,
+        doc="Threads that read from disk, between 1 and 64 of them; one serves alone while the page cache does.",
     )
     urgent_workers: int = conf_key(
         "numHighPriorityWorkerThreads",

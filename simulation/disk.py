@@ -299,7 +299,7 @@ class SimDisk:
         self._trace = trace
         self._host = host
 
-    def open(self, path: str, *, create: bool = False, writable: bool = True) -> File:
+    def open(self, path: str, *, create: bool = False, writable: bool = True, direct: bool = False) -> File:
         self._power.check()
         inode = self._image._find(path)
         if inode is None:
@@ -309,7 +309,7 @@ class SimDisk:
             self._image._inodes += 1
             inode = _Inode(self._image._inodes)
             self._image._rename(_Renaming(None, posixpath.split(path), inode))
-        return _SimFile(self, inode, path, writable)
+        return _SimFile(self, inode, path, writable, direct)
 
     def read(self, path: str) -> bytes:
         self._power.check()
@@ -379,6 +379,9 @@ class SimDisk:
             raise FileNotFoundError(errno.ENOENT, "no such path", path)
         return self._image.free
 
+    def sectors_read(self) -> int | None:
+        return None
+
     def lock(self, path: str) -> DiskLock:
         holder = self._image._locks.get(path)
         if holder is not None and holder.on:
@@ -400,13 +403,14 @@ class _SimLock:
 
 
 class _SimFile:
-    def __init__(self, disk: SimDisk, inode: _Inode, path: str, writable: bool) -> None:
+    def __init__(self, disk: SimDisk, inode: _Inode, path: str, writable: bool, direct: bool) -> None:
         self._disk = disk
         self._image = disk._image
         self._power = disk._power
         self._inode = inode
         self._path = path
         self._writable = writable
+        self._direct = direct
         self._open = True
 
     def pwrite(self, data: Buffer, offset: int) -> None:
@@ -416,6 +420,7 @@ class _SimFile:
         self._change()
         data = b"".join(parts)
         size = len(data)
+        assert not self._direct or (offset % SECTOR == 0 and size % SECTOR == 0), f"{size} bytes at {offset}"
         room = self._image.free + max(0, self._inode.volatile.size - offset)
         if size > room:
             data = data[:room]

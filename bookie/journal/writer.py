@@ -17,6 +17,10 @@ What holds:
 Space is reserved 16 MB ahead (posix_fallocate), so that fdatasync mostly has no new file size to commit. Measured on ext4:
 1.5 KB groups 0.15 ms instead of 0.20 growing; writing zeros instead of reserving gives 0.13 (64 KB groups: 0.17 instead of 0.26), but
 stalls for 4 ms per 4 MB, 60 ms per 16 MB, and is slower in total from 256 KB on.
+
+What is written is hardly read, at the next start only: so it goes past the page cache (`direct`), unless the configuration
+wants it kept there or does not wait for the disk. Measured on ext4, CPU of a group of 64 KB 115 us instead of 140, of 3 MB 0.75 ms
+instead of 1.15.
 """
 
 from __future__ import annotations
@@ -77,7 +81,7 @@ class JournalConfig:
     sync: bool = True
     """journalSyncData: false acknowledges what the kernel has taken; a power cut then loses acknowledged entries."""
     remove_from_page_cache: bool = True
-    """journalRemoveFromPageCache: tell the machine that what is synced need not stay in memory."""
+    """journalRemoveFromPageCache: write past the page cache, or have it give up what is synced."""
 
 
 FORGET_STEP: Final = 4 << 20
@@ -133,7 +137,8 @@ class GroupWriter:
     def create(self, file_id: int, previous: LogMark | None) -> None:
         """Begin file `file_id`: its header and its name are durable on return. OSError: nothing has changed."""
         path = f"{self._directory}/{file_name(file_id)}"
-        file = self._disk.open(path, create=True)
+        direct = self._config.sync and self._config.remove_from_page_cache
+        file = self._disk.open(path, create=True, direct=direct)
         try:
             file.pwrite(encode_header(file_id, previous), 0)
             file.sync()
@@ -187,8 +192,8 @@ class GroupWriter:
             return GroupResult(len(items), None, error)
         self._position += total
         if self._config.remove_from_page_cache and self._position - self._forgotten >= FORGET_STEP:
-            # What is synced is only read by the next start. Giving its pages back at once keeps the following writes in
-            # memory that is warm: with page after page of new memory, copying into it was half of a bookie's CPU time.
+            # Where it went through the page cache after all: giving its pages back at once keeps the following writes in
+            # memory that is warm. With page after page of new memory, copying into it was half of a bookie's CPU time.
             file.forget(self._forgotten, self._position - self._forgotten)
             self._forgotten = self._position
         if len(self._keys) > KEYS_REMEMBERED_MAX:

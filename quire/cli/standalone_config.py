@@ -34,7 +34,9 @@ class StandaloneConfig(BrokerKeys):
         doc="Wait so long for more entries before a sync. 0: none, what queued during the last sync is the group.",
     )
     journal_remove_from_page_cache: bool = conf_key(
-        "journalRemoveFromPageCache", True, doc="Give the memory of journal pages back once they are synced."
+        "journalRemoveFromPageCache",
+        True,
+        doc="Write the journal past the page cache, where the file system can; else give its pages back once they are synced.",
     )
     journal_memory_mb: int = conf_key(
         "journalMaxMemorySizeMb",

@@ -80,8 +80,11 @@ class DiskLock(Protocol):
 class Disk(Protocol):
     """A tree of files. Paths are absolute strings. A created or renamed name is durable after `sync_dir` of its folder."""
 
-    def open(self, path: str, *, create: bool = False, writable: bool = True) -> File:
-        """Open for random access. `create` makes a missing file; otherwise FileNotFoundError."""
+    def open(self, path: str, *, create: bool = False, writable: bool = True, direct: bool = False) -> File:
+        """Open for random access. `create` makes a missing file; otherwise FileNotFoundError.
+
+        `direct`: the caller writes multiples of 512 bytes, at multiples of 512, and reads nothing through this: it is
+        written past the machine's page cache where that is possible."""
 
     def read(self, path: str) -> bytes:
         """The whole of a small file; FileNotFoundError."""
@@ -105,6 +108,10 @@ class Disk(Protocol):
 
     def free_bytes(self, path: str) -> int:
         """Bytes that may still be written in the file system that holds `path`."""
+
+    def sectors_read(self) -> int | None:
+        """Sectors of 512 bytes that the calling thread has had from disks so far, not from the page cache; None if the
+        system does not tell."""
 
     def lock(self, path: str) -> DiskLock:
         """Take the lock file `path`; `BlockingIOError` if another process (or host) holds it."""

@@ -184,6 +184,24 @@ def test_free_bytes_is_a_positive_number_of_bytes(door):
         disk.free_bytes(f"{root}/none")
 
 
+def test_sectors_read_counts_what_came_from_disks_and_not_from_the_page_cache(door):
+    """Sectors of 512 bytes that the calling thread has had from disks so far; None if the system does not tell."""
+    disk, root = door
+    file = disk.open(f"{root}/file", create=True)
+    file.pwrite(bytes(1 << 20), 0)
+    file.sync()
+    before = disk.sectors_read()
+    for _ in range(3):
+        file.pread(1 << 20, 0)
+    assert disk.sectors_read() == before
+    file.forget(0, 1 << 20)
+    file.pread(1 << 20, 0)
+    after = disk.sectors_read()
+    # A file system in memory forgets nothing.
+    assert after is None or after == before or after - before >= 2048
+    file.close()
+
+
 def test_a_lock_has_one_holder(door):
     """Take the lock file `path`; `BlockingIOError` if another process (or host) holds it. Held until released."""
     disk, root = door

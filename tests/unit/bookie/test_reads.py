@@ -34,12 +34,39 @@ class Answers:
                 await self._news.wait()
 
 
+class Sectors:
+    """What a worker's thread has had from the disk: `per_batch` for each batch; None where the system does not tell."""
+
+    def __init__(self, per_batch: int | None = None) -> None:
+        self.per_batch = per_batch
+        self._sum = 0
+        self._begun = False
+
+    def __call__(self) -> int | None:
+        if self.per_batch is None:
+            return None
+        self._sum += self.per_batch if self._begun else 0
+        self._begun = not self._begun
+        return self._sum
+
+
 def with_workers(
-    story: Callable[[ReadWorkers, Answers], Awaitable[None]], *, workers: int = 2, waiting_max: int = 1000
+    story: Callable[[ReadWorkers, Answers], Awaitable[None]],
+    *,
+    workers: int = 2,
+    waiting_max: int = 1000,
+    sectors: Sectors | None = None,
 ) -> None:
     async def main(world: World) -> None:
         answers = Answers()
-        made = ReadWorkers(world.offload, name="r", workers=workers, waiting_max=waiting_max, after=answers.after)
+        made = ReadWorkers(
+            world.offload,
+            name="r",
+            workers=workers,
+            waiting_max=waiting_max,
+            after=answers.after,
+            sectors_read=sectors or Sectors(),
+        )
         await story(made, answers)
         await made.aclose()
 
@@ -68,6 +95,31 @@ def test_more_than_one_can_share_wakes_the_others_up_to_their_number() -> None:
         assert workers._loads == [0, 0]
 
     with_workers(story)
+
+
+def test_one_worker_serves_all_while_nothing_has_to_come_from_a_disk() -> None:
+    sectors = Sectors(0)
+
+    async def flood(workers: ReadWorkers, answers: Answers) -> list[int]:
+        before = len(answers.seen) - answers.seen.count("after")
+        for _ in range(4 * SHARE):
+            workers.submit(lambda: 1, answers)
+        loads = list(workers._loads)
+        await answers.wait(before + 4 * SHARE)
+        return loads
+
+    async def story(workers: ReadWorkers, answers: Answers) -> None:
+        assert min(await flood(workers, answers)) > 0, "nothing is known yet: all are asked"
+        assert await flood(workers, answers) == [4 * SHARE, 0]
+        sectors.per_batch = 4 * SHARE * 16  # each read waits for a page of the index and one of the log
+        assert await flood(workers, answers) == [4 * SHARE, 0], "only this shows that they do"
+        assert min(await flood(workers, answers)) > 0
+        sectors.per_batch = 8  # one page now and then
+        for _ in range(8):
+            loads = await flood(workers, answers)
+        assert loads == [4 * SHARE, 0]
+
+    with_workers(story, sectors=sectors)
 
 
 def test_above_the_bound_a_read_is_refused_and_never_answered() -> None:

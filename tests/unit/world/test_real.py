@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import errno
+import fcntl
 import gc
 import os
 import subprocess
@@ -16,8 +17,9 @@ import pytest
 import trio
 
 import quire
-from quire.world.doors import Lane
+from quire.world.doors import Buffer, Lane, NotSyncedError
 from quire.world.real import real_world
+from quire.world.real_disk import _DIRECT_BYTES
 from quire.world.real_key_value import RealKeyValue
 from quire.world.real_network import RealListener, RealStream
 
@@ -72,6 +74,98 @@ def test_short_writes_are_continued(tmp_path, monkeypatch):
     assert file.pread(99, 0) == b"0123456789abcdefghij"
 
 
+@pytest.mark.parametrize("call", ["pwrite", "pwritev", "pwritev_sync"])
+def test_a_direct_file_holds_all_parts_end_to_end_whatever_their_sizes(tmp_path, call):
+    path = tmp_path / "f"
+    parts: list[Buffer] = [bytes([65 + index % 26]) * (1 + index * 7919 % 9000) for index in range(1500)]
+    parts.append(memoryview(bytearray(os.urandom(_DIRECT_BYTES + 5))))
+    parts.append(bytes(-sum(map(len, parts)) % 512))
+    joined = b"".join(parts)
+    file = real_world().disk.open(str(path), create=True, direct=True)
+    if call == "pwrite":
+        file.pwrite(joined, 512)
+    else:
+        getattr(file, call)(parts, 512)
+    file.pwritev_sync([b"x" * 500, b"y" * 12], 0)
+    file.close()
+    assert path.read_bytes() == b"x" * 500 + b"y" * 12 + joined
+
+
+def test_a_direct_file_is_written_past_the_page_cache_in_one_call(tmp_path, monkeypatch):
+    path = str(tmp_path / "f")
+    expected = (os.O_DIRECT, [512], 512, os.RWF_DSYNC)
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_DIRECT))
+    except OSError:  # not every file system of a temporary folder knows direct files
+        expected = (0, [100, 412], 512, os.RWF_DSYNC)
+    calls = []
+    pwritev = os.pwritev
+
+    def watch(fd, parts, offset, flags=0):
+        calls.append((fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT, [len(part) for part in parts], offset, flags))
+        return pwritev(fd, parts, offset, flags)
+
+    monkeypatch.setattr(os, "pwritev", watch)
+    file = real_world().disk.open(path, create=True, direct=True)
+    file.pwritev_sync([b"a" * 100, b"b" * 412], 512)
+    assert calls == [expected]
+
+
+def test_a_file_system_that_refuses_direct_files_gets_others(tmp_path, monkeypatch):
+    opened = os.open
+
+    def refuse(path, flags, mode=0o777):
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "not here")
+        return opened(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", refuse)
+    file = real_world().disk.open(str(tmp_path / "f"), create=True, direct=True)
+    file.pwritev_sync([b"a" * 512], 0)
+    assert (tmp_path / "f").read_bytes() == b"a" * 512
+
+
+@pytest.mark.parametrize("call", ["pwrite", "pwritev", "pwritev_sync"])
+def test_a_disk_that_refuses_direct_writes_is_written_through_the_page_cache(tmp_path, monkeypatch, call):
+    pwritev = os.pwritev
+
+    def refuse(fd, parts, offset, flags=0):
+        if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "larger sectors")
+        return pwritev(fd, parts, offset, flags)
+
+    monkeypatch.setattr(os, "pwritev", refuse)
+    file = real_world().disk.open(str(tmp_path / "f"), create=True, direct=True)
+    for place in (0, 512):
+        data = b"a" * 512
+        getattr(file, call)(data if call == "pwrite" else [data], place)
+    assert (tmp_path / "f").read_bytes() == b"a" * 1024
+
+
+def test_a_direct_write_that_takes_less_is_continued(tmp_path, monkeypatch):
+    pwritev = os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda fd, parts, offset, flags=0: pwritev(fd, [parts[0][:1024]], offset, flags))
+    file = real_world().disk.open(str(tmp_path / "f"), create=True, direct=True)
+    data = os.urandom(5 * 512)
+    assert file.pwritev([data[:700], data[700:]], 0) == len(data)
+    file.close()
+    assert (tmp_path / "f").read_bytes() == data
+
+
+@pytest.mark.parametrize(("code", "kind"), [(errno.ENOSPC, OSError), (errno.EIO, NotSyncedError)])
+def test_a_direct_write_that_fails_for_want_of_room_says_so_and_any_other_leaves_durability_unknown(
+    tmp_path, monkeypatch, code, kind
+):
+    def refuse(fd, parts, offset, flags=0):
+        raise OSError(code, "no")
+
+    file = real_world().disk.open(str(tmp_path / "f"), create=True, direct=True)
+    monkeypatch.setattr(os, "pwritev", refuse)
+    with pytest.raises(OSError, match="no") as failure:
+        file.pwritev_sync([bytes(512)], 0)
+    assert type(failure.value) is kind
+
+
 def test_short_reads_are_continued(tmp_path, monkeypatch):
     file = real_world().disk.open(str(tmp_path / "f"), create=True)
     file.pwrite(b"0123456789", 0)
@@ -119,6 +213,7 @@ def test_a_synced_batch_outlives_a_killed_process(tmp_path):
     code = """
 import os, sys
 from quire.world.real import real_world
+from quire.world.real_disk import _DIRECT_BYTES
 map_ = real_world().key_value.open(sys.argv[1])
 for key, sync in ((b"a", False), (b"b", True)):
     batch = map_.batch()
@@ -161,7 +256,7 @@ def test_maps_are_written_as_the_java_bookie_reads_them(tmp_path):
     options = max(tmp_path.glob("OPTIONS-*")).read_text()
     for line in ("comparator=leveldb.BytewiseComparator", "format_version=5", "filter_policy=bloomfilter"):
         assert line in options
-    assert "compression=kLZ4Compression" in options
+    assert "compression_per_level=kNoCompression:kLZ4Compression" in options
     assert options.count("[CFOptions ") == 1
 
 
