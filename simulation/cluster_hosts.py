@@ -10,6 +10,7 @@ import trio
 from autorecovery.service import RecoveryStats, open_repair_client, run_autorecovery
 from broker.errors import BrokerError
 from broker.ownership.ownership import Ownership
+from broker.turn import Turn
 from quire.cli.addresses import Addresses
 from quire.cli.broker import run_broker_on
 from quire.cli.broker_parts import ledger_client_config, watcher_config
@@ -43,9 +44,14 @@ class BrokerNode(Node):
         self.ready = trio.Event()
         self.ownership = None
         config = self.config
-        client = open_client_on(world, metadata, ledger_client_config(config), watcher=watcher_config(config))
+        turn = Turn()
+        client = open_client_on(
+            world, metadata, ledger_client_config(config), watcher=watcher_config(config), turn=turn
+        )
         async with client as ledgers:
-            await run_broker_on(world, metadata, ledgers, config, ready=self._is_ready, stop=stop, http=False)
+            await run_broker_on(
+                world, metadata, ledgers, config, ready=self._is_ready, stop=stop, turn=turn, http=False
+            )
 
     def _is_ready(self, addresses: Addresses) -> None:
         self.story.tell(self.name, "BrokerReady")

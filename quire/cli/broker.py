@@ -74,12 +74,14 @@ async def run_broker_on(
     *,
     ready: Callable[[Addresses], None],
     stop: trio.Event,
+    turn: Turn | None = None,
     http: bool = True,
     ledgers_root: str = "/ledgers",
 ) -> None:
     """One broker of the cluster whose metadata is `metadata`, until `stop` is set. `ready` is called once it is registered and
-    serves. BrokerStartError, OSError (a port is taken), MetadataError; the last, in a group, also when the session with the
-    metadata service has ended for good. Without `http` it is known by `webServicePort` all the same."""
+    serves. `turn`: that of the ledger client's links. BrokerStartError, OSError (a port is taken), MetadataError; the last, in a
+    group, also when the session with the metadata service has ended for good. Without `http` it is known by `webServicePort`
+    all the same."""
     if await metadata.get(f"/admin/clusters/{config.cluster_name}") is None:
         raise BrokerStartError(
             f"clusterName={config.cluster_name}: there is no such cluster; make it with `quire initialize-cluster-metadata`, "
@@ -111,7 +113,7 @@ async def run_broker_on(
             factory,
             broker_options(config),
             nursery,
-            turn=Turn(),
+            turn=turn,
             service_url=me.broker_url,
             incarnation=await next_incarnation(metadata),
             ownership=ownership,
@@ -218,11 +220,14 @@ def run_broker(conf: Path | None, overrides: dict[str, object], log_level: str) 
                 raise BrokerStartError(
                     f"{error}. Make it with `quire initialize-cluster-metadata`, or correct bookkeeperMetadataServiceUri"
                 ) from error
+            turn = Turn()
             client = open_client_on(
-                world, store, ledger_client_config(config), root=root, watcher=watcher_config(config)
+                world, store, ledger_client_config(config), root=root, watcher=watcher_config(config), turn=turn
             )
             async with client as ledgers:
-                await run_broker_on(world, store, ledgers, config, ready=announce, stop=stop, ledgers_root=root)
+                await run_broker_on(
+                    world, store, ledgers, config, ready=announce, stop=stop, turn=turn, ledgers_root=root
+                )
         finally:
             with trio.CancelScope(shield=True):  # its thread must end, or the process does not
                 await store.aclose()

@@ -20,7 +20,7 @@ from typing import Protocol
 
 import trio
 
-from quire.ledger.link import BookieLink
+from quire.ledger.link import BookieLink, Turn
 from quire.ledger.link_tcp import address_of, tcp_links
 from quire.ledger.placement.policy import Cluster
 from quire.ledger.placement.topology import RackMap, decode_rack_map
@@ -278,6 +278,8 @@ class StoredBookies:
             changed.set()
 
 
-def watched_links(network: Network, nursery: trio.Nursery, watcher: BookieWatcher) -> Callable[[str], BookieLink]:
+def watched_links(
+    network: Network, nursery: trio.Nursery, watcher: BookieWatcher, *, turn: Turn | None = None
+) -> Callable[[str], BookieLink]:
     """A `connect` for LedgerClient: links, whose tasks `nursery` owns, to where the watcher says that a bookie is."""
-    return tcp_links(network, nursery, resolve=watcher.resolve)
+    return tcp_links(network, nursery, resolve=watcher.resolve, turn=turn)

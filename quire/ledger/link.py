@@ -8,9 +8,23 @@ from typing import Protocol, TypeAlias
 from quire.ledger.errors import BookieUnavailableError
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Buffer
+from quire.world.outbox import Outbox
 
 Receive: TypeAlias = Callable[[Buffer], None]
 Closed: TypeAlias = Callable[[BookieUnavailableError], None]
+
+
+class Turn(Protocol):
+    """A pass of the event loop, at whose end what it wants to send leaves. Of whoever has connections beside the links."""
+
+    working: bool
+    """A pass is under way that calls `flush` at its end."""
+
+    def mark(self, outbox: Outbox) -> None:
+        """`outbox` has something to send at the end of this pass, or soon if none is under way."""
+
+    def flush(self) -> None:
+        """End of a pass: send what is marked."""
 
 
 class BookieLink(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
-from quire.ledger.link import Closed, Receive, ignore_closed
+from quire.ledger.link import Closed, Receive, Turn, ignore_closed
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Buffer
 
@@ -18,14 +18,6 @@ class Session(Protocol):
     def receive(self, frames: Sequence[v2.Frame]) -> None: ...
 
     def close(self) -> None: ...
-
-
-class Turn(Protocol):
-    """A pass of the event loop that flushes at its end."""
-
-    working: bool
-
-    def flush(self) -> None: ...
 
 
 class LocalLink:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import trio
 
 from quire.ledger.errors import BookieProtocolError, BookieUnavailableError
-from quire.ledger.link import BookieLink, Closed, Receive, ignore_closed
+from quire.ledger.link import BookieLink, Closed, Receive, Turn, ignore_closed
 from quire.metadata.errors import MetadataError
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Buffer
@@ -49,14 +49,18 @@ class TcpLink:
         bookie_id: str,
         *,
         resolve: Resolve = address_of,
+        turn: Turn | None = None,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         bytes_max: int = OUTBOX_BYTES_MAX,
     ) -> None:
+        """`turn`: what ends the passes in which frames are sent, and is told when one of answers ends; None: a task of the
+        link's own sends, in the next step of the scheduler."""
         self.closed: Closed = ignore_closed
         self._bookie_id = bookie_id
         self._receive: Receive | None = None
         self._network = network
         self._resolve = resolve
+        self._turn = turn
         self._connect_timeout_s = connect_timeout_s
         self._bytes_max = bytes_max
         self._waiting: list[Buffer] = []
@@ -81,7 +85,10 @@ class TcpLink:
                 parts.append(frame)
         if self._outbox is not None:
             self._outbox.write(parts)
-            self._written.set()
+            if self._turn is None:
+                self._written.set()
+            else:
+                self._turn.mark(self._outbox)
             return
         self._waiting += parts
         self._waiting_bytes += sum(map(len, parts))
@@ -113,10 +120,11 @@ class TcpLink:
                 outbox.write(self._waiting)
                 self._waiting = []
                 self._outbox = outbox
-                self._written.set()
+                outbox.flush()
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(outbox.run, name=f"outbox to bookie {self._bookie_id}")
-                    nursery.start_soon(self._flush, outbox, name=f"flush to bookie {self._bookie_id}")
+                    if self._turn is None:
+                        nursery.start_soon(self._flush, outbox, name=f"flush to bookie {self._bookie_id}")
                     await self._read(stream)
             finally:
                 stream.close()
@@ -148,7 +156,7 @@ class TcpLink:
             while size := await stream.receive_into(frames.space()):
                 chunk = frames.received(size)
                 if chunk:
-                    self._receive(chunk)
+                    self._answered(chunk)
         except OSError as error:
             self._broken(BookieUnavailableError(f"bookie {self._bookie_id}: {error}"))
         except BookkeeperWireError as error:
@@ -156,11 +164,26 @@ class TcpLink:
         else:
             self._broken(BookieUnavailableError(f"bookie {self._bookie_id} closed the connection"))
 
+    def _answered(self, chunk: Buffer) -> None:
+        """One pass: what the answers cause leaves at its end, and not a step of the scheduler later."""
+        assert self._receive is not None, "set_receiver comes before the first response"
+        turn = self._turn
+        if turn is None:
+            self._receive(chunk)
+            return
+        turn.working = True
+        try:
+            self._receive(chunk)
+        finally:
+            turn.flush()
 
-def tcp_links(network: Network, nursery: trio.Nursery, *, resolve: Resolve = address_of) -> Callable[[str], BookieLink]:
+
+def tcp_links(
+    network: Network, nursery: trio.Nursery, *, resolve: Resolve = address_of, turn: Turn | None = None
+) -> Callable[[str], BookieLink]:
     """A `connect` for LedgerClient: links whose tasks `nursery` owns."""
 
     def connect(bookie_id: str) -> BookieLink:
-        return TcpLink(network, nursery, bookie_id, resolve=resolve)
+        return TcpLink(network, nursery, bookie_id, resolve=resolve, turn=turn)
 
     return connect

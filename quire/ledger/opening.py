@@ -17,6 +17,7 @@ from quire.ledger.bookie_watcher import StoredBookies, WatcherConfig, watched_li
 from quire.ledger.client import LedgerClient, open_ledger_client
 from quire.ledger.context import LedgerConfig
 from quire.ledger.health import BookieHealth
+from quire.ledger.link import Turn
 from quire.metadata.errors import UnsupportedLayoutError
 from quire.metadata.ledger_ids import LedgerIds, SequenceLedgerIds
 from quire.metadata.ledgers import LedgerLayout, LedgerManager, read_layout
@@ -73,9 +74,10 @@ async def open_client_on(
     layout: str | None = None,
     ids: LedgerIds | None = None,
     watcher: WatcherConfig | None = None,
+    turn: Turn | None = None,
 ) -> AsyncIterator[LedgerClient]:
     """The same on a store that is open, and stays so. `layout`: the name that LAYOUT must have, if any. Ids come from the
-    sequence that original clients use too, unless `ids` are given."""
+    sequence that original clients use too, unless `ids` are given. `turn`: see `TcpLink`."""
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
         try:
@@ -90,7 +92,7 @@ async def open_client_on(
             health = BookieHealth((config or LedgerConfig()).reads.failure_memory_s)
             bookies = StoredBookies(store, world.rng, replace(watcher or WatcherConfig(), root=root), faults=health)
             await nursery.start(bookies.run, name="bookie watcher")
-            connect = watched_links(world.network, nursery, bookies)
+            connect = watched_links(world.network, nursery, bookies, turn=turn)
             async with open_ledger_client(world, manager, connect, bookies, config, health=health) as client:
                 yield client
         except Exception as error:

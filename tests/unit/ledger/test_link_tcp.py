@@ -11,13 +11,33 @@ from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import Listener, Stream, World
+from quire.world.outbox import Outbox
 from simulation.world import run_world
+
+
+class Passes:
+    """A turn of which the test sees when it begins and ends."""
+
+    def __init__(self) -> None:
+        self.working = False
+        self.marked: list[Outbox] = []
+        self.flushes = 0
+
+    def mark(self, outbox: Outbox) -> None:
+        self.marked.append(outbox)
+
+    def flush(self) -> None:
+        self.working = False
+        self.flushes += 1
+        marked, self.marked = self.marked, []
+        for outbox in marked:
+            outbox.flush()
 
 
 class Peer:
     """A link, what it received, and the other end of its connection."""
 
-    def __init__(self, world: World, nursery: trio.Nursery, listener: Listener, **options: int) -> None:
+    def __init__(self, world: World, nursery: trio.Nursery, listener: Listener, **options: object) -> None:
         host, port = listener.address
         self.responses: list[v2.Response] = []
         self.errors: list[BookieUnavailableError] = []
@@ -41,7 +61,7 @@ class Peer:
         self.news = trio.Event()
 
 
-def with_peer(story: Callable[[Peer, World], Awaitable[None]], **options: int) -> None:
+def with_peer(story: Callable[[Peer, World], Awaitable[None]], **options: object) -> None:
     async def main(world: World) -> None:
         listener = await world.network.listen("127.0.0.1", 0)
         async with trio.open_nursery() as nursery:
@@ -79,6 +99,44 @@ def test_what_was_sent_before_the_connection_stood_arrives_first_and_in_order() 
         assert await received(stream, 9) == b"threefour"
 
     with_peer(story)
+
+
+def test_frames_of_a_pass_leave_when_the_turn_ends_it() -> None:
+    passes = Passes()
+
+    async def story(peer: Peer, world: World) -> None:
+        peer.link.send([b"early"])
+        stream = await peer.listener.accept()
+        assert await received(stream, 5) == b"early"
+        peer.link.send([b"one"])
+        peer.link.send([b"two"])
+        nothing = bytearray(6)
+        with trio.move_on_after(10):
+            await stream.receive_into(memoryview(nothing))
+        assert bytes(nothing) == bytes(6)
+        passes.flush()
+        assert await received(stream, 6) == b"onetwo"
+
+    with_peer(story, turn=passes)
+
+
+def test_what_answers_cause_leaves_in_their_own_pass() -> None:
+    passes = Passes()
+    seen: list[tuple[bool, int]] = []
+
+    async def story(peer: Peer, world: World) -> None:
+        def answer(chunk: Buffer) -> None:
+            seen.append((passes.working, passes.flushes))
+            peer.link.send([b"next"])
+
+        peer.link.set_receiver(answer)
+        stream = await peer.listener.accept()
+        await send(stream, v2.add_responses(Rc.OK, 7, range(3)))
+        assert await received(stream, 4) == b"next"
+        assert seen == [(True, before) for before in range(passes.flushes)]
+        assert not passes.working
+
+    with_peer(story, turn=passes)
 
 
 def test_answers_are_cut_from_the_stream_wherever_it_is_torn() -> None:
