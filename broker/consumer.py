@@ -31,6 +31,7 @@ class Consumer:
         "name",
         "priority",
         "subscription",
+        "told_end",
     )
 
     def __init__(
@@ -54,6 +55,8 @@ class Consumer:
         self.blocked = False
         """It holds too many unacknowledged messages, and gets none until it holds half as many."""
         self.messages_out = 0
+        self.told_end = False
+        """It knows that the topic was terminated and that nothing is left."""
         self._encoder = MessageEncoder(consumer_id, subscription.topic.name.partition)
 
     @property
@@ -85,6 +88,12 @@ class Consumer:
             consumer_epoch=self.epoch,
         )
         self.connection.write(out)
+
+    def tell_end(self) -> None:
+        """REACHED_END_OF_TOPIC, once."""
+        if not self.told_end and not self.closed:
+            self.told_end = True
+            self.connection.write((replies.reached_end_of_topic(self.consumer_id),))
 
     def disconnect(self) -> None:
         """Tell the client that this consumer is closed; it subscribes again."""

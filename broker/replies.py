@@ -166,6 +166,12 @@ def active_consumer_change(consumer_id: int, is_active: bool) -> bytes:
     return encode(reply)
 
 
+def reached_end_of_topic(consumer_id: int) -> bytes:
+    reply = command(pb.BaseCommand.REACHED_END_OF_TOPIC)
+    reply.reachedEndOfTopic.consumer_id = consumer_id
+    return encode(reply)
+
+
 def consumer_stats(
     request_id: int, *, name: str, kind: str, address: str, permits: int, unacked: int, blocked: bool, backlog: int
 ) -> bytes:

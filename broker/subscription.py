@@ -18,6 +18,7 @@ from broker.errors import ConsumerBusyError, ServiceNotReadyError
 from broker.publish_time import first_published_at
 from cursors.cursor import Cursor
 from cursors.errors import CursorError, InvalidAckError
+from managed_ledger.appends import State
 from managed_ledger.errors import ManagedLedgerError
 from managed_ledger.managed_ledger import EntryRun
 from quire.ledger.position import Position
@@ -252,6 +253,16 @@ class Subscription(ABC):
                 self._pump()
         finally:
             self._pumping = False
+        if self.topic.ledger.state is State.TERMINATED and not self.stopped:
+            self._tell_end()
+
+    def _tell_end(self) -> None:
+        """The log takes no more: who asks for messages is told when all are acknowledged. Source: Pulsar's dispatchers, which
+        do so on an ack and when a read finds nothing."""
+        if self.cursor.backlog() == 0:
+            for consumer in self.consumers:
+                if self.permits_of(consumer) > 0:
+                    consumer.tell_end()
 
     def _caught_up(self) -> None:
         """Everything confirmed was given out: the next entries are kept in the cache for this cursor and start the pump."""

@@ -12,6 +12,7 @@ from broker.config import BrokerOptions
 from broker.consumer import Consumer
 from broker.subscription import Subscription, make_subscription
 from cursors.opening import memory_cursor
+from managed_ledger.appends import State
 from managed_ledger.entry_run import EntryRun
 from managed_ledger.errors import ManagedLedgerReadError
 from managed_ledger.ledger_list import LedgerInfo
@@ -40,6 +41,7 @@ class FakeLog:
     """Entries of ledger 5. Cold: nothing is in the cache."""
 
     def __init__(self, *, cold: bool = False) -> None:
+        self.state = State.OPEN
         self.cold = cold
         self.entries: list[Buffer] = []
         self.reads: list[HeldRead] = []

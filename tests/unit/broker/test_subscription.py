@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 
 from broker.subscription import CATCH_UP_ENTRIES
@@ -114,6 +115,32 @@ def test_a_refused_reader_leaves_nothing_behind() -> None:
         topic = await room.topic()
         assert not topic.subscriptions
         assert not topic.ledger.reader_cursors
+
+    in_broker(test)
+
+
+@pytest.mark.parametrize("kind", [SUB.Exclusive, SUB.Shared, SUB.Key_Shared])
+def test_the_end_of_a_terminated_topic_is_told_once_all_is_acknowledged_and_to_who_comes_later(kind: int) -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        await peer.producer()
+        await peer.publish(*numbers(3))
+        (await room.topic()).ledger._appends.terminate()
+        await peer.subscribe(subType=kind)
+        peer.flow(100)
+        ids = [(await peer.message())[0].message_id for _ in range(3)]
+        peer.ack(*ids[:2])
+        assert await peer.silent()
+        peer.ack(ids[2])
+        assert (await peer.expect(C.REACHED_END_OF_TOPIC)).reachedEndOfTopic.consumer_id == 1
+        peer.flow(100)
+        assert await peer.silent(), "once is enough"
+        peer.close_consumer()
+        await peer.expect(C.SUCCESS)
+        await peer.subscribe(consumer_id=2, subType=kind)
+        assert await peer.silent(), "it has not asked for anything yet"
+        peer.flow(1, consumer_id=2)
+        assert (await peer.expect(C.REACHED_END_OF_TOPIC)).reachedEndOfTopic.consumer_id == 2
 
     in_broker(test)
 
