@@ -74,6 +74,8 @@ class LedgerRepair:
                 raise
             except LedgerError as error:
                 failures.append(error)
+                # Bookies drop what is theirs of a ledger that was deleted meanwhile: NoSuchLedgerError then.
+                await self._client.read_metadata(ledger_id)
                 self._tell(each, error)
         await self._move_misplaced(ledger_id, metadata, [each.fragment.first for each in bad])
         there = self._checker.registered()

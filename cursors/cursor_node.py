@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from cursors.ack_state import AckState
 from cursors.doors import Writer
-from cursors.errors import CursorClosedError
+from cursors.errors import CursorClosedError, CursorFencedError
 from cursors.position_info import NO_LEDGER, CursorNode, Stored, decode_node, encode_node
 from cursors.services import Services
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
@@ -58,6 +58,12 @@ class StoredNode:
         self._version = found.version
         self.value, snapshot = decode_node(found.value)
         return snapshot
+
+    async def check(self) -> None:
+        """Read the node again: CursorFencedError if it is not as we have read it. MetadataError."""
+        found = await self._services.metadata.get(self._path)
+        if found is None or found.version != self._version:
+            raise CursorFencedError(f"cursor {self._cursor_name} was changed by another while it was read")
 
     def ledger_ids(self) -> list[int]:
         """Every ledger that the node names."""

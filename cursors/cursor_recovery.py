@@ -2,7 +2,9 @@
 
 NoFallBack: the snapshot in the node is taken only if the ledgers that it names are gone or empty. Whatever else keeps us
 from the last entry fails the open (CursorRecoveryError, passing): bookies that are away for a moment must not bring
-acknowledged messages back.
+acknowledged messages back. Nor must an owner who came meanwhile: he names another ledger before he deletes the old one, so a
+ledger counts as gone only if the node is still as we have read it. (Who has seen that a ledger is gone sees in the next read
+what came before.)
 """
 
 from __future__ import annotations
@@ -20,24 +22,25 @@ _READ_BYTES = 1 << 20
 
 
 async def recover(node: StoredNode, ledgers: Ledgers, cursor_name: str) -> Stored:
-    """The last durable state. CursorRecoveryError, CursorDamagedError, CursorClosedError (no such cursor), MetadataError."""
+    """The last durable state. CursorRecoveryError, CursorDamagedError, CursorClosedError (no such cursor), CursorFencedError
+    (another broker has moved the cursor meanwhile), MetadataError."""
     snapshot = await node.read()
     named = node.value
     if named.ledger_id == NO_LEDGER:
         return snapshot
-    stored = await _from_ledger(ledgers, named.ledger_id, cursor_name)
+    stored = await _from_ledger(node, ledgers, named.ledger_id, cursor_name)
     if stored is not None:
         return stored
     node.empty_ledger_id = named.ledger_id
     if named.previous_ledger_id != NO_LEDGER:
-        stored = await _from_ledger(ledgers, named.previous_ledger_id, cursor_name)
+        stored = await _from_ledger(node, ledgers, named.previous_ledger_id, cursor_name)
         if stored is not None:
             return stored
         log.warning("cursor goes back to the snapshot in its node", cursor=cursor_name)
     return snapshot
 
 
-async def _from_ledger(ledgers: Ledgers, ledger_id: int, cursor_name: str) -> Stored | None:
+async def _from_ledger(node: StoredNode, ledgers: Ledgers, ledger_id: int, cursor_name: str) -> Stored | None:
     """The state in a cursor ledger; None if the ledger is gone or empty."""
     try:
         reader = await ledgers.open(ledger_id, recover=True)
@@ -52,6 +55,7 @@ async def _from_ledger(ledgers: Ledgers, ledger_id: int, cursor_name: str) -> St
             raise CursorDamagedError(f"cursor ledger {ledger_id}: entry {last_entry_id} builds on {base}")
         return decode_chain(await _read(reader, base, last_entry_id))
     except NoSuchLedgerError:
+        await node.check()
         log.warning("cursor ledger is gone", cursor=cursor_name, ledger_id=ledger_id)
         return None
     except LedgerError as error:

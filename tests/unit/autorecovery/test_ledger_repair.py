@@ -7,8 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from quire.ledger.errors import NoSuchEntryError
+from autorecovery.fragments import BadFragment
+from autorecovery.ledger_repair import LedgerRepair
+from autorecovery.worker_metrics import WorkerStats
+from quire.ledger.errors import NoSuchEntryError, NoSuchLedgerError
 from quire.ledger.placement import Adherence
+from quire.metadata.ledger_metadata import LedgerMetadata
 from tests.unit.autorecovery.live import (
     CONFIG,
     all_copies_are_good,
@@ -44,6 +48,28 @@ def test_lost_entries_are_told_as_an_error_and_the_mark_stays(expect_error) -> N
                 await reader.read(3, 3)
 
     expect_error("entries are lost")
+    with_bookies(story, count=4)
+
+
+def test_a_ledger_that_is_deleted_while_it_is_repaired_is_not_called_lost() -> None:
+    """Its bookies say that they have no such ledger, as soon as they have looked for what is theirs."""
+
+    async def story(cluster: LiveCluster) -> None:
+        async with client_of(cluster) as client:
+            ledger_id = await write(client, 3)
+            metadata = await client.read_metadata(ledger_id)
+            wrong = replace(metadata, last_entry_id=3, length=metadata.length + 1)
+            await client._context.ledgers.update(ledger_id, lambda stored: wrong)
+            repairs = LedgerRepair(cluster.world, client, CONFIG, WorkerStats())
+
+            async def replicate(metadata: LedgerMetadata, bad: BadFragment) -> None:
+                await client.delete(ledger_id)
+                raise NoSuchEntryError("nobody has the ledger any more")
+
+            repairs._replicator.replicate = replicate  # type: ignore[method-assign, assignment]
+            with pytest.raises(NoSuchLedgerError):
+                await repairs.repair(ledger_id, ["b1"])
+
     with_bookies(story, count=4)
 
 

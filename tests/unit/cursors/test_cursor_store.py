@@ -8,6 +8,7 @@ import trio
 
 from cursors.config import CursorConfig
 from cursors.cursor import Cursor
+from cursors.doors import Reader
 from cursors.errors import (
     CursorClosedError,
     CursorError,
@@ -342,6 +343,29 @@ def test_a_cursor_whose_ledger_is_gone_takes_the_snapshot_in_its_node() -> None:
         assert (found.mark_delete, found.ack_ranges()) == (Position(1, 0), [(1, 4, 4)])
         found.ack_individual(at((1, 1)))
         await found.wait_persisted()
+        assert (await again(bench)).mark_delete == Position(1, 1)
+
+    in_bench(test)
+
+
+def test_a_cursor_that_its_owner_moves_on_while_another_reads_it_is_not_taken_back_by_that_one() -> None:
+    async def test(bench: Bench) -> None:
+        cursor = await new(bench)
+        cursor.ack_individual(at((1, 0)))
+        await cursor.wait_persisted()
+        opened = bench.ledgers.open
+
+        async def late(ledger_id: int, *, recover: bool) -> Reader:
+            bench.ledgers.open = opened  # type: ignore[method-assign]
+            owners = await again(bench)
+            owners.ack_individual(at((1, 1)))
+            await owners.wait_persisted()
+            await until(lambda: ledger_id not in bench.ledgers.listed())
+            return await opened(ledger_id, recover=recover)
+
+        bench.ledgers.open = late  # type: ignore[method-assign, assignment]
+        with pytest.raises(CursorFencedError):
+            await again(bench)
         assert (await again(bench)).mark_delete == Position(1, 1)
 
     in_bench(test)
