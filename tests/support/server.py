@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench.local_cluster.ports import free_ports
 from tests.support.process import ServerProcess
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody has, and that no connection will be given before its server binds it."""
+    [found] = free_ports(1, _given)
+    _given.add(found)
+    return found
+
+
+_given: set[int] = set()
 
 
 class StandaloneProcess(ServerProcess):
