@@ -23,6 +23,7 @@ from rocksdict import AccessType, Options, Rdict
 from bench.bookies import Cluster, apache_classes, cluster, restart, zookeeper
 from bench.procs import cpu_s
 from bench.raw_bookie import LEDGERS, Filled, flood, random_reads
+from bench.yardstick import factor, measure, sentence
 
 console = Console()
 LOADS = (("1 KB", 1024, 1000), ("64 KB", 65536, 100))
@@ -121,6 +122,7 @@ def main() -> None:
     classes = None if given.no_apache else apache_classes()
     folder = Path(tempfile.mkdtemp(prefix="quire-bench-", dir=given.folder))
     found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    yardstick = factor(measure())
     try:
         with contextlib.ExitStack() as stack:
             port = stack.enter_context(zookeeper(folder / "zookeeper"))
@@ -153,6 +155,7 @@ def main() -> None:
         console.print(f"{name}: {value:,.0f}")
     ratio = read["reads/s, page cache dropped"] / read["bare loop/s, page cache dropped"]
     console.print(f"beside the bare loop: {ratio:.2f}x")
+    console.print(sentence(yardstick, factor(measure())), soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from bench.procs import pss_mb
 from bench.repair import Repair, repair
 from bench.servers import pulsar_jars
 from bench.vs import Figure, run_load
+from bench.yardstick import factor, measure, sentence
 from quire.service import log
 
 console = Console()
@@ -274,6 +275,7 @@ def main() -> None:
     if lib is None:
         console.print("Apache Pulsar is left out (no Maven or Java, or --no-pulsar): only Quire is measured")
     parts = given.only.split(",")
+    yardstick = factor(measure())
     folder = Path(tempfile.mkdtemp(prefix="quire-bench-"))
     results = Results({})
     repairs: dict[str, Repair] = {}
@@ -293,7 +295,7 @@ def main() -> None:
                 loads(clusters, given, results)
         if "failover" in parts:
             failover(folder, lib, given.rounds, results)
-        if "repair" in parts:
+        if "repair" in parts and given.ledgers > 0:
             repairs = repair(folder, lib, given.ledgers, console.print)
             for name, who in (("quire", "Quire, one worker"), ("pulsar", "Apache BookKeeper, one worker")):
                 if who in repairs:
@@ -301,6 +303,7 @@ def main() -> None:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     report(results, repairs, given.picture)
+    console.print(sentence(yardstick, factor(measure())), soft_wrap=True)
 
 
 if __name__ == "__main__":
