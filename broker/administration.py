@@ -164,6 +164,11 @@ class Administration:
         except TopicNotFoundError:
             pass
 
+    async def delete_left_over(self, namespace: NamespaceName) -> None:
+        """The topics of a namespace that is gone, and that no broker owns any more. ServiceNotReadyError (not all are gone),
+        MetadataUnavailableError."""
+        await self._topics.delete_left_over(namespace)
+
     def finish_deletion(self, name: TopicName) -> None:
         """Somebody wants a topic whose deletion was begun: end it, in the background, unless that is under way."""
         if name.full not in self._finishing and not self._partitioned.is_changing(name):

@@ -33,7 +33,7 @@ from managed_ledger.errors import (
 )
 from managed_ledger.factory import ManagedLedgerFactory
 from managed_ledger.stored_list import log_path
-from quire.metadata.errors import MetadataError, NodeExistsError, NoNodeError
+from quire.metadata.errors import MetadataError, NodeExistsError, NoNodeError, NotEmptyError
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
 from quire.service.metrics import Histogram
@@ -407,6 +407,24 @@ class Topics:
                 self._closing.pop(full).set()
 
         await see_through(self._broker.nursery, delete, name=f"delete {full}")
+
+    async def delete_left_over(self, namespace: NamespaceName) -> None:
+        """See `Administration.delete_left_over`."""
+        for name in await self.names(namespace):
+            try:
+                await self._factory.delete(name.managed_ledger_path)
+                log.info("topic of a deleted namespace deleted", topic=name.full)
+            except NoSuchManagedLedgerError:
+                pass
+            except (ManagedLedgerError, CursorError) as error:
+                raise ServiceNotReadyError(f"topic {name.full} is not deleted yet: {error}") from error
+        for path in (f"/managed-ledgers/{namespace}/persistent", f"/managed-ledgers/{namespace}"):
+            try:
+                await self._metadata.delete(path)
+            except (NoNodeError, NotEmptyError):
+                pass
+            except MetadataError as error:
+                raise MetadataUnavailableError(f"{namespace}: {error}") from error
 
     async def close_all(self) -> None:
         """Graceful stop: clients are told, cursors and ledgers closed; what fails is left to the next start's recovery."""

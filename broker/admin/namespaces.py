@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import trio
 from starlette.responses import Response
 
 from broker.admin import clusters
@@ -47,6 +48,8 @@ BUNDLES_MAX = 1 << 16
 """Of a namespace that is made: each is a node, a lease and a line in memory."""
 DELETIONS_MAX = 10
 """Times that the topics of a namespace are deleted before clients that go on making them are given way."""
+GIVEN_UP_S = 10.0
+"""Until all brokers must have given up the bundles of a namespace that is gone."""
 
 
 async def names(call: Call) -> Response:
@@ -105,6 +108,7 @@ async def delete(call: Call) -> None:
 async def delete_with_topics(call: Call, namespace: NamespaceName) -> None:
     """Whoever uses them. Clients that were connected may make one anew before the namespace is gone: NamespaceBusyError if
     they do so again and again."""
+    bundles = await call.cluster.namespaces.bundles(namespace)
     for attempt in range(1, DELETIONS_MAX + 1):
         for full in await call.administration.partitioned_topics_of_namespace(namespace):
             await call.administration.delete_partitioned_topic(TopicName.parse(full), True)
@@ -112,10 +116,25 @@ async def delete_with_topics(call: Call, namespace: NamespaceName) -> None:
             await call.administration.delete_wherever(TopicName.parse(full))
         try:
             await _delete(call, namespace)
-            return
+            break
         except NamespaceBusyError:
             if attempt == DELETIONS_MAX:
                 raise
+    # A broker may have been making a topic as the namespace went. When all have given their bundles up, nobody is any more.
+    with trio.move_on_after(GIVEN_UP_S):
+        for bundle in bundles.all():
+            await _given_up(call, bundle)
+    await call.administration.delete_left_over(namespace)
+
+
+async def _given_up(call: Call, bundle: Bundle) -> None:
+    """Wait until the bundle has no owner."""
+    watch = call.cluster.metadata.watch(bundle.path)
+    try:
+        while await _owner(call, bundle) is not None:
+            await watch.next()
+    finally:
+        watch.close()
 
 
 async def _delete(call: Call, namespace: NamespaceName) -> None:

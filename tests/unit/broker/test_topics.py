@@ -17,8 +17,9 @@ from managed_ledger.stored_list import log_path
 from quire.ledger.errors import LedgerRecoveryError
 from quire.metadata.errors import MetadataUnavailableError as StoreUnavailableError
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from quire.wire.pulsar.names import TopicName
+from quire.wire.pulsar.names import NamespaceName, TopicName
 from tests.unit.broker.peers import SUB, TOPIC, C, Room, in_broker
+from tests.unit.managed_ledger.fake_ledgers import until
 
 NAME = TopicName.parse(TOPIC)
 
@@ -48,6 +49,22 @@ def test_a_topic_is_not_made_in_a_namespace_that_was_deleted_a_moment_ago() -> N
         with pytest.raises(TopicNotFoundError):
             await room.broker.topics.get(NAME)
         assert await metadata.get(log_path(NAME.managed_ledger_path)) is None
+
+    in_broker(test)
+
+
+def test_what_is_left_of_the_topics_of_a_namespace_that_is_gone_is_deleted_with_its_ledgers() -> None:
+    async def test(room: Room) -> None:
+        metadata = room.broker.metadata
+        await room.broker.topics.get(NAME)
+        await metadata.delete(f"/admin/policies/{NAME.namespace_path}")
+        assert room.cluster.ledgers.listed() == {0}
+        room.broker.topics.close_soon(await room.topic())
+        await until(lambda: not room.broker.topics.loaded())
+        await room.broker.topics.delete_left_over(NamespaceName.parse(NAME.namespace_path))
+        assert room.cluster.ledgers.listed() == set()
+        assert await metadata.get(f"/managed-ledgers/{NAME.namespace_path}") is None
+        await room.broker.topics.delete_left_over(NamespaceName.parse(NAME.namespace_path))
 
     in_broker(test)
 

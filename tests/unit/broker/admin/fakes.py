@@ -120,6 +120,9 @@ class FakeAdministration(Administration):
     async def delete_wherever(self, name: TopicName) -> None:
         await self._note("delete_wherever", name.full)
 
+    async def delete_left_over(self, namespace: NamespaceName) -> None:
+        await self._note("delete_left_over", str(namespace))
+
     async def message_id_at(self, name: TopicName, epoch_ms: int) -> Position:
         await self._note("message_id_at", name.full, epoch_ms)
         return self.position

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
 
 from broker.ownership.lookup import Redirect
 from broker.ownership.values import LocalBroker, encode_leader
-from quire.wire.pulsar.names import TopicName
+from quire.wire.pulsar.names import NamespaceName, TopicName
 from tests.unit.broker.admin.cluster_fakes import ME, OTHER, THERE, ClusterRest, on_cluster
 
 ROOT = "/admin/v2/namespaces"
@@ -103,6 +104,32 @@ def test_a_namespace_with_topics_goes_only_by_force_and_with_them() -> None:
         assert await rest.store.get("/admin/topic-policies/local/public/default/persistent") is None
 
     on_cluster(gone, force_delete_namespace=True)
+
+
+def test_what_a_broker_made_as_the_namespace_went_is_deleted_when_nobody_has_its_bundles() -> None:
+    async def story(rest: ClusterRest) -> None:
+        bundle = "public/default/0x00000000_0x40000000"
+        await rest.own(bundle, OTHER)
+        deleted = rest.administration.delete_left_over
+
+        async def left_over(namespace: NamespaceName) -> None:
+            assert await rest.store.get(f"/namespace/{bundle}") is None, "its owner may be making a topic yet"
+            await deleted(namespace)
+
+        rest.administration.delete_left_over = left_over  # type: ignore[method-assign]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(given_up, rest, bundle)
+            assert await rest.status("DELETE", f"{DEFAULT}?force=true") == 204
+        assert rest.administration.asked[-1] == ("delete_left_over", "public/default")
+
+    async def given_up(rest: ClusterRest, bundle: str) -> None:
+        watch = rest.store.watch("/admin/policies/public/default")
+        await watch.next()
+        watch.close()
+        await trio.sleep(0.2)
+        await rest.store.delete(f"/namespace/{bundle}")
+
+    on_cluster(story, force_delete_namespace=True)
 
 
 def test_topics_that_clients_make_anew_meanwhile_are_deleted_too() -> None:
