@@ -14,6 +14,22 @@ from typing import Self
 START_DEADLINE_S = 60.0
 
 
+def wait_until_stopped(pid: int, seconds: float = 10.0) -> None:
+    """After SIGSTOP: until no thread of the process runs."""
+    deadline = time.monotonic() + seconds
+    tasks = Path(f"/proc/{pid}/task")
+
+    def state(task: Path) -> str:
+        try:
+            return task.read_text().rsplit(")", 1)[1].split()[0]
+        except OSError:  # it ended as we looked
+            return "T"
+
+    while any(state(task) != "T" for task in tasks.glob("*/stat")):
+        assert time.monotonic() < deadline, f"process {pid} does not stop"
+        time.sleep(0.001)
+
+
 class ServerProcess:
     """`quire COMMAND --conf FILE`, one process at a time. `settings` are written to the file at every start, so they may be
     changed between two. `name` is that of its files in `folder`."""
@@ -103,7 +119,10 @@ class ServerProcess:
             self.gone()
 
     def pause(self) -> None:
+        """Stands still on return: a signal is on its way for a moment, and a thread of another core goes on meanwhile."""
         self.send_signal(signal.SIGSTOP)
+        assert self.process is not None
+        wait_until_stopped(self.process.pid)
 
     def resume(self) -> None:
         self.send_signal(signal.SIGCONT)

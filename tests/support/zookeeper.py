@@ -22,6 +22,7 @@ from kazoo.client import KazooClient
 from quire.cli.zookeeper import java_command, write_conf
 from quire.metadata.zookeeper import SessionExpiredPolicy, ZooKeeperConfig, ZooKeeperStore, open_store
 from quire.world.real import real_world
+from tests.support.process import wait_until_stopped
 from tests.support.server import free_port
 
 START_DEADLINE_S = 60.0
@@ -74,6 +75,7 @@ class ZooKeeperProcess:
     def pause(self) -> None:
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
+        wait_until_stopped(self.process.pid)
 
     def resume(self) -> None:
         assert self.process is not None
