@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from broker.errors import MetadataUnavailableError, TopicNotFoundError
@@ -15,18 +16,13 @@ from quire.metadata.update_loop import update_node
 POLICIES = "/admin/policies"
 
 
-class translated:  # noqa: N801 - reads as what it does
+@contextmanager
+def translated(what: object) -> Iterator[None]:
     """Failures of the store, as the broker's errors."""
-
-    def __init__(self, what: object) -> None:
-        self._what = what
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, MetadataError):
-            raise MetadataUnavailableError(f"{self._what}: {error}") from error
+    try:
+        yield
+    except MetadataError as error:
+        raise MetadataUnavailableError(f"{what}: {error}") from error
 
 
 class Tenants:
