@@ -13,7 +13,8 @@ from quire.world.real_offload import RealOffload
 
 
 def real_world(seed: int | None = None) -> World:
-    """The world as it is. `seed` fixes `World.rng` only; None takes one from the system."""
+    """The world as it is. `seed` fixes `World.rng` only; None takes one from the system, which is a must for whoever makes
+    ledgers beside others: a ledger is known as one's own by a number drawn from `rng`."""
     return World(
         clock=RealClock(),
         disk=RealDisk(),

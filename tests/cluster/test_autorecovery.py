@@ -106,7 +106,7 @@ async def nobody_names(client: LedgerClient, ledger_ids: Sequence[int], bookie_i
 async def check_every_copy(client: LedgerClient, ledger_id: int, count: int) -> None:
     metadata = await client.read_metadata(ledger_id)
     assert (metadata.state, metadata.last_entry_id) == (LedgerState.CLOSED, count - 1)
-    assert await LedgerChecker(client, rng=real_world(1).rng).check(ledger_id, metadata, percentage=100) == []
+    assert await LedgerChecker(client, rng=real_world().rng).check(ledger_id, metadata, percentage=100) == []
     reader = await client.open(ledger_id, recover=False)
     assert [bytes(each) for each in await reader.read(0, count - 1)] == [payload(each) for each in range(count)]
 
@@ -161,7 +161,7 @@ def test_k15_o1_a_bookie_lost_for_good_is_made_up_for_though_the_auditor_dies_to
 
 def test_k6_d5_d6_copies_damaged_on_a_living_bookie_are_found_and_made_good(shared: BookieCluster) -> None:
     async def story(client: LedgerClient, store: MetadataStore) -> None:
-        checker = LedgerChecker(client, rng=real_world(1).rng)
+        checker = LedgerChecker(client, rng=real_world().rng)
         ledger_id = await write(client, 200)
         settings = {"auditorPeriodicCheckInterval": 1, "auditorLedgerVerificationPercentage": 100}
 

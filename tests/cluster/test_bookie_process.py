@@ -249,12 +249,12 @@ async def served(
         **settings,
     )
     store = await open_store(
-        real_world(1), replace(cluster.server.config(cluster.chroot), session_expired_policy=policy)
+        real_world(), replace(cluster.server.config(cluster.chroot), session_expired_policy=policy)
     )
     ready, stop = trio.Event(), trio.Event()
     try:
         async with trio.open_nursery() as nursery:
-            serving = partial(serve, real_world(1), config, store, ready=lambda _: ready.set(), stop=stop)
+            serving = partial(serve, real_world(), config, store, ready=lambda _: ready.set(), stop=stop)
             nursery.start_soon(serving, name="bookie")
             await ready.wait()
             yield config, store

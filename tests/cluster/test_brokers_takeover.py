@@ -116,7 +116,7 @@ def test_official_clients_go_on_with_what_the_original_served(
 ) -> None:
     async def prepare() -> None:
         chroot = bookies.root.removesuffix("/ledgers")
-        async with opened(bookies.zookeeper.config(chroot)) as store, open_client(real_world(1), bookies.uri) as client:
+        async with opened(bookies.zookeeper.config(chroot)) as store, open_client(real_world(), bookies.uri) as client:
             await load(moment, store, client)
 
     run(prepare)

@@ -82,7 +82,7 @@ class Operations:
     def with_client(self, story: Callable[[LedgerClient], Awaitable[T]]) -> T:
         async def whole() -> T:
             with trio.fail_after(60):
-                async with open_client(real_world(1), self.cluster.metadata_uri) as client:
+                async with open_client(real_world(), self.cluster.metadata_uri) as client:
                     return await story(client)
 
         return trio.run(whole)

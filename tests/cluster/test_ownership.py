@@ -38,7 +38,7 @@ class Member:
         self.me = LocalBroker(
             id=f"127.0.0.1:{port + 1}", broker_url=f"pulsar://127.0.0.1:{port}", web_url=f"http://127.0.0.1:{port + 1}"
         )
-        self.ownership = Ownership(real_world(1), store, self.me, OwnershipOptions(cluster_name="test"))
+        self.ownership = Ownership(real_world(), store, self.me, OwnershipOptions(cluster_name="test"))
         self.lost: list[Bundle] = []
         self.ownership.on_lost = self.lost.append
 

@@ -66,8 +66,8 @@ async def load(moment: str, store: ZooKeeperStore, client: LedgerClient) -> None
 
 @asynccontextmanager
 async def broker(bookies: BookieCluster) -> AsyncIterator[ManagedLedgerFactory]:
-    """The managed ledgers of one: a session and connections of its own."""
-    world, chroot = real_world(1), bookies.root.removesuffix("/ledgers")
+    """The managed ledgers of one: a session, connections and random numbers of its own."""
+    world, chroot = real_world(), bookies.root.removesuffix("/ledgers")
     cursors = CursorConfig(ensemble_size=2, write_quorum=2, ack_quorum=2)
     async with (
         opened(bookies.zookeeper.config(chroot)) as store,
@@ -83,7 +83,7 @@ def test_every_topic_is_taken_over_in_turn_by_two_brokers_with_all_its_messages_
 ) -> None:
     async def story() -> None:
         chroot = bookies.root.removesuffix("/ledgers")
-        async with opened(bookies.zookeeper.config(chroot)) as store, open_client(real_world(1), bookies.uri) as client:
+        async with opened(bookies.zookeeper.config(chroot)) as store, open_client(real_world(), bookies.uri) as client:
             await load(moment, store, client)
         for turn in range(2):
             async with broker(bookies) as factory:

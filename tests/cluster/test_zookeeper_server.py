@@ -117,7 +117,7 @@ def test_tls_with_and_without_a_client_certificate(over_tls: tuple[ZooKeeperProc
             replace(tls, certificate_file=None, key_file=None),
         ):
             with pytest.raises(MetadataUnavailableError, match="no ZooKeeper answers"):
-                await open_store(real_world(1), replace(config, tls=wrong, secure=False, connect_timeout_s=1.0))
+                await open_store(real_world(), replace(config, tls=wrong, secure=False, connect_timeout_s=1.0))
 
     run(story)
 

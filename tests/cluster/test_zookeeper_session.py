@@ -875,7 +875,7 @@ def test_a_missing_chroot_is_refused_unless_it_is_to_be_made() -> None:
     async def story() -> None:
         config = replace(shared_server().config(own_root() + "/deeper"), make_chroot=False)
         with pytest.raises(NoNodeError, match="deeper"):
-            await open_store(real_world(1), config)
+            await open_store(real_world(), config)
         async with opened(replace(config, make_chroot=True)) as store:
             await store.create("/a")
         async with opened(config) as store:
@@ -888,6 +888,6 @@ def test_a_server_that_is_not_there_is_said_to_be_so_in_time() -> None:
     async def story() -> None:
         config = replace(shared_server().config("/"), servers=(("127.0.0.1", free_port()),), connect_timeout_s=0.3)
         with pytest.raises(MetadataUnavailableError, match=r"no ZooKeeper answers at 127\.0\.0\.1"):
-            await open_store(real_world(1), config)
+            await open_store(real_world(), config)
 
     run(story)

@@ -103,7 +103,7 @@ async def read_every_copy(
             metadata = await client.read_metadata(each.ledger)
         checker = LedgerChecker(
             client,
-            rng=real_world(1).rng,
+            rng=real_world().rng,
             password=each.password.encode(),
             digest_type=exchange.DIGESTS[each.digest],
         )

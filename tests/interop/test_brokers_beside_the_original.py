@@ -104,7 +104,7 @@ class Mixed:
         """Every copy of every entry of closed ledgers is read."""
 
         async def story(client: LedgerClient) -> list[object]:
-            checker = LedgerChecker(client, rng=real_world(1).rng)
+            checker = LedgerChecker(client, rng=real_world().rng)
             found: list[object] = []
             for ledger_id in ledger_ids:
                 metadata = await client.read_metadata(ledger_id)

@@ -26,7 +26,7 @@ def load_tree(uri_root: str, snapshot: Path) -> None:
     nodes = json.loads(snapshot.read_text())
 
     async def main() -> None:
-        store = await open_store(real_world(1), ZooKeeperConfig(servers=(("127.0.0.1", shared_server().port),)))
+        store = await open_store(real_world(), ZooKeeperConfig(servers=(("127.0.0.1", shared_server().port),)))
         try:
             for path, node in sorted(nodes.items()):
                 if not node["ephemeral"]:

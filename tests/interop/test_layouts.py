@@ -29,7 +29,7 @@ class ChosenId:
 
 async def make(store: MetadataStore, layout_name: str) -> list[int]:
     """A cluster with an open and a closed ledger of each version of metadata, and one with a long id if there can be one."""
-    world, layout = real_world(1), LAYOUTS[layout_name]
+    world, layout = real_world(), LAYOUTS[layout_name]
     await clusters.init_new_cluster(store, "/ledgers", rng=world.rng, layout=layout)
     sequence = SequenceLedgerIds(store, "/ledgers", layout=layout)
     manager = LedgerManager(store, ids=sequence, rng=world.rng, root="/ledgers", layout=layout)

@@ -62,7 +62,7 @@ class BookieCluster:
         """What `initnewcluster` does, parents included."""
 
         async def main() -> None:
-            world = real_world(1)
+            world = real_world()
             store = await open_store(world, ZooKeeperConfig(servers=(("127.0.0.1", self.zookeeper.port),)))
             try:
                 parent = self.root.rpartition("/")[0]

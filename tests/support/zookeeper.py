@@ -113,7 +113,7 @@ class ZooKeeperProcess:
 
 @asynccontextmanager
 async def opened(config: ZooKeeperConfig) -> AsyncIterator[ZooKeeperStore]:
-    store = await open_store(real_world(1), config)
+    store = await open_store(real_world(), config)
     try:
         yield store
     finally:
