@@ -19,119 +19,110 @@ What travels is a sequence of `Frame`s: either a buffer that holds one or more w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
-from functools import lru_cache
 from struct import Struct
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final
 
-from quire.wire.bookkeeper.entry import MASTER_KEY_LENGTH, METADATA_LENGTH, Buffer
+from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.errors import MalformedError
+from quire.wire.bookkeeper.v2_messages import (
+    ADD_HEAD,
+    ADD_OVERHEAD,
+    BATCH_READ,
+    DO_FENCING,
+    FENCE_READ,
+    FRAME_MAX,
+    HEAD,
+    HIGH_PRIORITY,
+    ID,
+    JOIN_MAX,
+    READ,
+    RECOVERY_ADD,
+    SIZE,
+    VERSION,
+    AddAcks,
+    AddRun,
+    AuthRequest,
+    AuthResponse,
+    BatchReadRequest,
+    BatchResponse,
+    Frame,
+    Malformed,
+    Opcode,
+    OtherResponse,
+    Rc,
+    ReadRequest,
+    ReadResponse,
+    Request,
+    Response,
+    Unsupported,
+    header,
+)
+from quire.wire.bookkeeper.v2_request_decoder import decode_requests
 
-VERSION = 2
-FRAME_MAX = 5 * 1024 * 1024 + 64 * 1024
-"""The original's nettyMaxFrameSizeBytes (5 MiB), and room around a message of 5 MiB: Pulsar sets its bookies likewise."""
-JOIN_MAX = 16 * 1024
-"""Payloads above this are not copied into a joined buffer."""
+__all__ = [
+    "ADD_OVERHEAD",
+    "DO_FENCING",
+    "FRAME_MAX",
+    "HIGH_PRIORITY",
+    "JOIN_MAX",
+    "RAMP_MIN",
+    "RECOVERY_ADD",
+    "RESPONSE_SIZE",
+    "VERSION",
+    "AddAcks",
+    "AddRun",
+    "AuthRequest",
+    "AuthResponse",
+    "BatchReadRequest",
+    "BatchResponse",
+    "Frame",
+    "Malformed",
+    "Opcode",
+    "OtherResponse",
+    "Rc",
+    "ReadRequest",
+    "ReadResponse",
+    "Request",
+    "Response",
+    "Unsupported",
+    "add_head",
+    "add_responses",
+    "auth_response",
+    "batch_read_request",
+    "batch_response_head",
+    "decode_requests",
+    "decode_responses",
+    "header",
+    "read_request",
+    "response_head",
+    "split_entries",
+]
 
-DO_FENCING = 1
-RECOVERY_ADD = 2
-HIGH_PRIORITY = 4
-
-
-class Opcode(IntEnum):
-    ADD = 1
-    READ = 2
-    AUTH = 3
-    READ_LAC = 4
-    WRITE_LAC = 5
-    GET_BOOKIE_INFO = 6
-    BATCH_READ = 7
-
-
-class Rc(IntEnum):
-    """Result codes of version 2."""
-
-    OK = 0
-    NO_LEDGER = 1
-    NO_ENTRY = 2
-    BAD_REQUEST = 100
-    IO = 101
-    UNAUTHORIZED = 102
-    BAD_VERSION = 103
-    FENCED = 104
-    READ_ONLY = 105
-    TOO_MANY_REQUESTS = 106
-    UNKNOWN_LEDGER_STATE = 107
-
-
-Frame: TypeAlias = Buffer | tuple[bytes, Buffer]
-
-_ADD_HEAD = Struct("!iI20s")
-ADD_OVERHEAD = _ADD_HEAD.size  # 4 + 4 + 20 = 28 bytes before the entry
-_READ = Struct("!iIqq")
-_FENCE_READ = Struct("!iIqq20s")
-_BATCH_READ = Struct("!iIqqqiq")
 _RESPONSE = Struct("!iIiqq")
 RESPONSE_SIZE: Final = 28  # 4 + 4 + 4 + 8 + 8
 _BATCH_RESPONSE = Struct("!iIiqqq")
-_HEAD = Struct("!iI")
-_ID = Struct("!q")
-_IDS = Struct("!qq")
 _RC_IDS = Struct("!iqq")
-_BATCH_BODY = Struct("!qqqiq")
-_SIZE = Struct("!i")
-# What all ADDs of a run share lies side by side: header(4) masterKey(20) ledgerId(8).
-_ADD_PREFIX = Struct("!i32sq")
-_ADD_LENGTH_MIN: Final = 24 + METADATA_LENGTH
-_JOINED_LENGTH_MAX: Final = 24 + METADATA_LENGTH + 20 + JOIN_MAX
-_OPCODE_MASK: Final = 0xFFFF0000
-_ADD_OPCODE: Final = VERSION << 24 | 1 << 16
 _UNSIGNED_64: Final = (1 << 64) - 1
 _ID_MAX: Final = (1 << 63) - 1
-BLOCK: Final = 16
-"""ADDs of one size that follow each other are looked at so many at a time."""
 RAMP_MIN: Final = 8
 """From this many consecutive ids on, answers are made and checked by columns."""
-
-
-def header(opcode: Opcode, flags: int = 0) -> int:
-    return VERSION << 24 | opcode << 16 | flags
-
-
 _ADD_RESPONSE_HEADER = header(Opcode.ADD)
-
-
-class ReadRequest(NamedTuple):
-    ledger_id: int
-    entry_id: int
-    flags: int
-    master_key: bytes | None
-
-
-class BatchReadRequest(NamedTuple):
-    ledger_id: int
-    entry_id: int
-    request_id: int
-    count_max: int
-    size_max: int
-    flags: int
-    master_key: bytes | None = None
 
 
 def add_head(entry_size: int, key: bytes, flags: int = 0) -> bytes:
     """What goes before an entry of `entry_size` bytes in an ADD frame: 28 bytes."""
-    return _ADD_HEAD.pack(24 + entry_size, header(Opcode.ADD, flags), key)
+    return ADD_HEAD.pack(24 + entry_size, header(Opcode.ADD, flags), key)
 
 
 def read_request(ledger_id: int, entry_id: int, flags: int = 0, key: bytes | None = None) -> bytes:
     if flags & DO_FENCING:
         assert key is not None, "a fencing read carries the master key"
-        return _FENCE_READ.pack(40, header(Opcode.READ, flags), ledger_id, entry_id, key)
-    return _READ.pack(20, header(Opcode.READ, flags), ledger_id, entry_id)
+        return FENCE_READ.pack(40, header(Opcode.READ, flags), ledger_id, entry_id, key)
+    return READ.pack(20, header(Opcode.READ, flags), ledger_id, entry_id)
 
 
 def batch_read_request(ledger_id: int, entry_id: int, request_id: int, count_max: int, size_max: int) -> bytes:
-    return _BATCH_READ.pack(40, header(Opcode.BATCH_READ), ledger_id, entry_id, request_id, count_max, size_max)
+    return BATCH_READ.pack(40, header(Opcode.BATCH_READ), ledger_id, entry_id, request_id, count_max, size_max)
 
 
 def add_responses(rc: int, ledger_id: int, entry_ids: Sequence[int]) -> bytes:
@@ -167,266 +158,7 @@ def batch_response_head(rc: int, ledger_id: int, entry_id: int, request_id: int,
 
 def auth_response(message: Buffer) -> bytes:
     """An AUTH answer that carries an AuthMessage."""
-    return _HEAD.pack(4 + len(message), header(Opcode.AUTH)) + bytes(message)
-
-
-# --- what a bookie receives
-
-
-class AddRun(NamedTuple):
-    """Consecutive ADDs of one ledger with the same key and flags, as many as `offsets`. `parts` end to end are (size(4) entry)*, `size` bytes;
-    `offsets[i]` is where the size field of entry `first_entry_id + i` begins. No part pins the received chunk, but for an
-    entry above JOIN_MAX, which is a run of its own and lies in the chunk."""
-
-    ledger_id: int
-    first_entry_id: int
-    key: bytes
-    flags: int
-    parts: list[Buffer]
-    size: int
-    offsets: list[int]
-
-
-class AuthRequest(NamedTuple):
-    message: bytes
-
-
-class Unsupported(NamedTuple):
-    """A whole frame that cannot be served: answer `rc` and go on. -1 for an id that the frame does not tell."""
-
-    opcode: int
-    ledger_id: int
-    entry_id: int
-    rc: int
-
-
-class Malformed(NamedTuple):
-    """Not this protocol: close the connection. Always the last item."""
-
-    reason: str
-
-
-Request: TypeAlias = AddRun | ReadRequest | BatchReadRequest | AuthRequest | Unsupported | Malformed
-
-
-def decode_requests(frame: Frame) -> list[Request]:
-    """The requests in a buffer of whole frames, or in one (head, payload) pair, in order. Never raises."""
-    requests: list[Request] = []
-    if isinstance(frame, tuple):
-        requests.append(_big_add(*frame))
-        return requests
-    view = memoryview(frame)
-    end = len(view)
-    position = 0
-    while position < end:
-        if end - position < 8:
-            requests.append(Malformed(f"{end - position} bytes are left of a frame"))
-            break
-        length, head = _HEAD.unpack_from(view, position)
-        stop = position + 4 + length
-        if not 4 <= length <= FRAME_MAX:
-            requests.append(Malformed(f"a frame of {length} bytes; 4 to {FRAME_MAX} are allowed"))
-            break
-        if stop > end:
-            requests.append(Malformed(f"a frame of {length} bytes of which {end - position - 4} are there"))
-            break
-        if head & _OPCODE_MASK == _ADD_OPCODE and length >= _ADD_LENGTH_MIN:
-            position = _decode_adds(view, position, end, requests)
-            continue
-        request = _decode_other(view[position + 4 : stop], head)
-        requests.append(request)
-        if type(request) is Malformed:
-            break
-        position = stop
-    return requests
-
-
-def _decode_adds(view: memoryview, position: int, end: int, requests: list[Request]) -> int:
-    """Decode the run of ADDs that begins at `position`, where a whole ADD frame is; returns where it ends."""
-    length: int
-    length, prefix, first = _ADD_PREFIX.unpack_from(view, position)
-    ledger_id = _ID.unpack_from(prefix, 24)[0]
-    flags = prefix[2] << 8 | prefix[3]
-    if first < 0 or ledger_id < 0:
-        requests.append(Unsupported(Opcode.ADD, ledger_id, first, Rc.BAD_REQUEST))
-        return position + 4 + length
-    key = prefix[4:24]
-    if length > _JOINED_LENGTH_MAX:
-        stop = position + 4 + length
-        parts: list[Buffer] = [_SIZE.pack(length - 24), view[position + 28 : stop]]
-        requests.append(AddRun(ledger_id, first, key, flags, parts, length - 20, [0]))
-        return stop
-    pieces: list[Buffer] = []
-    add = pieces.append
-    offsets: list[int] = []
-    unpack = _ADD_PREFIX.unpack_from
-    expected = first
-    size = 0
-    joined_length = 0
-    entry_size = b""
-    next_try = first
-    last_start = end - 4 - _ADD_LENGTH_MIN
-    while position <= last_start:
-        length, found, entry_id = unpack(view, position)
-        if entry_id != expected or found != prefix:
-            break
-        if length != joined_length:
-            if not _ADD_LENGTH_MIN <= length <= _JOINED_LENGTH_MAX:
-                break
-            joined_length = length
-            entry_size = _SIZE.pack(length - 24)
-        elif expected >= next_try:
-            entries = _blocks_of_adds(view, position, end, prefix, expected, length)
-            next_try = expected + len(entries) + BLOCK
-            if entries:
-                block: list[Buffer] = [entry_size] * (2 * len(entries))
-                block[1::2] = entries
-                pieces += block
-                offsets += range(size, size + len(entries) * (length - 20), length - 20)
-                size += len(entries) * (length - 20)
-                expected += len(entries)
-                position += len(entries) * (length + 4)
-                continue
-        stop = position + 4 + length
-        if stop > end:
-            break
-        add(entry_size)
-        add(view[position + 28 : stop])
-        offsets.append(size)
-        size += length - 20
-        expected += 1
-        position = stop
-    requests.append(AddRun(ledger_id, first, key, flags, [b"".join(pieces)], size, offsets))
-    return position
-
-
-def _blocks_of_adds(view: memoryview, position: int, end: int, prefix: bytes, first: int, length: int) -> list[bytes]:
-    """The entries of as many whole blocks as begin at `position` with ADDs of the run, all of them `length` bytes long:
-    no loop per entry."""
-    prefixes, bodies = _block_of_adds(length)
-    size = prefixes.size
-    same = (length, prefix) * BLOCK
-    entries: list[bytes] = []
-    while position + size <= end:
-        found = prefixes.unpack_from(view, position)
-        ids = found[2::3]
-        if ids != tuple(range(first, first + BLOCK)) or found[::3] != same[::2] or found[1::3] != same[1::2]:
-            break
-        entries += bodies.unpack_from(view, position)
-        position += size
-        first += BLOCK
-    return entries
-
-
-@lru_cache(maxsize=64)
-def _block_of_adds(length: int) -> tuple[Struct, Struct]:
-    """BLOCK ADDs of `length` each: what is in front of their entries, as _ADD_PREFIX has it, and the entries."""
-    return Struct("!" + f"i32sq{length - 40}x" * BLOCK), Struct(f"28x{length - 24}s" * BLOCK)
-
-
-def _big_add(head: bytes, payload: Buffer) -> Request:
-    """One ADD whose entry's head is at the end of `head`, and whose payload lies elsewhere."""
-    if len(head) < _ADD_PREFIX.size:
-        return Malformed(f"an ADD's head of {len(head)} bytes")
-    length, prefix, entry_id = _ADD_PREFIX.unpack_from(head)
-    ledger_id = _ID.unpack_from(prefix, 24)[0]
-    if length != len(head) + len(payload) - 4 or length > FRAME_MAX:
-        return Malformed(f"a frame of {length} bytes in {len(head)} and {len(payload)}")
-    if prefix[0] != VERSION or prefix[1] != Opcode.ADD:
-        return Malformed("only an ADD may come in two pieces")
-    if length < _ADD_LENGTH_MIN or entry_id < 0 or ledger_id < 0:
-        return Unsupported(Opcode.ADD, ledger_id, entry_id, Rc.BAD_REQUEST)
-    flags = prefix[2] << 8 | prefix[3]
-    parts: list[Buffer] = [_SIZE.pack(length - 24) + head[ADD_OVERHEAD:], payload]
-    return AddRun(ledger_id, entry_id, prefix[4:24], flags, parts, length - 20, [0])
-
-
-def _decode_other(body: memoryview, head: int) -> Request:
-    """A frame that is no good ADD; `body` begins with the header."""
-    version, opcode, flags = head >> 24, head >> 16 & 0xFF, head & 0xFFFF
-    if version != VERSION:
-        return Unsupported(opcode, -1, -1, Rc.BAD_VERSION)
-    key: bytes | None = None
-    match opcode:
-        case Opcode.READ:
-            if len(body) < _READ.size - 4:
-                return Malformed(f"a READ of {len(body)} bytes")
-            ledger_id, entry_id = _IDS.unpack_from(body, 4)
-            if flags & DO_FENCING:
-                if len(body) < _FENCE_READ.size - 4:
-                    return Malformed(f"a fencing READ of {len(body)} bytes")
-                key = bytes(body[20 : 20 + MASTER_KEY_LENGTH])
-            if ledger_id < 0:
-                return Unsupported(opcode, ledger_id, entry_id, Rc.BAD_REQUEST)
-            return ReadRequest(ledger_id, entry_id, flags, key)
-        case Opcode.BATCH_READ:
-            if len(body) < _BATCH_READ.size - 4:
-                return Malformed(f"a BATCH_READ of {len(body)} bytes")
-            ledger_id, entry_id, request_id, count_max, size_max = _BATCH_BODY.unpack_from(body, 4)
-            if flags & DO_FENCING:
-                if len(body) < _BATCH_READ.size - 4 + MASTER_KEY_LENGTH:
-                    return Malformed(f"a fencing BATCH_READ of {len(body)} bytes")
-                key = bytes(body[_BATCH_READ.size - 4 :][:MASTER_KEY_LENGTH])
-            return BatchReadRequest(ledger_id, entry_id, request_id, count_max, size_max, flags, key)
-        case Opcode.AUTH:
-            return AuthRequest(bytes(body[4:]))
-        case Opcode.ADD:
-            if len(body) < 4 + MASTER_KEY_LENGTH + _IDS.size:
-                return Malformed(f"an ADD of {len(body)} bytes")
-            ledger_id, entry_id = _IDS.unpack_from(body, 4 + MASTER_KEY_LENGTH)
-            return Unsupported(opcode, ledger_id, entry_id, Rc.BAD_REQUEST)
-        case _:
-            return Unsupported(opcode, -1, -1, Rc.BAD_REQUEST)
-
-
-# --- what a client receives
-
-
-class AddAcks(NamedTuple):
-    """Answers `rc` to the adds of entries `first` to `last` (inclusive) of one ledger."""
-
-    rc: int
-    ledger_id: int
-    first: int
-    last: int
-
-
-class ReadResponse(NamedTuple):
-    """`entry_id` is the one asked for (-1: the last); `entry` is empty unless rc is OK. The rest comes with version 3 only:
-    the LAC that the bookie knows, and when it came to know it, in milliseconds since 1970."""
-
-    rc: int
-    ledger_id: int
-    entry_id: int
-    entry: memoryview
-    max_lac: int | None = None
-    lac_update_ms: int | None = None
-
-
-class BatchResponse(NamedTuple):
-    """`entries` are consecutive from `entry_id` on; none unless rc is OK."""
-
-    rc: int
-    ledger_id: int
-    entry_id: int
-    request_id: int
-    entries: list[memoryview]
-
-
-class AuthResponse(NamedTuple):
-    message: bytes
-
-
-class OtherResponse(NamedTuple):
-    """An answer that has no body of its own: an opcode that the bookie does not serve, or a refusal."""
-
-    opcode: int
-    rc: int
-    ledger_id: int
-    entry_id: int
-
-
-Response: TypeAlias = AddAcks | ReadResponse | BatchResponse | AuthResponse | OtherResponse
+    return HEAD.pack(4 + len(message), header(Opcode.AUTH)) + bytes(message)
 
 
 def decode_responses(chunk: Buffer) -> list[Response]:
@@ -439,7 +171,7 @@ def decode_responses(chunk: Buffer) -> list[Response]:
     while position < end:
         if end - position < 8:
             raise MalformedError(f"{end - position} bytes are left of a frame")
-        length, head = _HEAD.unpack_from(view, position)
+        length, head = HEAD.unpack_from(view, position)
         stop = position + 4 + length
         if not 4 <= length <= FRAME_MAX or stop > end:
             raise MalformedError(f"a frame of {length} bytes; {end - position - 4} are there")
@@ -489,7 +221,7 @@ def _decode_response(body: memoryview, head: int) -> Response:
         case Opcode.BATCH_READ:
             if len(body) < _BATCH_RESPONSE.size - 4:
                 return OtherResponse(opcode, rc, ledger_id, entry_id)
-            request_id = _ID.unpack_from(body, 24)[0]
+            request_id = ID.unpack_from(body, 24)[0]
             return BatchResponse(rc, ledger_id, entry_id, request_id, split_entries(body[32:]))
         case Opcode.ADD:
             raise MalformedError(f"an ADD response of {len(body)} bytes")
@@ -505,7 +237,7 @@ def split_entries(body: memoryview) -> list[memoryview]:
     while position < end:
         if end - position < 4:
             raise MalformedError(f"{end - position} bytes are left of an entry's size")
-        size = _SIZE.unpack_from(body, position)[0]
+        size = SIZE.unpack_from(body, position)[0]
         stop = position + 4 + size
         if size < 0 or stop > end:
             raise MalformedError(f"an entry of {size} bytes; {end - position - 4} are there")

@@ -1,0 +1,167 @@
+"""What version 2 of the bookie protocol says, as values, and what its codecs share: `v2` has the layout of the frames."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple, TypeAlias
+
+from quire.wire.bookkeeper.entry import Buffer
+
+VERSION = 2
+FRAME_MAX = 5 * 1024 * 1024 + 64 * 1024
+"""The original's nettyMaxFrameSizeBytes (5 MiB), and room around a message of 5 MiB: Pulsar sets its bookies likewise."""
+JOIN_MAX = 16 * 1024
+"""Payloads above this are not copied into a joined buffer."""
+
+DO_FENCING = 1
+RECOVERY_ADD = 2
+HIGH_PRIORITY = 4
+
+
+class Opcode(IntEnum):
+    ADD = 1
+    READ = 2
+    AUTH = 3
+    READ_LAC = 4
+    WRITE_LAC = 5
+    GET_BOOKIE_INFO = 6
+    BATCH_READ = 7
+
+
+class Rc(IntEnum):
+    """Result codes of version 2."""
+
+    OK = 0
+    NO_LEDGER = 1
+    NO_ENTRY = 2
+    BAD_REQUEST = 100
+    IO = 101
+    UNAUTHORIZED = 102
+    BAD_VERSION = 103
+    FENCED = 104
+    READ_ONLY = 105
+    TOO_MANY_REQUESTS = 106
+    UNKNOWN_LEDGER_STATE = 107
+
+
+Frame: TypeAlias = Buffer | tuple[bytes, Buffer]
+
+ADD_HEAD = Struct("!iI20s")
+ADD_OVERHEAD = ADD_HEAD.size  # 4 + 4 + 20 = 28 bytes before the entry
+READ = Struct("!iIqq")
+FENCE_READ = Struct("!iIqq20s")
+BATCH_READ = Struct("!iIqqqiq")
+HEAD = Struct("!iI")
+ID = Struct("!q")
+SIZE = Struct("!i")
+
+
+def header(opcode: Opcode, flags: int = 0) -> int:
+    return VERSION << 24 | opcode << 16 | flags
+
+
+# --- what a bookie receives
+
+
+class ReadRequest(NamedTuple):
+    ledger_id: int
+    entry_id: int
+    flags: int
+    master_key: bytes | None
+
+
+class BatchReadRequest(NamedTuple):
+    ledger_id: int
+    entry_id: int
+    request_id: int
+    count_max: int
+    size_max: int
+    flags: int
+    master_key: bytes | None = None
+
+
+class AddRun(NamedTuple):
+    """Consecutive ADDs of one ledger with the same key and flags, as many as `offsets`. `parts` end to end are (size(4) entry)*, `size` bytes;
+    `offsets[i]` is where the size field of entry `first_entry_id + i` begins. No part pins the received chunk, but for an
+    entry above JOIN_MAX, which is a run of its own and lies in the chunk."""
+
+    ledger_id: int
+    first_entry_id: int
+    key: bytes
+    flags: int
+    parts: list[Buffer]
+    size: int
+    offsets: list[int]
+
+
+class AuthRequest(NamedTuple):
+    message: bytes
+
+
+class Unsupported(NamedTuple):
+    """A whole frame that cannot be served: answer `rc` and go on. -1 for an id that the frame does not tell."""
+
+    opcode: int
+    ledger_id: int
+    entry_id: int
+    rc: int
+
+
+class Malformed(NamedTuple):
+    """Not this protocol: close the connection. Always the last item."""
+
+    reason: str
+
+
+Request: TypeAlias = AddRun | ReadRequest | BatchReadRequest | AuthRequest | Unsupported | Malformed
+
+
+# --- what a client receives
+
+
+class AddAcks(NamedTuple):
+    """Answers `rc` to the adds of entries `first` to `last` (inclusive) of one ledger."""
+
+    rc: int
+    ledger_id: int
+    first: int
+    last: int
+
+
+class ReadResponse(NamedTuple):
+    """`entry_id` is the one asked for (-1: the last); `entry` is empty unless rc is OK. The rest comes with version 3 only:
+    the LAC that the bookie knows, and when it came to know it, in milliseconds since 1970."""
+
+    rc: int
+    ledger_id: int
+    entry_id: int
+    entry: memoryview
+    max_lac: int | None = None
+    lac_update_ms: int | None = None
+
+
+class BatchResponse(NamedTuple):
+    """`entries` are consecutive from `entry_id` on; none unless rc is OK."""
+
+    rc: int
+    ledger_id: int
+    entry_id: int
+    request_id: int
+    entries: list[memoryview]
+
+
+class AuthResponse(NamedTuple):
+    message: bytes
+
+
+class OtherResponse(NamedTuple):
+    """An answer that has no body of its own: an opcode that the bookie does not serve, or a refusal."""
+
+    opcode: int
+    rc: int
+    ledger_id: int
+    entry_id: int
+
+
+Response: TypeAlias = AddAcks | ReadResponse | BatchResponse | AuthResponse | OtherResponse

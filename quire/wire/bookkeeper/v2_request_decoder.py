@@ -1,0 +1,216 @@
+"""Decodes what a bookie receives in version 2. Pure.
+
+ADDs make up nearly all of it: those of one run are decoded together, and those of one size a block at a time.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from struct import Struct
+from typing import Final
+
+from quire.wire.bookkeeper.entry import MASTER_KEY_LENGTH, METADATA_LENGTH, Buffer
+from quire.wire.bookkeeper.v2_messages import (
+    ADD_OVERHEAD,
+    BATCH_READ,
+    DO_FENCING,
+    FENCE_READ,
+    FRAME_MAX,
+    HEAD,
+    ID,
+    JOIN_MAX,
+    READ,
+    SIZE,
+    VERSION,
+    AddRun,
+    AuthRequest,
+    BatchReadRequest,
+    Frame,
+    Malformed,
+    Opcode,
+    Rc,
+    ReadRequest,
+    Request,
+    Unsupported,
+)
+
+_IDS = Struct("!qq")
+_BATCH_BODY = Struct("!qqqiq")
+# What all ADDs of a run share lies side by side: header(4) masterKey(20) ledgerId(8).
+_ADD_PREFIX = Struct("!i32sq")
+_ADD_LENGTH_MIN: Final = 24 + METADATA_LENGTH
+_JOINED_LENGTH_MAX: Final = 24 + METADATA_LENGTH + 20 + JOIN_MAX
+_OPCODE_MASK: Final = 0xFFFF0000
+_ADD_OPCODE: Final = VERSION << 24 | 1 << 16
+BLOCK: Final = 16
+"""ADDs of one size that follow each other are looked at so many at a time."""
+
+
+def decode_requests(frame: Frame) -> list[Request]:
+    """The requests in a buffer of whole frames, or in one (head, payload) pair, in order. Never raises."""
+    requests: list[Request] = []
+    if isinstance(frame, tuple):
+        requests.append(_big_add(*frame))
+        return requests
+    view = memoryview(frame)
+    end = len(view)
+    position = 0
+    while position < end:
+        if end - position < 8:
+            requests.append(Malformed(f"{end - position} bytes are left of a frame"))
+            break
+        length, head = HEAD.unpack_from(view, position)
+        stop = position + 4 + length
+        if not 4 <= length <= FRAME_MAX:
+            requests.append(Malformed(f"a frame of {length} bytes; 4 to {FRAME_MAX} are allowed"))
+            break
+        if stop > end:
+            requests.append(Malformed(f"a frame of {length} bytes of which {end - position - 4} are there"))
+            break
+        if head & _OPCODE_MASK == _ADD_OPCODE and length >= _ADD_LENGTH_MIN:
+            position = _decode_adds(view, position, end, requests)
+            continue
+        request = _decode_other(view[position + 4 : stop], head)
+        requests.append(request)
+        if type(request) is Malformed:
+            break
+        position = stop
+    return requests
+
+
+def _decode_adds(view: memoryview, position: int, end: int, requests: list[Request]) -> int:
+    """Decode the run of ADDs that begins at `position`, where a whole ADD frame is; returns where it ends."""
+    length: int
+    length, prefix, first = _ADD_PREFIX.unpack_from(view, position)
+    ledger_id = ID.unpack_from(prefix, 24)[0]
+    flags = prefix[2] << 8 | prefix[3]
+    if first < 0 or ledger_id < 0:
+        requests.append(Unsupported(Opcode.ADD, ledger_id, first, Rc.BAD_REQUEST))
+        return position + 4 + length
+    key = prefix[4:24]
+    if length > _JOINED_LENGTH_MAX:
+        stop = position + 4 + length
+        parts: list[Buffer] = [SIZE.pack(length - 24), view[position + 28 : stop]]
+        requests.append(AddRun(ledger_id, first, key, flags, parts, length - 20, [0]))
+        return stop
+    pieces: list[Buffer] = []
+    add = pieces.append
+    offsets: list[int] = []
+    unpack = _ADD_PREFIX.unpack_from
+    expected = first
+    size = 0
+    joined_length = 0
+    entry_size = b""
+    next_try = first
+    last_start = end - 4 - _ADD_LENGTH_MIN
+    while position <= last_start:
+        length, found, entry_id = unpack(view, position)
+        if entry_id != expected or found != prefix:
+            break
+        if length != joined_length:
+            if not _ADD_LENGTH_MIN <= length <= _JOINED_LENGTH_MAX:
+                break
+            joined_length = length
+            entry_size = SIZE.pack(length - 24)
+        elif expected >= next_try:
+            entries = _blocks_of_adds(view, position, end, prefix, expected, length)
+            next_try = expected + len(entries) + BLOCK
+            if entries:
+                block: list[Buffer] = [entry_size] * (2 * len(entries))
+                block[1::2] = entries
+                pieces += block
+                offsets += range(size, size + len(entries) * (length - 20), length - 20)
+                size += len(entries) * (length - 20)
+                expected += len(entries)
+                position += len(entries) * (length + 4)
+                continue
+        stop = position + 4 + length
+        if stop > end:
+            break
+        add(entry_size)
+        add(view[position + 28 : stop])
+        offsets.append(size)
+        size += length - 20
+        expected += 1
+        position = stop
+    requests.append(AddRun(ledger_id, first, key, flags, [b"".join(pieces)], size, offsets))
+    return position
+
+
+def _blocks_of_adds(view: memoryview, position: int, end: int, prefix: bytes, first: int, length: int) -> list[bytes]:
+    """The entries of as many whole blocks as begin at `position` with ADDs of the run, all of them `length` bytes long:
+    no loop per entry."""
+    prefixes, bodies = _block_of_adds(length)
+    size = prefixes.size
+    same = (length, prefix) * BLOCK
+    entries: list[bytes] = []
+    while position + size <= end:
+        found = prefixes.unpack_from(view, position)
+        ids = found[2::3]
+        if ids != tuple(range(first, first + BLOCK)) or found[::3] != same[::2] or found[1::3] != same[1::2]:
+            break
+        entries += bodies.unpack_from(view, position)
+        position += size
+        first += BLOCK
+    return entries
+
+
+@lru_cache(maxsize=64)
+def _block_of_adds(length: int) -> tuple[Struct, Struct]:
+    """BLOCK ADDs of `length` each: what is in front of their entries, as _ADD_PREFIX has it, and the entries."""
+    return Struct("!" + f"i32sq{length - 40}x" * BLOCK), Struct(f"28x{length - 24}s" * BLOCK)
+
+
+def _big_add(head: bytes, payload: Buffer) -> Request:
+    """One ADD whose entry's head is at the end of `head`, and whose payload lies elsewhere."""
+    if len(head) < _ADD_PREFIX.size:
+        return Malformed(f"an ADD's head of {len(head)} bytes")
+    length, prefix, entry_id = _ADD_PREFIX.unpack_from(head)
+    ledger_id = ID.unpack_from(prefix, 24)[0]
+    if length != len(head) + len(payload) - 4 or length > FRAME_MAX:
+        return Malformed(f"a frame of {length} bytes in {len(head)} and {len(payload)}")
+    if prefix[0] != VERSION or prefix[1] != Opcode.ADD:
+        return Malformed("only an ADD may come in two pieces")
+    if length < _ADD_LENGTH_MIN or entry_id < 0 or ledger_id < 0:
+        return Unsupported(Opcode.ADD, ledger_id, entry_id, Rc.BAD_REQUEST)
+    flags = prefix[2] << 8 | prefix[3]
+    parts: list[Buffer] = [SIZE.pack(length - 24) + head[ADD_OVERHEAD:], payload]
+    return AddRun(ledger_id, entry_id, prefix[4:24], flags, parts, length - 20, [0])
+
+
+def _decode_other(body: memoryview, head: int) -> Request:
+    """A frame that is no good ADD; `body` begins with the header."""
+    version, opcode, flags = head >> 24, head >> 16 & 0xFF, head & 0xFFFF
+    if version != VERSION:
+        return Unsupported(opcode, -1, -1, Rc.BAD_VERSION)
+    key: bytes | None = None
+    match opcode:
+        case Opcode.READ:
+            if len(body) < READ.size - 4:
+                return Malformed(f"a READ of {len(body)} bytes")
+            ledger_id, entry_id = _IDS.unpack_from(body, 4)
+            if flags & DO_FENCING:
+                if len(body) < FENCE_READ.size - 4:
+                    return Malformed(f"a fencing READ of {len(body)} bytes")
+                key = bytes(body[20 : 20 + MASTER_KEY_LENGTH])
+            if ledger_id < 0:
+                return Unsupported(opcode, ledger_id, entry_id, Rc.BAD_REQUEST)
+            return ReadRequest(ledger_id, entry_id, flags, key)
+        case Opcode.BATCH_READ:
+            if len(body) < BATCH_READ.size - 4:
+                return Malformed(f"a BATCH_READ of {len(body)} bytes")
+            ledger_id, entry_id, request_id, count_max, size_max = _BATCH_BODY.unpack_from(body, 4)
+            if flags & DO_FENCING:
+                if len(body) < BATCH_READ.size - 4 + MASTER_KEY_LENGTH:
+                    return Malformed(f"a fencing BATCH_READ of {len(body)} bytes")
+                key = bytes(body[BATCH_READ.size - 4 :][:MASTER_KEY_LENGTH])
+            return BatchReadRequest(ledger_id, entry_id, request_id, count_max, size_max, flags, key)
+        case Opcode.AUTH:
+            return AuthRequest(bytes(body[4:]))
+        case Opcode.ADD:
+            if len(body) < 4 + MASTER_KEY_LENGTH + _IDS.size:
+                return Malformed(f"an ADD of {len(body)} bytes")
+            ledger_id, entry_id = _IDS.unpack_from(body, 4 + MASTER_KEY_LENGTH)
+            return Unsupported(opcode, ledger_id, entry_id, Rc.BAD_REQUEST)
+        case _:
+            return Unsupported(opcode, -1, -1, Rc.BAD_REQUEST)
