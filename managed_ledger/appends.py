@@ -42,10 +42,11 @@ from managed_ledger.errors import (
     ManagedLedgerUnavailableError,
 )
 from managed_ledger.ledger_ahead import LedgerAhead
+from managed_ledger.ledger_marks import Fill, LedgerMarks
 from managed_ledger.log_index import LogIndex
 from managed_ledger.pending import AppendSink, PendingAppend, PendingAppends
 from managed_ledger.predecessor import Predecessor
-from managed_ledger.rollover import NO_LIMIT, RolloverLimits
+from managed_ledger.rollover import RolloverLimits
 from managed_ledger.stored_list import StoredList
 from quire.ledger.errors import EntryTooLargeError as LedgerEntryTooLargeError
 from quire.ledger.errors import LedgerConflictError, LedgerError, LedgerFencedError
@@ -112,18 +113,13 @@ class Appends:
         self._stored = stored
         self._index = index
         self._cache = cache
-        self._limits = limits
         self._retry_timeout_s = retry_timeout_s
         self._listeners = listeners
         self._log = log.bind(log=name)
         self._metadata_is_up = metadata_is_up
         self._ahead = LedgerAhead(name, nursery, stored, lambda: self.state is State.OPEN)
         self._entries = 0
-        self._entries_limit = self._size_limit = NO_LIMIT
-        self._entries_near = self._size_near = NO_LIMIT
-        self._ledger_limits = limits
-        self._opened_at = self._check_at = 0.0
-        """trio's time; before `_check_at` no age matters."""
+        self._marks = LedgerMarks(limits)
         self._failed_writer: Writer | None = None
         self._failure = ""
         self._barren = BarrenLedgers(retry_timeout_s)
@@ -148,9 +144,9 @@ class Appends:
 
     def _push(self, run: PendingAppend) -> None:
         """Send a run to the current ledger, as far as there is room in it."""
-        entries = self._entries + run.count
-        if entries > self._entries_limit and self._may_roll():
-            room = self._entries_limit - self._entries
+        entries, marks = self._entries + run.count, self._marks
+        if entries > marks.entries_max and self._may_roll():
+            room = marks.entries_max - self._entries
             if room > 0 and not self._send(run.take(room)):
                 return
             self._start_switch()
@@ -158,16 +154,16 @@ class Appends:
             return
         if self._send(run) and self.state is State.OPEN:
             assert self.writer is not None, "an open log has a ledger"
-            if entries >= self._entries_near or self.writer.length >= self._size_near:
-                self._filling(entries, self.writer.length)
+            if entries >= marks.entries_near or self.writer.length >= marks.size_near:
+                self._filling(marks.filled(entries, self.writer.length))
 
-    def _filling(self, entries: int, size: int) -> None:
+    def _filling(self, fill: Fill) -> None:
         """The ledger is full, or will be soon."""
-        if entries >= self._entries_limit or size >= self._size_limit:
+        if fill is Fill.FULL:
             if self._may_roll():
                 self._start_switch()
         elif self._metadata_is_up():
-            self._entries_near, self._size_near = self._entries_limit, self._size_limit
+            self._marks.pass_near()
             self._ahead.want()
 
     def _may_roll(self) -> bool:
@@ -175,8 +171,7 @@ class Appends:
         until `check_age` finds it otherwise."""
         if self._metadata_is_up() and not self._stored.is_full:
             return True
-        self._entries_limit = self._size_limit = self._entries_near = self._size_near = NO_LIMIT
-        self._check_at = 0.0
+        self._marks.lift()
         return False
 
     def _send(self, run: PendingAppend) -> bool:
@@ -226,46 +221,32 @@ class Appends:
         writer.on_failed = partial(self._writer_failed, writer)
         self.writer = writer
         self._entries = 0
-        self._opened_at = trio.current_time()
-        self._check_at = 0.0
-        self._ledger_limits = self._limits.of_ledger(writer.ledger_id)
-        self._set_limits(0.0)
+        self._marks.begin(writer.ledger_id, trio.current_time())
         self._index.set(self._stored.value.ledgers, writer.ledger_id)
         self.state = State.OPEN
         queued = self.pending.queued
         while queued and self.state is State.OPEN:
             self._push(self.pending.dequeue())
 
-    def _set_limits(self, age_s: float) -> None:
-        limits = self._limits
-        if age_s >= limits.age_min_s:
-            self._entries_limit, self._size_limit = limits.entries_max, limits.size_max
-            self._entries_near, self._size_near = limits.entries_near, limits.size_near
-        else:
-            self._entries_limit = self._size_limit = self._entries_near = self._size_near = NO_LIMIT
-
     def check_age(self, now: float) -> None:
         """Called every now and then (trio's time): roll a ledger that has come of age, silent or not."""
-        if now < self._check_at or self.state is not State.OPEN or self.writer is None:
+        if not self._marks.is_due(now) or self.state is not State.OPEN or self.writer is None:
             return
         if not self._entries or not self._metadata_is_up():
             return
-        age_s = now - self._opened_at
-        self._set_limits(age_s)
-        limits, size = self._ledger_limits, self.writer.length
-        self._check_at = self._opened_at + limits.next_check(age_s)
-        if limits.is_full(self._entries, size, age_s):
+        fill = self._marks.at_age(now, self._entries, self.writer.length)
+        if fill is Fill.FULL:
             if self._may_roll():
                 self._start_switch()
             else:
                 self._warn_of_full_list()
-        elif limits.is_nearly_full(self._entries, size, age_s):
+        elif fill is Fill.NEARLY_FULL:
             self._ahead.want()
 
     def _warn_of_full_list(self) -> None:
         """Every now and then: the log cannot roll any more, and an operator can help."""
         if self._stored.is_full:
-            self._check_at = trio.current_time() + FULL_LIST_WARNING_S
+            self._marks.rest_until(trio.current_time() + FULL_LIST_WARNING_S)
             self._log.warning(
                 "the ledger list is full, the log stays in its ledger: trim it, or use larger ledgers",
                 ledgers=len(self._stored.value.ledgers),
