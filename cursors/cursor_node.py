@@ -42,6 +42,8 @@ class StoredNode:
         self.value = CursorNode()
         self.empty_ledger_id = NO_LEDGER
         """The node's ledger, while it has no confirmed entry."""
+        self._unlearned: dict[int, CursorNode] = {}
+        """Values whose writing may have happened, by the ledger that they name."""
 
     async def create(self, state: AckState, cursor_properties: Sequence[tuple[str, str]]) -> None:
         """Make the node; durable on return. CursorFencedError, NodeExistsError and other MetadataError."""
@@ -80,8 +82,8 @@ class StoredNode:
     async def new_ledger(self, state: AckState) -> Writer:
         """A new cursor ledger, named in the node by the same write that makes it. CursorFencedError: the log is no longer
         ours; BadVersionError, NoNodeError: the cursor is not; other LedgerError and MetadataError: try again."""
+        await self._learn_outcome()
         services = self._services
-        attempts: dict[int, CursorNode] = {}
 
         def also(ledger_id: int) -> list[Op]:
             before = self.value
@@ -93,7 +95,7 @@ class StoredNode:
                 deleting=tuple(other for other in self.ledger_ids() if other != holder),
                 last_active_ms=self._now_ms(),
             )
-            attempts[ledger_id] = node
+            self._unlearned[ledger_id] = node
             return [Put(path=self._path, value=self._encode(node, state), version=self._version), *services.proof()]
 
         async def create() -> Writer:
@@ -109,27 +111,30 @@ class StoredNode:
         try:
             writer = await self._owned(create, own_ops=2)
         except MetadataUnavailableError:
-            await self._learn_outcome(attempts)
+            await self._learn_outcome()
             raise
         self._version += 1
-        self.value = attempts[writer.ledger_id]
+        self.value = self._unlearned[writer.ledger_id]
+        self._unlearned.clear()
         self.empty_ledger_id = writer.ledger_id
         return writer
 
-    async def _learn_outcome(self, attempts: dict[int, CursorNode]) -> None:
-        """The outcome of a write is unknown: read what is there. If it happened, it made a ledger that nobody writes to;
-        the next attempt hands that over for deletion."""
+    async def _learn_outcome(self) -> None:
+        """What came of writes that no answer came of: read what is there. If one happened, it made a ledger that nobody writes
+        to; the next attempt hands that over for deletion. BadVersionError, MetadataError (nothing was learned)."""
+        if not self._unlearned:
+            return
         found = await self._services.metadata.get(self._path)
         if found is None:
             raise BadVersionError(f"{self._path} is gone")
-        if found.version == self._version:
-            return
-        node, _ = decode_node(found.value)
-        if found.version != self._version + 1 or node.ledger_id not in attempts:
-            raise BadVersionError(f"{self._path} was changed by another")
-        self._version = found.version
-        self.value = attempts[node.ledger_id]
-        self.empty_ledger_id = node.ledger_id
+        if found.version != self._version:
+            node, _ = decode_node(found.value)
+            if found.version != self._version + 1 or node.ledger_id not in self._unlearned:
+                raise BadVersionError(f"{self._path} was changed by another")
+            self._version = found.version
+            self.value = self._unlearned[node.ledger_id]
+            self.empty_ledger_id = node.ledger_id
+        self._unlearned.clear()
 
     async def put_state(self, state: AckState) -> None:
         """Make the node the state; then no ledger is needed. Raises as `new_ledger`."""

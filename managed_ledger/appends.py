@@ -356,7 +356,7 @@ class Appends:
     async def _next_ledger(self) -> Writer | None:
         """Store the list with the next ledger. None if the log was fenced meanwhile."""
         stored, before = self._stored, self._unclosed
-        async with stored.lock:
+        async with stored.held():
             if self.state is not State.SWITCHING:
                 return None
             value = stored.value
@@ -370,7 +370,7 @@ class Appends:
                 writer = await stored.new_ledger(value)
             else:
                 try:
-                    await stored.put(value.opened(writer.ledger_id))
+                    await stored.open_ahead(value, writer.ledger_id)
                 except MetadataError:
                     self._ahead.give_back(writer)
                     raise

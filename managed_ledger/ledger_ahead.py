@@ -46,7 +46,7 @@ class LedgerAhead:
 
     async def _make(self, done: trio.Event) -> None:
         try:
-            async with self._stored.lock:
+            async with self._stored.held():
                 if self._is_wanted():
                     quorums = self._stored.config().quorums
                     self._writer = await self._stored.ledger_ahead()
@@ -60,7 +60,7 @@ class LedgerAhead:
             done.set()
 
     def take(self) -> Writer | None:
-        """The ledger that was made ahead, if it is as new ledgers are to be by now. Hold the list's lock."""
+        """The ledger that was made ahead, if it is as new ledgers are to be by now. Be inside the list's `held`."""
         writer, quorums = self._writer, self._quorums
         if writer is None or quorums != self._stored.config().quorums:
             return None

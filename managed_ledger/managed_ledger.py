@@ -19,7 +19,7 @@ from cursors.errors import CursorClosedError, CursorError, CursorFencedError
 from cursors.opening import create_cursor, cursor_path, memory_cursor, recover_cursor
 from cursors.services import Services as CursorServices
 from managed_ledger.appends import Appends, Listeners, State
-from managed_ledger.config import LogConfig, LogConfigSource, ManagedLedgerConfig
+from managed_ledger.config import LogConfigSource, ManagedLedgerConfig
 from managed_ledger.entry_cache import CacheBudget, EntryCache
 from managed_ledger.entry_run import EntryRun
 from managed_ledger.errors import (
@@ -267,7 +267,8 @@ class ManagedLedger:
                     services, self, path, self.name, name, mark_delete, properties, self._cursor_fenced
                 )
             except NodeExistsError:
-                await self._stored.check()
+                async with self._stored.held():
+                    await self._stored.check()
                 return await recover_cursor(services, self, path, self.name, name, self._cursor_fenced)
         except (ManagedLedgerFencedError, CursorFencedError) as error:
             self._appends.fence(str(error))
@@ -314,7 +315,7 @@ class ManagedLedger:
             ledger_ids = store.ledger_ids()
             delete = Delete(path=cursor_path(log_path(self.name), name))
             try:
-                async with self._stored.lock:
+                async with self._stored.held():
                     await self._stored.put(self._stored.value.also_deleting(ledger_ids), delete)
             except MetadataError as error:
                 raise ManagedLedgerUnavailableError(f"cursor {name} cannot be deleted: {error}") from error
@@ -366,7 +367,7 @@ class ManagedLedger:
         return await self._trimmer.trim()
 
     async def delete_ledgers(self, ledger_ids: Sequence[int]) -> None:
-        """Delete ledgers that the stored list names as to be deleted; what fails, the next open tries again."""
+        """Delete ledgers that the stored list names as to be deleted, as far as that goes now."""
         await self._trimmer.delete(ledger_ids)
 
     def forget_ledgers(self, ledger_ids: Sequence[int]) -> None:
@@ -382,11 +383,6 @@ class ManagedLedger:
                 cursor.rewind()
 
     # Life
-
-    @property
-    def config(self) -> LogConfig:
-        """As it is now."""
-        return self._config()
 
     @property
     def is_usable(self) -> bool:
@@ -430,7 +426,7 @@ class ManagedLedger:
     async def _confirm_ownership(self) -> None:
         """CursorFencedError: the list was changed by another. MetadataError."""
         try:
-            async with self._stored.lock:
+            async with self._stored.held():
                 await self._stored.check()
         except ManagedLedgerFencedError as error:
             raise CursorFencedError(str(error)) from error

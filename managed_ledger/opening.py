@@ -106,11 +106,11 @@ async def _begin(managed_ledger: ManagedLedger, stored: StoredList, closed: Ledg
     if closed.terminated is not None:
         index.set(closed.ledgers, -1)
         index.last_confirmed = closed.terminated
-        async with stored.lock:
+        async with stored.held():
             await stored.put(closed)
         managed_ledger.appends.terminate()
         return
-    async with stored.lock:
+    async with stored.held():
         writer = await stored.new_ledger(closed)
     if closed.ledgers:
         last = closed.ledgers[-1]

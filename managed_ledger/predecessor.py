@@ -48,7 +48,7 @@ class Predecessor:
                 self.contested = True
         if self._end is not None:
             return
-        async with stored.lock:
+        async with stored.held():
             await stored.check()
         try:
             reader = await stored.recover(writer.ledger_id)

@@ -3,12 +3,14 @@
 What holds: the compare-and-set of the list proves that the log is ours: whoever loses it is fenced
 (ManagedLedgerFencedError). A new ledger and the list that names it become durable in one write, so that no ledger of a
 log is ever without a name: in the list, or, if it was made ahead, among those to be deleted. After `give_up` nothing is
-written. Callers hold `lock` from reading `value` to storing what they made of it.
+written. Callers are inside `held` from reading `value` to storing what they made of it. A write of which no answer came, since
+the metadata were away or the caller was cancelled, is looked for before the next one: our own write is no other owner's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import trio
 
@@ -37,8 +39,17 @@ class StoredList:
         self._version = _NO_NODE
         self._given_up = ""
         self._bytes = 0
+        self._unlearned: dict[bytes, LedgerList] = {}
+        """Values whose writing may have happened, and what the list is to be for us if it did."""
         self.value = LedgerList()
-        self.lock = trio.Lock()
+        self._lock = trio.Lock()
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Alone with the list as it is stored. ManagedLedgerFencedError, MetadataError."""
+        async with self._lock:
+            await self._learn()
+            yield
 
     async def read(self) -> bool:
         """Read it; False if the log does not exist. ManagedLedgerDamagedError, MetadataError."""
@@ -75,9 +86,11 @@ class StoredList:
             self._check_kept()
             if before.ledgers and ledger_id <= before.ledgers[-1].ledger_id:
                 raise LedgerIdOrderError(f"{self._name}: {ledger_id} comes after {before.ledgers[-1].ledger_id}")
-            attempts[ledger_id] = naming(ledger_id)
-            value = encode(attempts[ledger_id])
+            attempt = attempts[ledger_id] = naming(ledger_id)
+            value = encode(attempt)
             self._bytes = len(value)
+            # If nobody hears that it happened, it made a ledger that nobody writes to: it leaves the list again.
+            self._unlearned[value] = attempt.without([ledger_id])
             if self._version == _NO_NODE:
                 return [Create(path=self._path, value=value, make_parents=True)]
             return [Put(path=self._path, value=value, version=self._version)]
@@ -85,12 +98,11 @@ class StoredList:
         try:
             writer = await self._create(also)
         except MetadataUnavailableError:
-            await self._learn_outcome(attempts)
+            await self._learn()
             raise
         except (BadVersionError, NoNodeError, NodeExistsError) as error:
             raise self._fenced(error) from error
-        self.value = attempts[writer.ledger_id]
-        self._version += 1
+        self._happened(attempts[writer.ledger_id])
         return writer
 
     async def _create(self, also: Callable[[int], list[Op]]) -> Writer:
@@ -112,42 +124,52 @@ class StoredList:
                 if passed > IDS_PASSED_MAX:
                     raise
 
-    async def _learn_outcome(self, attempts: dict[int, LedgerList]) -> None:
-        """The outcome of a write is unknown: read what is there. If it happened, it made a ledger that nobody writes to,
-        which leaves the list with the next write."""
-        node = await self._metadata.get(self._path)
-        if node is None and self._version == _NO_NODE:
-            return
-        if node is not None and node.version == self._version:
-            return
-        for ledger_id, attempt in attempts.items():
-            if node is not None and node.version == self._version + 1 and node.value == encode(attempt):
-                self.value = attempt.without([ledger_id])
-                self._version = node.version
-                return
-        raise self._fenced("the list was changed by another")
+    async def open_ahead(self, closed: LedgerList, ledger_id: int) -> None:
+        """Store the list `closed` with this ledger, made ahead, at the end. Raises as `put`."""
+        await self._put(closed.opened(ledger_id), closed.also_deleting([ledger_id]), ())
 
     async def put(self, value: LedgerList, *ops: Op) -> None:
-        """Store the list, and do `ops` with it. ManagedLedgerFencedError; MetadataUnavailableError: nothing changed."""
+        """Store the list, and do `ops` with it. ManagedLedgerFencedError; MetadataUnavailableError: nothing changed, as far as we
+        could learn."""
+        await self._put(value, value, ops)
+
+    async def _put(self, value: LedgerList, if_unheard: LedgerList, ops: tuple[Op, ...]) -> None:
         self._check_kept()
         data = encode(value)
         self._bytes = len(data)
+        self._unlearned[data] = if_unheard
+        version = self._version
         try:
-            await self._metadata.multi([Put(path=self._path, value=data, version=self._version), *ops])
+            await self._metadata.multi([Put(path=self._path, value=data, version=version), *ops])
         except MetadataUnavailableError:
-            node = await self._metadata.get(self._path)
-            if node is None or node.version not in (self._version, self._version + 1):
-                raise self._fenced("the list was changed by another") from None
-            if node.version == self._version:
+            await self._learn()
+            if self._version == version:
                 raise
-            if node.value != data:
-                raise self._fenced("the list was changed by another") from None
+            self.value = value
+            return
         except (BadVersionError, NoNodeError) as error:
+            self._unlearned.clear()
             if error.index:
                 raise
             raise self._fenced(error) from error
+        self._happened(value)
+
+    def _happened(self, value: LedgerList) -> None:
         self.value = value
         self._version += 1
+        self._unlearned.clear()
+
+    async def _learn(self) -> None:
+        """What came of the writes that no answer came of. ManagedLedgerFencedError, MetadataError (nothing was learned)."""
+        if not self._unlearned:
+            return
+        node = await self._metadata.get(self._path)
+        version = _NO_NODE if node is None else node.version
+        if node is not None and version == self._version + 1 and node.value in self._unlearned:
+            self._happened(self._unlearned[node.value])
+        elif version != self._version:
+            raise self._fenced("the list was changed by another")
+        self._unlearned.clear()
 
     async def check(self) -> None:
         """Read the list again: ManagedLedgerFencedError if it is not as we stored it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import trio
@@ -116,7 +117,7 @@ class Trimmer:
         if not self._is_up():
             raise ManagedLedgerUnavailableError(f"{self._log.name} cannot be trimmed: the metadata service is away")
         try:
-            async with self._stored.lock:
+            async with self._stored.held():
                 slowest = self._log.slowest()
                 self._tried_at = self._passed()
                 useless = trimmable(
@@ -142,7 +143,7 @@ class Trimmer:
         return len(useless)
 
     async def delete(self, ledger_ids: Sequence[int]) -> None:
-        """Delete ledgers that the stored list names as to be deleted; what fails, the next open tries again."""
+        """Delete ledgers that the stored list names as to be deleted, as far as that goes now."""
         done: list[int] = []
         for ledger_id in ledger_ids:
             if self._appends.state is State.FENCED:
@@ -154,8 +155,9 @@ class Trimmer:
                 done.append(ledger_id)
             except (LedgerError, MetadataError) as error:
                 log.warning("ledger not deleted yet", log=self._log.name, ledger_id=ledger_id, reason=str(error))
-        async with self._stored.lock:
-            self._stored.change_of(lambda value: value.deleted(done))
+        with suppress(ManagedLedgerFencedError, MetadataError):  # whoever stores the list next finds them gone
+            async with self._stored.held():
+                self._stored.change_of(lambda value: value.deleted(done))
 
     def switched(self) -> None:
         """A ledger was left. What the list names as to be deleted can go by now: empty ones, and what could not be before."""
@@ -165,5 +167,5 @@ class Trimmer:
         self.want()
 
     def delete_unneeded(self, ledger_id: int) -> None:
-        """One that was opened ahead, and never used."""
+        """One that was made ahead, and never used."""
         self._nursery.start_soon(self.delete, [ledger_id], name=f"unneeded ledger of {self._log.name}")

@@ -209,7 +209,7 @@ def test_an_unsubscribe_whose_connection_breaks_is_carried_through() -> None:
         await peer.subscribe()
         room.cluster.ledgers.delay_s = 1
         topic = await room.topic()
-        async with topic.ledger._stored.lock:
+        async with topic.ledger._stored.held():
             peer.unsubscribe()
             await until(lambda: topic.subscriptions["s"].stopped)
             await peer.closed_by_us()

@@ -238,6 +238,29 @@ def test_a_write_of_unknown_outcome_is_looked_up(happened: bool) -> None:
     in_bench(test)
 
 
+@pytest.mark.parametrize("happened", [True, False])
+def test_a_write_that_nothing_was_learned_of_is_looked_up_when_the_metadata_are_back(happened: bool) -> None:
+    async def test(bench: Bench) -> None:
+        cursor = await new(bench)
+        bench.metadata.disconnect()
+        if happened:
+            bench.ledgers.failures["created"] = [MetadataUnavailableError("the answer was lost")]
+        else:
+            bench.ledgers.store.disconnect()
+        cursor.ack_individual(at((1, 0)))
+        await trio.sleep(0.5)
+        assert bench.ledgers.failures.get("created", []) == []
+        bench.metadata.reconnect()
+        bench.ledgers.store.reconnect()
+        await cursor.wait_persisted()
+        assert bench.fenced == []
+        assert (await again(bench)).mark_delete == Position(1, 0)
+        await trio.sleep(1)
+        assert bench.ledgers.listed() == {(await node(bench)).ledger_id}
+
+    in_bench(test)
+
+
 def test_a_node_changed_by_another_fences_the_cursor() -> None:
     async def test(bench: Bench) -> None:
         cursor = await new(bench)
