@@ -13,12 +13,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote
-
-import trio
 
 from broker import internal_stats
-from broker.background import see_through
+from broker.background import for_each, see_through
 from broker.errors import (
     BrokerError,
     IsPartitionedError,
@@ -32,7 +29,7 @@ from broker.errors import (
     TopicNotFoundError,
 )
 from broker.internal_stats import InternalStats
-from broker.other_brokers import Errors, OtherBrokers
+from broker.other_brokers import OtherBrokers, RemoteTopic
 from broker.publish_time import first_published_at
 from broker.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
@@ -52,8 +49,6 @@ __all__ = ["EARLIEST", "LATEST", "Administration", "InternalStats", "Position"]
 
 log = get_logger(__name__)
 
-AT_ONCE_MAX = 16
-"""Partitions of one request that are worked on at the same time."""
 LEDGERS_ROOT = "/ledgers"
 
 T = TypeVar("T")
@@ -140,27 +135,27 @@ class Administration:
             # From here on no client loads a partition; those that are loaded go, and with them whoever is connected.
             # Those too that have no log: one may be on its way since before the mark.
             existing = await self._partitioned.existing_partitions(name)
-            await self._for_each(sorted({*named, *existing}), self.delete_wherever)
+            await for_each(sorted({*named, *existing}), self.delete_wherever)
             await self._partitioned.delete(name)
             log.info("partitioned topic deleted", topic=name.full, partitions=found.partitions)
 
     async def _check_unused(self, names: Iterable[TopicName]) -> None:
-        await self._for_each(names, self.check_unused)
+        await for_each(names, self.check_unused)
 
     async def check_unused(self, name: TopicName) -> None:
         """TopicBusyError if producers or consumers are connected to the topic, wherever it is."""
-        if self.others is None or (url := await self.others.owner(name)) is None:
+        if (remote := await self._elsewhere(name)) is None:
             self._topics.check_unused(name)
         else:
-            await self.others.ask(url, "GET", name, "/quireUnused", errors={412: TopicBusyError})
+            await remote.check_unused()
 
     async def delete_wherever(self, name: TopicName) -> None:
         """One topic or partition, whoever uses it and wherever it is; fine if it is gone."""
         try:
-            if self.others is None or (url := await self.others.owner(name)) is None:
+            if (remote := await self._elsewhere(name)) is None:
                 await self._topics.delete(name, force=True)
             else:
-                await self.others.ask(url, "DELETE", name, "?force=true", errors={404: TopicNotFoundError})
+                await remote.delete()
         except TopicNotFoundError:
             pass
 
@@ -229,20 +224,17 @@ class Administration:
                 made.append(each)
 
         every = _every(name, count)
-        await self._see_through(partial(self._for_each, every, create), f"create subscription on {name.full}")
+        await self._see_through(partial(for_each, every, create), f"create subscription on {name.full}")
         if not made:
             raise SubscriptionExistsError(f"subscription {subscription!r} of {name.full} exists")
 
     async def _subscribe(self, name: TopicName, subscription: str, position: Position) -> bool:
         """Make a subscription of one topic, wherever that is; whether there was none."""
         try:
-            if self.others is None or (url := await self.others.owner(name)) is None:
+            if (remote := await self._elsewhere(name)) is None:
                 await (await self._topics.get(name)).create_subscription(subscription, position)
             else:
-                resource = f"/subscription/{quote(subscription, safe='')}"
-                body = {"ledgerId": position.ledger_id, "entryId": position.entry_id}
-                errors: Errors = {404: TopicNotFoundError, 409: SubscriptionExistsError}
-                await self.others.ask(url, "PUT", name, resource, body=body, errors=errors)
+                await remote.create_subscription(subscription, position)
         except SubscriptionExistsError:
             return False
         return True
@@ -252,8 +244,8 @@ class Administration:
         without `force`; then nothing was deleted of what this broker has)."""
         topics, elsewhere = await self._existing(name)
         holders = [topic for topic in topics if subscription in topic.subscriptions]
-        others = [(each, url) for each, url in elsewhere if subscription in await self._partitioned.subscriptions(each)]
-        if not holders and not others:
+        remotes = [each for each in elsewhere if subscription in await self._partitioned.subscriptions(each.name)]
+        if not holders and not remotes:
             raise SubscriptionNotFoundError(f"{name.full} has no subscription {subscription!r}")
         if not force and any(topic.subscriptions[subscription].consumers for topic in holders):
             raise SubscriptionBusyError(f"subscription {subscription!r} of {name.full} has consumers")
@@ -264,30 +256,22 @@ class Administration:
             except SubscriptionNotFoundError:
                 pass  # somebody else was quicker
 
-        async def delete_there(found: tuple[TopicName, str]) -> None:
-            assert self.others is not None, "there are others"
-            each, url = found
-            resource = f"/subscription/{quote(subscription, safe='')}?force={'true' if force else 'false'}"
-            errors: Errors = {404: SubscriptionNotFoundError, 412: SubscriptionBusyError}
+        async def delete_there(remote: RemoteTopic) -> None:
             try:
-                await self.others.ask(url, "DELETE", each, resource, errors=errors)
+                await remote.delete_subscription(subscription, force=force)
             except SubscriptionNotFoundError:
                 pass
 
         async def delete_all() -> None:
-            await self._for_each(others, delete_there)
-            await self._for_each(holders, delete)
+            await for_each(remotes, delete_there)
+            await for_each(holders, delete)
 
         await self._see_through(delete_all, f"delete subscription of {name.full}")
 
     async def subscriptions(self, name: TopicName) -> list[str]:
         """Names, sorted; of a partitioned topic those on any partition. Readers' are among them while they are there."""
-        await self._topics.check_namespace(name)
-        count = await self._partitions(name)
-        if not count and not await self._topics.exists(name):
-            raise TopicNotFoundError(f"topic {name.full} does not exist")
         found: set[str] = set()
-        for each in _every(name, count):
+        for each in await self._every_existing(name):
             found.update(await self._partitioned.subscriptions(each))
             if (topic := self._topics.find(each)) is not None:
                 found.update(topic.subscriptions)
@@ -310,27 +294,22 @@ class Administration:
 
     async def internal_stats_json(self, name: TopicName) -> Any:
         """As `internal_stats` of one topic or partition writes it, wherever that is."""
-        if self.others is None or (url := await self.others.owner(name)) is None:
+        if (remote := await self._elsewhere(name)) is None:
             return (await self.internal_stats(name)).as_json()
-        errors: Errors = {404: TopicNotFoundError, 405: IsPartitionedError}
-        return await self.others.ask(url, "GET", name, "/internalStats", errors=errors)
+        return await remote.internal_stats()
 
     async def unload_topic(self, name: TopicName) -> None:
         """Close a topic, all partitions of a partitioned one; whoever comes next has it loaded again. TopicNotFoundError."""
-        await self._topics.check_namespace(name)
-        count = await self._partitions(name)
-        if not count and not await self._topics.exists(name):
-            raise TopicNotFoundError(f"topic {name.full} does not exist")
+        every = await self._every_existing(name)
 
         async def unload(each: TopicName) -> None:
-            if self.others is None or (url := await self.others.owner(each)) is None:
-                if (topic := self._topics.find(each)) is not None:
-                    self._topics.close_soon(topic)
-                    await topic.ledger.closed.wait()
-            else:
-                await self.others.ask(url, "PUT", each, "/unload", errors={404: TopicNotFoundError})
+            if (remote := await self._elsewhere(each)) is not None:
+                await remote.unload()
+            elif (topic := self._topics.find(each)) is not None:
+                self._topics.close_soon(topic)
+                await topic.ledger.closed.wait()
 
-        await self._see_through(partial(self._for_each, _every(name, count), unload), f"unload {name.full}")
+        await self._see_through(partial(for_each, every, unload), f"unload {name.full}")
 
     async def _ledger_metadata(self, ledger_id: int) -> LedgerMetadata | None:
         try:
@@ -367,49 +346,43 @@ class Administration:
         await self._check_plain(name)
         return await self._topics.get(name, create=False)
 
-    async def _existing(self, name: TopicName) -> tuple[list[Topic], list[tuple[TopicName, str]]]:
-        """The topic, or its partitions that exist, loaded; and those of other brokers, with where to ask."""
+    async def _every_existing(self, name: TopicName) -> list[TopicName]:
+        """The topic, or the partitions of a partitioned one. TopicNotFoundError if there is neither."""
+        await self._topics.check_namespace(name)
+        count = await self._partitions(name)
+        if not count and not await self._topics.exists(name):
+            raise TopicNotFoundError(f"topic {name.full} does not exist")
+        return _every(name, count)
+
+    async def _elsewhere(self, name: TopicName) -> RemoteTopic | None:
+        """The topic, or partition, if another broker serves it. BrokerError, as a lookup."""
+        return None if self.others is None else await self.others.find(name)
+
+    async def _existing(self, name: TopicName) -> tuple[list[Topic], list[RemoteTopic]]:
+        """The topic, or its partitions that exist, loaded; and the partitions of other brokers."""
         await self._topics.check_namespace(name)
         count = await self._partitions(name)
         if not count:
             return [await self._topics.get(name, create=False)], []
         found: list[Topic] = []
-        elsewhere: list[tuple[TopicName, str]] = []
+        elsewhere: list[RemoteTopic] = []
 
         async def load(each: TopicName) -> None:
-            if self.others is not None and (url := await self.others.owner(each)) is not None:
-                elsewhere.append((each, url))
+            if (remote := await self._elsewhere(each)) is not None:
+                elsewhere.append(remote)
                 return
             try:
                 found.append(await self._topics.get(each, create=False))
             except TopicNotFoundError:
                 pass
 
-        await self._for_each(_every(name, count), load)
+        await for_each(_every(name, count), load)
         return found, elsewhere
 
     # Doing
 
     async def _see_through(self, job: Callable[[], Awaitable[T]], name: str) -> T:
         return await see_through(self._broker.nursery, job, name=name)
-
-    async def _for_each(self, items: Iterable[T], job: Callable[[T], Awaitable[None]]) -> None:
-        """`AT_ONCE_MAX` at the same time; all are tried, then the first error is raised."""
-        errors: list[BrokerError] = []
-        waiting = iter(items)
-
-        async def work() -> None:
-            for item in waiting:
-                try:
-                    await job(item)
-                except BrokerError as error:
-                    errors.append(error)
-
-        async with trio.open_nursery() as nursery:
-            for _ in range(AT_ONCE_MAX):
-                nursery.start_soon(work)
-        if errors:
-            raise errors[0]
 
 
 def _every(name: TopicName, partitions: int) -> list[TopicName]:

@@ -1,8 +1,8 @@
-"""Work that must not be left half done because whoever asked for it went away."""
+"""Work that must not be left half done: because whoever asked for it went away, or because one of many jobs failed."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 import trio
@@ -11,6 +11,9 @@ from broker.errors import BrokerError, ServiceNotReadyError
 from quire.service.log import get_logger
 
 log = get_logger(__name__)
+
+AT_ONCE_MAX = 16
+"""Jobs of one `for_each` that run at the same time."""
 
 T = TypeVar("T")
 
@@ -42,3 +45,22 @@ async def see_through(nursery: trio.Nursery, job: Callable[[], Awaitable[T]], *,
     if not results:
         raise ServiceNotReadyError(f"{name} was broken off")
     return results[0]
+
+
+async def for_each(items: Iterable[T], job: Callable[[T], Awaitable[None]]) -> None:
+    """`AT_ONCE_MAX` at the same time; all are tried, then the first BrokerError is raised."""
+    errors: list[BrokerError] = []
+    waiting = iter(items)
+
+    async def work() -> None:
+        for item in waiting:
+            try:
+                await job(item)
+            except BrokerError as error:
+                errors.append(error)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(AT_ONCE_MAX):
+            nursery.start_soon(work)
+    if errors:
+        raise errors[0]

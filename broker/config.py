@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 NON_PARTITIONED = "non-partitioned"
 PARTITIONED = "partitioned"
+SERVER_VERSION = "Quire 0.1.0"
+"""As clients, and the other brokers of a cluster, are told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

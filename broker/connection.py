@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker import acks, commands, replies
+from broker.config import SERVER_VERSION
 from broker.consumer import Consumer
 from broker.errors import BrokerError
 from broker.producer import Producer
@@ -33,7 +34,6 @@ log = get_logger(__name__)
 
 CLOSED_PRODUCERS_MAX = 10_000
 """Producers closed on one connection that are remembered; a SEND of one closed before them closes the connection."""
-SERVER_VERSION = "Quire 0.1.0"
 
 
 class ProtocolError(Exception):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from quire.metadata.errors import MetadataError
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
 
@@ -123,3 +127,12 @@ class SubscriptionBusyError(BrokerError):
     """The subscription has consumers, and it was not to be done by force. Passing. HTTP: 412."""
 
     code = pb.ConsumerBusy
+
+
+@contextmanager
+def translated(what: object) -> Iterator[None]:
+    """Failures of the metadata store, as MetadataUnavailableError."""
+    try:
+        yield
+    except MetadataError as error:
+        raise MetadataUnavailableError(f"{what}: {error}") from error

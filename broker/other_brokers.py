@@ -1,63 +1,46 @@
 """The owners of topics that are not ours, asked over their admin REST: what is done to a partitioned topic as a whole is done
-by one broker, and each partition by its owner.
-
-One connection per request, HTTP/1.1; a redirect (307) is followed, for owners change.
+by one broker, and each partition by its owner. A redirect (307) is followed, for owners change.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
-import h11
 import trio
 
-from broker.errors import BrokerError, ServiceNotReadyError
-from quire.service.log import get_logger
+from broker.errors import (
+    BrokerError,
+    IsPartitionedError,
+    ServiceNotReadyError,
+    SubscriptionBusyError,
+    SubscriptionExistsError,
+    SubscriptionNotFoundError,
+    TopicBusyError,
+    TopicNotFoundError,
+)
+from broker.http_client import Answer, request
+from broker.ownership.lookup import Connect, Redirect
+from quire.ledger.position import Position
 from quire.wire.pulsar.names import TopicName
-from quire.world.doors import Network, Stream
-
-log = get_logger(__name__)
+from quire.world.doors import Network
 
 REDIRECTS_MAX = 5
 REQUEST_S = 30.0
 """For one request, its redirects included."""
-ANSWER_BYTES_MAX = 16 << 20
-_CHUNK = 64 << 10
 
 Errors = Mapping[int, type[BrokerError]]
 """What a status means where it is asked; anything else that is no success is ServiceNotReadyError."""
 NO_ERRORS: Errors = MappingProxyType({})
 
 
-class Found(Protocol):
-    """Of an owner that was looked up."""
-
-    @property
-    def web_url(self) -> str: ...
-
-
 class Owners(Protocol):
     """What is used of Ownership."""
 
-    async def lookup(self, name: TopicName, *, authoritative: bool) -> Found: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    status: int
-    location: str
-    body: bytes
-
-    def json(self) -> Any:
-        try:
-            return json.loads(self.body) if self.body else None
-        except ValueError:
-            return None
+    async def lookup(self, name: TopicName, *, authoritative: bool) -> Connect | Redirect: ...
 
 
 class OtherBrokers:
@@ -67,10 +50,15 @@ class OtherBrokers:
         self._ownership = ownership
         self._network = network
 
+    async def find(self, name: TopicName) -> RemoteTopic | None:
+        """The topic at its owner; None: it is this broker's. BrokerError, as a lookup."""
+        url = await self.owner(name)
+        return None if url is None else RemoteTopic(self, name, url)
+
     async def owner(self, name: TopicName) -> str | None:
         """The web URL of the broker to ask about a topic; None: this one. BrokerError, as a lookup."""
         found = await self._ownership.lookup(name, authoritative=False)
-        return None if getattr(found, "mine", False) else found.web_url
+        return None if isinstance(found, Connect) and found.mine else found.web_url
 
     async def ask(
         self,
@@ -94,70 +82,63 @@ class OtherBrokers:
         try:
             with trio.fail_after(REQUEST_S):
                 for _ in range(REDIRECTS_MAX):
-                    answer = await self._request(url, method, body)
+                    answer = await request(self._network, method, url, body)
                     if answer.status != 307 or not answer.location:
                         return _judged(answer, url, errors)
                     url = answer.location
-        except (OSError, h11.ProtocolError, trio.TooSlowError) as error:
+        except (OSError, trio.TooSlowError) as error:
             raise ServiceNotReadyError(f"the broker at {web_url} does not answer: {error or 'too slow'}") from error
         raise ServiceNotReadyError(f"{method} {url}: redirected too often")
 
-    async def _request(self, url: str, method: str, body: object) -> Answer:
-        parts = urlsplit(url)
-        data = b"" if body is None else json.dumps(body).encode()
-        headers = [
-            ("Host", parts.netloc),
-            ("Content-Type", "application/json"),
-            ("Content-Length", str(len(data))),
-            ("Connection", "close"),
-        ]
-        target = f"{parts.path}?{parts.query}" if parts.query else parts.path
-        stream = await self._network.connect(parts.hostname or "", parts.port or 80)
-        try:
-            http = h11.Connection(h11.CLIENT)
-            await _send(stream, http.send(h11.Request(method=method, target=target, headers=headers)))
-            await _send(stream, http.send(h11.Data(data)) if data else b"")
-            await _send(stream, http.send(h11.EndOfMessage()))
-            return await _answer(stream, http)
-        finally:
-            stream.close()
+
+@dataclass(frozen=True, slots=True)
+class RemoteTopic:
+    """A topic, or partition, that another broker serves. Every call raises ServiceNotReadyError, beside what it names."""
+
+    others: OtherBrokers
+    name: TopicName
+    web_url: str
+
+    async def check_unused(self) -> None:
+        """TopicBusyError if producers or consumers are connected."""
+        await self._ask("GET", "/quireUnused", errors={412: TopicBusyError})
+
+    async def delete(self) -> None:
+        """Whoever uses it. TopicNotFoundError."""
+        await self._ask("DELETE", "?force=true", errors={404: TopicNotFoundError})
+
+    async def unload(self) -> None:
+        """TopicNotFoundError."""
+        await self._ask("PUT", "/unload", errors={404: TopicNotFoundError})
+
+    async def internal_stats(self) -> Any:
+        """As JSON. TopicNotFoundError, IsPartitionedError."""
+        return await self._ask("GET", "/internalStats", errors={404: TopicNotFoundError, 405: IsPartitionedError})
+
+    async def create_subscription(self, subscription: str, position: Position) -> None:
+        """TopicNotFoundError, SubscriptionExistsError."""
+        body = {"ledgerId": position.ledger_id, "entryId": position.entry_id}
+        errors: Errors = {404: TopicNotFoundError, 409: SubscriptionExistsError}
+        await self._ask("PUT", _subscription(subscription), body=body, errors=errors)
+
+    async def delete_subscription(self, subscription: str, *, force: bool) -> None:
+        """SubscriptionNotFoundError, SubscriptionBusyError (it has consumers, without `force`)."""
+        resource = f"{_subscription(subscription)}?force={'true' if force else 'false'}"
+        errors: Errors = {404: SubscriptionNotFoundError, 412: SubscriptionBusyError}
+        await self._ask("DELETE", resource, errors=errors)
+
+    async def _ask(self, method: str, resource: str, *, body: object = None, errors: Errors) -> Any:
+        return await self.others.ask(self.web_url, method, self.name, resource, body=body, errors=errors)
+
+
+def _subscription(name: str) -> str:
+    return f"/subscription/{quote(name, safe='')}"
 
 
 def _judged(answer: Answer, url: str, errors: Errors) -> Any:
-    if answer.status in (200, 204):
-        return answer.json()
     found = answer.json()
+    if answer.status in (200, 204):
+        return found
     text = found.get("reason") if isinstance(found, dict) else None
     error = errors.get(answer.status, ServiceNotReadyError)
     raise error(str(text) if text else f"{url}: status {answer.status}")
-
-
-async def _send(stream: Stream, data: bytes | None) -> None:
-    rest = memoryview(data or b"")
-    while rest:
-        taken = stream.send_nowait((rest,))
-        rest = rest[taken:]
-        if not taken:
-            await stream.wait_writable()
-
-
-async def _answer(stream: Stream, http: h11.Connection) -> Answer:
-    buffer = bytearray(_CHUNK)
-    status, location = 0, ""
-    body = bytearray()
-    while True:
-        event = http.next_event()
-        if event is h11.NEED_DATA:
-            size = await stream.receive_into(memoryview(buffer))
-            http.receive_data(bytes(buffer[:size]))
-        elif isinstance(event, h11.Response):
-            status = event.status_code
-            location = next((value.decode("latin-1") for name, value in event.headers if name == b"location"), "")
-        elif isinstance(event, h11.Data):
-            body += event.data
-            if len(body) > ANSWER_BYTES_MAX:
-                raise OSError("its answer is too long")
-        elif isinstance(event, h11.EndOfMessage):
-            return Answer(status, location, bytes(body))
-        elif isinstance(event, h11.ConnectionClosed) or event is h11.PAUSED:
-            raise OSError("it closed the connection")

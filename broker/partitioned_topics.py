@@ -31,6 +31,7 @@ from broker.errors import (
     NotPartitionedError,
     PartitionCountError,
     TopicExistsError,
+    translated,
 )
 from cursors.errors import CursorDamagedError
 from cursors.position_info import NO_LEDGER, decode_node
@@ -230,14 +231,13 @@ class PartitionedTopics:
 
     async def delete(self, name: TopicName) -> None:
         """Last step of a deletion: the node goes; fine if it is gone. Hold `changing`."""
-        try:
-            await self._metadata.delete(_path(name))
-        except NoNodeError:
-            pass
-        except MetadataError as error:
-            raise MetadataUnavailableError(f"{name.full}: {error}") from error
-        finally:
-            self._changed(name)
+        with translated(name.full):
+            try:
+                await self._metadata.delete(_path(name))
+            except NoNodeError:
+                pass
+            finally:
+                self._changed(name)
 
     def _check_count(self, partitions: int) -> None:
         if partitions < 1:
@@ -277,11 +277,10 @@ class PartitionedTopics:
         info = pb.ManagedCursorInfo(
             cursorsLedgerId=NO_LEDGER, markDeleteLedgerId=EARLIEST.ledger_id, markDeleteEntryId=EARLIEST.entry_id
         )
-        try:
+        with translated(like):
             found = await self._metadata.get(like)
+        try:
             node = None if found is None else decode_node(found.value)[0]
-        except MetadataError as error:
-            raise MetadataUnavailableError(f"{like}: {error}") from error
         except CursorDamagedError:
             node = None  # whoever loads that partition says so
         for key, text in () if node is None else node.cursor_properties:
@@ -296,25 +295,20 @@ class PartitionedTopics:
     # The store
 
     async def _read(self, name: TopicName) -> tuple[Partitioning, int] | None:
-        try:
+        with translated(name.full):
             node = await self._metadata.get(_path(name))
-        except MetadataError as error:
-            raise MetadataUnavailableError(f"{name.full}: {error}") from error
         return None if node is None else (decode(node.value), node.version)
 
     async def _exists(self, path: str) -> bool:
-        try:
+        with translated(path):
             return await self._metadata.get(path) is not None
-        except MetadataError as error:
-            raise MetadataUnavailableError(f"{path}: {error}") from error
 
     async def _children(self, path: str) -> list[str]:
-        try:
-            return await self._metadata.children(path)
-        except NoNodeError:
-            return []
-        except MetadataError as error:
-            raise MetadataUnavailableError(f"{path}: {error}") from error
+        with translated(path):
+            try:
+                return await self._metadata.children(path)
+            except NoNodeError:
+                return []
 
     async def _write(self, name: TopicName, ops: list[Op]) -> None:
         """NodeExistsError, BadVersionError, NoNodeError: nothing was written, look again."""

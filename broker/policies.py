@@ -20,19 +20,19 @@ from weakref import WeakValueDictionary
 
 import trio
 
-from broker.errors import MetadataUnavailableError
-from broker.policy_values import Json, asks_deduplication, decode, effective, encode
+from broker.errors import MetadataUnavailableError, translated
+from broker.ownership.following import Tasks
+from broker.ownership.tenants import POLICIES
+from broker.ownership.values import Json, encode_json
+from broker.policy_values import asks_deduplication, decode, effective
 from managed_ledger.config import LogConfig
 from quire.metadata import paths
 from quire.metadata.errors import (
     BadVersionError,
-    MetadataError,
     NodeExistsError,
     NoNodeError,
+    NotEmptyError,
     SessionExpiredError,
-)
-from quire.metadata.errors import (
-    MetadataUnavailableError as StoreUnavailableError,
 )
 from quire.metadata.store import ANY_VERSION, Delete, MetadataStore, Op, Put, Watch
 from quire.service.log import get_logger
@@ -41,7 +41,6 @@ from quire.wire.pulsar.names import NamespaceName, TopicName
 log = get_logger(__name__)
 
 ROOT = "/admin/topic-policies/local"
-POLICIES_ROOT = "/admin/policies"
 RETRY_S = 1.0
 """Between attempts to read while the store cannot be reached and does not say when it can."""
 
@@ -68,7 +67,7 @@ class _Namespace:
     """What is known of one namespace and of those of its topics that are in use."""
 
     def __init__(self, name: NamespaceName, *, watched: bool) -> None:
-        self.path = f"{POLICIES_ROOT}/{name}"
+        self.path = f"{POLICIES}/{name}"
         self.folder = f"{ROOT}/{name}/persistent"
         self.own: Json | None = None
         """The namespace's policies."""
@@ -94,17 +93,11 @@ class TopicPolicies:
         self.default = default
         self._metadata = metadata
         self._namespaces: dict[str, _Namespace] = {}
-        self._nursery: trio.Nursery | None = None
+        self._tasks = Tasks()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep what is known true, until cancelled."""
-        try:
-            async with trio.open_nursery() as nursery:
-                self._nursery = nursery
-                task_status.started()
-                await trio.sleep_forever()
-        finally:
-            self._nursery = None
+        await self._tasks.run(task_status)
 
     # For logs
 
@@ -135,15 +128,6 @@ class TopicPolicies:
     def _effective(self, namespace: _Namespace, topic: _Topic) -> LogConfig:
         return effective(self.default, namespace.own, topic.own)
 
-    def log_config(self, name: TopicName) -> Callable[[], LogConfig]:
-        """The same without reading: what was not loaded counts as not said."""
-        namespace = self._namespaces.get(name.namespace_path) or _Namespace(name.namespace_name, watched=False)
-        return partial(self._effective, namespace, namespace.topic(topic_path(name)))
-
-    def of_namespace(self, policies: Json | None) -> LogConfig:
-        """What holds for topics of a namespace with such policies that have none of their own."""
-        return effective(self.default, policies, None)
-
     # For who asks and changes
 
     async def get(self, name: TopicName) -> Json | None:
@@ -155,38 +139,38 @@ class TopicPolicies:
         others a moment later. `change` may be asked again, and may raise. MetadataUnavailableError."""
         path = topic_path(name)
         folder = paths.parent(path)
-        while True:
-            try:
-                node = await self._metadata.get(path)
-                if node is None:
-                    made = change({"isGlobal": False})
-                    await self._metadata.create(path, encode(made), make_parents=True)
-                else:
-                    made = change(decode(node.value))
-                    touch = Put(path=folder, value=b"", version=ANY_VERSION)
-                    await self._metadata.multi([Put(path=path, value=encode(made), version=node.version), touch])
-            except (BadVersionError, NodeExistsError, NoNodeError):
-                continue  # somebody else changes it too
-            except MetadataError as error:
-                raise MetadataUnavailableError(f"{path}: {error}") from error
-            self._note(name, made)
-            return
+        with translated(path):
+            while True:
+                try:
+                    node = await self._metadata.get(path)
+                    if node is None:
+                        made = change({"isGlobal": False})
+                        await self._metadata.create(path, encode_json(made), make_parents=True)
+                    else:
+                        made = change(decode(node.value))
+                        touch = Put(path=folder, value=b"", version=ANY_VERSION)
+                        await self._metadata.multi(
+                            [Put(path=path, value=encode_json(made), version=node.version), touch]
+                        )
+                    break
+                except (BadVersionError, NodeExistsError, NoNodeError):
+                    continue  # somebody else changes it too
+        self._note(name, made)
 
     async def delete(self, name: TopicName) -> None:
         """Those of a topic that is gone; fine if there are none. MetadataUnavailableError."""
         path = topic_path(name)
-        try:
-            await self._metadata.delete(path)
-        except NoNodeError:
-            pass
-        except MetadataError as error:
-            raise MetadataUnavailableError(f"{path}: {error}") from error
+        with translated(path):
+            try:
+                await self._metadata.delete(path)
+            except NoNodeError:
+                pass
         self._note(name, None)
 
     async def delete_namespace(self, namespace: NamespaceName) -> None:
         """All of a namespace that is gone. MetadataUnavailableError."""
         folder = f"{ROOT}/{namespace}/persistent"
-        try:
+        with translated(folder):
             while True:
                 try:
                     names = await self._metadata.children(folder)
@@ -196,11 +180,8 @@ class TopicPolicies:
                 try:
                     await self._metadata.multi([*ops, Delete(path=folder)])
                     return
-                except MetadataError as error:
-                    if isinstance(error, StoreUnavailableError | SessionExpiredError):
-                        raise
-        except MetadataError as error:
-            raise MetadataUnavailableError(f"{folder}: {error}") from error
+                except (NoNodeError, NotEmptyError):
+                    continue  # somebody else changes them too
 
     # Watching
 
@@ -214,7 +195,7 @@ class TopicPolicies:
     async def _known(self, name: NamespaceName) -> _Namespace:
         key = str(name)
         namespace = self._namespaces.get(key)
-        if self._nursery is None:
+        if self._tasks.nursery is None:
             # Nobody watches: what is known is as old as this.
             if namespace is None:
                 namespace = self._namespaces[key] = _Namespace(name, watched=False)
@@ -222,7 +203,7 @@ class TopicPolicies:
             return namespace
         if namespace is None or not namespace.watched:
             namespace = self._namespaces[key] = _Namespace(name, watched=True)
-            self._nursery.start_soon(self._watch, key, namespace, name=f"policies of {name}")
+            self._tasks.nursery.start_soon(self._watch, key, namespace, name=f"policies of {name}")
         await namespace.ready.wait()
         if self._namespaces.get(key) is not namespace:
             raise MetadataUnavailableError(f"policies of {name} cannot be read now")
@@ -273,8 +254,6 @@ class TopicPolicies:
             topic.known = True
 
     async def _read(self, path: str) -> Json | None:
-        try:
+        with translated(path):
             node = await self._metadata.get(path)
-        except MetadataError as error:
-            raise MetadataUnavailableError(f"{path}: {error}") from error
         return None if node is None else decode(node.value)

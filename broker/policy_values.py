@@ -18,11 +18,12 @@ tests/golden/pulsar/zk-running.json.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from broker.errors import MetadataRefusedError
+from broker.ownership.values import Json, decode_json
 from managed_ledger.config import LogConfig
 
 PERSISTENCE = "persistence"
@@ -37,9 +38,6 @@ INT32_MAX = (1 << 31) - 1
 
 class PolicyError(ValueError):
     """A policy that cannot be. The message says why."""
-
-
-Json = dict[str, Any]
 
 
 def persistence(value: object) -> Json:
@@ -132,18 +130,12 @@ def retention_of(config: LogConfig) -> Json:
     return {"retentionTimeInMinutes": config.retention_minutes, "retentionSizeInMB": config.retention_mb}
 
 
-def encode(value: object) -> bytes:
-    """JSON as the original writes it."""
-    return json.dumps(value, separators=(",", ":")).encode()
-
-
 def decode(value: bytes) -> Json:
     """The fields of a node; none of a value that is no JSON object: others may have written it."""
     try:
-        found = json.loads(value)
-    except ValueError:
+        return decode_json(value, "a node")
+    except MetadataRefusedError:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _number(value: Mapping[str, Any], name: str, minimum: int, maximum: int) -> int:

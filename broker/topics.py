@@ -18,10 +18,12 @@ from broker.errors import (
     ServiceNotReadyError,
     TopicExistsError,
     TopicNotFoundError,
+    translated,
 )
 from broker.ownership.bundles import Bundle
 from broker.ownership.load_reports import TopicCounters
 from broker.ownership.namespaces import heartbeat_broker
+from broker.ownership.tenants import POLICIES
 from broker.partitioned_topics import PartitionedTopics, topics_in
 from broker.topic import Topic
 from cursors.errors import CursorError, CursorRecoveryError
@@ -33,7 +35,7 @@ from managed_ledger.errors import (
 )
 from managed_ledger.factory import ManagedLedgerFactory
 from managed_ledger.stored_list import log_path
-from quire.metadata.errors import MetadataError, NodeExistsError, NoNodeError, NotEmptyError
+from quire.metadata.errors import NodeExistsError, NoNodeError, NotEmptyError
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
 from quire.service.metrics import Histogram
@@ -106,7 +108,7 @@ class Topics:
     async def _look_for_namespace(self, name: TopicName | NamespaceName) -> None:
         namespace = name.namespace_name if isinstance(name, TopicName) else name
         path = str(namespace)
-        if heartbeat_broker(namespace) is None and not await self._has(f"/admin/policies/{path}"):
+        if heartbeat_broker(namespace) is None and not await self._has(f"{POLICIES}/{path}"):
             self._namespaces.pop(path, None)
             raise TopicNotFoundError(f"namespace {path} does not exist")
         self._namespaces[path] = None
@@ -119,19 +121,16 @@ class Topics:
 
     async def names(self, namespace: NamespaceName) -> list[TopicName]:
         """Topics that have a log, partitions one by one, in order. MetadataUnavailableError."""
-        try:
-            components = await self._metadata.children(log_path(f"{namespace}/persistent"))
-        except NoNodeError:
-            return []
-        except MetadataError as error:
-            raise MetadataUnavailableError(f"namespace {namespace}: {error}") from error
+        with translated(f"namespace {namespace}"):
+            try:
+                components = await self._metadata.children(log_path(f"{namespace}/persistent"))
+            except NoNodeError:
+                return []
         return sorted(topics_in(str(namespace), components))
 
     async def _has(self, path: str) -> bool:
-        try:
+        with translated(path):
             return await self._metadata.get(path) is not None
-        except MetadataError as error:
-            raise MetadataUnavailableError(f"{path}: {error}") from error
 
     def partitions_at_once(self, name: TopicName, *, create: bool) -> int | None:
         """As `partitions`, as far as it is known without asking; None: ask."""
@@ -298,12 +297,11 @@ class Topics:
                 raise NotAllowedError(
                     f"{name.partitioned.full} has {count} partitions: {name.full} cannot be one of them"
                 )
-            try:
-                await self._metadata.create(log_path(name.managed_ledger_path), make_parents=True)
-            except NodeExistsError as error:
-                raise TopicExistsError(f"topic {name.full} exists") from error
-            except MetadataError as error:
-                raise MetadataUnavailableError(f"{name.full}: {error}") from error
+            with translated(name.full):
+                try:
+                    await self._metadata.create(log_path(name.managed_ledger_path), make_parents=True)
+                except NodeExistsError as error:
+                    raise TopicExistsError(f"topic {name.full} exists") from error
 
     def counters(self) -> Iterator[TopicCounters]:
         """What the loaded topics have done so far."""
@@ -418,13 +416,12 @@ class Topics:
                 pass
             except (ManagedLedgerError, CursorError) as error:
                 raise ServiceNotReadyError(f"topic {name.full} is not deleted yet: {error}") from error
-        for path in (f"/managed-ledgers/{namespace}/persistent", f"/managed-ledgers/{namespace}"):
-            try:
-                await self._metadata.delete(path)
-            except (NoNodeError, NotEmptyError):
-                pass
-            except MetadataError as error:
-                raise MetadataUnavailableError(f"{namespace}: {error}") from error
+        with translated(namespace):
+            for folder in (f"{namespace}/persistent", str(namespace)):
+                try:
+                    await self._metadata.delete(log_path(folder))
+                except (NoNodeError, NotEmptyError):
+                    pass
 
     async def close_all(self) -> None:
         """Graceful stop: clients are told, cursors and ledgers closed; what fails is left to the next start's recovery."""

@@ -22,15 +22,13 @@ from broker.admin.errors import NotThereError
 from broker.admin.redirects import redirect_to
 from broker.admin.requests import Call
 from broker.admin.resource import answer, text
-from broker.errors import BrokerError, MetadataUnavailableError
+from broker.errors import BrokerError, translated
+from broker.ownership.brokers import BROKERS, LEADER
 from broker.ownership.values import decode_report
 from broker.policy_values import decode
 from quire.metadata.bookies import available, readonly
-from quire.metadata.errors import MetadataError, NoNodeError
+from quire.metadata.errors import NoNodeError
 from quire.metadata.store import Node
-
-BROKERS = "/loadbalance/brokers"
-LEADER = "/loadbalance/leader"
 
 
 async def names(call: Call) -> Response:
@@ -60,9 +58,10 @@ async def owned(call: Call) -> Response:
         if node is None:
             raise NotThereError(f"there is no broker {broker_id[:100]!a}")
         try:
-            raise redirect_to(call, decode_report(broker_id, node.value).broker.web_url)
+            report = decode_report(broker_id, node.value)
         except BrokerError as error:
             raise NotThereError(str(error)) from error
+        raise redirect_to(call, report.broker.web_url)
     status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
     return answer({str(bundle): status for bundle in cluster.ownership.owned()})
 
@@ -86,28 +85,23 @@ async def internal_configuration(call: Call) -> Response:
 async def bookies(call: Call) -> Response:
     """All that were ever registered and not decommissioned: those with a cookie."""
     metadata, root = call.cluster.metadata, call.cluster.ledgers_root
-    try:
+    with translated("bookies"):
         try:
             found = await metadata.children(f"{root}/cookies")
         except NoNodeError:
             found = [*await available(metadata, root=root), *await readonly(metadata, root=root)]
-    except MetadataError as error:
-        raise MetadataUnavailableError(f"bookies: {error}") from error
     return answer({"bookies": [{"bookieId": bookie} for bookie in sorted(set(found))]})
 
 
 async def living(call: Call) -> list[str]:
     """Ids of the brokers that are registered; this one alone where brokers do not register."""
-    try:
-        return await call.cluster.metadata.children(BROKERS)
-    except NoNodeError:
-        return [call.service.web_url().partition("://")[2]]
-    except MetadataError as error:
-        raise MetadataUnavailableError(f"brokers: {error}") from error
+    with translated("brokers"):
+        try:
+            return await call.cluster.metadata.children(BROKERS)
+        except NoNodeError:
+            return [call.service.web_url().partition("://")[2]]
 
 
 async def _node(call: Call, path: str) -> Node | None:
-    try:
+    with translated(path):
         return await call.cluster.metadata.get(path)
-    except MetadataError as error:
-        raise MetadataUnavailableError(f"{path}: {error}") from error

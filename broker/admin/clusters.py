@@ -18,9 +18,10 @@ from starlette.responses import Response
 from broker.admin.errors import ExistsError, MalformedRequestError, NotThereError, PreconditionError
 from broker.admin.requests import Call
 from broker.admin.resource import answer
-from broker.errors import MetadataUnavailableError
-from broker.policy_values import decode, encode
-from quire.metadata.errors import MetadataError, NodeExistsError, NoNodeError
+from broker.errors import translated
+from broker.ownership.values import encode_json
+from broker.policy_values import decode
+from quire.metadata.errors import NodeExistsError, NoNodeError
 from quire.metadata.store import ANY_VERSION
 
 ROOT = "/admin/clusters"
@@ -32,33 +33,29 @@ async def names(call: Call) -> Response:
 
 async def get(call: Call) -> Response:
     name = call.cluster_name()
-    try:
+    with translated(f"cluster {name}"):
         node = await call.cluster.metadata.get(f"{ROOT}/{name}")
-    except MetadataError as error:
-        raise MetadataUnavailableError(f"cluster {name}: {error}") from error
     if node is None:
-        raise NotThereError(f"Cluster does not exist: {name}")
+        raise _no_such(name)
     return answer(decode(node.value))
 
 
 async def create(call: Call) -> None:
     name, data = call.cluster_name(), await _data(call)
-    try:
-        await call.cluster.metadata.create(f"{ROOT}/{name}", encode(data), make_parents=True)
-    except NodeExistsError as error:
-        raise ExistsError(f"Cluster already exists: {name}") from error
-    except MetadataError as error:
-        raise MetadataUnavailableError(f"cluster {name}: {error}") from error
+    with translated(f"cluster {name}"):
+        try:
+            await call.cluster.metadata.create(f"{ROOT}/{name}", encode_json(data), make_parents=True)
+        except NodeExistsError as error:
+            raise ExistsError(f"Cluster already exists: {name}") from error
 
 
 async def update(call: Call) -> None:
     name, data = call.cluster_name(), await _data(call)
-    try:
-        await call.cluster.metadata.put(f"{ROOT}/{name}", encode(data), ANY_VERSION)
-    except NoNodeError as error:
-        raise NotThereError(f"Cluster does not exist: {name}") from error
-    except MetadataError as error:
-        raise MetadataUnavailableError(f"cluster {name}: {error}") from error
+    with translated(f"cluster {name}"):
+        try:
+            await call.cluster.metadata.put(f"{ROOT}/{name}", encode_json(data), ANY_VERSION)
+        except NoNodeError as error:
+            raise _no_such(name) from error
 
 
 async def delete(call: Call) -> None:
@@ -66,22 +63,20 @@ async def delete(call: Call) -> None:
     for tenant in await namespaces.tenants():
         if name in ((await namespaces.tenant(tenant)).get("allowedClusters") or ()):
             raise PreconditionError(f"Cluster not empty: tenant {tenant} may use it")
-    try:
-        await call.cluster.metadata.delete(f"{ROOT}/{name}")
-    except NoNodeError as error:
-        raise NotThereError(f"Cluster does not exist: {name}") from error
-    except MetadataError as error:
-        raise MetadataUnavailableError(f"cluster {name}: {error}") from error
+    with translated(f"cluster {name}"):
+        try:
+            await call.cluster.metadata.delete(f"{ROOT}/{name}")
+        except NoNodeError as error:
+            raise _no_such(name) from error
 
 
 async def known(call: Call) -> list[str]:
     """Their names, sorted; `global` is a mark of older versions, and none."""
-    try:
-        found = await call.cluster.metadata.children(ROOT)
-    except NoNodeError:
-        return []
-    except MetadataError as error:
-        raise MetadataUnavailableError(f"clusters: {error}") from error
+    with translated("clusters"):
+        try:
+            found = await call.cluster.metadata.children(ROOT)
+        except NoNodeError:
+            return []
     return [name for name in found if name != "global"]
 
 
@@ -90,3 +85,7 @@ async def _data(call: Call) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise MalformedRequestError("a cluster is an object with serviceUrl and brokerServiceUrl")
     return data
+
+
+def _no_such(name: str) -> NotThereError:
+    return NotThereError(f"Cluster does not exist: {name}")

@@ -16,6 +16,7 @@ PUT      {namespace}/{bundle}/split?unload=&splitAlgorithmName=
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import trio
@@ -34,14 +35,13 @@ from broker.admin.policies import check_policy
 from broker.admin.redirects import redirect, redirect_to
 from broker.admin.requests import Call
 from broker.admin.resource import answer
-from broker.errors import MetadataUnavailableError
+from broker.errors import translated
 from broker.ownership.bundles import RANGE_EQUALLY, RING_END, SPLIT_ALGORITHMS, Bundle
 from broker.ownership.errors import NamespaceBusyError
 from broker.ownership.lookup import Connect
 from broker.ownership.peers import topic_in
 from broker.ownership.values import Owner, decode_owner, encode_bundles
 from broker.policy_values import NAMESPACE_RETENTION, PERSISTENCE, persistence, retention
-from quire.metadata.errors import MetadataError
 from quire.wire.pulsar.names import NamespaceName, TopicName
 
 BUNDLES_MAX = 1 << 16
@@ -154,8 +154,7 @@ async def unload_all(call: Call) -> None:
     cluster, namespace = call.cluster, call.namespace()
     found = await cluster.namespaces.bundles(namespace)
     if not cluster.broker_id:
-        for name in await call.administration.topics_of_namespace(namespace):
-            await call.administration.unload_topic(TopicName.parse(name))
+        await _unload_topics(call, found.all())
         return
     for bundle in found.all():
         owner = await _owner(call, bundle)
@@ -173,12 +172,23 @@ async def unload(call: Call) -> None:
     destination = call.request.query_params.get("destinationBroker")
     if destination and destination not in await living(call):
         raise PreconditionError(f"destinationBroker: there is no broker {destination[:100]!a}")
+    if not cluster.broker_id:
+        await _unload_topics(call, [bundle])
+        return
     owner = await _owner(call, bundle)
     if owner is None:
         return
     if not owner.is_at(call.service.broker_url()):
         raise redirect_to(call, owner.web_url)
     await cluster.ownership.unload(bundle, destination=destination or None)
+
+
+async def _unload_topics(call: Call, bundles: Sequence[Bundle]) -> None:
+    """Where there is one broker no bundle has an owner that could give it up."""
+    for full in await call.administration.topics_of_namespace(call.namespace()):
+        name = TopicName.parse(full)
+        if any(bundle.has(name) for bundle in bundles):
+            await call.administration.unload_topic(name)
 
 
 async def split(call: Call) -> None:
@@ -209,8 +219,6 @@ async def _bundle(call: Call) -> Bundle:
 
 
 async def _owner(call: Call, bundle: Bundle) -> Owner | None:
-    try:
+    with translated(bundle):
         node = await call.cluster.metadata.get(bundle.path)
-    except MetadataError as error:
-        raise MetadataUnavailableError(f"{bundle}: {error}") from error
     return None if node is None else decode_owner(node.value)

@@ -26,14 +26,8 @@ from broker.admin.errors import NotServedError, PreconditionError
 from broker.admin.requests import Call
 from broker.admin.resource import Handler, answer
 from broker.errors import TopicNotFoundError
-from broker.policy_values import (
-    Json,
-    PolicyError,
-    persistence,
-    persistence_of,
-    retention,
-    retention_of,
-)
+from broker.ownership.values import Json
+from broker.policy_values import PolicyError, persistence, persistence_of, retention, retention_of
 from managed_ledger.config import LogConfig
 from quire.wire.pulsar.names import TopicName
 

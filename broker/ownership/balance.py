@@ -7,6 +7,7 @@ from typing import Protocol
 
 import trio
 
+from broker.config import SERVER_VERSION
 from broker.errors import BrokerError
 from broker.ownership.brokers import Brokers
 from broker.ownership.bundles import RANGE_EQUALLY, Bundle, parse_range
@@ -23,7 +24,6 @@ from quire.world.doors import Clock
 
 log = get_logger(__name__)
 
-VERSION = "Quire 0.1.0"
 SETTLE_S = 1.0
 """After bundles were taken or lost, before that is reported: more may follow."""
 
@@ -75,7 +75,7 @@ class Reporter:
     def _encode(self) -> None:
         self.value = encode_report(
             BrokerReport(broker=self._me, bundles=self._reported),
-            version=VERSION,
+            version=SERVER_VERSION,
             started_ms=self._started_ms,
             now_ms=self._clock.wall_ms(),
         )

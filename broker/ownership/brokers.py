@@ -161,18 +161,17 @@ class Brokers:
 
     async def _look_at(self, name: str) -> None:
         node = await self._metadata.get(f"{BROKERS}/{name}")
-        if node is None:
+        report = None
+        if node is not None:
+            try:
+                report = decode_report(name, node.value)
+            except BrokerError as error:
+                log.warning("report of a broker cannot be read", broker=name, error=str(error))
+        if report is None:
             # Away, or away for a moment: the list of all tells for good.
             if self.reports.pop(name, None) is not None:
                 self._on_change()
-            return
-        try:
-            report = decode_report(name, node.value)
-        except BrokerError as error:
-            log.warning("report of a broker cannot be read", broker=name, error=str(error))
-            self.reports.pop(name, None)
-            return
-        if self.reports.get(name) != report:
+        elif self.reports.get(name) != report:
             self.reports[name] = report
             self._reports_changed()
 
@@ -216,6 +215,3 @@ class Brokers:
             return True
         log.warning("another broker has our id", broker=self.me.id)
         return False
-
-
-__all__ = ["BROKERS", "LEADER", "Brokers", "LocalBroker"]

@@ -7,7 +7,7 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 
 
 class NotOwnerError(ServiceNotReadyError):
-    """The topic's bundle is not this broker's, or not any more. Passing: look the topic up again. HTTP: 307."""
+    """The topic's bundle is not this broker's, or not any more. Passing: look the topic up again. HTTP: 503."""
 
 
 class NoBrokerError(ServiceNotReadyError):

@@ -116,7 +116,7 @@ class Lease:
                 self._is_ours(asked_at)
                 return
             owner = self._owner_of(node)
-            if owner is not None and owner.is_at(self._me.broker_url):
+            if owner.is_at(self._me.broker_url):
                 if self.state is LeaseState.NONE:
                     self._seen(None, inherited=True)
                     return
@@ -148,11 +148,11 @@ class Lease:
                     node = await self._store.get(path)
                     if node is None:
                         continue
-                    owner = None if node.mine else self._owner_of(node)
-                    if owner is not None and owner.is_at(self._me.broker_url):
-                        await self._drop(node.version)
-                        continue
                     if not node.mine:
+                        owner = self._owner_of(node)
+                        if owner.is_at(self._me.broker_url):
+                            await self._drop(node.version)
+                            continue
                         self._seen(owner)
                         return False
                 except (BadVersionError, NoNodeError) as error:
@@ -188,11 +188,6 @@ class Lease:
             else:
                 log.info("bundle given up", bundle=str(self.bundle))
 
-    async def wait(self, seconds: float) -> None:
-        """For a change, for so long at most."""
-        with trio.move_on_after(seconds):
-            await self.changed.wait()
-
     # Inside
 
     def _value(self) -> bytes:
@@ -204,7 +199,8 @@ class Lease:
         except (NoNodeError, BadVersionError):
             pass
 
-    def _owner_of(self, node: Node) -> Owner | None:
+    def _owner_of(self, node: Node) -> Owner:
+        """Of one that cannot be read, nobody who could be asked."""
         try:
             return decode_owner(node.value)
         except MetadataRefusedError as error:
@@ -215,12 +211,12 @@ class Lease:
         self._verified_at = asked_at
         self._seen(replace(self._me, disabled=self.state is LeaseState.UNLOADING))
 
-    def _is_anothers(self, owner: Owner | None) -> None:
+    def _is_anothers(self, owner: Owner) -> None:
         lost = self.state is not LeaseState.NONE
         self.state = LeaseState.NONE
         self._seen(owner)
         if lost:
-            log.warning("bundle lost to another broker", bundle=str(self.bundle), owner=owner and owner.broker_url)
+            log.warning("bundle lost to another broker", bundle=str(self.bundle), owner=owner.broker_url)
             self._on_lost(self)
 
     def _seen(self, owner: Owner | None, *, inherited: bool = False) -> None:

@@ -6,13 +6,12 @@ from collections.abc import Callable
 
 import trio
 
-from broker.errors import MetadataUnavailableError, ServiceNotReadyError
+from broker.errors import ServiceNotReadyError, translated
 from broker.ownership.bundles import Bundle
 from broker.ownership.config import OwnershipOptions
 from broker.ownership.following import Tasks
 from broker.ownership.lease import Lease, LeaseState
 from broker.ownership.values import Owner
-from quire.metadata.errors import MetadataError
 from quire.metadata.store import MetadataStore
 
 LEASES_MAX = 10_000
@@ -56,10 +55,8 @@ class Leases:
         if len(self._leases) > LEASES_MAX:
             self._forget_oldest()
         if not lease.known:
-            try:
+            with translated(f"who has {bundle} cannot be asked"):
                 await lease.look()
-            except MetadataError as error:
-                raise MetadataUnavailableError(f"who has {bundle} cannot be asked: {error}") from error
         return lease
 
     def _start(self, bundle: Bundle) -> Lease:

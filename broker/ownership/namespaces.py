@@ -19,12 +19,12 @@ from typing import Any
 
 import trio
 
-from broker.errors import BrokerError, MetadataUnavailableError, TopicNotFoundError
+from broker.errors import BrokerError, MetadataUnavailableError, TopicNotFoundError, translated
 from broker.ownership.bundles import Bundles, even
 from broker.ownership.config import OwnershipOptions
 from broker.ownership.errors import BundlesChangedError, NamespaceBusyError, NamespaceExistsError
 from broker.ownership.following import Tasks, follow
-from broker.ownership.tenants import POLICIES, Tenants, translated
+from broker.ownership.tenants import POLICIES, Tenants
 from broker.ownership.values import (
     Json,
     decode_bundles,
@@ -34,12 +34,9 @@ from broker.ownership.values import (
     encode_json,
     local_policies,
 )
-from quire.metadata.errors import (
-    BadVersionError,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
-)
+from broker.partitioned_topics import ROOT as PARTITIONED_TOPICS
+from managed_ledger.stored_list import log_path
+from quire.metadata.errors import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
 from quire.metadata.store import Check, Delete, MetadataStore, Node, Op
 from quire.metadata.update_loop import update_node
 from quire.service.log import get_logger
@@ -116,18 +113,6 @@ class Namespaces(Tenants):
         assert found is not None, "a namespace that is there has policies"
         return found
 
-    def known_policies(self, namespace: NamespaceName) -> Json | None:
-        """As `policies`, from memory; None: ask."""
-        known = self._known.get(namespace)
-        return None if known is None else known.policies
-
-    async def exists(self, namespace: NamespaceName) -> bool:
-        try:
-            await self._get(namespace)
-            return True
-        except TopicNotFoundError:
-            return False
-
     async def boundaries_check(self, bundles: Bundles) -> list[Check]:
         """What holds in the store as long as these are the boundaries; [] where they never change. BundlesChangedError."""
         if heartbeat_broker(bundles.namespace) is not None:
@@ -171,10 +156,10 @@ class Namespaces(Tenants):
     async def delete(self, namespace: NamespaceName) -> None:
         """Delete a namespace that has no topics, in one step. TopicNotFoundError, NamespaceBusyError."""
         optional = [
-            f"/managed-ledgers/{namespace}/persistent",
-            f"/managed-ledgers/{namespace}",
-            f"/admin/partitioned-topics/{namespace}/persistent",
-            f"/admin/partitioned-topics/{namespace}",
+            log_path(f"{namespace}/persistent"),
+            log_path(str(namespace)),
+            f"{PARTITIONED_TOPICS}/{namespace}/persistent",
+            f"{PARTITIONED_TOPICS}/{namespace}",
             f"{LOCAL_POLICIES}/{namespace}",
         ]
         with translated(namespace):

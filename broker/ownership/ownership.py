@@ -16,16 +16,12 @@ from functools import partial
 import trio
 
 from broker.background import see_through
-from broker.errors import MetadataUnavailableError, ServiceNotReadyError
+from broker.errors import ServiceNotReadyError, translated
 from broker.ownership.balance import Balancer, Reporter
 from broker.ownership.brokers import Brokers
 from broker.ownership.bundles import RANGE_EQUALLY, Bundle, Bundles, hash_of, split_points
 from broker.ownership.config import OwnershipOptions
-from broker.ownership.errors import (
-    BundleSplitError,
-    NoBrokerError,
-    NotOwnerError,
-)
+from broker.ownership.errors import BundleSplitError, NoBrokerError, NotOwnerError
 from broker.ownership.lease import Lease, LeaseState
 from broker.ownership.leases import Leases
 from broker.ownership.load_reports import TopicCounters
@@ -34,7 +30,6 @@ from broker.ownership.namespaces import Namespaces, heartbeat_broker, heartbeat_
 from broker.ownership.peers import Peers
 from broker.ownership.placement import Placement
 from broker.ownership.values import LocalBroker, Owner
-from quire.metadata.errors import MetadataError
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
 from quire.wire.pulsar.names import NamespaceName, TopicName
@@ -135,11 +130,9 @@ class Ownership:
         lease = await self.leases.get(bundles.find(name))
         if lease.state is LeaseState.NONE and lease.owner is not None and lease.owner.disabled:
             await self._expect(lease)
-        try:
+        with translated(f"who owns {name.full} cannot be asked"):
             if await lease.ensure() and self.owns(name):
                 return
-        except MetadataError as error:
-            raise MetadataUnavailableError(f"who owns {name.full} cannot be asked: {error}") from error
         raise NotOwnerError(
             f"Namespace bundle for topic ({name.full}) not served by this instance:{self.me.id}. Please redo the lookup. "
             f"Request is denied: namespace={name.namespace_path}"
@@ -230,12 +223,11 @@ class Ownership:
         knows, the bundle that he finds has an owner."""
         leases = [await self.leases.get(part) for part in parts]
         try:
-            for part in leases:
-                if not await part.acquire(await self.namespaces.boundaries_check(before)):
-                    raise BundleSplitError(f"{part.bundle} is owned by another broker")
-            await self.namespaces.update_bundles(before, lambda _: after)
-        except MetadataError as error:
-            raise MetadataUnavailableError(f"{before.namespace} cannot be split: {error}") from error
+            with translated(f"{before.namespace} cannot be split"):
+                for part in leases:
+                    if not await part.acquire(await self.namespaces.boundaries_check(before)):
+                        raise BundleSplitError(f"{part.bundle} is owned by another broker")
+                await self.namespaces.update_bundles(before, lambda _: after)
         finally:
             if self.namespaces.known_bundles(before.namespace) != after:
                 for part in leases:

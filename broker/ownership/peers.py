@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import TypeVar
 from urllib.parse import quote, urlsplit
-from zlib import crc32
 
 import trio
 from google.protobuf.message import DecodeError
 
+from broker.http_client import Answer, request, send
 from broker.ownership.bundles import Bundle
 from broker.ownership.config import OwnershipOptions
 from quire.service.log import get_logger
@@ -80,33 +80,29 @@ class Peers:
     async def unload(self, web_url: str, bundle: Bundle, destination: str) -> bool:
         """Ask the owner of a bundle, by its REST, to hand it to the broker `destination`; whether it has done so."""
         path = f"/admin/v2/namespaces/{bundle.namespace}/{bundle.range}/unload"
-        return await self._put(web_url, f"{path}?destinationBroker={quote(destination, safe='')}")
+        return await self._put(f"{web_url}{path}?destinationBroker={quote(destination, safe='')}")
 
     async def split(self, web_url: str, bundle: Bundle, algorithm: str) -> bool:
         """Ask the owner of a bundle, by its REST, to split it; whether it has done so."""
         path = f"/admin/v2/namespaces/{bundle.namespace}/{bundle.range}/split"
-        return await self._put(web_url, f"{path}?unload=false&splitAlgorithmName={algorithm}")
+        return await self._put(f"{web_url}{path}?unload=false&splitAlgorithmName={algorithm}")
 
-    async def _put(self, web_url: str, target: str) -> bool:
-        host = urlsplit(web_url).netloc
-        head = f"PUT {target} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-        status = await self._ask(web_url, head.encode(), _status, timeout_s=self._options.unload_timeout_s)
-        if status is None or not 200 <= status < 300:
-            log.warning("another broker did not do as asked", url=f"{web_url}{target}", status=status)
+    async def _put(self, url: str) -> bool:
+        answer: Answer | None = None
+        try:
+            with trio.move_on_after(self._options.unload_timeout_s):
+                answer = await request(self._network, "PUT", url)
+        except OSError as error:
+            log.debug("another broker does not answer", url=url, reason=str(error))
+        if answer is None or not 200 <= answer.status < 300:
+            log.warning("another broker did not do as asked", url=url, status=answer and answer.status)
             return False
         return True
 
-    async def _ask(
-        self,
-        url: str,
-        request: bytes,
-        read: Callable[[Stream], Awaitable[T | None]],
-        *,
-        timeout_s: float | None = None,
-    ) -> T | None:
+    async def _ask(self, broker_url: str, asked: bytes, read: Callable[[Stream], Awaitable[T | None]]) -> T | None:
         """Send, and read what comes; None if nothing does that makes sense."""
         try:
-            parts = urlsplit(url)
+            parts = urlsplit(broker_url)
             host, port = parts.hostname, parts.port
         except ValueError:
             host = port = None
@@ -114,15 +110,12 @@ class Peers:
             return None
         stream: Stream | None = None
         try:
-            with trio.move_on_after(self._options.probe_timeout_s if timeout_s is None else timeout_s):
+            with trio.move_on_after(self._options.probe_timeout_s):
                 stream = await self._network.connect(host, port)
-                while request:
-                    request = request[stream.send_nowait((request,)) :]
-                    if request:
-                        await stream.wait_writable()
+                await send(stream, asked)
                 return await read(stream)
         except OSError as error:
-            log.debug("another broker does not answer", url=url, reason=str(error))
+            log.debug("another broker does not answer", url=broker_url, reason=str(error))
         finally:
             if stream is not None:
                 stream.close()
@@ -135,7 +128,7 @@ def topic_in(bundle: Bundle) -> TopicName:
         TopicName("persistent", bundle.namespace.tenant, bundle.namespace.namespace, f"__bundle-{number}")
         for number in count()
     )
-    return next(name for name in names if crc32(name.full.encode()) in bundle)
+    return next(name for name in names if bundle.has(name))
 
 
 _HELLO = encode(
@@ -175,16 +168,3 @@ async def _lookup_answer(stream: Stream) -> pb.BaseCommand | None:
         if command.type == pb.BaseCommand.LOOKUP_RESPONSE:
             return command
     return None
-
-
-async def _status(stream: Stream) -> int | None:
-    """Of an HTTP answer; None if it is none."""
-    received = bytearray()
-    chunk = memoryview(bytearray(4096))
-    while b"\r\n" not in received and len(received) <= ANSWER_MAX:
-        size = await stream.receive_into(chunk)
-        if size == 0:
-            return None
-        received += chunk[:size]
-    words = bytes(received[:64]).split(None, 2)
-    return int(words[1]) if len(words) > 1 and words[0].startswith(b"HTTP/1.") and words[1].isdigit() else None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import trio
 
-from broker.errors import MetadataUnavailableError, ServiceNotReadyError
+from broker.errors import MetadataUnavailableError, ServiceNotReadyError, translated
 from broker.ownership.brokers import Brokers
 from broker.ownership.bundles import Bundles
 from broker.ownership.config import OwnershipOptions
@@ -19,7 +19,6 @@ from broker.ownership.lookup import Chosen, Connect, Has, Leader, Redirect, Step
 from broker.ownership.namespaces import Namespaces, heartbeat_broker
 from broker.ownership.peers import Peers
 from broker.ownership.values import BrokerReport, LocalBroker
-from quire.metadata.errors import MetadataError
 from quire.wire.pulsar.names import TopicName
 
 
@@ -144,13 +143,12 @@ class Placement:
     async def _acquire(self, lease: Lease, bundles: Bundles) -> None:
         """Take a bundle, if nobody was quicker and the boundaries are still these; the caller looks again."""
         try:
-            if not await lease.acquire(await self._namespaces.boundaries_check(bundles)):
-                return
+            with translated(f"{lease.bundle} cannot be taken"):
+                if not await lease.acquire(await self._namespaces.boundaries_check(bundles)):
+                    return
         except BundlesChangedError:
             await self._namespaces.reread(lease.bundle.namespace)
             return
-        except MetadataError as error:
-            raise MetadataUnavailableError(f"{lease.bundle} cannot be taken: {error}") from error
         if self._leases.find(lease.bundle) is not lease:
             await lease.release()  # it was forgotten meanwhile: nobody would know of it
             return

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
-from broker.errors import MetadataUnavailableError, TopicNotFoundError
+from broker.errors import TopicNotFoundError, translated
 from broker.ownership.errors import NamespaceBusyError, NamespaceExistsError
 from broker.ownership.values import Json, decode_json, encode_json
-from quire.metadata.errors import MetadataError, NodeExistsError, NoNodeError, NotEmptyError
+from quire.metadata.errors import NodeExistsError, NoNodeError, NotEmptyError
 from quire.metadata.store import MetadataStore
 from quire.metadata.update_loop import update_node
 
 POLICIES = "/admin/policies"
-
-
-@contextmanager
-def translated(what: object) -> Iterator[None]:
-    """Failures of the store, as the broker's errors."""
-    try:
-        yield
-    except MetadataError as error:
-        raise MetadataUnavailableError(f"{what}: {error}") from error
 
 
 class Tenants:

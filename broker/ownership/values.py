@@ -191,10 +191,6 @@ class BrokerReport:
     def message_rate(self) -> float:
         return sum(load.message_rate for load in self.bundles.values())
 
-    @property
-    def byte_rate(self) -> float:
-        return sum(load.byte_rate for load in self.bundles.values())
-
 
 def encode_report(report: BrokerReport, *, version: str, started_ms: int, now_ms: int) -> bytes:
     """LocalBrokerData. Resources other than rates are not measured, and say so by their limits of -1000."""

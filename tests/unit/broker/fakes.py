@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +22,7 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import TopicName
 from quire.world.doors import Buffer
 from tests.unit.broker.peers import entry, payload_of
+from tests.unit.ledger.fake_bookie import run
 
 LEDGER = 5
 
@@ -138,6 +139,17 @@ class Stage:
         return positions
 
 
+def on_stage(
+    kind: pb.CommandSubscribe.SubType, test: Callable[[Stage], Awaitable[None]], *, cold: bool = False, **options: Any
+) -> None:
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            await test(Stage(kind, FakeLog(cold=cold), nursery, **options))
+            nursery.cancel_scope.cancel()
+
+    run(main)
+
+
 def commands(consumer: Consumer) -> list[tuple[pb.BaseCommand, bytes]]:
     """What was written to the consumer's connection since the last call."""
     connection: Any = consumer.connection
@@ -164,9 +176,3 @@ def counts(consumer: Consumer) -> list[tuple[bytes, int]]:
         for command, tail in commands(consumer)
         if command.type == pb.BaseCommand.MESSAGE
     ]
-
-
-async def settled(condition: Callable[[], bool]) -> None:
-    with trio.fail_after(60):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event of its own
-            await trio.sleep(0.001)

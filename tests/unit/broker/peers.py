@@ -20,6 +20,7 @@ from managed_ledger.factory import ManagedLedgerFactory
 from quire.metadata.store import Create
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.world.doors import Buffer
+from tests.support.raw import frame
 from tests.unit.managed_ledger.cluster import Cluster
 from tests.unit.managed_ledger.fake_ledgers import fake_world, running, until
 
@@ -36,11 +37,6 @@ def entry(payload: bytes, *, sequence_id: int = 0, **metadata: Any) -> bytes:
     packed = pb.MessageMetadata(producer_name="p", sequence_id=sequence_id, **metadata).SerializeToString()
     checked = _U32.pack(len(packed)) + packed + payload
     return b"\x0e\x01" + _U32.pack(crc32c(checked)) + checked
-
-
-def frame(command: pb.BaseCommand, tail: bytes = b"") -> bytes:
-    body = command.SerializeToString()
-    return _U32.pack(4 + len(body) + len(tail)) + _U32.pack(len(body)) + body + tail
 
 
 def payload_of(tail: bytes) -> bytes:
@@ -168,6 +164,15 @@ class Peer:
 
     # Commands
 
+    async def handshake(self) -> None:
+        self.send(C(type=C.CONNECT, connect=pb.CommandConnect(client_version="test", protocol_version=20)))
+        await self.expect(C.CONNECTED)
+
+    async def lookup(self, topic: str = TOPIC, **options: Any) -> pb.CommandLookupTopicResponse:
+        body = pb.CommandLookupTopic(topic=topic, request_id=self.next_id(), **options)
+        self.send(C(type=C.LOOKUP, lookupTopic=body))
+        return (await self.expect(C.LOOKUP_RESPONSE)).lookupTopicResponse
+
     async def producer(self, topic: str = TOPIC, producer_id: int = 1, **options: Any) -> str:
         self.ask_producer(topic, producer_id, **options)
         return (await self.expect(C.PRODUCER_SUCCESS)).producer_success.producer_name
@@ -269,9 +274,7 @@ class Room:
 
     async def connect(self) -> Peer:
         peer = self.open()
-        connect = pb.CommandConnect(client_version="test", protocol_version=20)
-        peer.send(C(type=C.CONNECT, connect=connect))
-        await peer.expect(C.CONNECTED)
+        await peer.handshake()
         return peer
 
     async def topic(self, name: str = TOPIC) -> Any:

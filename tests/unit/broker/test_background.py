@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from broker.background import see_through
+from broker.background import AT_ONCE_MAX, for_each, see_through
 from broker.errors import ServiceNotReadyError, TopicBusyError
 
 
@@ -74,3 +74,26 @@ def test_who_waits_for_work_that_is_broken_off_is_told() -> None:
         assert len(told) == 1
 
     trio.run(main)
+
+
+def test_of_many_jobs_all_are_tried_some_at_a_time_and_the_first_error_is_raised() -> None:
+    begun: list[int] = []
+
+    async def job(number: int) -> None:
+        begun.append(number)
+        await trio.sleep(1)
+        if number in (3, 30):
+            raise TopicBusyError(str(number))
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(raises_the_first)
+            await wait_all_tasks_blocked()
+            assert len(begun) == AT_ONCE_MAX
+
+    async def raises_the_first() -> None:
+        with pytest.raises(TopicBusyError, match=r"^3$"):
+            await for_each(range(40), job)
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+    assert begun == list(range(40))

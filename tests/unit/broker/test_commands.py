@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import trio
@@ -16,10 +17,6 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import TopicName
 from tests.unit.broker.peers import SUB, TOPIC, C, Peer, Room, in_broker
 from tests.unit.managed_ledger.fake_ledgers import until
-
-
-def lookup(peer: Peer, topic: str, **options: Any) -> None:
-    peer.send(C(type=C.LOOKUP, lookupTopic=pb.CommandLookupTopic(topic=topic, request_id=4, **options)))
 
 
 def partitions(peer: Peer, topic: str) -> None:
@@ -172,15 +169,12 @@ def test_lookups_fail_in_their_own_answers() -> None:
             ("persistent://public/default/..", pb.InvalidTopicName),
             ("non-persistent://public/default/t", pb.NotAllowedError),
         ):
-            lookup(peer, topic)
-            assert (await peer.expect(C.LOOKUP_RESPONSE)).lookupTopicResponse.error == code
+            assert (await peer.lookup(topic)).error == code
             partitions(peer, topic)
             assert (await peer.expect(C.PARTITIONED_METADATA_RESPONSE)).partitionMetadataResponse.error == code
-        lookup(peer, TOPIC, advertised_listener_name="test")
-        found = (await peer.expect(C.LOOKUP_RESPONSE)).lookupTopicResponse
+        found = await peer.lookup(advertised_listener_name="test")
         assert (found.error, "the broker do not have test listener" in found.message) == (pb.ServiceNotReady, True)
-        lookup(peer, TOPIC)
-        assert (await peer.expect(C.LOOKUP_RESPONSE)).lookupTopicResponse.brokerServiceUrl == "pulsar://test:6650"
+        assert (await peer.lookup()).brokerServiceUrl == "pulsar://test:6650"
 
     in_broker(test)
 
@@ -194,8 +188,7 @@ def test_metadata_that_is_away_is_not_answered_so_that_clients_hang_up() -> None
             raise MetadataError("away")
 
         store.get = away  # type: ignore[method-assign]
-        lookup(peer, TOPIC)
-        assert (await peer.expect(C.LOOKUP_RESPONSE)).lookupTopicResponse.error == pb.MetadataError
+        assert (await peer.lookup()).error == pb.MetadataError
 
     in_broker(test)
 
@@ -209,8 +202,7 @@ def test_our_own_mistake_in_a_request_is_answered_and_logged_and_the_connection_
             raise ZeroDivisionError
 
         room.broker.topics.check_namespace = wrong  # type: ignore[method-assign, assignment]
-        lookup(peer, TOPIC)
-        assert (await peer.expect(C.LOOKUP_RESPONSE)).lookupTopicResponse.error == pb.UnknownError
+        assert (await peer.lookup()).error == pb.UnknownError
         peer.send(C(type=C.PING, ping=pb.CommandPing()))
         await peer.expect(C.PONG)
 
@@ -245,12 +237,12 @@ def test_who_may_make_a_topic_makes_it_although_somebody_who_may_not_asked_first
             await trio.sleep(1)
             return await opens(name, create=create)
 
-        room.factory.open = slow  # type: ignore[method-assign, assignment]
-        first.ask_subscribe(force_topic_creation=False)
-        await trio.sleep(0.5)
-        second.ask_producer()
-        assert (await first.error())[0] == pb.TopicNotFound
-        await second.expect(C.PRODUCER_SUCCESS)
+        with patch.object(room.factory, "open", slow):
+            first.ask_subscribe(force_topic_creation=False)
+            await trio.sleep(0.5)
+            second.ask_producer()
+            assert (await first.error())[0] == pb.TopicNotFound
+            await second.expect(C.PRODUCER_SUCCESS)
 
     in_broker(test)
 
@@ -411,7 +403,7 @@ def test_a_producer_of_a_topic_that_is_served_needs_no_namespace_to_be_looked_up
             asked.clear()
             room.broker.topics._namespaces.clear()
             await peer.producer(producer_id=3)
-            # (Its log holds the policies of a topic that is served; here nobody does.)
+            # (The log of a topic that is served would hold its policies; here nobody does.)
             assert asked == ["/admin/topic-policies/local/public/default/persistent/orders"]
             nursery.cancel_scope.cancel()
 

@@ -122,10 +122,11 @@ def test_a_broker_that_does_not_answer_is_not_ready() -> None:
         async def close_at_once() -> None:
             (await listener.accept()).close()
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(close_at_once)
-            with pytest.raises(ServiceNotReadyError, match="does not answer"):
-                await others.ask(url, "GET", NAME, "/json")
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(close_at_once)
+                with pytest.raises(ServiceNotReadyError, match="does not answer"):
+                    await others.ask(url, "GET", NAME, "/json")
         listener.close()
         with pytest.raises(ServiceNotReadyError, match="does not answer"):
             await others.ask(url, "GET", NAME, "/json")

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from broker.errors import MetadataUnavailableError
+from broker.ownership.values import Json, encode_json
 from broker.policies import TopicPolicies, topic_path
 from broker.policy_values import (
     PolicyError,
     effective,
-    encode,
     persistence,
     persistence_of,
     retention,
     retention_of,
 )
 from managed_ledger.config import LogConfig
+from quire.metadata.errors import NotAllowedError
 from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.store import Op
 from quire.wire.pulsar.names import NamespaceName, TopicName
 
 NAME = TopicName.parse("persistent://t/n/my orders")
@@ -32,6 +34,10 @@ NODE = "/admin/topic-policies/local/t/n/persistent/my+orders"
 
 def copies(ensemble: int, write: int = 1, ack: int = 1) -> dict[str, object]:
     return {"bookkeeperEnsemble": ensemble, "bookkeeperWriteQuorum": write, "bookkeeperAckQuorum": ack}
+
+
+def with_copies(ensemble: int) -> Callable[[Json], Json]:
+    return lambda own: {**own, "persistence": copies(ensemble)}
 
 
 def watched(test: Callable[[MemoryTree, MemoryStore, TopicPolicies], Awaitable[None]]) -> None:
@@ -50,10 +56,8 @@ def watched(test: Callable[[MemoryTree, MemoryStore, TopicPolicies], Awaitable[N
 
 
 def test_each_policy_is_the_topics_else_the_namespaces_else_the_brokers() -> None:
-    topic, namespace = (
-        {"persistence": copies(4)},
-        {"persistence": copies(3), "retention_policies": retention_of(DEFAULT)},
-    )
+    topic = {"persistence": copies(4)}
+    namespace = {"persistence": copies(3), "retention_policies": retention_of(DEFAULT)}
     assert effective(DEFAULT, None, None) == DEFAULT
     assert effective(DEFAULT, namespace, None).ensemble_size == 3
     assert effective(DEFAULT, namespace, topic).ensemble_size == 4
@@ -90,12 +94,11 @@ def test_a_change_by_anybody_is_known_without_asking() -> None:
         others = TopicPolicies(MemoryStore(tree), DEFAULT)
         ask = await policies.load(PARTITION)
         assert ask() == DEFAULT
-        await store.put("/admin/policies/t/n", encode({"persistence": copies(3)}), -1)
+        await store.put("/admin/policies/t/n", encode_json({"persistence": copies(3)}), -1)
         await wait_all_tasks_blocked()
         assert ask().ensemble_size == 3
         for ensemble in (4, 5):  # the first makes the node, the second changes it
-            wanted = copies(ensemble)
-            await others.update(NAME, lambda own, wanted=wanted: {**own, "persistence": wanted})  # type: ignore[misc]
+            await others.update(NAME, with_copies(ensemble))
             await wait_all_tasks_blocked()
             assert ask().ensemble_size == ensemble
         await others.delete(NAME)
@@ -108,7 +111,7 @@ def test_a_change_by_anybody_is_known_without_asking() -> None:
 def test_our_own_change_is_known_when_it_is_stored() -> None:
     async def story(tree: MemoryTree, store: MemoryStore, policies: TopicPolicies) -> None:
         ask = await policies.load(NAME)
-        await policies.update(NAME, lambda own: {**own, "persistence": copies(3)})
+        await policies.update(NAME, with_copies(3))
         assert ask().ensemble_size == 3
         await policies.delete(NAME)
         assert ask() == DEFAULT
@@ -139,7 +142,7 @@ def test_a_change_made_while_the_topic_is_read_is_not_missed() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(load)
             await trio.sleep(0.5)
-            await TopicPolicies(MemoryStore(tree), DEFAULT).update(NAME, lambda own: {"persistence": copies(3)})
+            await TopicPolicies(MemoryStore(tree), DEFAULT).update(NAME, with_copies(3))
         await trio.sleep(5)
         assert asks[0]().ensemble_size == 3
 
@@ -148,7 +151,7 @@ def test_a_change_made_while_the_topic_is_read_is_not_missed() -> None:
 
 def test_while_the_store_is_away_what_was_known_holds_and_nothing_new_is_loaded() -> None:
     async def story(tree: MemoryTree, store: MemoryStore, policies: TopicPolicies) -> None:
-        await policies.update(NAME, lambda own: {**own, "persistence": copies(3)})
+        await policies.update(NAME, with_copies(3))
         ask = await policies.load(NAME)
         store.disconnect()
         await trio.sleep(5)
@@ -156,7 +159,7 @@ def test_while_the_store_is_away_what_was_known_holds_and_nothing_new_is_loaded(
         with pytest.raises(MetadataUnavailableError):
             await policies.load(TopicName.parse("persistent://other/n/t"))
         store.reconnect()
-        await TopicPolicies(MemoryStore(tree), DEFAULT).update(NAME, lambda own: {"persistence": copies(4)})
+        await TopicPolicies(MemoryStore(tree), DEFAULT).update(NAME, with_copies(4))
         await trio.sleep(5)
         assert ask().ensemble_size == 4
         assert (await policies.load(TopicName.parse("persistent://other/n/t")))() == DEFAULT
@@ -187,15 +190,57 @@ def test_policies_of_a_namespace_that_is_gone_go_with_it() -> None:
     watched(story)
 
 
+def test_policies_that_are_made_while_those_of_their_namespace_are_deleted_go_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(tree: MemoryTree, store: MemoryStore, policies: TopicPolicies) -> None:
+        await policies.update(NAME, with_copies(3))
+        multi = store.multi
+
+        async def late(ops: Sequence[Op]) -> list[str]:
+            monkeypatch.setattr(store, "multi", multi)
+            await TopicPolicies(MemoryStore(tree), DEFAULT).update(
+                TopicName.parse("persistent://t/n/b"), with_copies(3)
+            )
+            return await multi(ops)
+
+        monkeypatch.setattr(store, "multi", late)
+        await policies.delete_namespace(NamespaceName("t", "n"))
+        assert await store.children("/admin/topic-policies/local/t/n") == []
+
+    watched(story)
+
+
+def test_a_store_that_refuses_to_delete_the_policies_of_a_namespace_is_not_asked_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(tree: MemoryTree, store: MemoryStore, policies: TopicPolicies) -> None:
+        await policies.update(NAME, lambda own: own)
+        asked: list[Sequence[Op]] = []
+
+        async def refuse(ops: Sequence[Op]) -> list[str]:
+            await trio.lowlevel.checkpoint()
+            asked.append(ops)
+            assert len(asked) < 10
+            raise NotAllowedError("credentials")
+
+        monkeypatch.setattr(store, "multi", refuse)
+        with pytest.raises(MetadataUnavailableError, match="credentials"):
+            await policies.delete_namespace(NamespaceName("t", "n"))
+        assert len(asked) == 1
+
+    watched(story)
+
+
 def test_without_anybody_watching_everything_is_read_when_it_is_asked_for() -> None:
     async def main() -> None:
         tree = MemoryTree()
         store = MemoryStore(tree)
         policies = TopicPolicies(store, DEFAULT)
         assert (await policies.load(NAME))() == DEFAULT
-        await store.create("/admin/policies/t/n", encode({"persistence": copies(3)}), make_parents=True)
+        await store.create("/admin/policies/t/n", encode_json({"persistence": copies(3)}), make_parents=True)
         assert (await policies.load(NAME))().ensemble_size == 3
-        await TopicPolicies(MemoryStore(tree), DEFAULT).update(NAME, lambda own: {"persistence": copies(4)})
+        await TopicPolicies(MemoryStore(tree), DEFAULT).update(NAME, with_copies(4))
         assert (await policies.load(NAME))().ensemble_size == 4
 
     trio.run(main)
@@ -205,7 +250,7 @@ def test_whether_duplicates_are_to_be_dropped_is_known_a_moment_after_anybody_ch
     async def test(tree: MemoryTree, store: MemoryStore, policies: TopicPolicies) -> None:
         held = await policies.load(PARTITION)  # as the log of a topic that is served holds it
         assert not await policies.asks_deduplication(PARTITION)
-        await store.put("/admin/policies/t/n", encode({"deduplicationEnabled": True}), -1)
+        await store.put("/admin/policies/t/n", encode_json({"deduplicationEnabled": True}), -1)
         await wait_all_tasks_blocked()
         store.disconnect()
         assert await policies.asks_deduplication(PARTITION)

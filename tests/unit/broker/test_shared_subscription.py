@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
-from trio.testing import MockClock
 
 from broker.consumer import Consumer
 from cursors.errors import InvalidAckError
 from managed_ledger.errors import ManagedLedgerReadError
 from quire.ledger.position import Position
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from tests.unit.broker.fakes import LEDGER, FakeLog, Stage, counts, delivered, settled
+from tests.unit.broker.fakes import LEDGER, Stage, counts, delivered, on_stage
+from tests.unit.managed_ledger.fake_ledgers import until
 
 SHARED = pb.CommandSubscribe.Shared
 KEY_SHARED = pb.CommandSubscribe.Key_Shared
-
-
-def on_stage(
-    kind: pb.CommandSubscribe.SubType, test: Callable[[Stage], Awaitable[None]], *, cold: bool = False, **options: Any
-) -> None:
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            await test(Stage(kind, FakeLog(cold=cold), nursery, **options))
-            nursery.cancel_scope.cancel()
-
-    trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
 def keys_of(stage: Stage, *consumers: Consumer) -> list[str]:
@@ -53,19 +41,19 @@ def test_a_late_replay_read_does_not_overtake_what_was_unblocked_meanwhile() -> 
         for payload, key in ((b"0", key_x), (b"1", key_y), (b"2", key_x)):
             stage.publish(payload, partition_key=key)
         stage.subscription.flow(y, 1)
-        await settled(lambda: len(stage.log.reads) == 1)
+        await until(lambda: len(stage.log.reads) == 1)
         stage.log.reads[0].arrived.set()
         await trio.testing.wait_all_tasks_blocked()
         assert delivered(y) == [b"1"]
         stage.subscription.redeliver(y, [])
         stage.subscription.flow(y, 5)
-        await settled(lambda: len(stage.log.reads) == 2)
+        await until(lambda: len(stage.log.reads) == 2)
         late = stage.log.reads[1]
         assert (late.first, late.replay) == (1, True)
         assert late.count > 1, "the run has to include entry 2, or this test shows nothing"
         stage.subscription.flow(x, 10)
         late.arrived.set()
-        await settled(lambda: len(stage.log.reads) == 3)
+        await until(lambda: len(stage.log.reads) == 3)
         assert delivered(x) == []
         stage.log.reads[2].arrived.set()
         await trio.testing.wait_all_tasks_blocked()
@@ -80,11 +68,11 @@ def test_a_read_that_was_under_way_when_the_cursor_was_rewound_is_dropped() -> N
         consumer = stage.join()
         stage.publish(b"0", b"1")
         stage.subscription.flow(consumer, 10)
-        await settled(lambda: len(stage.log.reads) == 1)
+        await until(lambda: len(stage.log.reads) == 1)
         stage.subscription.rewind()
         stage.subscription.pump()
         stage.log.reads[0].arrived.set()
-        await settled(lambda: len(stage.log.reads) == 2)
+        await until(lambda: len(stage.log.reads) == 2)
         assert delivered(consumer) == []
         stage.log.reads[1].arrived.set()
         await trio.testing.wait_all_tasks_blocked()
@@ -99,11 +87,11 @@ def test_a_failed_read_is_tried_again_after_a_pause() -> None:
         stage.publish(b"0")
         stage.subscription.flow(consumer, 10)
         for number in range(3):
-            await settled(lambda number=number: len(stage.log.reads) == number + 1)  # type: ignore[misc]
+            await until(lambda number=number: len(stage.log.reads) == number + 1)  # type: ignore[misc]
             stage.log.reads[number].error = ManagedLedgerReadError("bookie gone")
             stage.log.reads[number].arrived.set()
         started = trio.current_time()
-        await settled(lambda: len(stage.log.reads) == 4)
+        await until(lambda: len(stage.log.reads) == 4)
         assert trio.current_time() - started > 0.3
         stage.log.reads[3].arrived.set()
         await trio.testing.wait_all_tasks_blocked()
@@ -117,7 +105,7 @@ def test_a_read_that_comes_after_its_entries_were_acknowledged_does_not_move_the
         consumer = stage.join()
         positions = stage.publish(*[b"%d" % number for number in range(20)])
         stage.subscription.flow(consumer, 100)
-        await settled(lambda: len(stage.log.reads) == 1)
+        await until(lambda: len(stage.log.reads) == 1)
         stage.subscription.ack_individual(consumer, positions, [])
         assert stage.subscription.cursor.read_position == Position(LEDGER, 20)
         stage.log.reads[0].arrived.set()

@@ -8,8 +8,7 @@ import trio.testing
 from broker.consumer import Consumer
 from broker.dispatchers.failover import FailoverChoice
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from tests.unit.broker.fakes import Stage, commands, delivered
-from tests.unit.broker.test_shared_subscription import on_stage
+from tests.unit.broker.fakes import Stage, commands, delivered, on_stage
 
 FAILOVER = pb.CommandSubscribe.Failover
 EXCLUSIVE = pb.CommandSubscribe.Exclusive

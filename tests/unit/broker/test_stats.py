@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -12,9 +13,8 @@ from broker.ownership.lookup import Redirect
 from broker.stats import register
 from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
-from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import TopicName
-from tests.unit.broker.peers import SUB, TOPIC, C, Peer, Room, in_broker
+from tests.unit.broker.peers import SUB, TOPIC, Room, in_broker
 
 
 class Scraped:
@@ -30,27 +30,21 @@ class Scraped:
         return sum(map(float, values))
 
 
-async def lookup(peer: Peer, topic: str) -> pb.CommandLookupTopicResponse:
-    peer.send(C(type=C.LOOKUP, lookupTopic=pb.CommandLookupTopic(topic=topic, request_id=5)))
-    return (await peer.expect(C.LOOKUP_RESPONSE)).lookupTopicResponse
-
-
 def test_each_lookup_is_an_answer_a_redirect_or_a_failure_and_none_is_left() -> None:
     async def test(room: Room) -> None:
         peer, scraped = await room.connect(), Scraped(room)
         seen: list[float] = []
-        await lookup(peer, TOPIC)  # the namespace is asked for
-        await lookup(peer, TOPIC)  # answered within the pass
-        await lookup(peer, "persistent://public/nowhere/t")
+        await peer.lookup()  # the namespace is asked for
+        await peer.lookup()  # answered within the pass
+        await peer.lookup("persistent://public/nowhere/t")
         ownership = room.broker.ownership
 
         async def redirected(name: TopicName, *, authoritative: bool) -> Any:
             seen.append(scraped["pulsar_broker_lookup_pending_requests"])
             return Redirect("pulsar://other:6650", "http://other:8080", authoritative=True)
 
-        ownership.owns = lambda name: False  # type: ignore[method-assign]
-        ownership.lookup = redirected  # type: ignore[method-assign]
-        await lookup(peer, TOPIC)
+        with patch.object(ownership, "owns", lambda name: False), patch.object(ownership, "lookup", redirected):
+            await peer.lookup()
         names = ("answers", "redirects", "failures", "pending_requests", "count")
         assert [scraped[f"pulsar_broker_lookup_{name}"] for name in names] == [2, 1, 1, 0, 4]
         assert seen == [1]
@@ -61,11 +55,12 @@ def test_each_lookup_is_an_answer_a_redirect_or_a_failure_and_none_is_left() -> 
 def test_topics_that_were_loaded_and_those_that_were_not_are_counted_and_how_long_it_took() -> None:
     async def test(room: Room) -> None:
         peer, scraped = await room.connect(), Scraped(room)
+        room.cluster.ledgers.delay_s = 0.1
         await peer.producer()
         peer.ask_producer(f"{TOPIC}-partition-1", producer_id=2)  # of a topic without partitions
         await peer.error()
         assert scraped["pulsar_topic_load_times_count"] == 1
-        assert scraped["pulsar_topic_load_times_sum"] >= 0
+        assert scraped["pulsar_topic_load_times_sum"] == pytest.approx(200), "creating its ledger"
         assert scraped["pulsar_topic_load_failed_count"] == 1
 
     in_broker(test)

@@ -17,9 +17,8 @@ from broker.ownership.config import OwnershipOptions
 from broker.ownership.local import OwnEverything
 from broker.ownership.lookup import Connect, Redirect
 from broker.ownership.namespaces import Namespaces
-from broker.ownership.values import Owner, encode_owner
+from broker.ownership.values import Owner, encode_json, encode_owner
 from broker.policies import TopicPolicies
-from broker.policy_values import encode
 from managed_ledger.config import LogConfig
 from quire.metadata.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Kind
@@ -110,7 +109,7 @@ def on_cluster(test: Callable[[ClusterRest], Awaitable[None]], **changes: Any) -
     async def main() -> None:
         rest = ClusterRest(**changes)
         await rest.store.create("/admin/clusters/c", b"{}", make_parents=True)
-        tenant = encode({"allowedClusters": ["c"], "adminRoles": []})
+        tenant = encode_json({"allowedClusters": ["c"], "adminRoles": []})
         await rest.store.create("/admin/policies/public", tenant, make_parents=True)
         await rest.store.create("/admin/policies/public/default", b"{}")
         with trio.fail_after(60):

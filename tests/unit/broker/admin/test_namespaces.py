@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from broker.ownership.lookup import Redirect
-from broker.ownership.values import LocalBroker, encode_leader
+from broker.ownership.bundles import even
 from quire.wire.pulsar.names import NamespaceName, TopicName
 from tests.unit.broker.admin.cluster_fakes import ME, OTHER, THERE, ClusterRest, on_cluster
 
@@ -108,7 +107,7 @@ def test_a_namespace_with_topics_goes_only_by_force_and_with_them() -> None:
 
 def test_what_a_broker_made_as_the_namespace_went_is_deleted_when_nobody_has_its_bundles() -> None:
     async def story(rest: ClusterRest) -> None:
-        bundle = "public/default/0x00000000_0x40000000"
+        bundle = f"public/default/{FIRST}"
         await rest.own(bundle, OTHER)
         deleted = rest.administration.delete_left_over
 
@@ -136,7 +135,6 @@ def test_topics_that_clients_make_anew_meanwhile_are_deleted_too() -> None:
     async def story(rest: ClusterRest) -> None:
         administration, log = rest.administration, "/managed-ledgers/public/default/persistent/a"
         delete = administration.delete_wherever
-
         rounds = 0
 
         async def made_anew(name: TopicName) -> None:
@@ -217,6 +215,21 @@ def test_a_namespace_is_unloaded_bundle_by_bundle() -> None:
     on_cluster(story)
 
 
+def test_where_there_is_one_broker_unloading_closes_the_topics_of_the_bundle_or_of_all() -> None:
+    async def story(rest: ClusterRest) -> None:
+        name = TopicName.parse("persistent://public/default/a")
+        [bundle] = [each for each in even(name.namespace_name, 4).all() if each.has(name)]
+        for each in even(name.namespace_name, 4).all():
+            assert await rest.status("PUT", f"{DEFAULT}/{each.range}/unload") == 204
+            unloaded = [asked for asked in rest.administration.asked if asked[0] == "unload_topic"]
+            assert unloaded == ([("unload_topic", name.full)] if each.low >= bundle.low else [])
+        assert await rest.status("PUT", f"{DEFAULT}/unload") == 204
+        assert rest.administration.asked[-1] == ("unload_topic", name.full)
+        assert rest.ownership.asked == []
+
+    on_cluster(story, broker_id="")
+
+
 def test_a_bundle_is_split_by_who_has_it_or_should() -> None:
     async def story(rest: ClusterRest) -> None:
         where = f"{DEFAULT}/{FIRST}/split"
@@ -232,111 +245,6 @@ def test_a_bundle_is_split_by_who_has_it_or_should() -> None:
         assert await rest.sent_to("PUT", where) == f"http://other:8080{where}"
         assert "algorithm" in await rest.refused("PUT", f"{where}?splitAlgorithmName=halves", 412)
         assert await rest.status("PUT", where, json=["a"]) == 400
-
-    on_cluster(story)
-
-
-def test_a_topic_call_goes_to_the_owner_with_its_query() -> None:
-    async def story(rest: ClusterRest) -> None:
-        topic = "/admin/v2/persistent/public/default/a%2Fb"
-        rest.ownership.found = THERE
-        for method, resource in (
-            ("PUT", ""),
-            ("DELETE", "?force=true"),
-            ("GET", "/internalStats?metadata=true"),
-            ("GET", "/lastMessageId"),
-            ("GET", "/messageid/5"),
-            ("GET", "/subscriptions"),
-            ("PUT", "/subscription/s%2F1"),
-            ("DELETE", "/subscription/s?force=false"),
-            ("PUT", "/unload"),
-            ("GET", "/quireUnused"),
-        ):
-            assert await rest.sent_to(method, f"{topic}{resource}") == f"http://other:8080{topic}{resource}"
-        assert [each for each in rest.administration.asked if each[0] != "partitions"] == []
-        rest.ownership.found = Redirect("pulsar://other:6650", "http://other:8080", authoritative=True)
-        there = await rest.sent_to("DELETE", f"{topic}?force=true&authoritative=false")
-        assert there == f"http://other:8080{topic}?force=true&authoritative=true"
-
-    on_cluster(story)
-
-
-def test_a_partitioned_topic_is_anybodys() -> None:
-    async def story(rest: ClusterRest) -> None:
-        rest.ownership.found = THERE
-        rest.administration.partition_count = 3
-        topic = "/admin/v2/persistent/public/default/t"
-        assert await rest.status("PUT", f"{topic}/subscription/s") == 204
-        assert await rest.status("PUT", f"{topic}/unload") == 204
-        assert await rest.sent_to("PUT", f"{topic}-partition-1/unload")
-
-    on_cluster(story)
-
-
-def test_an_http_lookup_answers_the_owner_or_who_shall_say() -> None:
-    async def story(rest: ClusterRest) -> None:
-        path = "/lookup/v2/topic/persistent/public/default/t"
-        assert (await rest.get(path))["brokerUrl"] == "pulsar://broker:6650"
-        rest.ownership.found = THERE
-        found = await rest.get(f"{path}?authoritative=true")
-        assert (found["brokerUrl"], found["httpUrl"]) == ("pulsar://other:6650", "http://other:8080")
-        assert rest.ownership.asked[-1] == ("lookup", "persistent://public/default/t", True)
-        rest.ownership.found = Redirect("pulsar://other:6650", "http://other:8080", authoritative=True)
-        assert await rest.sent_to("GET", path) == f"http://other:8080{path}?authoritative=true"
-
-    on_cluster(story)
-
-
-def test_brokers_bookies_and_clusters_are_told() -> None:
-    async def story(rest: ClusterRest) -> None:
-        brokers = "/admin/v2/brokers"
-        assert await rest.get(brokers) == ["broker:8080"]
-        for name in ("a:8080", "b:8080"):
-            report = b'{"webServiceUrl":"http://%s","pulsarServiceUrl":"pulsar://x"}' % name.encode()
-            await rest.store.create(f"/loadbalance/brokers/{name}", report, make_parents=True)
-        assert await rest.get(brokers) == await rest.get(f"{brokers}/c") == ["a:8080", "b:8080"]
-        assert await rest.status("GET", f"{brokers}/mars") == 404
-        assert await rest.status("GET", f"{brokers}/leaderBroker") == 404
-        leader = encode_leader(LocalBroker(id="a:8080", broker_url="pulsar://a", web_url="http://a:8080"))
-        await rest.store.create("/loadbalance/leader", leader)
-        found = await rest.get(f"{brokers}/leaderBroker")
-        assert found == {"brokerId": "a:8080", "serviceUrl": "http://a:8080"}
-        rest.ownership.bundles = [(await rest.namespaces.bundles((await rest.namespaces.names("public"))[0])).all()[0]]
-        owned = await rest.get(f"{brokers}/c/broker:8080/ownedNamespaces")
-        assert owned == {
-            f"public/default/{FIRST}": {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
-        }
-        there = await rest.sent_to("GET", f"{brokers}/c/b:8080/ownedNamespaces")
-        assert there == f"http://b:8080{brokers}/c/b:8080/ownedNamespaces"
-        assert await rest.status("GET", f"{brokers}/c/x:1/ownedNamespaces") == 404
-        assert (await rest.ask("GET", f"{brokers}/version")).text[0].isdigit()
-
-        await rest.store.create("/ledgers/available/readonly", make_parents=True)
-        await rest.store.create("/ledgers/available/b1:3181")
-        assert await rest.get("/admin/v2/bookies/all") == {"bookies": [{"bookieId": "b1:3181"}]}
-        await rest.store.create("/ledgers/cookies/b2:3181", make_parents=True)
-        assert await rest.get("/admin/v2/bookies/all") == {"bookies": [{"bookieId": "b2:3181"}]}
-
-    on_cluster(story)
-
-
-def test_clusters_are_made_changed_and_deleted_unless_a_tenant_may_use_them() -> None:
-    async def story(rest: ClusterRest) -> None:
-        root = "/admin/v2/clusters"
-        data = {"serviceUrl": "http://d:8080", "unheardOf": [1]}
-        assert await rest.status("PUT", f"{root}/d", json=data) == 204
-        assert await rest.status("PUT", f"{root}/d", json=data) == 409
-        assert await rest.get(root) == ["c", "d"]
-        assert await rest.get(f"{root}/d") == data
-        assert await rest.status("POST", f"{root}/d", json={"serviceUrl": "http://e:8080"}) == 204
-        assert await rest.get(f"{root}/d") == {"serviceUrl": "http://e:8080"}
-        assert await rest.status("POST", f"{root}/x", json=data) == 404
-        assert await rest.status("GET", f"{root}/x") == 404
-        assert await rest.status("DELETE", f"{root}/x") == 404
-        assert await rest.status("PUT", f"{root}/x", json=[]) == 400
-        assert "tenant public" in await rest.refused("DELETE", f"{root}/c", 412)
-        assert await rest.status("DELETE", f"{root}/d") == 204
-        assert await rest.get(root) == ["c"]
 
     on_cluster(story)
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import trio
-from trio.testing import MockClock
 
 from broker import replies
 from broker.errors import BrokerError
@@ -25,7 +24,8 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import NamespaceName, TopicName
 from quire.world.doors import Buffer, Stream
 from simulation.metadata import HostMetadata
-from tests.unit.managed_ledger.fake_ledgers import fake_world
+from tests.unit.ledger.fake_bookie import run
+from tests.unit.managed_ledger.fake_ledgers import fake_world, until
 
 SESSION_S = 3.0
 OPTIONS = OwnershipOptions(cluster_name="test")
@@ -126,7 +126,6 @@ class _Stream:
         self._received = bytearray()
         self._answers = bytearray()
         self._arrived = trio.Event()
-        self._closed = False
 
     def send_nowait(self, parts: Sequence[Buffer]) -> int:
         data = b"".join(parts)
@@ -175,7 +174,7 @@ class _Stream:
         await trio.lowlevel.checkpoint()
 
     def close(self) -> None:
-        self._closed = True
+        """Nobody reads on."""
 
 
 class Cluster:
@@ -204,6 +203,17 @@ class Cluster:
         await self.nursery.start(host.run)
         return host
 
+    def start_soon(self, host: Host) -> trio.Event:
+        """Set when the broker is registered."""
+        registered = trio.Event()
+
+        async def start() -> None:
+            await self.nursery.start(host.run)
+            registered.set()
+
+        self.nursery.start_soon(start)
+        return registered
+
     async def start_many(self, *names: str, **options: Any) -> list[Host]:
         """In order: the first leads. They know each other on return."""
         first = await self.start(names[0], **options)
@@ -225,19 +235,9 @@ def in_cluster(test: Callable[[Cluster], Awaitable[None]]) -> None:
             await test(cluster)
             nursery.cancel_scope.cancel()
 
-    trio.run(main, clock=MockClock(autojump_threshold=0))
-
-
-async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Virtual seconds."""
-    with trio.fail_after(seconds):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event of its own
-            await trio.sleep(0.005)
+    run(main)
 
 
 def counters(name: TopicName, **counts: int) -> TopicCounters:
     values = {"messages_in": 0, "bytes_in": 0, "messages_out": 0, "producers": 0, "consumers": 0, **counts}
     return TopicCounters(name, **values)
-
-
-__all__ = ["NAMESPACE", "OPTIONS", "SESSION_S", "TOPIC", "Cluster", "Host", "counters", "in_cluster", "until"]

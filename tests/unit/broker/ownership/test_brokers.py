@@ -7,7 +7,8 @@ import json
 import trio
 
 from quire.metadata.store import Kind
-from tests.unit.broker.ownership.cluster import SESSION_S, Cluster, in_cluster, until
+from tests.unit.broker.ownership.cluster import SESSION_S, Cluster, in_cluster
+from tests.unit.managed_ledger.fake_ledgers import until
 
 
 def test_brokers_know_each_other_and_one_leads() -> None:
@@ -57,16 +58,11 @@ def test_an_id_that_another_broker_has_is_waited_for() -> None:
         path = "/loadbalance/brokers/a:8080"
         await cluster.store.create(path, value, kind=Kind.EPHEMERAL, make_parents=True)
         a = cluster.add("a")
-        started: list[None] = []
-
-        async def start() -> None:
-            started.append(await cluster.nursery.start(a.run))
-
-        cluster.nursery.start_soon(start)
+        registered = cluster.start_soon(a)
         await trio.sleep(5)
-        assert started == []
+        assert not registered.is_set()
         await cluster.store.delete(path)
-        await until(lambda: bool(started), 1)
+        await until(registered.is_set, 1)
         assert a.ownership.brokers.reports["a:8080"].broker == a.me
 
     in_cluster(test)
@@ -87,16 +83,11 @@ def test_who_leaves_before_being_registered_is_not_waited_for() -> None:
     async def test(cluster: Cluster) -> None:
         a = cluster.add("a")
         a.metadata.disconnect()
-        started: list[None] = []
-
-        async def start() -> None:
-            started.append(await cluster.nursery.start(a.run))
-
-        cluster.nursery.start_soon(start)
+        registered = cluster.start_soon(a)
         await trio.sleep(5)
-        assert started == []
+        assert not registered.is_set()
         await a.ownership.release_all()
-        await until(lambda: bool(started), 1)
+        await until(registered.is_set, 1)
         a.metadata.reconnect()
         await trio.sleep(5)
         assert await cluster.store.get("/loadbalance/brokers/a:8080") is None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +18,6 @@ from broker.ownership.bundles import (
     Bundle,
     Bundles,
     even,
-    hash_of,
     parse_range,
     split_points,
 )
@@ -24,6 +26,7 @@ from quire.wire.pulsar.names import NamespaceName, TopicName
 
 NAMESPACE = NamespaceName("public", "default")
 PLACES = st.integers(0, RING_END)
+GOLDEN = Path(__file__).parents[3] / "golden" / "pulsar" / "zk-running.json"
 
 
 @st.composite
@@ -73,16 +76,25 @@ def test_names_and_paths_are_those_of_the_original() -> None:
     assert parse_range(bundle.range) == (bundle.low, bundle.high)
 
 
-def test_topics_are_in_the_bundles_that_the_original_put_them_into() -> None:
-    """As owned in the golden tree: the only bundles of the dedup namespace with an owner, and one of public/default."""
-    assert even(NAMESPACE, 16).find(TopicName.parse("orders")).range == "0xb0000000_0xc0000000"
-    assert hash_of(TopicName.parse("parts-partition-0")) != hash_of(TopicName.parse("parts"))
+@pytest.mark.parametrize(("namespace", "count"), [("default", 16), ("dedup", 4)])
+def test_topics_are_in_the_bundles_that_the_original_put_them_into(namespace: str, count: int) -> None:
+    """In the golden tree the bundles with an owner are those of the topics that were used."""
+    nodes = json.loads(GOLDEN.read_text())
+
+    def names_in(folder: str) -> set[str]:
+        found = {path.removeprefix(f"/pulsar{folder}/") for path in nodes if path.startswith(f"/pulsar{folder}/")}
+        return {name for name in found if "/" not in name}
+
+    topics = names_in(f"/managed-ledgers/public/{namespace}/persistent")
+    bundles = even(NamespaceName("public", namespace), count)
+    places = {bundles.find(TopicName.parse(f"public/{namespace}/{topic}")).range for topic in topics}
+    assert places == names_in(f"/namespace/public/{namespace}")
 
 
 def test_a_bundle_is_found_by_its_range_or_not_at_all() -> None:
     bundles = even(NAMESPACE, 4)
     assert bundles.bundle("0x40000000_0x80000000") == bundles.all()[1]
-    assert bundles.bundle("0XC0000000_0XFFFFFFFF".replace("X", "x")) == bundles.all()[3]
+    assert bundles.bundle("0xC0000000_0xFFFFFFFF") == bundles.all()[3]
     with pytest.raises(NoSuchBundleError):
         bundles.bundle("0x00000000_0x80000000")
     assert Bundle(NAMESPACE, 0, 0x80000000) not in bundles

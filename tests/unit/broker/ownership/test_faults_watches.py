@@ -7,7 +7,8 @@ from typing import Any
 import trio
 
 from broker.ownership.bundles import even
-from tests.unit.broker.ownership.cluster import NAMESPACE, TOPIC, Cluster, Host, in_cluster, until
+from tests.unit.broker.ownership.cluster import NAMESPACE, TOPIC, Cluster, Host, in_cluster
+from tests.unit.managed_ledger.fake_ledgers import until
 
 BUNDLE = even(NAMESPACE, 4).find(TOPIC)
 ROW_S = 30.0

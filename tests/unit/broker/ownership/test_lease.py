@@ -18,7 +18,8 @@ from quire.metadata.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Check, Kind
 from quire.wire.pulsar.names import NamespaceName
 from simulation.metadata import HostMetadata
-from tests.unit.broker.ownership.cluster import until
+from tests.unit.ledger.fake_bookie import run
+from tests.unit.managed_ledger.fake_ledgers import until
 
 BUNDLE = even(NamespaceName("public", "default"), 4).all()[1]
 A = Owner(broker_url="pulsar://a:6650", web_url="http://a:8080")
@@ -52,7 +53,7 @@ def on_stage(test: Callable[[Scene], Awaitable[None]]) -> None:
             await test(scene)
             nursery.cancel_scope.cancel()
 
-    trio.run(main, clock=MockClock(autojump_threshold=0))
+    run(main)
 
 
 def test_a_free_bundle_is_taken_and_given_up_again() -> None:
@@ -169,7 +170,6 @@ def test_a_broker_that_slept_looks_before_it_believes() -> None:
 
     async def test(scene: Scene) -> None:
         await scene.lease.acquire([])
-        scene.tree.expire_due()
         await scene.other.delete(BUNDLE.path)
         await scene.other_takes()
         clock = trio.lowlevel.current_clock()

@@ -35,6 +35,9 @@ def test_bundles_given_since_the_report_count() -> None:
         assert chosen is not None
         given_to[chosen] += 1
     assert given_to == {"a": 10, "b": 10, "c": 10}
+    busy = {"a": report("a", x=100), "b": report("b", y=150)}
+    assert choose(busy, {}) == "a"
+    assert choose(busy, {"a": 1}) == "b", "as much as the average one"
 
 
 def test_one_that_has_far_more_sheds_to_the_one_that_has_least() -> None:

@@ -13,7 +13,8 @@ from broker.ownership.errors import BundlesChangedError, NamespaceBusyError, Nam
 from broker.ownership.namespaces import Namespaces, heartbeat_broker, heartbeat_namespace
 from broker.ownership.values import Json
 from quire.wire.pulsar.names import NamespaceName
-from tests.unit.broker.ownership.cluster import NAMESPACE, OPTIONS, Cluster, in_cluster, until
+from tests.unit.broker.ownership.cluster import NAMESPACE, OPTIONS, Cluster, in_cluster
+from tests.unit.managed_ledger.fake_ledgers import until
 
 
 async def following(cluster: Cluster) -> Namespaces:

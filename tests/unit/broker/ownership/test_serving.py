@@ -9,22 +9,20 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from broker.errors import MetadataUnavailableError, ServiceNotReadyError
 from broker.ownership.bundles import Bundle, even
 from broker.ownership.peers import topic_in
 from broker.server import Broker
-from cursors.config import CursorConfig
 from managed_ledger.factory import ManagedLedgerFactory, open_factory
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import log_path
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import TopicName
-from tests.unit.broker.ownership.cluster import NAMESPACE, Cluster, Host, until
+from tests.unit.broker.ownership.cluster import NAMESPACE, Cluster, Host, in_cluster
 from tests.unit.broker.peers import OPTIONS, SUB, TOPIC, C, FakeStream, Peer
-from tests.unit.managed_ledger.cluster import CONFIG
-from tests.unit.managed_ledger.fake_ledgers import FakeLedgers, fake_world, running
+from tests.unit.managed_ledger.cluster import CONFIG, CURSOR_CONFIG
+from tests.unit.managed_ledger.fake_ledgers import FakeLedgers, fake_world, running, until
 
 NAME = TopicName.parse(TOPIC)
 BUNDLE = even(NAMESPACE, 4).find(NAME)
@@ -44,8 +42,7 @@ class Server:
         self.streams.append(stream)
         self.broker.nursery.start_soon(self.broker.handle, stream)
         peer = Peer(stream)
-        peer.send(C(type=C.CONNECT, connect=pb.CommandConnect(client_version="test", protocol_version=20)))
-        await peer.expect(C.CONNECTED)
+        await peer.handshake()
         return peer
 
     def kill(self) -> None:
@@ -59,11 +56,6 @@ class Scene:
         self.cluster = cluster
         self.a = a
         self.b = b
-
-    async def lookup(self, peer: Peer, topic: str = TOPIC, **options: Any) -> pb.CommandLookupTopicResponse:
-        body = pb.CommandLookupTopic(topic=topic, request_id=peer.next_id(), **options)
-        peer.send(C(type=C.LOOKUP, lookupTopic=body))
-        return (await peer.expect(C.LOOKUP_RESPONSE)).lookupTopicResponse
 
     async def versions(self) -> dict[str, int]:
         """Of everything that is stored for the topic."""
@@ -80,8 +72,7 @@ class Scene:
 async def server(cluster: Cluster, ledgers: FakeLedgers, name: str) -> AsyncIterator[Server]:
     host = await cluster.start(name)
     await until(lambda: host.ownership.brokers.leader is not None)
-    cursor_config = CursorConfig(ensemble_size=1, write_quorum=1, ack_quorum=1, entries_max=5, retry_timeout_s=5)
-    factory = open_factory(fake_world(), host.metadata, ledgers, CONFIG, cursor_config)
+    factory = open_factory(fake_world(), host.metadata, ledgers, CONFIG, CURSOR_CONFIG)
     async with factory as made, trio.open_nursery() as nursery:
         broker = Broker(
             fake_world(),
@@ -98,37 +89,29 @@ async def server(cluster: Cluster, ledgers: FakeLedgers, name: str) -> AsyncIter
 
 
 def on_stage(test: Callable[[Scene], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            cluster = Cluster(nursery)
-            await cluster.initialize()
-            ledgers = FakeLedgers(cluster.tree)
-            async with (
-                running(ledgers),
-                server(cluster, ledgers, "a") as a,
-                server(cluster, ledgers, "b") as b,
-            ):
-                await until(lambda: all(len(each.host.ownership.brokers.reports) == 2 for each in (a, b)))
-                await test(Scene(cluster, a, b))
-            nursery.cancel_scope.cancel()
+    async def with_servers(cluster: Cluster) -> None:
+        ledgers = FakeLedgers(cluster.tree)
+        async with running(ledgers), server(cluster, ledgers, "a") as a, server(cluster, ledgers, "b") as b:
+            await until(lambda: all(len(each.host.ownership.brokers.reports) == 2 for each in (a, b)))
+            await test(Scene(cluster, a, b))
 
-    trio.run(main, clock=MockClock(autojump_threshold=0))
+    in_cluster(with_servers)
 
 
 def test_lookups_are_answered_with_the_owner_or_a_redirect_as_the_wire_has_them() -> None:
     async def test(scene: Scene) -> None:
         a, b = await scene.a.connect(), await scene.b.connect()
-        answer = await scene.lookup(b)
+        answer = await b.lookup()
         assert (answer.response, answer.brokerServiceUrl) == (answer.Redirect, "pulsar://a:6650")
         assert answer.HasField("authoritative")
         assert not answer.authoritative
-        answer = await scene.lookup(a)
+        answer = await a.lookup()
         assert (answer.response, answer.brokerServiceUrl) == (answer.Connect, "pulsar://a:6650")
         assert answer.authoritative
         await trio.sleep(0.1)  # for the watch
-        answer = await scene.lookup(b)
+        answer = await b.lookup()
         assert (answer.response, answer.brokerServiceUrl) == (answer.Connect, "pulsar://a:6650")
-        answer = await scene.lookup(a, topic_in(even(NAMESPACE, 4).all()[0]).full)
+        answer = await a.lookup(topic_in(even(NAMESPACE, 4).all()[0]).full)
         assert (answer.response, answer.brokerServiceUrl) == (answer.Redirect, "pulsar://b:6650")
         assert answer.authoritative
 
@@ -143,7 +126,7 @@ def test_who_does_not_own_a_topic_serves_no_producer_and_no_consumer_and_opens_n
         assert code == pb.ServiceNotReady
         assert "not served by this instance" in message
         assert "Please redo the lookup" in message
-        await scene.lookup(a)
+        await a.lookup()
         await a.producer()
         versions = await scene.versions()
         for ask in (b.ask_producer, b.ask_subscribe):
@@ -168,13 +151,13 @@ def test_the_health_of_a_broker_is_checked_on_a_topic_of_its_own() -> None:
 def test_a_killed_owner_s_topic_is_served_by_the_other_with_everything_that_was_confirmed() -> None:
     async def test(scene: Scene) -> None:
         a, b = await scene.a.connect(), await scene.b.connect()
-        await scene.lookup(a)
+        await a.lookup()
         await a.subscribe()
         await a.producer()
         await a.publish(b"m0", b"m1")
         scene.a.kill()
         killed_at = trio.current_time()
-        answer = await scene.lookup(b)
+        answer = await b.lookup()
         assert answer.brokerServiceUrl == "pulsar://b:6650"
         await b.producer()
         await b.publish(b"m2")
@@ -189,7 +172,7 @@ def test_a_killed_owner_s_topic_is_served_by_the_other_with_everything_that_was_
 def test_on_confirmed_loss_every_topic_of_the_bundle_closes_at_once_and_nothing_is_written() -> None:
     async def test(scene: Scene) -> None:
         a, b = await scene.a.connect(), await scene.b.connect()
-        await scene.lookup(a)
+        await a.lookup()
         await a.producer()
         ids = await a.publish(b"m0", b"m1")
         await a.subscribe()
@@ -199,7 +182,7 @@ def test_on_confirmed_loss_every_topic_of_the_bundle_closes_at_once_and_nothing_
         await trio.sleep(10)
         scene.a.host.metadata.disconnect()
         scene.cluster.network.refuses.add("pulsar://a:6650")
-        assert (await scene.lookup(b)).brokerServiceUrl == "pulsar://b:6650"
+        assert (await b.lookup()).brokerServiceUrl == "pulsar://b:6650"
         await b.subscribe()
         await b.producer()
         b.flow(10)
@@ -246,12 +229,12 @@ def test_a_sleeper_does_not_take_the_topic_back_from_who_replaced_it() -> None:
 
     async def test(scene: Scene) -> None:
         a, b = await scene.a.connect(), await scene.b.connect()
-        await scene.lookup(a)
+        await a.lookup()
         await a.producer()
         await a.publish(b"m0")
         scene.a.host.metadata.disconnect()
         scene.cluster.network.refuses.add("pulsar://a:6650")
-        await scene.lookup(b)
+        await b.lookup()
         await b.producer()
         await b.publish(b"m1")
         [topic] = scene.a.broker.topics.loaded()
@@ -269,7 +252,7 @@ def test_a_sleeper_does_not_take_the_topic_back_from_who_replaced_it() -> None:
 def test_a_moved_bundle_s_clients_are_told_where_to_go_and_find_everything_there() -> None:
     async def test(scene: Scene) -> None:
         a, b = await scene.a.connect(), await scene.b.connect()
-        await scene.lookup(a)
+        await a.lookup()
         await a.producer()
         await a.subscribe(subType=SUB.Shared)
         ids = await a.publish(b"m0", b"m1", b"m2")
@@ -294,7 +277,7 @@ def test_a_moved_bundle_s_clients_are_told_where_to_go_and_find_everything_there
 def test_a_client_that_is_at_the_next_broker_before_its_bundle_waits_for_it() -> None:
     async def test(scene: Scene) -> None:
         a, b = await scene.a.connect(), await scene.b.connect()
-        await scene.lookup(a)
+        await a.lookup()
         await a.producer()
         unload = scene.a.host.ownership.on_unload
 
@@ -320,7 +303,7 @@ def test_topics_of_other_bundles_stay_when_one_is_unloaded() -> None:
         a = await scene.a.connect()
         names = [topic_in(bundle).full for bundle in even(NAMESPACE, 4).all()]
         for number, name in enumerate(names):
-            await scene.lookup(a, name, authoritative=True)
+            await a.lookup(name, authoritative=True)
             await a.producer(name, producer_id=number)
         await scene.a.host.ownership.unload(even(NAMESPACE, 4).all()[1])
         closed = (await a.expect(C.CLOSE_PRODUCER)).close_producer
@@ -334,12 +317,12 @@ def test_topics_of_other_bundles_stay_when_one_is_unloaded() -> None:
 def test_producers_go_on_while_their_bundle_is_split() -> None:
     async def test(scene: Scene) -> None:
         a, b = await scene.a.connect(), await scene.b.connect()
-        await scene.lookup(a)
+        await a.lookup()
         await a.producer()
         await a.publish(b"m0")
         await scene.a.host.ownership.split(BUNDLE)
         await a.publish(b"m1", first=1)
-        assert (await scene.lookup(b)).brokerServiceUrl == "pulsar://a:6650"
+        assert (await b.lookup()).brokerServiceUrl == "pulsar://a:6650"
         await a.subscribe()
         a.flow(10)
         assert await a.payloads(2) == [b"m0", b"m1"]
@@ -350,13 +333,13 @@ def test_producers_go_on_while_their_bundle_is_split() -> None:
 def test_a_broker_that_stops_hands_its_topics_over() -> None:
     async def test(scene: Scene) -> None:
         a, b = await scene.a.connect(), await scene.b.connect()
-        await scene.lookup(a)
+        await a.lookup()
         await a.producer()
         await a.publish(b"m0")
         scene.a.broker.begin_close()
         await a.expect(C.CLOSE_PRODUCER)
         began = trio.current_time()
-        assert (await scene.lookup(b)).brokerServiceUrl == "pulsar://b:6650"
+        assert (await b.lookup()).brokerServiceUrl == "pulsar://b:6650"
         assert trio.current_time() - began < 1.0
         await b.producer()
         await b.publish(b"m1")
@@ -372,7 +355,7 @@ def test_a_bundle_that_goes_while_its_topic_is_opened_leaves_nothing_open(
 ) -> None:
     async def test(scene: Scene) -> None:
         a = await scene.a.connect()
-        await scene.lookup(a)
+        await a.lookup()
         factory, ownership = scene.a.factory, scene.a.host.ownership
         open_log = factory.open
         opened: list[ManagedLedger] = []
@@ -402,7 +385,7 @@ def test_a_bundle_that_goes_while_its_topic_is_opened_leaves_nothing_open(
 def test_only_the_owner_deletes_a_topic() -> None:
     async def test(scene: Scene) -> None:
         a = await scene.a.connect()
-        await scene.lookup(a)
+        await a.lookup()
         await a.producer()
         with pytest.raises(ServiceNotReadyError):
             await scene.b.broker.topics.delete(NAME, force=True)
