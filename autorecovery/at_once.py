@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 import trio
 
 from quire.metadata.errors import MetadataUnavailableError
+from quire.metadata.store import Watch
 
 T = TypeVar("T")
 
@@ -40,13 +41,13 @@ async def for_each(items: Iterable[T], job: Callable[[T], Awaitable[None]], *, a
         raise failure
 
 
-async def first_of(*jobs: Callable[[], Awaitable[None]], name: str) -> None:
+async def first_of(*jobs: Callable[[], Awaitable[object]], name: str) -> None:
     """Run them all until one ends, and cancel the others. Its failure is raised, in no group."""
     failure: Exception | None = None
 
     async with trio.open_nursery() as nursery:
 
-        async def work(job: Callable[[], Awaitable[None]]) -> None:
+        async def work(job: Callable[[], Awaitable[object]]) -> None:
             nonlocal failure
             try:
                 await job()
@@ -58,6 +59,11 @@ async def first_of(*jobs: Callable[[], Awaitable[None]], name: str) -> None:
             nursery.start_soon(work, job, name=name)
     if failure is not None:
         raise failure
+
+
+async def first_change(watches: Iterable[Watch]) -> None:
+    """Until one of them tells of a change; the others keep theirs, if they had one."""
+    await first_of(*[watch.next for watch in watches], name="watch of several")
 
 
 async def until_available(call: Callable[[], Awaitable[T]]) -> T:

@@ -19,13 +19,12 @@ from typing import Final
 
 import trio
 
-from autorecovery.at_once import RETRY_S, first_of, for_each, until_available
+from autorecovery.at_once import RETRY_S, first_change, first_of, for_each, until_available
 from autorecovery.bookie_index import BookieIndex, Ledgers, read_index
 from autorecovery.checks import Adheres, Checker, ListEntries, check_ledgers, check_placement, check_replicas
 from autorecovery.config import AutoRecoveryConfig
 from autorecovery.errors import AutoRecoveryError
 from autorecovery.lost_bookies import AuditSchedule, lost_of
-from autorecovery.mark_tree import first_change
 from autorecovery.metrics import AuditorStats
 from autorecovery.registrations import Registrations
 from autorecovery.underreplication import CheckTime, UnderreplicatedLedgers

@@ -61,11 +61,11 @@ class BookieRecovery:
         """What `recover` would do."""
         closed = metadata.state is LedgerState.CLOSED
         fence = not closed and any([each in self._bookies for each in metadata.fragments[-1].bookies])
-        gone = self._checker.lost()
+        registered = self._checker.registered()
         found: list[BadFragment] = []
         for fragment in fragments_of(ledger_id, metadata):
             faults: dict[int, Fault] = {
-                index: Lost.LOST if each in gone else Lost.MISPLACED
+                index: Lost.LOST if registered is not None and each not in registered else Lost.MISPLACED
                 for index, each in enumerate(fragment.bookies)
                 if each in self._bookies
             }
@@ -78,7 +78,7 @@ class BookieRecovery:
         metadata = await self._client.read_metadata(ledger_id)
         plan = self.plan(ledger_id, metadata)
         if plan.fence:
-            password = metadata.password if metadata.password_known else self._password
+            password = metadata.password_or(self._password)
             reader = await self._client.open(ledger_id, password=password, recover=True, digest_type=self._digest_type)
             reader.close()
             metadata = await self._client.read_metadata(ledger_id)

@@ -12,7 +12,7 @@ Source: BookKeeper's AuditorCheckAllLedgersTask, AuditorPlacementPolicyCheckTask
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from math import inf
 from typing import Final, Protocol
 
@@ -42,9 +42,7 @@ TOLD_MAX: Final = 20
 class Checker(Protocol):
     """`LedgerChecker` is one."""
 
-    async def check(
-        self, ledger_id: int, metadata: LedgerMetadata, *, percentage: int = 0, lost: Collection[str] = ()
-    ) -> Sequence[BadFragment]:
+    async def check(self, ledger_id: int, metadata: LedgerMetadata, *, percentage: int = 0) -> Sequence[BadFragment]:
         """The fragments with members that do not have what they should."""
 
 
@@ -68,7 +66,7 @@ class Telling:
     def tell(self, ledger_id: int, **more: object) -> None:
         self.count += 1
         if self.count <= TOLD_MAX:
-            log.warning(self._event, ledger=ledger_id, **more)
+            log.warning(self._event, ledger_id=ledger_id, **more)
 
     def end(self) -> None:
         if self.count > TOLD_MAX:
@@ -185,7 +183,7 @@ async def check_replicas(
                 if bookie_id not in silent:
                     silent.add(bookie_id)
                     log.warning(
-                        "a bookie does not list its entries", bookie=bookie_id, ledger=ledger_id, error=str(error)
+                        "a bookie does not list its entries", bookie=bookie_id, ledger_id=ledger_id, error=str(error)
                     )
         found = compare(metadata, lists)
         if not found.missing:

@@ -8,14 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quire.service.config import conf_key
-from quire.wire.bookkeeper.entry import DigestType
-
-DIGESTS = {
-    "CRC32": DigestType.CRC32,
-    "MAC": DigestType.HMAC,
-    "CRC32C": DigestType.CRC32C,
-    "DUMMY": DigestType.DUMMY,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,9 +130,6 @@ class AutoRecoveryConfig:
         doc="Digest of ledgers whose metadata does not tell theirs: those of the oldest format.",
     )
     password: str = conf_key("passwd", "", doc="Password of such ledgers.")
-    digest_autodetection: bool = conf_key(
-        "enableDigestTypeAutodetection", True, doc="true: what the metadata of a ledger tells wins over digestType."
-    )
 
     # --- where copies go
 

@@ -18,8 +18,7 @@ from functools import partial
 import trio
 
 from autorecovery import underreplication_format as form
-from autorecovery.at_once import RETRY_S, first_of
-from autorecovery.mark_tree import first_change
+from autorecovery.at_once import RETRY_S, first_change, first_of
 from quire.metadata import paths
 from quire.metadata.errors import MalformedMetadataError, MetadataUnavailableError, NoNodeError
 from quire.metadata.store import ANY_VERSION, Kind, MetadataStore
@@ -62,24 +61,12 @@ class AuditorElection:
         self._audit = audit
         self._vote = form.encode_owner(bookie_id)
         self._bookie_id = bookie_id
-        self._folder = paths.join(root, "underreplication/auditorelection")
+        self._folder = election_folder(root)
         self._mine: str | None = None
         """The name of our vote; it may be gone."""
         self.is_auditor = False
         self.attempts = 0
         """How often this candidate has stood."""
-
-    async def current(self) -> str | None:
-        """The name of the auditor; None if there is none now."""
-        try:
-            names = in_order(await self._store.children(self._folder))
-        except NoNodeError:
-            return None
-        for name in names:
-            node = await self._store.get(paths.join(self._folder, name))
-            if node is not None:
-                return form.decode_owner(node.value)
-        return None
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Be a candidate until cancelled; starts when the vote is there. SessionExpiredError, and what `audit` raises."""
@@ -176,9 +163,18 @@ class AuditorElection:
 
 
 async def read_auditor(store: MetadataStore, root: str = "/ledgers") -> str | None:
-    """The name of the auditor, for who is no candidate; None if there is none now, or its vote cannot be read."""
-    election = AuditorElection(store, trio.sleep_forever, bookie_id="", root=root)
+    """The name of the auditor; None if there is none now, or its vote cannot be read. MetadataError."""
+    folder = election_folder(root)
     try:
-        return await election.current()
-    except MalformedMetadataError:
+        for name in in_order(await store.children(folder)):
+            node = await store.get(paths.join(folder, name))
+            if node is not None:
+                return form.decode_owner(node.value)
+    except (NoNodeError, MalformedMetadataError):
         return None
+    return None
+
+
+def election_folder(root: str) -> str:
+    """Where the votes are."""
+    return paths.join(root, "underreplication/auditorelection")

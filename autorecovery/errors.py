@@ -16,5 +16,9 @@ class ListOfEntriesError(AutoRecoveryError):
     """A bookie did not say which entries it has. Passing: others may know; ask again with the next check."""
 
 
+class StillBadError(AutoRecoveryError):
+    """Copies of a ledger are bad after it was repaired. Passing: bookies come and go; try again later."""
+
+
 class CheckStuckError(AutoRecoveryError):
     """A check of all ledgers came no further. Passing: it is made again later."""

@@ -3,8 +3,8 @@
 Of each member the first and the last entry are read, and more of them if that is wished (`percentage`); every copy is checked
 against its digest, which the original does not do. A member that is not registered is not asked.
 
-Of the last fragment of a ledger that is still open a member may lack entries that are on their way to it: there only lost,
-silent and damaged ones count.
+Of the last fragment of a ledger that is still open a member may lack entries that are on their way to it: there a missing one
+does not count.
 
 Source: BookKeeper's LedgerChecker.
 """
@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import random  # noqa: TID251 - the type only; instances are handed down
 from collections.abc import Collection, Sequence
-from functools import partial
 
-import trio
-
+from autorecovery.at_once import for_each
 from autorecovery.fragments import BadFragment, Fault, LedgerFragment, Lost, fragments_of
 from quire.ledger.client import LedgerClient
 from quire.ledger.copies import BadCopy, CopyFault, LedgerCopies
@@ -47,10 +45,6 @@ class LedgerChecker:
         self._digest_type = digest_type
         self._at_once = min(ASKED_AT_ONCE, reads_max) if reads_max > 0 else ASKED_AT_ONCE
 
-    def lost(self, also: Collection[str] = ()) -> Gone:
-        """Who is lost now: those not registered, and `also` these."""
-        return Gone(self.registered(), frozenset(also))
-
     def registered(self) -> frozenset[str] | None:
         """Bookies that are registered, writable or read-only; None if nobody knows."""
         cluster = self._client.cluster
@@ -66,25 +60,24 @@ class LedgerChecker:
         metadata: LedgerMetadata,
         *,
         percentage: int = 0,
-        lost: Collection[str] = (),
         lac: int = -1,
         whole: Collection[str] = (),
     ) -> list[BadFragment]:
         """The fragments with members that do not have what they should.
 
         `percentage` of the entries of each member are read, the first and the last at any rate; of the bookies in `whole`
-        all of them. `lost` bookies are not asked, like those that are not registered. `lac`: how far a ledger that is not
-        closed is confirmed; of its last fragment nothing is read beyond.
+        all of them. Those that are not registered are not asked. `lac`: how far a ledger that is not closed is confirmed; of its
+        last fragment nothing is read beyond.
         """
         fragments = fragments_of(ledger_id, metadata, lac)
-        gone = self.lost(lost)
+        registered = self.registered()
         copies = self.copies(ledger_id, metadata)
         found: list[dict[int, Fault]] = [{} for _ in fragments]
         examples: list[list[BadCopy]] = [[] for _ in fragments]
         asked: list[tuple[int, int, str, Sequence[int]]] = []
         for place, fragment in enumerate(fragments):
             for index, bookie_id in enumerate(fragment.bookies):
-                if bookie_id in gone:
+                if registered is not None and bookie_id not in registered:
                     found[place][index] = Lost.LOST
                     continue
                 share = 100 if bookie_id in whole else percentage
@@ -92,34 +85,19 @@ class LedgerChecker:
                 if entry_ids:
                     asked.append((place, index, bookie_id, entry_ids))
 
-        async def ask(place: int, index: int, bookie_id: str, entry_ids: Sequence[int]) -> None:
+        async def ask(one: tuple[int, int, str, Sequence[int]]) -> None:
+            place, index, bookie_id, entry_ids = one
             bad = await first_bad(copies, fragments[place], bookie_id, entry_ids)
             if bad is not None:
                 found[place][index] = bad.fault
                 examples[place].append(bad)
 
-        at = 0
-        while at < len(asked):
-            async with trio.open_nursery() as nursery:
-                for each in asked[at : at + self._at_once]:
-                    nursery.start_soon(partial(ask, *each), name=f"check of ledger {ledger_id}")
-            at += self._at_once
+        await for_each(asked, ask, at_once=self._at_once, name=f"check of ledger {ledger_id}")
         return [
             BadFragment(fragment=fragment, faults=dict(sorted(faults.items())), examples=tuple(bad))
             for fragment, faults, bad in zip(fragments, found, examples, strict=True)
             if faults
         ]
-
-
-class Gone:
-    """The bookies that are lost: `in` asks."""
-
-    def __init__(self, registered: frozenset[str] | None, also: frozenset[str]) -> None:
-        self._registered = registered
-        self._also = also
-
-    def __contains__(self, bookie_id: str) -> bool:
-        return bookie_id in self._also or (self._registered is not None and bookie_id not in self._registered)
 
 
 async def first_bad(

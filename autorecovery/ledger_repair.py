@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from autorecovery.config import DIGESTS, AutoRecoveryConfig
+from autorecovery.config import AutoRecoveryConfig
+from autorecovery.errors import StillBadError
 from autorecovery.fragments import BadFragment, Lost, fragments_of, must_be_closed
 from autorecovery.ledger_checker import LedgerChecker
 from autorecovery.placement_moves import adhering
@@ -28,13 +29,10 @@ from quire.ledger.errors import (
 )
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
 from quire.service.log import get_logger
+from quire.wire.bookkeeper.entry import DIGEST_TYPES
 from quire.world.doors import World
 
 log = get_logger(__name__)
-
-
-class StillBadError(LedgerError):
-    """Something is bad after it was repaired. Passing: bookies come and go; try again later."""
 
 
 class LedgerRepair:
@@ -45,7 +43,7 @@ class LedgerRepair:
         self._config = config
         self._stats = stats
         self._password = config.password.encode()
-        self._digest_type = DIGESTS[config.digest_type]
+        self._digest_type = DIGEST_TYPES[config.digest_type]
         self._checker = LedgerChecker(
             client,
             rng=world.rng,
@@ -62,7 +60,7 @@ class LedgerRepair:
 
     async def repair(self, ledger_id: int, marked: Collection[str]) -> bool:
         """Repair what can be. True: everything is good; False: the ledger has to be closed for the rest. What cannot be
-        repaired is raised: LedgerError (StillBadError, NoSuchLedgerError), MetadataError. `marked`: bookies that the mark names."""
+        repaired is raised: LedgerError (NoSuchLedgerError), StillBadError, MetadataError. `marked`: bookies that the mark names."""
         metadata, lac = await self._look(ledger_id)
         bad = await self._check(ledger_id, metadata, lac, marked)
         closed = [each for each in bad if each.fragment.closed]
@@ -96,16 +94,13 @@ class LedgerRepair:
             return metadata, metadata.last_entry_id
         try:
             reader = await self._client.open(
-                ledger_id, password=self._secret(metadata), recover=False, digest_type=self._digest_type
+                ledger_id, password=metadata.password_or(self._password), recover=False, digest_type=self._digest_type
             )
         except LedgerReadError as error:
             log.info("how far the ledger is confirmed cannot be told", ledger_id=ledger_id, error=str(error))
             return metadata, metadata.fragments[-1].first_entry_id - 1
         reader.close()
         return reader.metadata, reader.last_entry_id
-
-    def _secret(self, metadata: LedgerMetadata) -> bytes:
-        return metadata.password if metadata.password_known else self._password
 
     async def _check(
         self, ledger_id: int, metadata: LedgerMetadata, lac: int, marked: Collection[str]
@@ -135,7 +130,7 @@ class LedgerRepair:
                 return
         log.warning("open ledger is closed, as bookies of its last fragment are lost", ledger_id=ledger_id)
         reader = await self._client.open(
-            ledger_id, password=self._secret(metadata), recover=True, digest_type=self._digest_type
+            ledger_id, password=metadata.password_or(self._password), recover=True, digest_type=self._digest_type
         )
         reader.close()
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection
 from contextlib import ExitStack
-from functools import partial
 from typing import Final
 
 import trio
 
 from autorecovery import underreplication_format as form
-from autorecovery.at_once import first_of
+from autorecovery.at_once import first_change
 from quire.metadata import paths
 from quire.metadata.errors import NodeExistsError, NoNodeError, NotEmptyError
 from quire.metadata.store import ANY_VERSION, Create, MetadataStore, Node, Watch
@@ -52,7 +51,7 @@ class MarkTree:
         folder = paths.parent(path)
         above = paths.parent(folder)
         if above not in self._made:
-            async with self._making:  # (one of the hundreds that come at once)
+            async with self._making:  # (hundreds may come at once, one of them makes it)
                 if above not in self._made:
                     await self.make(above)
                     self._made.add(above)
@@ -162,17 +161,3 @@ class MarkTree:
             if len(names) < form.LEVELS:
                 folders += [(paths.join(folder, name), (*names, name)) for name in await self._children(folder)]
         return unwatched
-
-
-async def first_change(watches: Sequence[Watch]) -> int:
-    """Until one of them tells of a change; which one. The others keep theirs, if they had one."""
-    first: int | None = None
-
-    async def wait(index: int) -> None:
-        nonlocal first
-        await watches[index].next()
-        first = index if first is None else first
-
-    await first_of(*[partial(wait, index) for index in range(len(watches))], name="watch of several")
-    assert first is not None, "somebody waits for at least one watch"
-    return first

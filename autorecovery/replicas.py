@@ -29,7 +29,6 @@ class Missing:
     """Entries of a fragment that a bookie should have and has not."""
 
     bookie_id: str
-    fragment_first: int
     entries: int
     example: int
     """The first of them."""
@@ -58,7 +57,7 @@ def compare(metadata: LedgerMetadata, lists: Mapping[str, Availability]) -> Comp
             absent = expected ^ there
             if absent:
                 first = fragment.first + (absent & -absent).bit_length() - 1
-                missing.append(Missing(bookie_id, fragment.first, absent.bit_count(), first))
+                missing.append(Missing(bookie_id, absent.bit_count(), first))
         worst = max(worst, shortage(copies, fragment, metadata.ack_quorum))
     return Comparison(worst, tuple(missing))
 

@@ -77,13 +77,11 @@ class Replicator:
         *,
         throttle: Throttle | None = None,
         batch_entries: int = ENTRIES_AT_ONCE,
-        batch_bytes: int = COPY_BYTES,
     ) -> None:
         self._client = client
         self._checker = checker
         self._throttle = throttle or Throttle(0)
-        self._batch_entries = max(batch_entries, 1)
-        self._batch_bytes = batch_bytes
+        self._batch_entries = batch_entries
 
     async def replicate(
         self,
@@ -213,11 +211,11 @@ class Replicator:
         guess = metadata.length // (metadata.last_entry_id + 1) if metadata.length else SIZE_GUESS
         at = 0
         while at < len(entry_ids):
-            count = max(1, min(self._batch_entries, self._batch_bytes // max(guess, 1)))
+            count = max(1, min(self._batch_entries, COPY_BYTES // max(guess, 1)))
             waiting = entry_ids[at : at + count]
             at += len(waiting)
             while waiting:
-                found = await CopyReads(copies, bad.fragment, sources, self._batch_bytes).run(waiting)
+                found = await CopyReads(copies, bad.fragment, sources, COPY_BYTES).run(waiting)
                 size = sum(map(len, found.values()))
                 await self._throttle.take(size)
                 await self._write(copies, bad.fragment, targets, found, done)

@@ -15,7 +15,7 @@ import trio
 
 from autorecovery.at_once import until_available
 from autorecovery.auditor import Auditor
-from autorecovery.config import DIGESTS, AutoRecoveryConfig
+from autorecovery.config import AutoRecoveryConfig
 from autorecovery.election import AuditorElection
 from autorecovery.entry_lists import entry_lists
 from autorecovery.ledger_checker import LedgerChecker
@@ -30,6 +30,7 @@ from quire.ledger.placement import PlacementConfig
 from quire.metadata.errors import SessionExpiredError
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
+from quire.wire.bookkeeper.entry import DIGEST_TYPES
 from quire.world.doors import World
 
 log = get_logger(__name__)
@@ -52,7 +53,7 @@ async def run_autorecovery(
     world: World,
     metadata: MetadataStore,
     client: LedgerClient,
-    config: AutoRecoveryConfig | None = None,
+    config: AutoRecoveryConfig,
     *,
     name: str,
     root: str = "/ledgers",
@@ -67,7 +68,6 @@ async def run_autorecovery(
 
     SessionExpiredError if the store goes on with no session, IncompatibleUnderreplicationError; raised as they are.
     """
-    config = config or AutoRecoveryConfig()
     stats = stats or RecoveryStats()
     marks = UnderreplicatedLedgers(
         metadata,
@@ -81,7 +81,7 @@ async def run_autorecovery(
         client,
         rng=world.rng,
         password=config.password.encode(),
-        digest_type=DIGESTS[config.digest_type],
+        digest_type=DIGEST_TYPES[config.digest_type],
         reads_max=config.checker_reads_max,
     )
     audit = Auditor(

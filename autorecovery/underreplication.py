@@ -288,16 +288,9 @@ class UnderreplicatedLedgers:
         node = await self._store.get(paths.join(self._tree.base, check.value))
         return None if node is None else form.decode_check_time(node.value)
 
-    async def set_check_time(self, check: CheckTime, wall_ms: int | None) -> None:
-        """Note when it was done; None: forget, so that the next auditor does it at once."""
-        path = paths.join(self._tree.base, check.value)
-        if wall_ms is not None:
-            await self._tree.put(path, form.encode_check_time(wall_ms))
-            return
-        try:
-            await self._store.delete(path)
-        except NoNodeError:
-            return
+    async def set_check_time(self, check: CheckTime, wall_ms: int) -> None:
+        """Note when it was done."""
+        await self._tree.put(paths.join(self._tree.base, check.value), form.encode_check_time(wall_ms))
 
 
 def _decoded(ledger_id: int, value: bytes) -> Underreplicated:
@@ -306,7 +299,9 @@ def _decoded(ledger_id: int, value: bytes) -> Underreplicated:
         return form.decode_mark(ledger_id, value)
     except MalformedMetadataError as error:
         log.warning(
-            "the mark of a ledger is damaged, its copies are looked at all the same", ledger=ledger_id, error=str(error)
+            "the mark of a ledger is damaged, its copies are looked at all the same",
+            ledger_id=ledger_id,
+            error=str(error),
         )
         return Underreplicated(ledger_id, (), None)
 
@@ -315,5 +310,5 @@ def _merged(ledger_id: int, value: bytes, missing: Collection[str], ctime_ms: in
     try:
         return form.merge_mark(value, missing, ctime_ms)
     except MalformedMetadataError as error:
-        log.warning("the mark of a ledger is damaged, it is written anew", ledger=ledger_id, error=str(error))
+        log.warning("the mark of a ledger is damaged, it is written anew", ledger_id=ledger_id, error=str(error))
         return form.encode_mark(dict.fromkeys(missing), ctime_ms)

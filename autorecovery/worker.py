@@ -24,7 +24,8 @@ import trio
 
 from autorecovery.at_once import until_available
 from autorecovery.config import AutoRecoveryConfig
-from autorecovery.ledger_repair import LedgerRepair, StillBadError
+from autorecovery.errors import StillBadError
+from autorecovery.ledger_repair import LedgerRepair
 from autorecovery.throttle import Throttle
 from autorecovery.underreplication import LockedLedger, UnderreplicatedLedgers
 from autorecovery.worker_metrics import WorkerStats
@@ -54,15 +55,13 @@ class ReplicationWorker:
         world: World,
         client: LedgerClient,
         marks: UnderreplicatedLedgers,
-        config: AutoRecoveryConfig | None = None,
+        config: AutoRecoveryConfig,
         *,
-        ledgers_at_once: int = LEDGERS_AT_ONCE,
         stats: WorkerStats | None = None,
     ) -> None:
         self.stats = stats or WorkerStats()
         self._marks = marks
-        self._config = config = config or AutoRecoveryConfig()
-        self._ledgers_at_once = ledgers_at_once
+        self._config = config
         self._repairs = LedgerRepair(world, client, config, self.stats)
         self._tasks = Throttle(config.metadata_rate)
         self._mine: dict[int, None] = {}
@@ -79,7 +78,7 @@ class ReplicationWorker:
         """Work. SessionExpiredError (in a group) if the store goes on with no session."""
         async with trio.open_nursery() as later, trio.open_nursery() as nursery:
             task_status.started()
-            for number in range(self._ledgers_at_once):
+            for number in range(LEDGERS_AT_ONCE):
                 nursery.start_soon(self._work, later, name=f"replication {number}")
 
     async def _work(self, later: trio.Nursery) -> None:
@@ -90,7 +89,7 @@ class ReplicationWorker:
                 if self._unsure:
                     self._unsure = False
                     await self._drop_orphans()
-                locked = await self._marks.lock_next(tuple(self._mine))
+                locked = await self._marks.lock_next(self._mine)
                 if locked is None:
                     async with self._looking:
                         with trio.CancelScope() as self._waiting:
@@ -140,7 +139,7 @@ class ReplicationWorker:
                 return True
         except SessionExpiredError:
             raise
-        except (LedgerError, MetadataError) as error:
+        except (LedgerError, StillBadError, MetadataError) as error:
             wait_s = self._failed(ledger_id)
             open_ones = False
             if not isinstance(error, StillBadError):

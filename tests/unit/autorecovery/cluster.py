@@ -79,11 +79,11 @@ class Cluster:
         for bookie_id in bookie_ids:
             await self.come(bookie_id)
 
-    async def come(self, bookie_id: str, *, read_only: bool = False, cookie: bool = True) -> None:
+    async def come(self, bookie_id: str, *, read_only: bool = False) -> None:
         """The bookie registers."""
         store = self._bookies.setdefault(bookie_id, MemoryStore(self.tree))
         await bookies.register(store, bookie_id, INFO, read_only=read_only)
-        if cookie and await bookies.read_cookie(store, bookie_id) is None:
+        if await bookies.read_cookie(store, bookie_id) is None:
             made = bookies.Cookie(bookie_id=bookie_id, journal_directories=("/j",), ledger_directories=("/l",))
             await bookies.write_cookie(store, made, None)
 
@@ -99,10 +99,13 @@ class Cluster:
 
 
 def run(story: Callable[[Cluster, trio.Nursery], Awaitable[None]]) -> None:
+    """Run a story under virtual time; more than ten days of it are too long."""
+
     async def main() -> None:
         cluster = Cluster()
-        async with trio.open_nursery() as nursery:
-            await story(cluster, nursery)
-            nursery.cancel_scope.cancel()
+        with trio.fail_after(864_000):
+            async with trio.open_nursery() as nursery:
+                await story(cluster, nursery)
+                nursery.cancel_scope.cancel()
 
     trio.run(main, clock=MockClock(autojump_threshold=0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -13,14 +13,14 @@ from autorecovery.ledger_checker import LedgerChecker
 from autorecovery.service import RecoveryStats, open_repair_client, run_autorecovery
 from autorecovery.underreplication import UnderreplicatedLedgers
 from quire.ledger import LedgerClient
+from quire.metadata.ledgers import LedgerState
 from quire.metadata.store import MetadataStore
 from tests.unit.cli.shell.build import LiveCluster
-from tests.unit.ledger.fake_bookie import payloads
+from tests.unit.ledger import fake_bookie
 
 CONFIG = AutoRecoveryConfig(
     open_ledger_grace_period_ms=3000, backoff_ms=200, failed_lock_release_ms=32_000, ledger_check_interval_s=0
 )
-PASSWORD = b"secret"
 
 
 @asynccontextmanager
@@ -46,20 +46,18 @@ async def write(
     on: str | None = None,
 ) -> int:
     """A ledger, which the bookie `on` has a part in; its id."""
-    while True:
-        writer = await client.create(
-            ensemble_size=quorums[0], write_quorum=quorums[1], ack_quorum=quorums[2], password=PASSWORD
-        )
-        if on is None or on in writer.metadata.fragments[0].bookies:
-            break
-        await writer.close()
-        await client.delete(writer.ledger_id)
-    if count:
-        writer.append(payloads(0, count - 1))
-        await writer.wait_confirmed(count - 1)
-    if close:
-        await writer.close()
-    return writer.ledger_id
+    ledger_id, _ = await fake_bookie.write(client, count, quorums=quorums, close=close, on=on)
+    return ledger_id
+
+
+async def nobody_names(client: LedgerClient, bookie_id: str, ledger_ids: Iterable[int]) -> bool:
+    """None of the ledgers is on the bookie."""
+    found = [await client.read_metadata(each) for each in ledger_ids]
+    return not any(bookie_id in fragment.bookies for each in found for fragment in each.fragments)
+
+
+async def is_closed(client: LedgerClient, ledger_id: int) -> bool:
+    return (await client.read_metadata(ledger_id)).state is LedgerState.CLOSED
 
 
 async def all_copies_are_good(cluster: LiveCluster, client: LedgerClient, ledger_id: int, count: int) -> None:
@@ -68,9 +66,16 @@ async def all_copies_are_good(cluster: LiveCluster, client: LedgerClient, ledger
     assert metadata.last_entry_id == count - 1, metadata
     checker = LedgerChecker(client, rng=cluster.world.rng)
     assert await checker.check(ledger_id, metadata, percentage=100) == []
-    reader = await client.open(ledger_id, password=PASSWORD, recover=False)
+    reader = await client.open(ledger_id, password=b"secret", recover=False)
     if count:
-        assert list(map(bytes, await reader.read(0, count - 1))) == payloads(0, count - 1)
+        assert list(map(bytes, await reader.read(0, count - 1))) == fake_bookie.payloads(0, count - 1)
+
+
+async def damage(client: LedgerClient, ledger_id: int, bookie_id: str, entry_id: int) -> None:
+    """The bookie's copy ends with another byte."""
+    copies = client.copies(ledger_id, await client.read_metadata(ledger_id))
+    [good], _ = await copies.read(bookie_id, [entry_id])
+    await copies.write(bookie_id, [entry_id], [memoryview(bytes(good[:-1]) + b"?")])
 
 
 async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 600) -> None:
@@ -86,9 +91,11 @@ async def bookie_stops(cluster: LiveCluster, name: str) -> None:
     """It is registered no more, and serves nobody."""
     cluster.stops[name].set()
     store = cluster.store()
-    watch = store.watch(f"/ledgers/available/{name}")
-    while await store.get(f"/ledgers/available/{name}"):
-        await watch.next()
+
+    async def is_gone() -> bool:
+        return await store.get(f"/ledgers/available/{name}") is None
+
+    await until(is_gone)
 
 
 @asynccontextmanager

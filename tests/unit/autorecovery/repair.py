@@ -1,4 +1,4 @@
-"""What tests of repair share: a cluster of fake bookies, ledgers on it, and a look at every copy."""
+"""What tests of repair share: checker and replicator on a cluster of fake bookies, and a look at every copy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quire.ledger.client import LedgerClient
 from quire.ledger.striping import Striping
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
 from quire.wire.bookkeeper.entry import Digest
-from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, payloads
+from tests.unit.ledger.fake_bookie import FakeCluster
 
 
 @asynccontextmanager
@@ -20,24 +20,6 @@ async def repairing(cluster: FakeCluster, **config) -> AsyncIterator[tuple[Ledge
     async with cluster.client(**config) as client:
         checker = LedgerChecker(client, rng=random.Random(1))
         yield client, checker, Replicator(client, checker)
-
-
-async def write(
-    client: LedgerClient, count: int, *, quorums: tuple[int, int, int] = (3, 3, 2), close: bool = True, size: int = 20
-) -> tuple[int, list[bytes]]:
-    """A ledger of `count` entries; its id and its payloads. All copies are there."""
-    writer = await client.create(
-        ensemble_size=quorums[0], write_quorum=quorums[1], ack_quorum=quorums[2], password=b"secret"
-    )
-    seen = Confirmations(writer)
-    written = payloads(0, count - 1, size)
-    for first in range(0, count, 50):
-        writer.append(written[first : first + 50])
-    if count:
-        await seen.until(count - 1)
-    if close:
-        await writer.close()
-    return writer.ledger_id, written
 
 
 def wrong_copies(cluster: FakeCluster, ledger_id: int, metadata: LedgerMetadata, written: Sequence[bytes]) -> list[str]:

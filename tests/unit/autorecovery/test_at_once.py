@@ -4,10 +4,10 @@ from functools import partial
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from autorecovery.at_once import RETRY_S, first_of, for_each, until_available
 from quire.metadata.errors import MetadataUnavailableError
+from tests.unit.ledger.fake_bookie import run
 
 
 def test_so_many_jobs_run_at_once_and_no_more() -> None:
@@ -28,7 +28,7 @@ def test_so_many_jobs_run_at_once_and_no_more() -> None:
         assert trio.current_time() == pytest.approx(4)
         await for_each([], job, at_once=3, name="job")
 
-    trio.run(main, clock=MockClock(rate=0, autojump_threshold=0))
+    run(main)
 
 
 def test_the_first_failure_ends_all_and_comes_as_it_is() -> None:
@@ -47,7 +47,7 @@ def test_the_first_failure_ends_all_and_comes_as_it_is() -> None:
         with pytest.raises(KeyError):
             await first_of(partial(job, 2), trio.sleep_forever, name="jobs")
 
-    trio.run(main, clock=MockClock(rate=0, autojump_threshold=0))
+    run(main)
 
 
 def test_the_first_that_ends_cancels_the_others() -> None:
@@ -55,7 +55,7 @@ def test_the_first_that_ends_cancels_the_others() -> None:
         await first_of(partial(trio.sleep, 2), trio.sleep_forever, partial(trio.sleep, 5), name="jobs")
         assert trio.current_time() == pytest.approx(2)
 
-    trio.run(main, clock=MockClock(rate=0, autojump_threshold=0))
+    run(main)
 
 
 def test_a_call_is_made_again_until_the_service_can_be_reached() -> None:
@@ -72,4 +72,4 @@ def test_a_call_is_made_again_until_the_service_can_be_reached() -> None:
         assert await until_available(call) == "here"
         assert trio.current_time() == pytest.approx(2 * RETRY_S)
 
-    trio.run(main, clock=MockClock(rate=0, autojump_threshold=0))
+    run(main)

@@ -10,6 +10,7 @@ import trio
 from autorecovery.entry_lists import entry_lists
 from autorecovery.errors import ListOfEntriesError
 from bookie.server import serve_client
+from quire.ledger.bookie_client import WireProtocol
 from quire.ledger.client import open_ledger_client
 from quire.ledger.context import LedgerConfig
 from quire.ledger.link_tcp import tcp_links
@@ -22,7 +23,7 @@ from tests.unit.bookie.build import cluster, opened
 
 
 @pytest.mark.parametrize("protocol", ["v2", "v3"])
-def test_a_bookie_lists_the_entries_that_it_has(protocol: str) -> None:
+def test_a_bookie_lists_the_entries_that_it_has(protocol: WireProtocol) -> None:
     async def main(world: World) -> None:
         tree = MemoryTree()
         store = await cluster(tree, world)
@@ -35,7 +36,7 @@ def test_a_bookie_lists_the_entries_that_it_has(protocol: str) -> None:
             await nursery.start(serve)
             bookie_id = f"{host}:{port}"
             links = tcp_links(world.network, nursery)
-            config = LedgerConfig(protocol=protocol)  # type: ignore[arg-type]
+            config = LedgerConfig(protocol=protocol)
             async with open_ledger_client(world, ledgers, links, lambda: [bookie_id], config) as client:
                 writer = await client.create()
                 for number in range(20):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
+from autorecovery.fragments import Lost
 from quire.ledger.copies import CopyFault
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
-from tests.unit.autorecovery.repair import repairing, write
-from tests.unit.ledger.fake_bookie import FakeCluster, run
+from tests.unit.autorecovery.repair import repairing
+from tests.unit.ledger.fake_bookie import FakeCluster, run, write
 
 
 def test_good_copies_are_no_news() -> None:
@@ -64,7 +67,7 @@ def test_damage_in_the_middle_is_found_by_reading_everything_only() -> None:
     run(story)
 
 
-def test_lost_bookies_are_not_even_asked() -> None:
+def test_lost_bookies_are_not_even_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         cluster = FakeCluster(3)
         async with repairing(cluster) as (client, checker, _):
@@ -72,8 +75,9 @@ def test_lost_bookies_are_not_even_asked() -> None:
             metadata = await cluster.metadata(ledger_id)
             lost = cluster.bookies[metadata.fragments[0].bookies[2]]
             lost.requests.clear()
-            [bad] = await checker.check(ledger_id, metadata, lost=[lost.bookie_id])
-            assert bad.bookies == (lost.bookie_id,)
+            monkeypatch.setattr(checker, "registered", lambda: frozenset(cluster.bookies) - {lost.bookie_id})
+            [bad] = await checker.check(ledger_id, metadata)
+            assert bad.faults == {2: Lost.LOST}
             assert lost.requests == []
 
     run(story)

@@ -10,6 +10,7 @@ import pytest
 from autorecovery.fragments import BadFragment
 from autorecovery.ledger_repair import LedgerRepair
 from autorecovery.worker_metrics import WorkerStats
+from quire.ledger.client import LedgerClient
 from quire.ledger.errors import NoSuchEntryError, NoSuchLedgerError
 from quire.ledger.placement import Adherence
 from quire.metadata.ledger_metadata import LedgerMetadata
@@ -17,6 +18,7 @@ from tests.unit.autorecovery.live import (
     CONFIG,
     all_copies_are_good,
     client_of,
+    damage,
     marks_of,
     nothing_is_marked,
     recovering,
@@ -26,14 +28,20 @@ from tests.unit.autorecovery.live import (
 from tests.unit.cli.shell.build import LiveCluster, with_bookies
 
 
+async def with_one_entry_lost(client: LedgerClient) -> int:
+    """A closed ledger that has, by its metadata, one entry more than its bookies."""
+    ledger_id = await write(client, 3)
+    metadata = await client.read_metadata(ledger_id)
+    more = replace(metadata, last_entry_id=3, length=metadata.length + 1)
+    await client._context.ledgers.update(ledger_id, lambda stored: more)
+    return ledger_id
+
+
 def test_lost_entries_are_told_as_an_error_and_the_mark_stays(expect_error) -> None:
     async def story(cluster: LiveCluster) -> None:
         async with client_of(cluster) as client:
-            ledger_id = await write(client, 3)
+            ledger_id = await with_one_entry_lost(client)
             metadata = await client.read_metadata(ledger_id)
-            # As if the ledger had one entry more than its bookies.
-            wrong = replace(metadata, last_entry_id=3, length=metadata.length + 1)
-            await client._context.ledgers.update(ledger_id, lambda stored: wrong)
             await marks_of(cluster).mark(ledger_id, ["b1"])
             async with recovering(cluster) as stats:
 
@@ -56,10 +64,7 @@ def test_a_ledger_that_is_deleted_while_it_is_repaired_is_not_called_lost() -> N
 
     async def story(cluster: LiveCluster) -> None:
         async with client_of(cluster) as client:
-            ledger_id = await write(client, 3)
-            metadata = await client.read_metadata(ledger_id)
-            wrong = replace(metadata, last_entry_id=3, length=metadata.length + 1)
-            await client._context.ledgers.update(ledger_id, lambda stored: wrong)
+            ledger_id = await with_one_entry_lost(client)
             repairs = LedgerRepair(cluster.world, client, CONFIG, WorkerStats())
 
             async def replicate(metadata: LedgerMetadata, bad: BadFragment) -> None:
@@ -71,6 +76,20 @@ def test_a_ledger_that_is_deleted_while_it_is_repaired_is_not_called_lost() -> N
                 await repairs.repair(ledger_id, ["b1"])
 
     with_bookies(story, count=4)
+
+
+def test_of_whom_the_mark_names_everything_is_read_where_samples_are_read_of_others() -> None:
+    """A sample may miss what another sample has found."""
+
+    async def story(cluster: LiveCluster) -> None:
+        async with client_of(cluster) as client:
+            ledger_id = await write(client, 200)
+            await damage(client, ledger_id, "b1", 100)
+            config = replace(CONFIG, verification_percentage=1)
+            assert await LedgerRepair(cluster.world, client, config, WorkerStats()).repair(ledger_id, ["b1"])
+            await all_copies_are_good(cluster, client, ledger_id, 200)
+
+    with_bookies(story)
 
 
 def test_copies_are_moved_until_the_placement_policy_is_met_where_that_is_wished() -> None:

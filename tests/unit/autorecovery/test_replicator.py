@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import trio
 
-from autorecovery.fragments import BadFragment, LedgerFragment, Lost
+from autorecovery.fragments import BadFragment, Lost, fragments_of
 from autorecovery.ledger_checker import LedgerChecker
 from autorecovery.replicator import Replicator
 from autorecovery.throttle import Throttle
-from quire.ledger.client import LedgerClient
 from quire.ledger.copies import CopyFault
 from quire.ledger.errors import (
     DigestMismatchError,
@@ -21,13 +20,18 @@ from quire.ledger.errors import (
 from quire.metadata.ledgers import LedgerMetadata
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
-from tests.unit.autorecovery.repair import repairing, write, wrong_copies
-from tests.unit.ledger.fake_bookie import FakeCluster, run
+from tests.unit.autorecovery.repair import repairing, wrong_copies
+from tests.unit.ledger.fake_bookie import FakeCluster, run, write
 
 
 async def one_bad(checker: LedgerChecker, ledger_id: int, metadata: LedgerMetadata, percentage: int = 0) -> BadFragment:
     [bad] = await checker.check(ledger_id, metadata, percentage=percentage)
     return bad
+
+
+def lost_member(ledger_id: int, metadata: LedgerMetadata) -> BadFragment:
+    """As if the first member of the first fragment were not registered any more."""
+    return BadFragment(fragment=fragments_of(ledger_id, metadata)[0], faults={0: Lost.LOST})
 
 
 @pytest.mark.parametrize("batch_reads", [True, False])
@@ -237,6 +241,7 @@ def test_a_lost_member_without_a_spare_bookie_stays_and_is_told() -> None:
 
 def test_a_newcomer_that_takes_no_copies_is_passed_over() -> None:
     async def story() -> None:
+        refusals = 0
         for seed in range(12):
             cluster = FakeCluster(5, seed=seed)
             async with repairing(cluster) as (client, checker, replicator):
@@ -251,8 +256,10 @@ def test_a_newcomer_that_takes_no_copies_is_passed_over() -> None:
                 after = await cluster.metadata(ledger_id)
                 asked = [each for each in cluster.bookies[spare[0]].requests if isinstance(each, v2.AddRun)]
                 assert len(asked) <= 1
+                refusals += len(asked)
                 assert spare[1] in after.fragments[0].bookies
                 assert wrong_copies(cluster, ledger_id, after, written) == []
+        assert refusals
 
     run(story)
 
@@ -302,12 +309,11 @@ def test_a_fragment_that_others_repaired_meanwhile_is_left_to_them() -> None:
 def test_an_empty_fragment_gets_another_member_without_a_copy() -> None:
     async def story() -> None:
         cluster = FakeCluster(4)
-        async with repairing(cluster) as (client, checker, replicator):
+        async with repairing(cluster) as (client, _, replicator):
             ledger_id, _ = await write(client, 0)
             before = await cluster.metadata(ledger_id)
             gone = before.fragments[0].bookies[0]
-            [bad] = await checker.check(ledger_id, before, lost=[gone])
-            assert bad.faults == {0: Lost.LOST}
+            bad = lost_member(ledger_id, before)
             assert (await replicator.replicate(before, bad)).entries == 0
             assert gone not in (await cluster.metadata(ledger_id)).fragments[0].bookies
 
@@ -317,11 +323,11 @@ def test_an_empty_fragment_gets_another_member_without_a_copy() -> None:
 def test_excluded_bookies_get_no_copies() -> None:
     async def story() -> None:
         cluster = FakeCluster(5)
-        async with repairing(cluster) as (client, checker, replicator):
+        async with repairing(cluster) as (client, _, replicator):
             ledger_id, _ = await write(client, 10)
             before = await cluster.metadata(ledger_id)
             spare = [each for each in cluster.bookies if each not in before.fragments[0].bookies]
-            [bad] = await checker.check(ledger_id, before, lost=before.fragments[0].bookies[:1])
+            bad = lost_member(ledger_id, before)
             with pytest.raises(NotEnoughBookiesError):
                 await replicator.replicate(before, bad, exclude=spare)
             await replicator.replicate(before, bad, exclude=spare[:1])
@@ -351,18 +357,13 @@ def test_an_open_fragment_is_not_replicated() -> None:
     async def story() -> None:
         cluster = FakeCluster(4)
         async with repairing(cluster) as (client, _checker, replicator):
-            fragment = LedgerFragment(
-                ledger_id=0, first=0, last=4, bookies=tuple(cluster.bookies)[:3], write_quorum=3, closed=False
-            )
-            with pytest.raises(AssertionError):
-                await replicator.replicate(await metadata_of(client), BadFragment(fragment=fragment, faults={}))
+            ledger_id, _ = await write(client, 5, close=False)
+            metadata = await cluster.metadata(ledger_id)
+            [fragment] = fragments_of(ledger_id, metadata)
+            with pytest.raises(AssertionError, match="is open"):
+                await replicator.replicate(metadata, BadFragment(fragment=fragment, faults={0: Lost.LOST}))
 
     run(story)
-
-
-async def metadata_of(client: LedgerClient) -> LedgerMetadata:
-    ledger_id, _ = await write(client, 5, close=False)
-    return await client.read_metadata(ledger_id)
 
 
 def test_a_fragment_that_every_member_has_whole_is_read_with_few_requests_from_one_of_them() -> None:
@@ -391,7 +392,10 @@ def test_a_living_member_with_damaged_copies_gives_its_place_to_a_spare_bookie()
             before = await cluster.metadata(ledger_id)
             damaged = cluster.bookies[before.fragments[0].bookies[1]]
             damaged.damage(ledger_id, 12)
-            await replicator.replicate(before, await one_bad(checker, ledger_id, before, percentage=100))
+            bad = await one_bad(checker, ledger_id, before, percentage=100)
+            damaged.requests.clear()
+            await replicator.replicate(before, bad)
+            assert damaged.requests == [], "the good ones are asked first"
             after = await cluster.metadata(ledger_id)
             assert damaged.bookie_id not in after.fragments[0].bookies
             assert wrong_copies(cluster, ledger_id, after, written) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import trio
@@ -16,7 +17,10 @@ from tests.unit.autorecovery.live import (
     all_copies_are_good,
     bookie_stops,
     client_of,
+    damage,
+    is_closed,
     marks_of,
+    nobody_names,
     nothing_is_marked,
     recovering,
     until,
@@ -33,12 +37,7 @@ def test_all_ledgers_of_a_lost_bookie_are_back_at_full_quorums() -> None:
             ledgers |= {await write(client, 1): 1, await write(client, 0): 0}
             async with recovering(cluster) as stats:
                 await bookie_stops(cluster, "b2")
-
-                async def nobody_names_it() -> bool:
-                    found = [(await client.read_metadata(each)).fragments for each in ledgers]
-                    return not any("b2" in each.bookies for fragments in found for each in fragments)
-
-                await until(nobody_names_it)
+                await until(partial(nobody_names, client, "b2", ledgers))
                 await until(nothing_is_marked(cluster))
                 assert stats.worker.ledgers > 0
             for ledger_id, count in ledgers.items():
@@ -85,13 +84,9 @@ def test_an_open_ledger_of_a_silent_writer_is_closed_after_the_grace_period_and_
                 await writer.wait_confirmed(count - 1)
             lost = writer.metadata.fragments[0].bookies[0]
             async with recovering(cluster):
-                await bookie_stops(cluster, lost)
                 began = trio.current_time()
-
-                async def is_closed() -> bool:
-                    return (await client.read_metadata(writer.ledger_id)).state is LedgerState.CLOSED
-
-                await until(is_closed)
+                await bookie_stops(cluster, lost)
+                await until(partial(is_closed, client, writer.ledger_id))
                 assert trio.current_time() - began >= CONFIG.open_ledger_grace_period_ms / 1000
                 await until(nothing_is_marked(cluster))
             await all_copies_are_good(cluster, client, writer.ledger_id, count)
@@ -117,11 +112,7 @@ def test_a_writer_is_not_fenced_once_auto_recovery_was_disabled() -> None:
                 await trio.sleep(60)
                 assert (await client.read_metadata(writer.ledger_id)).state is LedgerState.OPEN
                 await marks_of(cluster).enable()
-
-                async def is_closed() -> bool:
-                    return (await client.read_metadata(writer.ledger_id)).state is LedgerState.CLOSED
-
-                await until(is_closed)
+                await until(partial(is_closed, client, writer.ledger_id))
 
     with_bookies(story, count=4)
 
@@ -136,12 +127,7 @@ def test_several_workers_share_the_ledgers() -> None:
                 recovering(cluster, name="ar3") as three,
             ):
                 await bookie_stops(cluster, "b1")
-
-                async def all_done() -> bool:
-                    named = [(await client.read_metadata(each)).fragments[0].bookies for each in ledgers]
-                    return not any("b1" in each for each in named)
-
-                await until(all_done)
+                await until(partial(nobody_names, client, "b1", ledgers))
                 await until(nothing_is_marked(cluster))
                 shares = [each.worker.ledgers for each in (one, two, three)]
             assert min(shares) > 0.2 * sum(shares), shares
@@ -171,25 +157,6 @@ def test_while_it_is_disabled_nothing_is_copied() -> None:
     with_bookies(story, count=4)
 
 
-def test_without_a_spare_bookie_it_tries_again_until_there_is_one() -> None:
-    async def story(cluster: LiveCluster) -> None:
-        async with client_of(cluster) as client:
-            ledgers = [await write(client, 20, quorums=(2, 2, 1)) for _ in range(3)]
-            async with recovering(cluster) as stats:
-                await bookie_stops(cluster, "b1")
-
-                async def it_failed() -> bool:
-                    return stats.worker.failed >= 3
-
-                lost = [each for each in ledgers if "b1" in (await client.read_metadata(each)).fragments[0].bookies]
-                if lost:
-                    await until(it_failed)
-                    assert not await nothing_is_marked(cluster)()
-                assert lost
-
-    with_bookies(story, count=2)
-
-
 def test_the_mark_of_a_deleted_ledger_goes() -> None:
     async def story(cluster: LiveCluster) -> None:
         async with client_of(cluster) as client:
@@ -206,11 +173,8 @@ def test_the_auditors_check_finds_a_damaged_copy_and_a_worker_mends_it() -> None
     async def story(cluster: LiveCluster) -> None:
         async with client_of(cluster) as client:
             ledger_id = await write(client, 20)
-            metadata = await client.read_metadata(ledger_id)
-            copies = client.copies(ledger_id, metadata)
-            good, _ = await copies.read("b1", [7])
-            wrong = bytes(good[0][:-1]) + b"?"
-            await copies.write("b1", [7], [memoryview(wrong)])
+            await damage(client, ledger_id, "b1", 7)
+            copies = client.copies(ledger_id, await client.read_metadata(ledger_id))
             config = replace(CONFIG, ledger_check_interval_s=3600, verification_percentage=100)
             async with recovering(cluster, config):
 

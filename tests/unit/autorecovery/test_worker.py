@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from functools import partial
 from typing import Any
 
+import pytest
 import trio
 
+from autorecovery.ledger_repair import LedgerRepair
+from autorecovery.worker import LEDGERS_AT_ONCE
 from quire.metadata.errors import MetadataUnavailableError
 from quire.metadata.memory import MemoryStore
 from tests.unit.autorecovery.live import (
@@ -13,6 +18,7 @@ from tests.unit.autorecovery.live import (
     bookie_stops,
     client_of,
     marks_of,
+    nobody_names,
     nothing_is_marked,
     recovering,
     until,
@@ -23,17 +29,25 @@ from tests.unit.cli.shell.build import LiveCluster, with_bookies
 
 def test_a_ledger_that_cannot_be_repaired_is_tried_ever_more_rarely_and_done_once_it_can() -> None:
     async def story(cluster: LiveCluster) -> None:
+        spare = cluster.bookies["b3"]
+        spare.set_read_only(True)
         async with client_of(cluster) as client:
+
+            async def the_spare_one_takes_nothing() -> bool:
+                return client.cluster is not None and client.cluster.read_only == {"b3"}
+
+            await until(the_spare_one_takes_nothing)
             ledger_id = await write(client, 10, quorums=(2, 2, 1))
             async with recovering(cluster) as stats:
                 await bookie_stops(cluster, "b1")
                 await trio.sleep(100)  # kept for 1, 2, 4 ... 32 s
                 assert 6 <= stats.worker.failed <= 9
-                assert not await nothing_is_marked(cluster)()
-                [mark] = [each async for each in marks_of(cluster).list()]
-                assert mark.ledger_id == ledger_id
+                assert [each.ledger_id async for each in marks_of(cluster).list()] == [ledger_id]
+                spare.set_read_only(False)
+                await until(nothing_is_marked(cluster), seconds=60)
+            await all_copies_are_good(cluster, client, ledger_id, 10)
 
-    with_bookies(story, count=2)
+    with_bookies(story)
 
 
 def test_others_are_repaired_while_some_cannot_be() -> None:
@@ -43,18 +57,56 @@ def test_others_are_repaired_while_some_cannot_be() -> None:
             well = [await write(client, 10, quorums=(2, 2, 2), on="b1") for _ in range(20)]
             async with recovering(cluster):
                 await bookie_stops(cluster, "b1")
-
-                async def all_well() -> bool:
-                    named = [(await client.read_metadata(each)).fragments[0].bookies for each in well]
-                    return not any("b1" in each for each in named)
-
-                await until(all_well, seconds=60)
+                await until(partial(nobody_names, client, "b1", well), seconds=60)
             for ledger_id in well:
                 await all_copies_are_good(cluster, client, ledger_id, 10)
             for ledger_id in stuck:
                 assert "b1" in (await client.read_metadata(ledger_id)).fragments[0].bookies
 
     with_bookies(story, count=4)
+
+
+def test_a_mark_that_was_merged_while_its_ledger_was_repaired_is_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(cluster: LiveCluster) -> None:
+        marks = marks_of(cluster)
+        looked_at: list[tuple[str, ...]] = []
+
+        async def repair(self: LedgerRepair, ledger_id: int, marked: Collection[str]) -> bool:
+            looked_at.append(tuple(marked))
+            await marks.mark(ledger_id, ["b2"])
+            return True
+
+        monkeypatch.setattr(LedgerRepair, "repair", repair)
+        await marks.mark(7, ["b1"])
+        async with recovering(cluster, auditor=False):
+            await until(nothing_is_marked(cluster))
+        assert looked_at == [("b1",), ("b1", "b2")]
+
+    with_bookies(story, count=1)
+
+
+def test_several_ledgers_are_repaired_at_once_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(cluster: LiveCluster) -> None:
+        running = most = 0
+
+        async def repair(self: LedgerRepair, ledger_id: int, marked: Collection[str]) -> bool:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await trio.sleep(1)
+            running -= 1
+            return True
+
+        monkeypatch.setattr(LedgerRepair, "repair", repair)
+        for ledger_id in range(3 * LEDGERS_AT_ONCE):
+            await marks_of(cluster).mark(ledger_id, ["b1"])
+        async with recovering(cluster, auditor=False):
+            await until(nothing_is_marked(cluster))
+        assert most == LEDGERS_AT_ONCE
+
+    with_bookies(story, count=1)
 
 
 class Forgetful(MemoryStore):
