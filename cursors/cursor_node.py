@@ -137,7 +137,8 @@ class StoredNode:
         self._unlearned.clear()
 
     async def put_state(self, state: AckState) -> None:
-        """Make the node the state; then no ledger is needed. Raises as `new_ledger`."""
+        """Make the node the state; then no ledger is needed, and it names those that are to be deleted. Raises as `new_ledger`."""
+        await self._learn_outcome()
         node = replace(
             self.value,
             ledger_id=NO_LEDGER,

@@ -86,7 +86,7 @@ class CursorStore:
         self.bytes_written = 0
 
     async def create(self, state: AckState, cursor_properties: Sequence[tuple[str, str]] = ()) -> None:
-        """Make the node; durable on return. NodeExistsError and other MetadataError."""
+        """Make the node; durable on return. CursorFencedError, NodeExistsError and other MetadataError."""
         await self._node.create(state, cursor_properties)
         self._state = state
         self._in_node(state)
@@ -331,7 +331,6 @@ class CursorStore:
 
     async def _close_into_node(self, state: AckState) -> None:
         self._closing = True
-        useless = self.ledger_ids()
         try:
             await self._node.put_state(state)
         except CursorFencedError as error:
@@ -344,7 +343,7 @@ class CursorStore:
         answered, self._waiting = self._waiting, []
         for callback in answered:
             callback(None)
-        await self._node.delete_ledgers(useless)
+        await self._node.delete_ledgers(self.ledger_ids())
 
     async def _close_into_ledger(self) -> None:
         if self._dirty:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
-import trio
-
 from quire.ledger.errors import LedgerError
 from quire.ledger.position import Position
 from quire.metadata.store import Op
@@ -116,11 +114,3 @@ class Ledgers(Protocol):
     async def open(self, ledger_id: int, *, recover: bool) -> Reader: ...
 
     async def delete(self, ledger_id: int) -> None: ...
-
-
-async def let_go(writer: Writer) -> None:
-    """Stop a writer and store nothing: its close gives up what is not confirmed, and is broken off before it waits for
-    anything. For a ledger that is another's, or that nobody may close."""
-    with trio.CancelScope() as scope:
-        scope.cancel()
-        await writer.close()

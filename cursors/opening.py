@@ -33,7 +33,7 @@ async def create_cursor(
     on_fenced: Callable[[], None],
 ) -> Cursor:
     """A durable cursor that delivers what comes after `mark_delete`; its node is durable on return.
-    InvalidCursorNameError, NodeExistsError and other MetadataError."""
+    InvalidCursorNameError, CursorFencedError, NodeExistsError and other MetadataError."""
     store = CursorStore(services, cursor_path(log_path, name), log_name, name, on_fenced)
     state = AckState(log, mark_delete)
     await store.create(state, properties)

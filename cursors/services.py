@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import trio
-import trio.lowlevel
 
 from cursors.config import CursorConfig
 from cursors.doors import Ledgers, Quorums

@@ -29,7 +29,7 @@ from typing import cast
 
 import trio
 
-from cursors.doors import Writer, let_go
+from cursors.doors import Writer
 from managed_ledger.barren import RETRY_FIRST_S, RETRY_MAX_S, BarrenLedgers
 from managed_ledger.entry_cache import EntryCache
 from managed_ledger.errors import (
@@ -424,7 +424,7 @@ class Appends:
             sink.failed(error)
         self._drained.set()
         if writer is not None:
-            self._nursery.start_soon(let_go, writer, name=f"last ledger of {self._name}")
+            self._nursery.start_soon(_let_go, writer, name=f"last ledger of {self._name}")
         self._listeners.fenced()
 
     def terminate(self) -> None:
@@ -484,3 +484,11 @@ def _ignore_confirmed(first: int, last: int) -> None:
 
 def _ignore_failed(error: LedgerError) -> None:
     pass
+
+
+async def _let_go(writer: Writer) -> None:
+    """Stop a writer and store nothing: its close gives up what is not confirmed, and is broken off before it waits for
+    anything. For a ledger that is another's, or that nobody may close."""
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await writer.close()

@@ -122,3 +122,9 @@ class LogConfig:
 
 LogConfigSource: TypeAlias = Callable[[], LogConfig]
 """Asked anew at each new ledger and each trim. Answers from memory, and never raises."""
+
+
+def standard_config(config: ManagedLedgerConfig) -> LogConfigSource:
+    """For logs of which nothing else is said."""
+    standard = LogConfig.of(config)
+    return lambda: standard

@@ -17,11 +17,11 @@ from cursors.errors import CursorDamagedError
 from cursors.flusher import Flusher
 from cursors.position_info import NO_LEDGER, decode_node
 from cursors.services import Services as CursorServices
-from managed_ledger.config import MIB, LogConfigSource, ManagedLedgerConfig
+from managed_ledger.config import MIB, LogConfigSource, ManagedLedgerConfig, standard_config
 from managed_ledger.entry_cache import CacheBudget
 from managed_ledger.errors import ManagedLedgerUnavailableError, NoSuchManagedLedgerError
 from managed_ledger.managed_ledger import ManagedLedger, Services
-from managed_ledger.opening import open_log, standard_config
+from managed_ledger.opening import open_log
 from managed_ledger.stored_list import StoredList, log_path
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
 from quire.metadata.errors import MetadataError, NoNodeError
@@ -40,7 +40,7 @@ RECOVERIES_MAX = 256
 
 class ManagedLedgerFactory:
     """Opens each log once. The tasks of all logs run in the nursery, which outlives them; `open_factory` gives one.
-    `config_of` is asked, with the name of a log that is to be opened, what holds for it."""
+    `config_of` is asked, with the name of a log that is to be opened, what holds for it; None: `config` does for all."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class ManagedLedgerFactory:
         nursery: trio.Nursery,
         cursor_config: CursorConfig | None = None,
         *,
-        config_of: Callable[[str], Awaitable[LogConfigSource | None]] | None = None,
+        config_of: Callable[[str], Awaitable[LogConfigSource]] | None = None,
     ) -> None:
         cursor_config = cursor_config or CursorConfig(
             ensemble_size=config.ensemble_size, write_quorum=config.write_quorum, ack_quorum=config.ack_quorum
@@ -107,14 +107,11 @@ class ManagedLedgerFactory:
                 if trim:
                     managed_ledger.want_trim()
 
-    async def open(self, name: str, *, create: bool = True, config: LogConfigSource | None = None) -> ManagedLedger:
-        """The log `tenant/namespace/persistent/<escaped topic>`; who asks at the same time gets the same. `config`: what holds
-        for this log, for as long as it is open; None: what `config_of` says, else what the factory was made with. At most OPENS_MAX
-        are opened at a time.
+    async def open(self, name: str, *, create: bool = True) -> ManagedLedger:
+        """The log `tenant/namespace/persistent/<escaped topic>`; who asks at the same time gets the same. At most OPENS_MAX are
+        opened at a time.
 
         NoSuchManagedLedgerError without `create`, and other ManagedLedgerError; CursorError; what `config_of` raises."""
-        if config is None and self._config_of is not None:
-            config = await self._config_of(name)
         while True:
             await self._free(name)
             managed_ledger = self._open.get(name)
@@ -124,11 +121,15 @@ class ManagedLedgerFactory:
                 await self._finish_close(name, managed_ledger)
                 continue
             with self._reserved(name):
+                config = await self._log_config(name)
                 async with self._opens:
-                    managed_ledger = await open_log(self._services, name, create=create, config=config)
+                    managed_ledger = await open_log(self._services, name, config, create=create)
                 if managed_ledger.is_usable:
                     self._open[name] = managed_ledger
                 return managed_ledger
+
+    async def _log_config(self, name: str) -> LogConfigSource:
+        return standard_config(self._services.config) if self._config_of is None else await self._config_of(name)
 
     async def delete(self, name: str) -> None:
         """Close the log and delete it: ledgers, cursors, node. NoSuchManagedLedgerError, ManagedLedgerFencedError,
@@ -218,10 +219,14 @@ async def open_factory(
     ledger_client: Ledgers,
     config: ManagedLedgerConfig,
     cursor_config: CursorConfig | None = None,
+    *,
+    config_of: Callable[[str], Awaitable[LogConfigSource]] | None = None,
 ) -> AsyncIterator[ManagedLedgerFactory]:
     """A factory with its tasks; on the way out, unless cancelled, every log is closed."""
     async with trio.open_nursery() as nursery:
-        factory = ManagedLedgerFactory(world, metadata, ledger_client, config, nursery, cursor_config)
+        factory = ManagedLedgerFactory(
+            world, metadata, ledger_client, config, nursery, cursor_config, config_of=config_of
+        )
         nursery.start_soon(factory.run, name="managed ledgers")
         try:
             yield factory

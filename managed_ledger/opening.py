@@ -19,7 +19,7 @@ import trio
 from cursors.cursor import Cursor
 from cursors.errors import CursorError
 from cursors.opening import recover_cursor
-from managed_ledger.config import LogConfig, LogConfigSource, ManagedLedgerConfig
+from managed_ledger.config import LogConfigSource
 from managed_ledger.errors import (
     ManagedLedgerError,
     ManagedLedgerFencedError,
@@ -40,21 +40,13 @@ log = get_logger(__name__)
 _RACES_MAX = 3
 
 
-async def open_log(
-    services: Services, name: str, *, create: bool, config: LogConfigSource | None = None
-) -> ManagedLedger:
+async def open_log(services: Services, name: str, config: LogConfigSource, *, create: bool) -> ManagedLedger:
     """NoSuchManagedLedgerError (only without `create`), ManagedLedgerFencedError (somebody else opened it meanwhile),
     ManagedLedgerUnavailableError, ManagedLedgerDamagedError, CursorError (a cursor cannot be recovered now)."""
     try:
-        return await _open(services, name, config or standard_config(services.config), create=create)
+        return await _open(services, name, config, create=create)
     except (LedgerError, MetadataError) as error:
         raise ManagedLedgerUnavailableError(f"{name} cannot be opened: {error}") from error
-
-
-def standard_config(config: ManagedLedgerConfig) -> LogConfigSource:
-    """For logs of which nothing else is said."""
-    standard = LogConfig.of(config)
-    return lambda: standard
 
 
 async def _open(services: Services, name: str, config: LogConfigSource, *, create: bool) -> ManagedLedger:

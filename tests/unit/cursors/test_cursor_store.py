@@ -261,6 +261,25 @@ def test_a_write_that_nothing_was_learned_of_is_looked_up_when_the_metadata_are_
     in_bench(test)
 
 
+def test_a_close_looks_up_a_write_that_nothing_was_learned_of() -> None:
+    async def test(bench: Bench) -> None:
+        cursor = await new(bench)
+        bench.metadata.disconnect()
+        bench.ledgers.failures["created"] = [MetadataUnavailableError("the answer was lost")]
+        cursor.ack_individual(at((1, 0)))
+        with pytest.raises(CursorPersistError):
+            await cursor.wait_persisted()
+        cursor.ack_individual(at((1, 1)))
+        bench.metadata.reconnect()
+        assert cursor.store is not None
+        await cursor.store.close()
+        assert bench.fenced == []
+        assert bench.ledgers.listed() == set()
+        assert (await again(bench)).mark_delete == Position(1, 1)
+
+    in_bench(test, config=SMALL)
+
+
 def test_a_node_changed_by_another_fences_the_cursor() -> None:
     async def test(bench: Bench) -> None:
         cursor = await new(bench)

@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from cursors.config import CursorConfig
-from managed_ledger.config import ManagedLedgerConfig
+from managed_ledger.config import LogConfigSource, ManagedLedgerConfig
 from managed_ledger.factory import ManagedLedgerFactory, open_factory
 from managed_ledger.ledger_list import LedgerList, decode
 from managed_ledger.managed_ledger import ManagedLedger
@@ -32,6 +32,7 @@ CONFIG = ManagedLedgerConfig(
     retention_minutes=-1,
     retention_mb=-1,
 )
+CURSOR_CONFIG = CursorConfig(ensemble_size=1, write_quorum=1, ack_quorum=1, entries_max=5, retry_timeout_s=5)
 
 
 class Session(MemoryStore):
@@ -66,12 +67,15 @@ class Cluster:
         self.point: Callable[[], Awaitable[None]] | None = None
 
     @asynccontextmanager
-    async def broker(self, **config: Any) -> AsyncIterator[ManagedLedgerFactory]:
+    async def broker(
+        self, *, config_of: Callable[[str], Awaitable[LogConfigSource]] | None = None, **config: Any
+    ) -> AsyncIterator[ManagedLedgerFactory]:
         store = Session(self.tree)
         store.point = self.point
         self.stores.append(store)
-        cursor_config = CursorConfig(ensemble_size=1, write_quorum=1, ack_quorum=1, entries_max=5, retry_timeout_s=5)
-        async with open_factory(fake_world(), store, self.ledgers, replace(CONFIG, **config), cursor_config) as factory:
+        async with open_factory(
+            fake_world(), store, self.ledgers, replace(CONFIG, **config), CURSOR_CONFIG, config_of=config_of
+        ) as factory:
             yield factory
 
     async def stored_list(self, name: str = NAME) -> LedgerList:
@@ -80,18 +84,26 @@ class Cluster:
         return decode(node.value)
 
     async def named_ledgers(self) -> set[int]:
-        """Ledgers that exist and are in the stored list."""
+        """Ledgers in the stored list."""
         value = await self.stored_list()
         return {info.ledger_id for info in value.ledgers}
 
 
 def in_cluster(test: Callable[[Cluster], Awaitable[None]]) -> None:
+    """Run a test in virtual time, three hours of which are too long."""
+
     async def main() -> None:
         cluster = Cluster()
-        async with running(cluster.ledgers):
-            await test(cluster)
+        with trio.fail_after(10_800):
+            async with running(cluster.ledgers):
+                await test(cluster)
 
     trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+def kill(factory: ManagedLedgerFactory) -> None:
+    """As SIGKILL ends a broker: nothing is closed."""
+    factory._services.nursery.cancel_scope.cancel()
 
 
 async def publish(log: ManagedLedger, *payloads: bytes) -> list[tuple[int, int]]:

@@ -30,17 +30,23 @@ from quire.world.doors import Buffer, World
 
 
 class FakeClock:
-    def __init__(self) -> None:
-        self.start_ms = 1_700_000_000_000
+    def __init__(self, skew_ms: int) -> None:
+        self._start_ms = 1_700_000_000_000 + skew_ms
 
     def wall_ms(self) -> int:
-        return self.start_ms + int(trio.current_time() * 1000)
+        return self._start_ms + int(trio.current_time() * 1000)
 
 
-def fake_world(seed: int = 1) -> World:
+def fake_world(*, skew_ms: int = 0) -> World:
+    """With a clock that is wrong by so much."""
     nothing: Any = None
     return World(
-        clock=FakeClock(), disk=nothing, key_value=nothing, network=nothing, offload=nothing, rng=random.Random(seed)
+        clock=FakeClock(skew_ms),
+        disk=nothing,
+        key_value=nothing,
+        network=nothing,
+        offload=nothing,
+        rng=random.Random(1),
     )
 
 
@@ -250,8 +256,7 @@ class FakeLedgers:
         if stored.last_entry_id is None:
             if not recover:
                 raise LedgerReadError(f"ledger {ledger_id} is open")
-            stored.fenced = True
-            stored.last_entry_id = len(stored.entries) - 1
+            self.close_by_others(ledger_id)
         return FakeReader(self, stored)
 
     async def delete(self, ledger_id: int) -> None:
@@ -325,8 +330,8 @@ class Sink:
         self.errors.append(error)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Let others run until it holds; fails after ten virtual seconds."""
-    with trio.fail_after(10):
+async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Let others run until it holds; fails after so many virtual seconds."""
+    with trio.fail_after(seconds):
         while not condition():  # noqa: ASYNC110 - what is waited for has no event of its own
-            await trio.sleep(0.001)
+            await trio.sleep(0.005)

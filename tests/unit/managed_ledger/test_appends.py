@@ -12,14 +12,15 @@ import trio.testing
 from cursors.errors import CursorFencedError
 from managed_ledger.appends import State
 from managed_ledger.errors import ManagedLedgerFencedError, ManagedLedgerUnavailableError
-from managed_ledger.factory import OPENS_MAX, RECOVERIES_MAX, open_factory
+from managed_ledger.factory import open_factory
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import LIST_BYTES_MAX
 from quire.ledger.errors import LedgerFencedError, LedgerWriteError
 from quire.ledger.position import Position
-from tests.unit.ledger.fake_bookie import FakeCluster, run
-from tests.unit.managed_ledger.cluster import CONFIG, NAME, Cluster, in_cluster, numbered, publish, read_all
+from tests.unit.ledger.fake_bookie import FakeCluster
+from tests.unit.managed_ledger.cluster import NAME, Cluster, in_cluster, numbered, publish, read_all
 from tests.unit.managed_ledger.fake_ledgers import Sink, fake_world, until
+from tests.unit.managed_ledger.hosts import THREE_COPIES, with_bookies
 
 
 def everything(cluster: Cluster) -> dict[str, tuple[bytes, int]]:
@@ -90,7 +91,7 @@ def test_an_abandoned_log_fails_what_waits_and_writes_nothing_more(
             log.append([b"late"], late)
             assert isinstance(late.errors[0], ManagedLedgerFencedError)
             cursor.ack_individual([Position(0, 1)])
-            with pytest.raises(CursorFencedError):
+            with trio.fail_after(10), pytest.raises(CursorFencedError):
                 await cursor.wait_persisted()
             log.abandon()
             await log.close()
@@ -214,10 +215,11 @@ def test_a_list_that_has_nearly_the_size_that_zookeeper_refuses_is_not_made_long
 def test_an_abandoned_log_leaves_bookies_and_ensembles_alone() -> None:
     """With the real ledger client: what was not confirmed is not sent again, and no bookie is replaced for it."""
 
-    async def test() -> None:
-        cluster = FakeCluster(4)
-        config = replace(CONFIG, ensemble_size=3, write_quorum=3, ack_quorum=2)
-        async with cluster.client() as client, open_factory(fake_world(), cluster.store, client, config) as factory:
+    async def test(cluster: FakeCluster) -> None:
+        async with (
+            cluster.client() as client,
+            open_factory(fake_world(), cluster.store, client, THREE_COPIES) as factory,
+        ):
             log = await factory.open(NAME)
             await publish(log, *numbered(0, 2))
             ledger_id = log.ledgers[-1].ledger_id
@@ -237,70 +239,4 @@ def test_an_abandoned_log_leaves_bookies_and_ensembles_alone() -> None:
             assert [type(error) for error in sink.errors] == [ManagedLedgerFencedError]
             assert sink.count == 0
 
-    run(test)
-
-
-def test_ledgers_of_many_logs_come_of_age_at_different_times() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker(age_max_minutes=100) as factory:
-            logs = [await factory.open(f"{NAME}-{number}") for number in range(40)]
-            for log in logs:
-                await publish(log, b"one")
-            rolled = []
-            for minute in range(99, 108):
-                await trio.sleep(minute * 60 - trio.current_time())
-                rolled.append(sum(len(log.ledgers) == 2 for log in logs))
-            assert rolled[:2] == [0, 0]
-            assert rolled[6:] == [40, 40, 40]
-            assert len({*rolled}) >= 5, rolled
-
-    in_cluster(test)
-
-
-def test_the_cursors_of_a_log_are_recovered_together_but_not_all_at_once() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker() as factory:
-            log = await factory.open(NAME)
-            await publish(log, b"one")
-            for number in range(RECOVERIES_MAX + 1):
-                cursor = await log.open_cursor(f"sub-{number}", initial="earliest")
-                cursor.ack_individual([Position(0, 0)])
-            for cursor in log.cursors.values():
-                await cursor.wait_persisted()
-            factory._services.nursery.cancel_scope.cancel()
-        cluster.ledgers.delay_s = 1.0
-        async with cluster.broker() as factory:
-            begun, at_once = trio.current_time(), []
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(factory.open, NAME)
-                await trio.sleep(3.5)
-                at_once.append(cluster.ledgers.waiting)
-            assert at_once == [RECOVERIES_MAX]
-            assert round(trio.current_time() - begun) == 7, "open, create, created; twice open and read"
-            cluster.ledgers.delay_s = 0.0
-
-    in_cluster(test)
-
-
-def test_many_logs_are_opened_at_once_but_not_all_at_once() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker() as factory:
-            names = [f"{NAME}-{number}" for number in range(3 * OPENS_MAX)]
-            async with trio.open_nursery() as nursery:
-                for name in names:
-                    nursery.start_soon(factory.open, name)
-        cluster.ledgers.log.clear()
-        cluster.ledgers.delay_s = 1.0
-        async with cluster.broker() as factory:
-            begun = trio.current_time()
-            at_once = []
-            async with trio.open_nursery() as nursery:
-                for name in names:
-                    nursery.start_soon(factory.open, name)
-                await trio.sleep(0.5)
-                at_once.append(cluster.ledgers.waiting)
-            assert at_once == [OPENS_MAX]
-            assert round(trio.current_time() - begun) == 9, "three rounds of open, create, created"
-            cluster.ledgers.delay_s = 0.0
-
-    in_cluster(test)
+    with_bookies(4, test)

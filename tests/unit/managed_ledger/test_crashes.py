@@ -7,6 +7,7 @@ Each story is told once per point, from the start, in a world of its own; anothe
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 import trio
@@ -16,7 +17,7 @@ from managed_ledger.factory import ManagedLedgerFactory
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import log_path
 from quire.ledger.position import Position
-from tests.unit.managed_ledger.cluster import NAME, Cluster, in_cluster, numbered, publish, read_all
+from tests.unit.managed_ledger.cluster import NAME, Cluster, in_cluster, kill, numbered, publish, read_all
 from tests.unit.managed_ledger.fake_ledgers import Sink, until
 
 
@@ -60,7 +61,7 @@ Story = Callable[[ManagedLedgerFactory, Tale], Awaitable[None]]
 Sequel = Callable[[Cluster, Tale], Awaitable[None]]
 
 
-async def _tell(cluster: Cluster, tale: Tale, story: Story, last_point: int, config: dict[str, int]) -> bool:
+async def _tell(cluster: Cluster, tale: Tale, story: Story, last_point: int, config: dict[str, Any]) -> bool:
     """Whether the broker lived to the end of the story."""
     points = 0
     with trio.CancelScope() as life:
@@ -80,7 +81,7 @@ async def _tell(cluster: Cluster, tale: Tale, story: Story, last_point: int, con
     return points < last_point
 
 
-def killed_everywhere(story: Story, sequel: Sequel, before: Story | None = None, /, **config: int) -> int:
+def killed_everywhere(story: Story, sequel: Sequel, before: Story | None = None, /, **config: Any) -> int:
     """Tell the story with the broker killed at its first point, at its second, and so on, and each time the sequel. Returns how
     many points there were."""
     for last_point in range(1, 500):
@@ -120,9 +121,8 @@ def test_between_a_ledgers_close_and_the_list_and_at_every_other_point_of_a_roll
     async def story(factory: ManagedLedgerFactory, tale: Tale) -> None:
         log = await factory.open(NAME)
         for number in range(9):
-            await tale.publish(
-                log, numbered(3 * number, 3)
-            )  # the third run makes the next ledger ahead, the fourth rolls
+            # The third run makes the next ledger ahead, the fourth rolls.
+            await tale.publish(log, numbered(3 * number, 3))
 
     assert killed_everywhere(story, open_and_check) >= 12
 
@@ -137,7 +137,7 @@ def test_between_a_ledgers_making_and_the_list_and_at_every_other_point_of_a_rol
 def test_during_an_open() -> None:
     async def crash(factory: ManagedLedgerFactory, tale: Tale) -> None:
         await make(factory, tale)
-        factory._services.nursery.cancel_scope.cancel()
+        kill(factory)
 
     async def story(factory: ManagedLedgerFactory, tale: Tale) -> None:
         await factory.open(NAME)

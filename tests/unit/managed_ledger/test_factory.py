@@ -8,13 +8,12 @@ import trio
 
 from managed_ledger.config import LogConfig, LogConfigSource
 from managed_ledger.errors import ManagedLedgerUnavailableError, NoSuchManagedLedgerError
-from managed_ledger.factory import ManagedLedgerFactory
+from managed_ledger.factory import OPENS_MAX, RECOVERIES_MAX
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import log_path
 from quire.ledger.position import Position
 from quire.metadata.errors import MetadataUnavailableError
-from tests.unit.managed_ledger.cluster import CONFIG, NAME, Cluster, in_cluster, numbered, publish, read_all
-from tests.unit.managed_ledger.fake_ledgers import fake_world
+from tests.unit.managed_ledger.cluster import CONFIG, NAME, Cluster, in_cluster, kill, numbered, publish, read_all
 
 
 def test_who_opens_at_the_same_time_gets_the_same_log() -> None:
@@ -117,18 +116,79 @@ def test_a_log_is_opened_with_what_is_said_of_it_by_name() -> None:
     async def test(cluster: Cluster) -> None:
         asked: list[str] = []
 
-        async def config_of(name: str) -> LogConfigSource | None:
+        async def config_of(name: str) -> LogConfigSource:
             asked.append(name)
             return partial(replace, LogConfig.of(CONFIG), ensemble_size=3, write_quorum=3, ack_quorum=2)
 
-        async with trio.open_nursery() as nursery:
-            factory = ManagedLedgerFactory(
-                fake_world(), cluster.metadata, cluster.ledgers, CONFIG, nursery, config_of=config_of
-            )
+        async with cluster.broker(config_of=config_of) as factory:
             log = await factory.open(NAME)
             assert await factory.open(NAME) is log
-            assert set(asked) == {NAME}
+            assert asked == [NAME], "one that is open is not asked for"
             assert cluster.ledgers.stored[0].quorums == (3, 3, 2)
-            nursery.cancel_scope.cancel()
+
+    in_cluster(test)
+
+
+def test_ledgers_of_many_logs_come_of_age_at_different_times() -> None:
+    async def test(cluster: Cluster) -> None:
+        async with cluster.broker(age_max_minutes=100) as factory:
+            logs = [await factory.open(f"{NAME}-{number}") for number in range(40)]
+            for log in logs:
+                await publish(log, b"one")
+            rolled = []
+            for minute in range(99, 108):
+                await trio.sleep(minute * 60 - trio.current_time())
+                rolled.append(sum(len(log.ledgers) == 2 for log in logs))
+            assert rolled[:2] == [0, 0]
+            assert rolled[6:] == [40, 40, 40]
+            assert len({*rolled}) >= 5, rolled
+
+    in_cluster(test)
+
+
+def test_the_cursors_of_a_log_are_recovered_together_but_not_all_at_once() -> None:
+    async def test(cluster: Cluster) -> None:
+        async with cluster.broker() as factory:
+            log = await factory.open(NAME)
+            await publish(log, b"one")
+            for number in range(RECOVERIES_MAX + 1):
+                cursor = await log.open_cursor(f"sub-{number}", initial="earliest")
+                cursor.ack_individual([Position(0, 0)])
+            for cursor in log.cursors.values():
+                await cursor.wait_persisted()
+            kill(factory)
+        cluster.ledgers.delay_s = 1.0
+        async with cluster.broker() as factory:
+            begun = trio.current_time()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(factory.open, NAME)
+                await trio.sleep(3.5)
+                at_once = cluster.ledgers.waiting
+            assert at_once == RECOVERIES_MAX
+            assert round(trio.current_time() - begun) == 7, "open, create, created; twice open and read"
+            cluster.ledgers.delay_s = 0.0
+
+    in_cluster(test)
+
+
+def test_many_logs_are_opened_at_once_but_not_all_at_once() -> None:
+    async def test(cluster: Cluster) -> None:
+        async with cluster.broker() as factory:
+            names = [f"{NAME}-{number}" for number in range(3 * OPENS_MAX)]
+            async with trio.open_nursery() as nursery:
+                for name in names:
+                    nursery.start_soon(factory.open, name)
+        cluster.ledgers.log.clear()
+        cluster.ledgers.delay_s = 1.0
+        async with cluster.broker() as factory:
+            begun = trio.current_time()
+            async with trio.open_nursery() as nursery:
+                for name in names:
+                    nursery.start_soon(factory.open, name)
+                await trio.sleep(0.5)
+                at_once = cluster.ledgers.waiting
+            assert at_once == OPENS_MAX
+            assert round(trio.current_time() - begun) == 9, "three rounds of open, create, created"
+            cluster.ledgers.delay_s = 0.0
 
     in_cluster(test)

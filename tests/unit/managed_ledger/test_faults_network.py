@@ -2,64 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import replace
-from typing import Any
-
 import pytest
 import trio
 
 from managed_ledger.appends import State
 from managed_ledger.errors import ManagedLedgerFencedError
-from managed_ledger.factory import ManagedLedgerFactory, open_factory
-from quire.metadata.ledgers import BlockLedgerIds
-from tests.unit.ledger.fake_bookie import FakeCluster, RacingLedgers, run
-from tests.unit.ledger.fake_network import FakeNetwork, eventually
-from tests.unit.managed_ledger.cluster import CONFIG, NAME, Session, numbered, publish, read_all
-from tests.unit.managed_ledger.fake_ledgers import Sink, fake_world, until
-
-ADD_TIMEOUT_S = 2.0
-
-
-class Host:
-    """A broker with a network and a metadata session of its own."""
-
-    def __init__(self, cluster: FakeCluster, store: Session, factory: ManagedLedgerFactory, network: FakeNetwork):
-        self.cluster = cluster
-        self.store = store
-        self.factory = factory
-        self.network = network
-
-    def cut(self) -> None:
-        """From every bookie, both ways, and from the metadata."""
-        self.network.deaf = {*self.cluster.bookies}
-        self.network.mute = {*self.cluster.bookies}
-        self.store.disconnect()
-
-    def heal(self) -> None:
-        self.store.reconnect()
-        self.network.heal()
-
-
-@asynccontextmanager
-async def host(cluster: FakeCluster, **config: int) -> AsyncIterator[Host]:
-    store = Session(cluster.store._tree, session_timeout_s=3600.0)
-    network = FakeNetwork(cluster, RacingLedgers(store, ids=BlockLedgerIds(store), rng=cluster.rng))
-    limits: dict[str, Any] = {"entries_max": 1000, "retry_timeout_s": 600, **config}
-    settings = replace(CONFIG, ensemble_size=3, write_quorum=3, ack_quorum=2, **limits)
-    async with (
-        network.client(add_timeout_s=ADD_TIMEOUT_S) as client,
-        open_factory(fake_world(), store, client, settings) as factory,
-    ):
-        yield Host(cluster, store, factory, network)
-
-
-def on(bookies: int, test: Callable[[FakeCluster], Awaitable[None]]) -> None:
-    async def main() -> None:
-        await test(FakeCluster(bookies))
-
-    run(main)
+from tests.unit.ledger.fake_bookie import FakeCluster
+from tests.unit.managed_ledger.cluster import NAME, numbered, publish, read_all
+from tests.unit.managed_ledger.fake_ledgers import Sink, until
+from tests.unit.managed_ledger.hosts import ADD_TIMEOUT_S, host, with_bookies
 
 
 @pytest.mark.parametrize("way", ["both ways", "requests", "answers"])
@@ -91,11 +42,11 @@ def test_n1_cut_from_one_bookie_a_log_goes_on_and_cut_from_two_or_three_it_stall
                 await trio.sleep(60)
                 assert (sink.count, sink.errors) == (0, []), "nothing is confirmed, and nobody is told that it failed"
             a.network.heal()
-            await eventually(lambda: sink.count == 5)
+            await until(lambda: sink.count == 5)
             await publish(log, *numbered(10, 5))
             assert await read_all(log) == numbered(0, 15)
 
-    on(4, test)
+    with_bookies(4, test)
 
 
 def test_n2_links_to_all_bookies_that_flap_make_no_storm_of_ledgers_and_lose_nothing() -> None:
@@ -111,13 +62,13 @@ def test_n2_links_to_all_bookies_that_flap_make_no_storm_of_ledgers_and_lose_not
                 for wire in list(a.network.wires):
                     wire.reset()
                 await trio.sleep(0.25)
-            await eventually(lambda: sink.count == 1200)
+            await until(lambda: sink.count == 1200)
             assert sink.errors == []
             assert await read_all(log) == numbered(0, 1200)
             assert len(log.ledgers) <= 60
-            assert a.network.ledgers.writes <= 240, "two writes of metadata in a second"
+            assert a.network.ledgers.writes <= 240, "two writes of metadata for each break"
 
-    on(5, test)
+    with_bookies(5, test)
 
 
 @pytest.mark.parametrize("late", [1, 5])
@@ -148,7 +99,7 @@ def test_n9_m6_what_an_owner_writes_that_was_cut_off_and_replaced_is_refused_whe
             assert await read_all(new) == numbered(0, 15)
             assert new.state is State.OPEN
 
-    on(4, test)
+    with_bookies(4, test)
 
 
 def test_n9_an_owner_that_sleeps_in_a_half_that_can_write_nothing_confirms_nothing_until_it_is_replaced() -> None:
@@ -173,8 +124,8 @@ def test_n9_an_owner_that_sleeps_in_a_half_that_can_write_nothing_confirms_nothi
             await publish(new, *numbered(5, 5))
             a.heal()
             b.network.heal()
-            await eventually(lambda: old.state is State.FENCED)
+            await until(lambda: old.state is State.FENCED)
             assert sink.count == 0
             assert await read_all(new) == numbered(0, 10)
 
-    on(4, test)
+    with_bookies(4, test)

@@ -5,10 +5,10 @@ from dataclasses import replace
 import trio
 
 from managed_ledger.appends import State
-from managed_ledger.config import LogConfig
+from managed_ledger.config import LogConfig, LogConfigSource
 from managed_ledger.managed_ledger import ManagedLedger
 from quire.ledger.errors import LedgerWriteError, NotEnoughBookiesError
-from tests.unit.managed_ledger.cluster import CONFIG, NAME, Cluster, in_cluster, numbered, publish, read_all
+from tests.unit.managed_ledger.cluster import CONFIG, NAME, Cluster, in_cluster, kill, numbered, publish, read_all
 from tests.unit.managed_ledger.fake_ledgers import Sink, until
 
 
@@ -68,7 +68,7 @@ def test_a_ledger_made_ahead_is_deleted_when_the_log_is_closed_and_by_the_next_o
             await publish(log, *numbered(9, 9))
             await trio.sleep(0.5)
             assert cluster.ledgers.listed() == {0, 2, 3}
-            factory._services.nursery.cancel_scope.cancel()
+            kill(factory)
         async with cluster.broker() as factory:
             log = await factory.open(NAME)
             await trio.sleep(0.5)
@@ -123,8 +123,12 @@ def test_a_ledger_ahead_that_cannot_be_made_hurts_nobody() -> None:
 def test_the_configuration_of_a_log_is_asked_anew_at_each_ledger_and_one_made_ahead_by_another_is_not_used() -> None:
     async def test(cluster: Cluster) -> None:
         now = [LogConfig.of(CONFIG)]
-        async with cluster.broker() as factory:
-            log = await factory.open(NAME, config=lambda: now[0])
+
+        async def config_of(name: str) -> LogConfigSource:
+            return lambda: now[0]
+
+        async with cluster.broker(config_of=config_of) as factory:
+            log = await factory.open(NAME)
             cursor = await log.open_cursor("sub", initial="earliest")
             await nearly_full(cluster, log)
             now[0] = replace(now[0], ensemble_size=3, write_quorum=3, ack_quorum=2)
@@ -142,8 +146,12 @@ def test_the_configuration_of_a_log_is_asked_anew_at_each_ledger_and_one_made_ah
 def test_the_retention_of_a_log_is_asked_anew_at_each_trim() -> None:
     async def test(cluster: Cluster) -> None:
         now = [LogConfig.of(CONFIG)]
-        async with cluster.broker(retention_check_s=5) as factory:
-            log = await factory.open(NAME, config=lambda: now[0])
+
+        async def config_of(name: str) -> LogConfigSource:
+            return lambda: now[0]
+
+        async with cluster.broker(config_of=config_of, retention_check_s=5) as factory:
+            log = await factory.open(NAME)
             await publish(log, *numbered(0, 25))
             await trio.sleep(20)
             assert len(log.ledgers) == 3

@@ -24,7 +24,7 @@ from quire.ledger.errors import EntryTooLargeError as LedgerEntryTooLargeError
 from quire.ledger.errors import LedgerReadError, LedgerWriteError, NotEnoughBookiesError
 from quire.ledger.position import EARLIEST, LATEST, Position
 from quire.metadata.errors import MetadataUnavailableError
-from tests.unit.managed_ledger.cluster import NAME, Cluster, in_cluster, numbered, publish, read_all
+from tests.unit.managed_ledger.cluster import NAME, Cluster, in_cluster, kill, numbered, publish, read_all
 from tests.unit.managed_ledger.fake_ledgers import FakeWriter, Sink, until
 
 
@@ -543,7 +543,7 @@ def test_whatever_fails_every_confirmed_entry_is_read_once_and_in_order() -> Non
                     assert await read_all(log) == confirmed
                     cluster.ledgers.failures.clear()
                 if rng.random() < 0.5:
-                    factory._services.nursery.cancel_scope.cancel()  # no graceful close
+                    kill(factory)
                     await trio.lowlevel.checkpoint()
         async with cluster.broker() as factory:
             assert await read_all(await factory.open(NAME)) == confirmed

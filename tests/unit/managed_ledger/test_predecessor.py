@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import pytest
 import trio
@@ -15,9 +14,10 @@ from managed_ledger.errors import ManagedLedgerFencedError, ManagedLedgerUnavail
 from managed_ledger.factory import open_factory
 from quire.ledger.errors import LedgerConflictError, LedgerFencedError, LedgerRecoveryError, LedgerWriteError
 from quire.metadata.errors import MetadataUnavailableError
-from tests.unit.ledger.fake_bookie import FakeCluster, run
-from tests.unit.managed_ledger.cluster import CONFIG, NAME, Cluster, in_cluster, numbered, publish, read_all
+from tests.unit.ledger.fake_bookie import FakeCluster
+from tests.unit.managed_ledger.cluster import NAME, Cluster, in_cluster, kill, numbered, publish, read_all
 from tests.unit.managed_ledger.fake_ledgers import Sink, fake_world, until
+from tests.unit.managed_ledger.hosts import THREE_COPIES, with_bookies
 
 
 @pytest.mark.parametrize("stored", [3, 4, 7, 8])
@@ -120,8 +120,7 @@ def test_a_recovery_that_is_not_possible_now_is_tried_again_by_the_next_append()
             cluster.ledgers.failures["open"] = [LedgerRecoveryError("bookies away")] * 20
             sink = Sink()
             log.append([b"lost"], sink)
-            with trio.fail_after(20):
-                await until(lambda: bool(sink.errors))
+            await until(lambda: bool(sink.errors))
             assert isinstance(sink.errors[0], ManagedLedgerUnavailableError)
             assert log.state is State.IDLE
             cluster.ledgers.failures.clear()
@@ -160,6 +159,26 @@ def test_a_ledger_that_was_deleted_under_its_owner_fences_the_log() -> None:
     in_cluster(test)
 
 
+def test_an_empty_ledger_that_left_the_list_with_a_write_that_was_not_heard_of_does_not_leave_it_again() -> None:
+    async def test(cluster: Cluster) -> None:
+        async with cluster.broker() as factory:
+            log = await factory.open(NAME)
+            sink = Sink()
+            log.append(numbered(0, 2), sink)
+            cluster.ledgers.failures["created"] = [MetadataUnavailableError("lost")]
+            cluster.ledgers.writers[0].fail(LedgerWriteError("no quorum"))
+            await until(lambda: sink.count == 2)
+            assert await read_all(log) == numbered(0, 2)
+            await trio.sleep(1)
+            assert cluster.ledgers.listed() == await cluster.named_ledgers() == {2}
+
+    in_cluster(test)
+
+
+def all_confirmed(sinks: list[tuple[Sink, int]]) -> bool:
+    return all(sink.count == count for sink, count in sinks)
+
+
 def test_whenever_ledgers_are_closed_by_others_every_entry_is_confirmed_once_and_read_once_in_order() -> None:
     """AllAckedEntriesAreReadable, NoOutOfOrderEntries, and nothing leaks: rolls, ledgers ahead, failures and such closes."""
 
@@ -196,13 +215,13 @@ def test_whenever_ledgers_are_closed_by_others_every_entry_is_confirmed_once_and
                         cluster.ledgers.close_by_others(cursor.store.ledger_id)
                     cursor.ack_cumulative(log.last_confirmed)
                     with trio.fail_after(10):
-                        await until(lambda sinks=sinks: all(s.count == n for s, n in sinks))  # type: ignore[misc]
+                        await until(partial(all_confirmed, sinks))
                         await cursor.wait_persisted()
                     assert not any(sink.errors for sink, _ in sinks)
                     cluster.ledgers.failures.clear()
                     assert await read_all(log) == confirmed
                 if rng.random() < 0.5:
-                    factory._services.nursery.cancel_scope.cancel()
+                    kill(factory)
                     await trio.lowlevel.checkpoint()
         async with cluster.broker() as factory:
             assert await read_all(await factory.open(NAME)) == confirmed
@@ -212,26 +231,16 @@ def test_whenever_ledgers_are_closed_by_others_every_entry_is_confirmed_once_and
     in_cluster(test)
 
 
-def with_real_ledgers(test: Callable[[FakeCluster], Any]) -> None:
-    """Three bookies in memory, and ledger clients as in life, in virtual time."""
-
-    async def main() -> None:
-        await test(FakeCluster(3))
-
-    run(main)
-
-
 @pytest.mark.parametrize("in_flight", [0, 1, 5])
 def test_a_second_ledger_client_that_recovers_the_ledger_costs_no_message(in_flight: int) -> None:
     """As auto recovery does it: open with recovery, while the broker appends and bookies answer at their own pace."""
 
     async def test(cluster: FakeCluster) -> None:
-        config = replace(CONFIG, ensemble_size=3, write_quorum=3, ack_quorum=2, entries_max=50)
-        metadata = cluster.store
+        config = replace(THREE_COPIES, entries_max=50)
         async with (
             cluster.client() as client,
             cluster.client() as stranger,
-            open_factory(fake_world(), metadata, client, config) as factory,
+            open_factory(fake_world(), cluster.store, client, config) as factory,
         ):
             log = await factory.open(NAME)
             sent = 0
@@ -256,4 +265,4 @@ def test_a_second_ledger_client_that_recovers_the_ledger_costs_no_message(in_fli
             assert await read_all(log) == numbered(0, sent)
             assert len(log.ledgers) > 6
 
-    with_real_ledgers(test)
+    with_bookies(3, test)

@@ -34,12 +34,12 @@ async def make_ahead(stored: StoredList) -> object:
     return await stored.ledger_ahead()
 
 
-async def open_ahead(stored: StoredList) -> object:
-    return await stored.open_ahead(closed(stored), stored.value.deleting[-1])
+async def open_ahead(stored: StoredList) -> None:
+    await stored.open_ahead(closed(stored), stored.value.deleting[-1])
 
 
-async def put(stored: StoredList) -> object:
-    return await stored.put(stored.value.also_deleting([77]))
+async def put(stored: StoredList) -> None:
+    await stored.put(stored.value.also_deleting([77]))
 
 
 class Owner:
@@ -117,10 +117,10 @@ def test_a_ledger_made_ahead_can_be_opened_once_more_if_nobody_heard_that_it_was
         owner.come_back()
         async with owner.stored.held():
             assert [info.ledger_id for info in owner.stored.value.ledgers] == [0]
-            assert owner.stored.value.deleting == (1,)
+            assert list(owner.stored.value.deleting) == [1]
             await open_ahead(owner.stored)
         assert [info.ledger_id for info in owner.stored.value.ledgers] == [0, 1]
-        assert owner.stored.value.deleting == ()
+        assert list(owner.stored.value.deleting) == []
         await owner.check()
 
     in_cluster(test)
