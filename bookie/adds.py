@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import trio
 
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from bookie.timers import Timer
 
 AddDone: TypeAlias = Callable[[Run, Rc], None]
-
-WAIT_S: Final = 10.0
-"""dbStorage_maxThrottleTimeMs"""
 
 
 class Adder(Protocol):
@@ -57,15 +54,14 @@ class Add(NamedTuple):
 
 
 class Adds:
-    """One per bookie. `waiting_max`: bytes that may wait."""
+    """One per bookie. `waiting_max`: bytes that may wait; `wait_s`: seconds for which an add may, before it is refused."""
 
-    def __init__(self, bookie: Bookie, *, waiting_max: int, wait_s: float = WAIT_S) -> None:
+    def __init__(self, bookie: Bookie, *, waiting_max: int, wait_s: float) -> None:
         self._bookie = bookie
         self._waiting: deque[tuple[float, Add]] = deque()
         self._timer: Timer | None = None
+        self._wait_s = wait_s
         self.waiting_max = waiting_max
-        self.wait_s = wait_s
-        """Seconds after which an add that still finds no room is refused."""
         self.waiting_bytes = 0
 
     def add(self, add: Add) -> None:
@@ -78,7 +74,7 @@ class Adds:
             return
         self.waiting_bytes += size
         add.adder.adds_waiting += size
-        self._waiting.append((trio.current_time() + self.wait_s, add))
+        self._waiting.append((trio.current_time() + self._wait_s, add))
         if self._timer is None:
             self._set_timer()
 

@@ -116,6 +116,8 @@ class Bookie:
         self._checkpoints_ended = trio.Event()
         self.total_bytes: Callable[[str], int] = lambda _: 0
         """Size in bytes of the file system that a folder is in, 0 if it is not known; blocking. Only told to others."""
+        self.on_pass: Callable[[], None] | None = None
+        """Called at the end of a pass, the journal's or the readers' say, when its answers are sent."""
         journal.on_pass = self._journal_pass_done
         journal.on_failed = self._journal_failed
         storage.on_flush_due = self.request_flush
@@ -251,6 +253,8 @@ class Bookie:
         dirty, self._dirty = self._dirty, []
         for session in dirty:
             session.flush()
+        if self.on_pass is not None:
+            self.on_pass()
 
     def _journal_failed(self, error: JournalFailedError) -> None:
         self.failed.set()

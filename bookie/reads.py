@@ -30,7 +30,7 @@ T = TypeVar("T")
 SHARE: Final = 16
 """Reads that a worker is given before the next one is asked too."""
 SECTORS_PER_READ: Final = 1.0
-"""From disks, on average, from which on the workers share: one read in eight to sixteen waits then."""
+"""On average, from which on the workers share: one read in eight to sixteen waits for a disk then."""
 MEMORY: Final = 128
 """Reads that the average looks back on."""
 

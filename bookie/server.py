@@ -8,8 +8,8 @@ In one process with its only client a bookie needs none of this: `Bookie.session
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -35,7 +35,6 @@ ANSWERS_WAITING_MAX: Final = 4 << 20
 """Bytes of answers a peer may leave lying before its next requests are read."""
 GRACE_S: Final = 1.0
 """For the answers when the bookie stops, and for their leaving. Who gets none asks another bookie, as after a crash."""
-_DRAIN_TICK_S: Final = 0.005
 
 
 async def serve_bookie(
@@ -103,50 +102,54 @@ class Drain:
     """How the connections of a bookie that stops come to their end."""
 
     def __init__(self, bookie: Bookie) -> None:
-        self.begun = False
-        self.answered = trio.Event()
-        """All that was received is answered."""
         self._bookie = bookie
+        self._begun = False
         self._receiving: set[trio.CancelScope] = set()
         self._serving = 0
-        """Connections with requests that were received and wait for room."""
+        """Connections that receive, or have requests that were received and wait for room."""
+        self._answered = trio.Event()
+        """All that was received is answered, or nobody waits for that any longer."""
 
-    @contextmanager
-    def receiving(self) -> Iterator[None]:
-        """A connection receives while inside, unless the bookie stops: then it is put out."""
-        with trio.CancelScope() as scope:
-            self._receiving.add(scope)
-            if self.begun:
-                scope.cancel()
-            try:
-                yield
-            finally:
-                self._receiving.discard(scope)
-
-    async def end(self, serve_rest: Callable[[], Awaitable[None]]) -> None:
-        """A connection that receives no more: have what was received served, and wait for the answers, to all connections."""
+    async def serve(self, receive: Callable[[], Awaitable[None]], serve_rest: Callable[[], Awaitable[None]]) -> bool:
+        """Have a connection receive until it ends, or until the bookie stops: then what it has sent is served, and True
+        returned when all connections are answered."""
         self._serving += 1
         try:
-            await serve_rest()
+            with trio.CancelScope() as scope:
+                self._receiving.add(scope)
+                if self._begun:
+                    scope.cancel()
+                try:
+                    await receive()
+                finally:
+                    self._receiving.discard(scope)
+            if scope.cancelled_caught:
+                await serve_rest()
         finally:
             self._serving -= 1
-        await self.answered.wait()
+            if self._begun:
+                self._look()
+        if scope.cancelled_caught:
+            await self._answered.wait()
+        return scope.cancelled_caught
 
     async def run(self, grace_s: float) -> None:
         """Receive nothing more; wait until nothing is under way, for so long."""
-        self.begun = True
+        self._begun = True
         for scope in list(self._receiving):
             scope.cancel()
+        self._bookie.on_pass = self._look
+        self._look()
         with trio.move_on_after(grace_s):
-            # Happens once, for moments; to tell of each request's end would cost something on every one of them.
-            while self._receiving or self._serving or self._is_busy:  # noqa: ASYNC110
-                await trio.sleep(_DRAIN_TICK_S)
-        self.answered.set()
+            await self._answered.wait()
+        self._answered.set()
 
-    @property
-    def _is_busy(self) -> bool:
+    def _look(self) -> None:
+        """Is everything answered? Asked whenever something has come to its end: what is under way does so in a pass."""
         bookie = self._bookie
-        return bool(bookie.journal.queued_bytes or bookie.adds.waiting_bytes or bookie.reads_in_flight)
+        under_way = self._serving or bookie.journal.queued_bytes or bookie.adds.waiting_bytes or bookie.reads_in_flight
+        if not under_way:
+            self._answered.set()
 
 
 async def serve_client(bookie: Bookie, stream: Stream, *, drain: Drain | None = None) -> None:
@@ -195,12 +198,7 @@ async def serve_client(bookie: Bookie, stream: Stream, *, drain: Drain | None = 
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(outbox.run, name="bookie answers")
-            put_out = True
-            with drain.receiving():
-                await receive()
-                put_out = False
-            if put_out:
-                await drain.end(serve_waiting)
+            if await drain.serve(receive, serve_waiting):
                 await outbox.wait_below(0)
             nursery.cancel_scope.cancel()
     finally:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bookie.config import BookieConfig
 from bookie.original_conf import ALIASES, IGNORED, REFUSED
-from quire.service.config import build, conf_key, keys_of, parse, read_text, render
-from quire.service.errors import ConfigError
-from quire.service.log import get_logger
-from quire.service.original_conf import assignments, refusal_of, render_tail
+from quire.service.config import conf_key, render
+from quire.service.original_conf import load_original, render_tail
 from quire.wire.bookkeeper.v2 import FRAME_MAX
-
-log = get_logger(__name__)
 
 DEFAULT_METADATA_URI = "zk+hierarchical://localhost:2181/ledgers"
 
@@ -183,48 +177,9 @@ def check_tls_keys(tls: bool, ca_file: str, certificate_file: str, key_file: str
         raise ValueError("quireZooKeeperTlsCertificateFile and quireZooKeeperTlsKeyFile go together")
 
 
-def load_server_config(path: str | Path, overrides: Mapping[str, Any] | None = None) -> BookieServerConfig:
-    """Read a bk_server.conf. `overrides` are field values that win over the file. ConfigError with every problem, one a
-    line. Logs the keys that have no effect, once."""
-    text = read_text(path)
-    ours, ignored, problems = sort_out(text, source=str(path))
-    try:
-        values, more = parse(ours, BookieServerConfig, source=str(path))
-    except ConfigError as error:
-        raise ConfigError("\n".join([*problems, str(error)])) from error
-    if problems:
-        raise ConfigError("\n".join(problems))
-    if ignored or more:
-        log.info("configuration keys without effect here are ignored", file=str(path), keys=" ".join([*ignored, *more]))
-    return build(BookieServerConfig, {**values, **(overrides or {})})
-
-
-def sort_out(text: str, *, source: str) -> tuple[str, list[str], list[str]]:
-    """The text with only what `parse` is to see, in its lines; the keys that are ignored; and what is refused (pure)."""
-    honoured = keys_of(BookieServerConfig)
-    given = {name for _, name, _ in assignments(text)}
-    lines = text.split("\n")
-    ignored: list[str] = []
-    problems: list[str] = []
-    seen: set[str] = set()
-    for number, name, value in assignments(text):
-        if name in seen:
-            lines[number] = ""
-            continue
-        seen.add(name)
-        remedy = refusal_of(REFUSED, name, value)
-        newer = ALIASES.get(name)
-        if remedy is not None:
-            problems.append(f"{source}:{number + 1}: {name}={value}: {remedy}")
-            lines[number] = ""
-        elif newer is not None:
-            if newer in given:
-                ignored.append(name)
-            lines[number] = "" if newer in given else f"{newer}={value}"
-        elif name not in honoured and (name in IGNORED or name in REFUSED):
-            ignored.append(name)
-            lines[number] = ""
-    return "\n".join(lines), ignored, problems
+def load_server_config(path: str | Path) -> BookieServerConfig:
+    """Read a bk_server.conf. ConfigError with every problem, one a line. Logs the keys that have no effect, once."""
+    return load_original(path, BookieServerConfig, ALIASES, IGNORED, REFUSED)
 
 
 _HEAD = """Configuration of `quire bookie`: every key with its default.

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final
 
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import BookieError, JournalFailedError
@@ -31,12 +31,8 @@ from quire.wire.bookkeeper.availability import Availability
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import DO_FENCING, FRAME_MAX, Rc
 
-if TYPE_CHECKING:
-    pass
-
 log = get_logger(__name__)
 
-T = TypeVar("T")
 _LIST_MAX: Final = FRAME_MAX - 1024
 """Bytes of a list of entries that a frame has room for."""
 

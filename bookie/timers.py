@@ -1,4 +1,4 @@
-"""Calls at their time, without a task for each: what long polls wait with.
+"""Calls at their time, without a task for each: what long polls, and adds that find no room, wait with.
 
 A cancelled timer stays in the heap until its time or until half of the heap is such.
 """

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
@@ -261,10 +261,11 @@ class EntryLogs:
             if old_id == log_id:
                 file.forget(start, stop - start)
                 continue
-            with suppress(OSError):  # the log may be gone meanwhile, and its pages with it
-                old = self._disk.open(self._path(log_name(old_id)), writable=False)
+            with (
+                suppress(OSError),  # the log may be gone meanwhile, and its pages with it
+                closing(self._disk.open(self._path(log_name(old_id)), writable=False)) as old,
+            ):
                 old.forget(start, stop - start)
-                old.close()
 
     def _new_log(self) -> _ActiveLog:
         log_id = self._next_id

@@ -49,6 +49,8 @@ _BATCH_ROW: Final = Struct("!qq")
 _MAP_LEDGER: Final = -1
 _MAP_ENTRY: Final = -2
 _SCAN_CHUNK: Final = 1 << 20
+_FILLER: Final = 0xF0
+"""What the original's direct-I/O logger fills its blocks up with. Source: BookKeeper's directentrylogger.Buffer."""
 
 ReadAt = Callable[[int, int], bytes]
 """`read(size, offset)`: up to `size` bytes, fewer only at the end of the file."""
@@ -139,10 +141,6 @@ class ScannedEntry:
 
     def location(self, log_id: int) -> int:
         return pack_location(log_id, self.offset + SIZE_LENGTH)
-
-
-_FILLER: Final = 0xF0
-"""With which the original's direct-I/O logger fills its blocks up. Source: BookKeeper's directentrylogger.Buffer."""
 
 
 class Scan:

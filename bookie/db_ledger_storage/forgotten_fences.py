@@ -28,7 +28,7 @@ from bookie.errors import StorageDamagedError
 from quire.service.log import get_logger
 from quire.world.doors import Disk
 
-_log = get_logger(__name__)
+log = get_logger(__name__)
 
 FILE_NAME: Final = "forgottenFences"
 KEPT_MS: Final = 7 * 24 * 3600 * 1000
@@ -83,7 +83,7 @@ class ForgottenFences:
         if (too_many := len(kept) - KEPT_MAX) > 0:
             for ledger_id in list(islice(kept, too_many)):
                 del kept[ledger_id]
-            _log.warning("fences of deleted ledgers were forgotten before their time", ledgers=too_many)
+            log.warning("fences of deleted ledgers were forgotten before their time", ledgers=too_many)
 
     def save(self) -> None:
         """Write all that is remembered, durably on return. Not beside another `save` or `add`. OSError: as before."""

@@ -2,51 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from quire.cli.broker_config import BrokerConfig
 from quire.cli.original_broker_conf import ALIASES, IGNORED, REFUSED
-from quire.service.config import build, keys_of, parse, read_text, render
-from quire.service.errors import ConfigError
-from quire.service.log import get_logger
-from quire.service.original_conf import assignments, refusal_of, render_tail
-
-log = get_logger(__name__)
+from quire.service.config import render
+from quire.service.original_conf import load_original, render_tail
 
 
-def load_broker_config(path: str | Path, overrides: Mapping[str, Any] | None = None) -> BrokerConfig:
-    """Read a broker.conf. `overrides` are field values that win over the file. ConfigError with every problem, one a line.
-    Logs the keys that have no effect, once."""
-    text = read_text(path)
-    ours, problems = sort_out(text, source=str(path))
-    try:
-        values, ignored = parse(ours, BrokerConfig, source=str(path))
-    except ConfigError as error:
-        raise ConfigError("\n".join([*problems, str(error)])) from error
-    if problems:
-        raise ConfigError("\n".join(problems))
-    if ignored:
-        log.info("configuration keys without effect here are ignored", file=str(path), keys=" ".join(ignored))
-    return build(BrokerConfig, {**values, **(overrides or {})})
-
-
-def sort_out(text: str, *, source: str) -> tuple[str, list[str]]:
-    """The text with older names replaced by those of today, in its lines; and what is refused (pure)."""
-    lines = text.split("\n")
-    given = {name for _, name, _ in assignments(text)}
-    problems: list[str] = []
-    seen: set[str] = set()
-    for number, name, value in assignments(text):
-        remedy = refusal_of(REFUSED, name, value) if name not in seen else None
-        seen.add(name)
-        newer = ALIASES.get(name)
-        if remedy is not None:
-            problems.append(f"{source}:{number + 1}: {name}={value}: {remedy}")
-        elif newer is not None:
-            lines[number] = "" if newer in given else f"{newer}={value}"
-    return "\n".join(lines), problems
+def load_broker_config(path: str | Path) -> BrokerConfig:
+    """Read a broker.conf. ConfigError with every problem, one a line. Logs the keys that have no effect, once."""
+    return load_original(path, BrokerConfig, ALIASES, IGNORED, REFUSED)
 
 
 _HEAD = """Configuration of `quire broker`: every key with its default.
@@ -62,7 +28,5 @@ _TAIL_REFUSED = "Keys of the original with which the broker does not start, if t
 
 def render_conf() -> str:
     """What conf/broker.conf holds."""
-    both = keys_of(BrokerConfig).keys() & IGNORED.keys()
-    assert not both, f"{both} are honoured"
     tail = render_tail(ALIASES, IGNORED, REFUSED, about_ignored=_TAIL_IGNORED, about_refused=_TAIL_REFUSED)
     return render(BrokerConfig, head=_HEAD) + tail

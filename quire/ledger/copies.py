@@ -23,6 +23,7 @@ import trio
 from quire.ledger.bookie_client import AddChannel
 from quire.ledger.connection import BookieConnection
 from quire.ledger.context import LedgerContext
+from quire.ledger.entry_reads import SINGLE_READS_MAX
 from quire.ledger.errors import BookieError, BookieRefusedError, BookieTimeoutError, BookieUnavailableError, rc_name
 from quire.ledger.replica_answers import open_entries
 from quire.wire.bookkeeper import v2
@@ -31,8 +32,6 @@ from quire.wire.bookkeeper.v2 import Rc
 
 COPY_BYTES = 1 << 20
 """Bytes of entries that are asked for at once, unless the caller says another number."""
-SINGLE_READS_MAX = 128
-"""Single reads of one call under way at once."""
 
 
 class CopyFault(Enum):
@@ -99,7 +98,7 @@ class LedgerCopies:
     ) -> tuple[list[memoryview], BadCopy | None]:
         try:
             connection = self._context.bookies.connection(bookie_id)
-            consecutive = entry_ids[-1] - entry_ids[0] == len(entry_ids) - 1 > 0
+            consecutive = len(entry_ids) > 1 and entry_ids[-1] - entry_ids[0] == len(entry_ids) - 1
             if consecutive and connection.supports_batch and bookie_id not in self._without_batches:
                 found = await self._read_batch(connection, entry_ids[0], len(entry_ids), size_max)
                 if found is not None:

@@ -26,7 +26,15 @@ from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Digest, read_header
 from quire.wire.bookkeeper.v2 import Rc
 
-__all__ = ["READ_SIZE_MAX", "SINGLE_READ_GUESS", "EntryReads", "ignore_lac", "open_entries", "read_range"]
+__all__ = [
+    "READ_SIZE_MAX",
+    "SINGLE_READS_MAX",
+    "SINGLE_READ_GUESS",
+    "EntryReads",
+    "ignore_lac",
+    "open_entries",
+    "read_range",
+]
 
 READ_SIZE_MAX = v2.FRAME_MAX - 64
 """Most bytes of entries asked for at once."""

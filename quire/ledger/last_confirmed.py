@@ -259,9 +259,8 @@ async def ask_last_confirmed(
             return failed(error)
 
     def take(index: int, outcome: Body | BookieUnavailableError) -> bool:
-        if isinstance(outcome, BookieUnavailableError):
-            pass  # `lost` has told it
-        elif not isinstance(outcome, v3.LacAnswer) or not outcome.explicit_lac_body:
+        tells_lac = isinstance(outcome, v3.LacAnswer) and outcome.explicit_lac_body
+        if not tells_lac and not isinstance(outcome, BookieUnavailableError):
             context.health.refused(bookies[index], outcome.rc)
         answers.take(index, outcome)
         if answers.unauthorized:

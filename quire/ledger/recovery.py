@@ -47,7 +47,7 @@ FIRST_WINDOW = 4
 WINDOW_BYTES = 4 << 20
 """A window that brought more than this is made smaller."""
 LENGTH_WAIT_S = 3.0
-"""Seconds for which recovery waits for a copy of the last entry, only to learn the ledger's length; then it closes the ledger without."""
+"""Seconds to wait for a copy of the last entry, which only tells the ledger's length; then it is closed without one."""
 PENDING_BYTES_MAX = 16 << 20
 """Recovery waits for confirmations before it keeps more than this of entries written again."""
 

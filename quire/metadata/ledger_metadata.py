@@ -87,6 +87,10 @@ class LedgerMetadata:
         if not 1 <= self.format_version <= NEWEST_FORMAT:
             raise MalformedMetadataError(f"there is no format version {self.format_version}")
 
+    def password_or(self, password: bytes) -> bytes:
+        """The ledger's password; `password` if its metadata do not tell."""
+        return self.password if self.password_known else password
+
     def fragment_at(self, entry_id: int) -> Fragment:
         """The fragment that holds, or would hold, an entry (>= 0)."""
         return next(fragment for fragment in reversed(self.fragments) if fragment.first_entry_id <= entry_id)

@@ -1,11 +1,12 @@
 """kazoo's connection to ZooKeeper, mended: its requests are numbered on, and nothing that goes wrong ends its thread.
 
 Numbers. Each request carries a number, and a follower or observer knows the commits of its own clients' writes by session
-and number alone: a commit that equals the head of its queue in these two is that request's answer. So the numbers of a session must never come again, not in its next connection
-either; ZooKeeper's own client counts on. kazoo begins at 1 with each connection. Then a write that a former server of the
-session had proposed, and that is committed after the session has moved, answers a new request of the same number: with a
-success that it had not, or, where the two differ in kind, with no answer at all ("Destruction averted" in the server's
-log) and the next one in its place. Source: ZooKeeper's CommitProcessor.run, ClientCnxn.getXid, ServerCnxn.serialize.
+and number alone: a commit that equals the head of its queue in these two is that request's answer. So the numbers of a
+session must never come again, not in its next connection either; ZooKeeper's own client counts on. kazoo begins at 1 with
+each connection. Then a write that a former server of the session had proposed, and that is committed after the session has
+moved, answers a new request of the same number: with a success that it had not, or, where the two differ in kind, with no
+answer at all ("Destruction averted" in the server's log) and the next one in its place.
+Source: ZooKeeper's CommitProcessor.run, ClientCnxn.getXid, ServerCnxn.serialize.
 
 Failures. An answer that is not to the oldest open request, or that breaks kazoo, is a lost connection, as ZooKeeper's own
 client has it (ClientCnxn's "Xid out of order"): every request of the connection is told so, also the one whose answer was just

@@ -100,8 +100,8 @@ def original_route(
     methods: Sequence[str],
     failures: tuple[type[Exception], ...],
 ) -> Route:
-    """A resource as BookKeeper serves it: a wrong method is not found, and said to be; one of the `failures`, what the
-    cluster cannot tell, is a 500."""
+    """A resource as BookKeeper serves it: a wrong method is not found, and said to be; a handler that raises one of the
+    `failures` answers 500."""
 
     async def answer(request: Request) -> Response:
         if request.method not in methods:

@@ -1,11 +1,21 @@
 """The keys of an original's configuration file that ours has no field for: older names, those without effect, and those that
-are refused with a value that asks for what we cannot do."""
+are refused with a value that asks for what we cannot do. A key is in one of the three, or has a field."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from quire.service.config import build, parse, read_text
+from quire.service.errors import ConfigError
+from quire.service.log import get_logger
+
+log = get_logger(__name__)
+
+Config = TypeVar("Config")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +53,62 @@ def assignments(text: str) -> list[tuple[int, str, str]]:
         if line and line[0] not in "#!" and equals:
             found.append((number, name.strip(), value.strip()))
     return found
+
+
+def load_original(
+    path: str | Path,
+    cls: type[Config],
+    aliases: Mapping[str, str],
+    ignored: Mapping[str, str],
+    refused: Mapping[str, Refusal],
+) -> Config:
+    """Read a file of the original's, or of ours, into a `cls`. ConfigError with every problem, one a line. Logs the keys that
+    have no effect, once."""
+    ours, without_effect, problems = sort_out(read_text(path), aliases, ignored, refused, source=str(path))
+    try:
+        values, more = parse(ours, cls, source=str(path))
+    except ConfigError as error:
+        raise ConfigError("\n".join([*problems, str(error)])) from error
+    if problems:
+        raise ConfigError("\n".join(problems))
+    without_effect += more
+    if without_effect:
+        keys = " ".join(without_effect)
+        log.info("configuration keys without effect here are ignored", file=str(path), keys=keys)
+    return build(cls, values)
+
+
+def sort_out(
+    text: str,
+    aliases: Mapping[str, str],
+    ignored: Mapping[str, str],
+    refused: Mapping[str, Refusal],
+    *,
+    source: str,
+) -> tuple[str, list[str], list[str]]:
+    """The text with only what `parse` is to see, in its lines, older names replaced; the keys without effect; and what is
+    refused (pure)."""
+    given = {name for _, name, _ in assignments(text)}
+    lines = text.split("\n")
+    without_effect: list[str] = []
+    problems: list[str] = []
+    seen: set[str] = set()
+    for number, name, value in assignments(text):
+        if name in seen:
+            lines[number] = ""
+            continue
+        seen.add(name)
+        remedy = refusal_of(refused, name, value)
+        newer = aliases.get(name)
+        if remedy is not None:
+            problems.append(f"{source}:{number + 1}: {name}={value}: {remedy}")
+            lines[number] = ""
+        elif newer is not None and newer not in given:
+            lines[number] = f"{newer}={value}"
+        elif newer is not None or name in ignored or name in refused:
+            without_effect.append(name)
+            lines[number] = ""
+    return "\n".join(lines), without_effect, problems
 
 
 def render_tail(

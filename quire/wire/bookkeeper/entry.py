@@ -41,6 +41,13 @@ class DigestType(IntEnum):
     DUMMY = 4
 
 
+DIGEST_TYPES = {
+    "CRC32": DigestType.CRC32,
+    "MAC": DigestType.HMAC,
+    "CRC32C": DigestType.CRC32C,
+    "DUMMY": DigestType.DUMMY,
+}
+"""By the names that they have in configurations and on command lines."""
 DIGEST_LENGTH = {DigestType.CRC32: 8, DigestType.HMAC: 20, DigestType.CRC32C: 4, DigestType.DUMMY: 0}
 
 

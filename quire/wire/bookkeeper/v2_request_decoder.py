@@ -42,7 +42,7 @@ _ADD_LENGTH_MIN: Final = 24 + METADATA_LENGTH
 _JOINED_LENGTH_MAX: Final = 24 + METADATA_LENGTH + 20 + JOIN_MAX
 _OPCODE_MASK: Final = 0xFFFF0000
 _ADD_OPCODE: Final = VERSION << 24 | 1 << 16
-BLOCK: Final = 16
+_BLOCK: Final = 16
 """ADDs of one size that follow each other are looked at so many at a time."""
 
 
@@ -114,7 +114,7 @@ def _decode_adds(view: memoryview, position: int, end: int, requests: list[Reque
             entry_size = SIZE.pack(length - 24)
         elif expected >= next_try:
             entries = _blocks_of_adds(view, position, end, prefix, expected, length)
-            next_try = expected + len(entries) + BLOCK
+            next_try = expected + len(entries) + _BLOCK
             if entries:
                 block: list[Buffer] = [entry_size] * (2 * len(entries))
                 block[1::2] = entries
@@ -142,23 +142,23 @@ def _blocks_of_adds(view: memoryview, position: int, end: int, prefix: bytes, fi
     no loop per entry."""
     prefixes, bodies = _block_of_adds(length)
     size = prefixes.size
-    same = (length, prefix) * BLOCK
+    same = (length, prefix) * _BLOCK
     entries: list[bytes] = []
     while position + size <= end:
         found = prefixes.unpack_from(view, position)
         ids = found[2::3]
-        if ids != tuple(range(first, first + BLOCK)) or found[::3] != same[::2] or found[1::3] != same[1::2]:
+        if ids != tuple(range(first, first + _BLOCK)) or found[::3] != same[::2] or found[1::3] != same[1::2]:
             break
         entries += bodies.unpack_from(view, position)
         position += size
-        first += BLOCK
+        first += _BLOCK
     return entries
 
 
 @lru_cache(maxsize=64)
 def _block_of_adds(length: int) -> tuple[Struct, Struct]:
-    """BLOCK ADDs of `length` each: what is in front of their entries, as _ADD_PREFIX has it, and the entries."""
-    return Struct("!" + f"i32sq{length - 40}x" * BLOCK), Struct(f"28x{length - 24}s" * BLOCK)
+    """_BLOCK ADDs of `length` each: what is in front of their entries, as _ADD_PREFIX has it, and the entries."""
+    return Struct("!" + f"i32sq{length - 40}x" * _BLOCK), Struct(f"28x{length - 24}s" * _BLOCK)
 
 
 def _big_add(head: bytes, payload: Buffer) -> Request:
@@ -203,7 +203,7 @@ def _decode_other(body: memoryview, head: int) -> Request:
             if flags & DO_FENCING:
                 if len(body) < BATCH_READ.size - 4 + MASTER_KEY_LENGTH:
                     return Malformed(f"a fencing BATCH_READ of {len(body)} bytes")
-                key = bytes(body[BATCH_READ.size - 4 :][:MASTER_KEY_LENGTH])
+                key = bytes(body[BATCH_READ.size - 4 : BATCH_READ.size - 4 + MASTER_KEY_LENGTH])
             return BatchReadRequest(ledger_id, entry_id, request_id, count_max, size_max, flags, key)
         case Opcode.AUTH:
             return AuthRequest(bytes(body[4:]))

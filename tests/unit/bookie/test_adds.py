@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import trio
 
-from bookie.adds import WAIT_S
 from bookie.bookie import Bookie
 from bookie.session import ADDS_WAITING_MAX
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
-from tests.unit.bookie.build import CONFIG, KEY, Client, add_frame, entry, with_bookie
+from tests.unit.bookie.build import CONFIG, Client, add_frame, entry, with_bookie
 
 PAYLOAD = bytes(500_000)
+WAIT_S = CONFIG.add_wait_ms / 1000
 SMALL_CACHE = replace(CONFIG, write_cache_mb=2)
 """It takes four of these entries, or so; a flush is begun for the second one."""
 
@@ -225,15 +225,3 @@ def test_a_bookie_that_stops_refuses_the_adds_that_wait() -> None:
 
     with_bookie(story, config=SMALL_CACHE)
     assert clients[0].answers == [v2.AddAcks(Rc.TOO_MANY_REQUESTS, 7, 4, 4)]
-
-
-def test_a_refusal_of_another_kind_does_not_wait() -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
-        await client.add(7, 0)
-        other = add_frame(7, 1, key=bytes(20))
-        assert await client.ask(other) == [v2.AddAcks(Rc.UNAUTHORIZED, 7, 1, 1)]
-        assert bookie.adds.waiting_bytes == 0
-
-    assert bytes(20) != KEY
-    with_bookie(story)

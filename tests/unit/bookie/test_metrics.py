@@ -25,11 +25,14 @@ def exposed(bookie: Bookie) -> dict[tuple[str, str], float]:
     """By name and labels."""
     metrics = Metrics()
     register(metrics, bookie, ConnectionCounts())
-    lines = [line for line in metrics.exposition().decode().splitlines() if not line.startswith("#")]
-    return {
-        (name, labels or ""): float(value)
-        for name, labels, value in (re.fullmatch(r"(\w+)({.*})? (\S+)", line).groups() for line in lines)  # type: ignore[union-attr]
-    }
+    found: dict[tuple[str, str], float] = {}
+    for line in metrics.exposition().decode().splitlines():
+        if not line.startswith("#"):
+            series = re.fullmatch(r"(\w+)({.*})? (\S+)", line)
+            assert series is not None, line
+            name, labels, value = series.groups()
+            found[name, labels or ""] = float(value)
+    return found
 
 
 def test_every_series_has_a_name_of_the_originals_with_its_labels_or_one_that_says_it_is_ours() -> None:

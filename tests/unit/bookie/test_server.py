@@ -207,6 +207,7 @@ def test_a_bookie_that_stops_answers_what_it_has_received() -> None:
             await all_added.wait()
             await reading.send(v2.read_request(7, -1, v2.DO_FENCING, KEY))
             await stop.wait()
+            begun = trio.current_time()
             assert bookie.journal.queued_bytes, "the fence is under way, and perhaps adds are"
         assert await idle.take() is None
         last = -1
@@ -219,6 +220,7 @@ def test_a_bookie_that_stops_answers_what_it_has_received() -> None:
         assert isinstance(answer, v2.ReadResponse)
         assert bytes(answer.entry) == entry(7, 49)
         assert [await adding.take(), await reading.take()] == [None, None]
+        assert trio.current_time() - begun < GRACE_S / 2
 
     with_stopped_server(story)
 
@@ -237,12 +239,14 @@ def test_a_bookie_that_stops_serves_requests_that_wait_for_room_first() -> None:
         await socket.send(b"".join(v2.read_request(7, number % 8) for number in range(16)))
         await trio.sleep(1)
         assert 0 < bookie.stats.reads < 16, "requests wait for room"
+        begun = trio.current_time()
         stop.set()
         for number in range(16):
             answer = await socket.take()
             assert isinstance(answer, v2.ReadResponse), f"answer {number}"
             assert (answer.rc, len(answer.entry)) == (Rc.OK, len(entry(7, 0, payload)))
         assert await socket.take() is None
+        assert trio.current_time() - begun < GRACE_S / 2
 
     with_stopped_server(story)
 

@@ -18,6 +18,7 @@ from trio.testing import MockClock
 from quire.ledger.client import LedgerClient, open_ledger_client
 from quire.ledger.context import LedgerConfig
 from quire.ledger.errors import BookieUnavailableError
+from quire.ledger.link import BookieLink
 from quire.ledger.link_local import LocalLink, Write
 from quire.metadata.errors import MetadataUnavailableError
 from quire.metadata.ledgers import BlockLedgerIds, LedgerManager, LedgerMetadata
@@ -228,11 +229,19 @@ class FakeCluster:
         return [bookie.bookie_id for bookie in self.bookies.values() if not bookie.down]
 
     @asynccontextmanager
-    async def client(self, **config: Any) -> AsyncIterator[LedgerClient]:
+    async def client(
+        self,
+        *,
+        connect: Callable[[str], BookieLink] | None = None,
+        ledgers: LedgerManager | None = None,
+        **config: Any,
+    ) -> AsyncIterator[LedgerClient]:
+        """`connect` and `ledgers`: another way to the bookies and to the metadata than the straight one."""
         none = cast(Any, None)
         world = World(clock=none, disk=none, key_value=none, network=none, offload=none, rng=self.rng)
+        connect = connect or (lambda each: self.bookies[each].connect())
         async with open_ledger_client(
-            world, self.ledgers, lambda each: self.bookies[each].connect(), self.available, LedgerConfig(**config)
+            world, ledgers or self.ledgers, connect, self.available, LedgerConfig(**config)
         ) as client:
             yield client
 
@@ -282,6 +291,34 @@ class Confirmations:
             self._changed = trio.Event()
             await self._changed.wait()
         return self.errors[0]
+
+
+async def write(
+    client: LedgerClient,
+    count: int,
+    *,
+    quorums: tuple[int, int, int] = (3, 3, 2),
+    close: bool = True,
+    size: int = 20,
+    on: str | None = None,
+) -> tuple[int, list[bytes]]:
+    """A ledger of `count` entries, which the bookie `on` has a part in; its id and its payloads."""
+    while True:
+        writer = await client.create(
+            ensemble_size=quorums[0], write_quorum=quorums[1], ack_quorum=quorums[2], password=b"secret"
+        )
+        if on is None or on in writer.metadata.fragments[0].bookies:
+            break
+        await writer.close()
+        await client.delete(writer.ledger_id)
+    written = payloads(0, count - 1, size)
+    for first in range(0, count, 50):
+        writer.append(written[first : first + 50])
+    if count:
+        await writer.wait_confirmed(count - 1)
+    if close:
+        await writer.close()
+    return writer.ledger_id, written
 
 
 def payloads(first: int, last: int, size: int = 20) -> list[bytes]:

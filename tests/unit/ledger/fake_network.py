@@ -7,22 +7,19 @@ kernel has taken it delivers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from functools import partial
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 import trio
 
-from quire.ledger.client import LedgerClient, open_ledger_client
-from quire.ledger.context import LedgerConfig
+from quire.ledger.client import LedgerClient
 from quire.ledger.errors import BookieUnavailableError
 from quire.ledger.link import Receive, ignore_closed
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.errors import BookkeeperWireError
 from quire.wire.bookkeeper.stream import FrameStream
-from quire.world.doors import World
 from tests.unit.ledger.fake_bookie import FakeCluster, RacingLedgers
 
 
@@ -30,8 +27,6 @@ class Way:
     """One direction of one connection: a stream of bytes that are cut into frames at its end."""
 
     def __init__(self, wire: Wire, deliver: Callable[[Buffer], None]) -> None:
-        self.passed = 0
-        """Bytes."""
         self._wire = wire
         self._deliver = deliver
         self._frames = FrameStream()
@@ -60,7 +55,6 @@ class Way:
     def _arrive(self, data: bytes) -> None:
         if self._broken:
             return
-        self.passed += len(data)
         try:
             while data:
                 space = self._frames.space()
@@ -93,7 +87,7 @@ class Wire:
     def set_receiver(self, receive: Receive) -> None:
         self._receive = receive
 
-    def send(self, frames: list[v2.Frame]) -> None:
+    def send(self, frames: Sequence[v2.Frame]) -> None:
         parts: list[Buffer] = []
         for frame in frames:
             parts += frame if isinstance(frame, tuple) else (frame,)
@@ -155,14 +149,8 @@ class FakeNetwork:
             wire.requests.open()
             wire.answers.open()
 
-    @asynccontextmanager
-    async def client(self, **config: Any) -> AsyncIterator[LedgerClient]:
-        none = cast(Any, None)
-        cluster = self.cluster
-        world = World(clock=none, disk=none, key_value=none, network=none, offload=none, rng=cluster.rng)
-        links = cast(Any, partial(self.connect))
-        async with open_ledger_client(world, self.ledgers, links, cluster.available, LedgerConfig(**config)) as client:
-            yield client
+    def client(self, **config: Any) -> AbstractAsyncContextManager[LedgerClient]:
+        return self.cluster.client(connect=self.connect, ledgers=self.ledgers, **config)
 
 
 async def eventually(condition: Callable[[], bool], seconds: float = 120.0) -> None:

@@ -8,8 +8,7 @@ from quire.ledger.copies import CopyFault, add_frames
 from quire.ledger.errors import BookieRefusedError, BookieTimeoutError, BookieUnavailableError
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
-from tests.unit.autorecovery.repair import write
-from tests.unit.ledger.fake_bookie import FakeCluster, run
+from tests.unit.ledger.fake_bookie import FakeCluster, run, write
 
 KEY = b"k" * 20
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 import trio
@@ -228,7 +229,7 @@ def test_a_writer_closed_while_its_ensemble_changes_is_closed_where_it_was() -> 
 @pytest.mark.parametrize("settings", [{}, {"delay_ensemble_change": True}, {"disable_ensemble_change": True}])
 @pytest.mark.parametrize("seed", range(8))
 def test_whatever_bookies_fail_and_return_what_was_confirmed_survives_the_loss_of_all_but_an_ack_quorum(
-    seed: int, settings: dict[str, bool]
+    seed: int, settings: dict[str, Any]
 ) -> None:
     """AllAckedEntriesAreReadable, AllCommittedEntriesReachAckQuorum: every confirmed entry is on Qa bookies of its fragment."""
 

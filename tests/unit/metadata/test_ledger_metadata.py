@@ -50,3 +50,8 @@ def test_an_empty_ledger_can_be_closed() -> None:
 
 def test_an_entry_is_in_the_last_fragment_that_starts_at_or_before_it() -> None:
     assert [GOOD.fragment_at(entry).first_entry_id for entry in (0, 9, 10, 11, 1 << 40)] == [0, 0, 10, 10, 10]
+
+
+def test_only_metadata_that_do_not_tell_the_password_take_another() -> None:
+    assert replace(GOOD, password=b"own").password_or(b"given") == b"own"
+    assert replace(GOOD, password_known=False).password_or(b"given") == b"given"

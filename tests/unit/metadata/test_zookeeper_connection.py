@@ -71,9 +71,8 @@ def test_a_client_that_waits_to_try_again_stops_at_once() -> None:
 
 def test_every_client_has_the_mended_connection() -> None:
     async def story() -> None:
-        await trio.lowlevel.checkpoint()
         link = Link(ZooKeeperConfig(servers=(("127.0.0.1", 1),)), Observer())
         assert type(link._client._connection) is Connection
-        link.stop()
+        await trio.to_thread.run_sync(link.stop)
 
     trio.run(story)

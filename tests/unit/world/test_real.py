@@ -213,7 +213,6 @@ def test_a_synced_batch_outlives_a_killed_process(tmp_path):
     code = """
 import os, sys
 from quire.world.real import real_world
-from quire.world.real_disk import _DIRECT_BYTES
 map_ = real_world().key_value.open(sys.argv[1])
 for key, sync in ((b"a", False), (b"b", True)):
     batch = map_.batch()
