@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
 
 
@@ -14,16 +15,24 @@ class Addresses:
 
     @property
     def broker_url(self) -> str:
-        return f"pulsar://{_host_port(self.broker)}"
+        return f"pulsar://{host_port(self.broker)}"
 
     @property
     def web_url(self) -> str:
-        return f"http://{_host_port(self.web)}" if self.web else ""
+        return f"http://{host_port(self.web)}" if self.web else ""
 
 
-def _host_port(address: tuple[str, int]) -> str:
+def host_port(address: tuple[str, int]) -> str:
+    """`host:port`, with an IPv6 address in brackets."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def free_port() -> int:
+    """One that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
 
 
 def ready_line(addresses: Addresses, *, data: str, pid: int, start_s: float) -> str:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import trio
 
@@ -23,24 +23,23 @@ from autorecovery.errors import AutoRecoveryError
 from autorecovery.service import RecoveryStats, open_repair_client, run_autorecovery
 from bookie.original_conf import ALIASES, IGNORED, REFUSED
 from bookie.server_config import BookieServerConfig
+from quire.cli.addresses import host_port
 from quire.cli.bookie import INVALID_CONF, SERVER_EXCEPTION, ZK_EXPIRED
 from quire.cli.errors import CliError, leaves
-from quire.cli.process import run_server
-from quire.cli.shell.config import ShellConfig
+from quire.cli.process import closing, run_server
+from quire.cli.shell.config import ShellConfig, build_part
 from quire.ledger.errors import LedgerError
 from quire.metadata.errors import InvalidConnectStringError, MetadataError, SessionExpiredError
 from quire.metadata.ledgers import ensure_layout
 from quire.metadata.store import MetadataStore
 from quire.metadata.zookeeper import open_store
 from quire.metadata.zookeeper_config import SessionExpiredPolicy, ZooKeeperConfig
-from quire.service.config import build, conf_key, keys_of, parse, read_text
+from quire.service.config import conf_key, keys_of, read_text
 from quire.service.errors import ConfigError
 from quire.world.doors import World
 
 CONNECT_TIMEOUT_S: Final = 30.0
 """For the first connection to ZooKeeper, which may be starting."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,28 +81,10 @@ def load(path: Path | None) -> tuple[ProcessConfig, AutoRecoveryConfig]:
     text = read_text(path)
     of_process, of_recovery = keys_of(ProcessConfig).keys(), keys_of(AutoRecoveryConfig).keys()
     of_bookies = keys_of(BookieServerConfig).keys() | IGNORED.keys() | REFUSED.keys() | ALIASES.keys()
-    process = _build(ProcessConfig, path, _without(text, (of_bookies | of_recovery) - of_process))
+    not_ours = (of_bookies | of_recovery) - of_process
+    process = build_part(ProcessConfig, path, text, lambda key: key not in not_ours)
     # What nobody knows was an error above.
-    recovery = _build(AutoRecoveryConfig, path, _only(text, of_recovery))
-    return process, recovery
-
-
-def _build(cls: type[T], path: Path, text: str) -> T:
-    values, _ = parse(text, cls, source=str(path))
-    try:
-        return build(cls, values)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
-
-
-def _without(text: str, keys: Collection[str]) -> str:
-    """The lines, those empty that set these keys."""
-    return "\n".join("" if line.partition("=")[0].strip() in keys else line for line in text.split("\n"))
-
-
-def _only(text: str, keys: Collection[str]) -> str:
-    """The lines that set these keys, the others empty."""
-    return "\n".join(line if line.partition("=")[0].strip() in keys else "" for line in text.split("\n"))
+    return process, build_part(AutoRecoveryConfig, path, text, lambda key: key in of_recovery)
 
 
 async def serve_autorecovery(
@@ -114,7 +95,7 @@ async def serve_autorecovery(
     name: str,
     root: str,
     stats: RecoveryStats | None = None,
-    ready: Callable[[], None],
+    ready: Callable[[], None] = lambda: None,
     stop: trio.Event,
 ) -> None:
     """Until `stop` is set, with a ledger client of its own. MetadataError, LedgerError, AutoRecoveryError."""
@@ -130,18 +111,12 @@ def beside_bookie(conf: Path | None, bookie_id: str) -> Callable[[World, trio.Ev
     process, config = load(conf)
     settings, root = store_config(process), process.connect_string.ledgers_root
 
-    def ready() -> None:
-        """The bookie has told that it is."""
-
     async def run(world: World, stop: trio.Event) -> None:
-        store = await open_store(world, settings)
-        try:
-            await serve_autorecovery(world, store, config, name=bookie_id, root=root, ready=ready, stop=stop)
-        except (AutoRecoveryError, LedgerError) as error:
-            raise CliError(f"auto recovery cannot go on: {error}") from error
-        finally:
-            with trio.CancelScope(shield=True):
-                await store.aclose()
+        async with closing(await open_store(world, settings)) as store:
+            try:
+                await serve_autorecovery(world, store, config, name=bookie_id, root=root, stop=stop)
+            except (AutoRecoveryError, LedgerError) as error:
+                raise CliError(f"auto recovery cannot go on: {error}") from error
 
     return run
 
@@ -169,25 +144,16 @@ def run_autorecovery_command(conf: Path | None, log_level: str) -> int:
 
     async def main(stop: trio.Event) -> None:
         nonlocal http
-        store = await open_store(world, settings)
         stats = RecoveryStats()
-        serve = partial(serve_autorecovery, world, store, config, name=name, root=root, stats=stats)
-        try:
-            if not process.http_enabled:
-                await serve(ready=announce, stop=stop)
-            else:
+        async with closing(await open_store(world, settings)) as store, trio.open_nursery() as nursery:
+            if process.http_enabled:
                 from quire.cli.autorecovery_web import serve_web
 
-                async with trio.open_nursery() as nursery:
-                    address = process.http_host, process.http_port
-                    web = partial(serve_web, world, store, stats, *address, root=root, name=name, stop=stop)
-                    host, port = await nursery.start(web, name="web")
-                    http = f"http://{host}:{port}"
-                    await serve(ready=announce, stop=stop)
-                    nursery.cancel_scope.cancel()
-        finally:
-            with trio.CancelScope(shield=True):  # its thread must end, or the process does not
-                await store.aclose()
+                address = process.http_host, process.http_port
+                web = partial(serve_web, world, store, stats, *address, root=root, name=name, stop=stop)
+                http = f"http://{host_port(await nursery.start(web, name='web'))}"
+            await serve_autorecovery(world, store, config, name=name, root=root, stats=stats, ready=announce, stop=stop)
+            nursery.cancel_scope.cancel()
 
     return run_server("autorecovery", main, exit_code)
 

@@ -30,6 +30,7 @@ from autorecovery.election import read_auditor
 from autorecovery.errors import AutoRecoveryError
 from autorecovery.service import RecoveryStats
 from autorecovery.underreplication import UnderreplicatedLedgers
+from quire.cli.shell.marks import audit_now
 from quire.metadata.errors import MetadataError
 from quire.metadata.store import MetadataStore
 from quire.service.http import original_route, serve_http
@@ -94,8 +95,7 @@ class Resources:
         return PlainTextResponse(f"lostBookieRecoveryDelay value: {found.value}")
 
     async def trigger_audit(self, request: Request) -> Response:
-        """The delay is set again to what it is: that is how the auditor is told."""
-        await self._marks.set_recovery_delay((await self._marks.begin_recovery_delay(0)).value)
+        await audit_now(self._marks)
         return PlainTextResponse("Success trigger audit.")
 
     def routes(self) -> list[Route]:

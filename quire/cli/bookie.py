@@ -24,9 +24,10 @@ from bookie.bookie import open_bookie
 from bookie.errors import BookieError, StorageFailedError
 from bookie.server import serve_bookie
 from bookie.server_config import BookieServerConfig, load_server_config
+from quire.cli.addresses import free_port
 from quire.cli.errors import CliError, leaves
-from quire.cli.process import end_when, run_server
-from quire.cli.zookeeper_keys import credentials, tls
+from quire.cli.process import closing, end_when, run_server
+from quire.cli.zookeeper_keys import PULSAR_PREFIX, credentials, tls
 from quire.metadata.bookies import Endpoint, check_bookie_id
 from quire.metadata.errors import (
     InvalidConnectStringError,
@@ -58,8 +59,6 @@ ZK_EXPIRED = 3
 ZK_REG_FAIL = 4
 BOOKIE_EXCEPTION = 5
 
-PULSAR_PREFIX = "metadata-store:"
-"""Of a metadataServiceUri as Pulsar's bookies have it: what follows is a metadataStoreUrl."""
 _SIOCGIFADDR = 0x8915
 
 
@@ -174,12 +173,6 @@ def interface_address(name: str) -> str:
     return socket.inet_ntoa(answer[20:24])
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
-
-
 def check_user(config: BookieServerConfig) -> None:
     """ConfigError if this user may not start a bookie."""
     user = getpass.getuser()
@@ -268,14 +261,14 @@ async def _registered(
         ) from errors
 
 
-def run_bookie(conf: Path | None, overrides: dict[str, object], log_level: str) -> int:
+def run_bookie(conf: Path | None, log_level: str) -> int:
     """The command. Returns the exit code."""
     from quire.service import log as logging
     from quire.world.real import real_world
 
     try:
         logging.configure(log_level, sys.stderr)
-        config = load_server_config(conf, overrides) if conf is not None else BookieServerConfig(**overrides)  # type: ignore[arg-type]
+        config = BookieServerConfig() if conf is None else load_server_config(conf)
         check_user(config)
         store_config, root = zookeeper_config(config)
         config = located(config, root)
@@ -290,12 +283,9 @@ def run_bookie(conf: Path | None, overrides: dict[str, object], log_level: str) 
         print(found.line(os.getpid()), flush=True)
 
     async def main(stop: trio.Event) -> None:
-        store = await open_store(world, store_config)
-        try:
-            beside = None if auto_recovery is None else partial(auto_recovery, world)
+        beside = None if auto_recovery is None else partial(auto_recovery, world)
+        async with closing(await open_store(world, store_config)) as store:
             await serve(world, config, store, ready=announce, stop=stop, beside=beside)
-        finally:
-            await store.aclose()
 
     return run_server("bookie", main, exit_code)
 

@@ -26,7 +26,7 @@ from broker.turn import Turn
 from cursors.doors import Ledgers
 from managed_ledger.config import LogConfig
 from managed_ledger.factory import ManagedLedgerFactory
-from quire.cli.addresses import Addresses
+from quire.cli.addresses import Addresses, free_port, host_port
 from quire.cli.broker_conf import load_broker_config
 from quire.cli.broker_config import BrokerConfig
 from quire.cli.broker_keys import broker_options
@@ -39,7 +39,7 @@ from quire.cli.broker_parts import (
     zookeeper_config,
 )
 from quire.cli.errors import CliError
-from quire.cli.process import end_when
+from quire.cli.process import closing, end_when, run_server
 from quire.cli.serving import broker_port
 from quire.cli.standalone_metadata import next_incarnation
 from quire.ledger.opening import open_client_on
@@ -97,7 +97,7 @@ async def run_broker_on(
         listener = await world.network.listen(config.bind_address, config.broker_port)
         addresses = Addresses((host, listener.address[1]), (host, config.web_port))
         me = LocalBroker(
-            id=addresses.web_url.partition("://")[2], broker_url=addresses.broker_url, web_url=addresses.web_url
+            id=host_port((host, config.web_port)), broker_url=addresses.broker_url, web_url=addresses.web_url
         )
         logs = ledger_config(config)
         policies = TopicPolicies(metadata, LogConfig.of(logs))
@@ -169,15 +169,9 @@ def located(config: BrokerConfig) -> BrokerConfig:
     return replace(config, advertised_address=advertised, web_port=config.web_port or free_port())
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
-
-
 async def open_when_there(world: World, config: ZooKeeperConfig, stop: trio.Event) -> ZooKeeperStore | None:
     """A connection to ZooKeeper, waited for; None if `stop` is set first. NoNodeError: the chroot is missing."""
-    servers = ",".join(f"{host}:{port}" for host, port in config.servers)
+    servers = ",".join(map(host_port, config.servers))
     since = trio.current_time()
     while not stop.is_set():
         try:
@@ -188,9 +182,8 @@ async def open_when_there(world: World, config: ZooKeeperConfig, stop: trio.Even
     return None
 
 
-def run_broker(conf: Path | None, overrides: dict[str, object], log_level: str) -> int:
+def run_broker(conf: Path | None, log_level: str) -> int:
     """The command. Returns the exit code."""
-    from quire.cli.process import run_server
     from quire.service import log as logging
     from quire.world.real import real_world
 
@@ -198,7 +191,7 @@ def run_broker(conf: Path | None, overrides: dict[str, object], log_level: str) 
         logging.configure(log_level, sys.stderr)
         if conf is None and DEFAULT_CONF.exists():
             conf = DEFAULT_CONF
-        config = located(load_broker_config(conf, overrides) if conf is not None else BrokerConfig(**overrides))  # type: ignore[arg-type]
+        config = located(BrokerConfig() if conf is None else load_broker_config(conf))
         store_config, root = zookeeper_config(config)
     except (ConfigError, ValueError) as error:
         print(f"quire broker: {error}", file=sys.stderr)
@@ -213,7 +206,7 @@ def run_broker(conf: Path | None, overrides: dict[str, object], log_level: str) 
         store = await open_when_there(world, store_config, stop)
         if store is None:
             return
-        try:
+        async with closing(store):
             try:
                 await ensure_layout(store, root)
             except NoNodeError as error:
@@ -228,9 +221,6 @@ def run_broker(conf: Path | None, overrides: dict[str, object], log_level: str) 
                 await run_broker_on(
                     world, store, ledgers, config, ready=announce, stop=stop, turn=turn, ledgers_root=root
                 )
-        finally:
-            with trio.CancelScope(shield=True):  # its thread must end, or the process does not
-                await store.aclose()
 
     return run_server("broker", main)
 

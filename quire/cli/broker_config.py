@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bookie.server_config import check_tls_keys
 from quire.cli.broker_keys import BrokerKeys
 from quire.service.config import conf_key
 
@@ -255,9 +256,4 @@ class BrokerConfig(BrokerKeys):
             )
         if self.zk_auth and self.zk_auth.count(":") < 2:
             raise ValueError("quireZooKeeperAuth: not of the form digest:user:password")
-        if not self.zk_tls and (self.zk_tls_ca_file or self.zk_tls_certificate_file or self.zk_tls_key_file):
-            raise ValueError(
-                "quireZooKeeperTls is false, and the files named beside it would not be used: set it to true"
-            )
-        if bool(self.zk_tls_certificate_file) != bool(self.zk_tls_key_file):
-            raise ValueError("quireZooKeeperTlsCertificateFile and quireZooKeeperTlsKeyFile go together")
+        check_tls_keys(self.zk_tls, self.zk_tls_ca_file, self.zk_tls_certificate_file, self.zk_tls_key_file)

@@ -6,7 +6,7 @@ from broker.ownership.config import OwnershipOptions
 from cursors.config import CursorConfig
 from managed_ledger.config import ManagedLedgerConfig
 from quire.cli.broker_config import BrokerConfig
-from quire.cli.zookeeper_keys import credentials, tls
+from quire.cli.zookeeper_keys import PULSAR_PREFIX, credentials, pulsar_store, tls
 from quire.ledger.bookie_watcher import WatcherConfig
 from quire.ledger.context import LedgerConfig
 from quire.ledger.placement import PlacementConfig
@@ -21,16 +21,12 @@ from quire.service.errors import ConfigError
 def zookeeper_config(config: BrokerConfig) -> tuple[ZooKeeperConfig, str]:
     """How to reach the metadata store, and the bookies' root in it. ConfigError."""
     try:
-        where = parse_connect_string(config.metadata_url)
-        if where.names_ledgers:
-            raise ConfigError(f"metadataStoreUrl={config.metadata_url}: not of the form zk:host:2181,host:2181/chroot")
-        if config.configuration_metadata_url:
-            other = parse_connect_string(config.configuration_metadata_url)
-            if (set(other.servers), other.chroot) != (set(where.servers), where.chroot):
-                raise ConfigError(
-                    f"configurationMetadataStoreUrl={config.configuration_metadata_url}: one store serves all of a "
-                    "cluster's metadata; remove the key, or make it the same as metadataStoreUrl"
-                )
+        where = pulsar_store(
+            config.metadata_url,
+            config.configuration_metadata_url,
+            key="metadataStoreUrl",
+            configuration_key="configurationMetadataStoreUrl",
+        )
         made = ZooKeeperConfig(
             servers=where.servers,
             chroot=where.chroot,
@@ -51,7 +47,7 @@ def ledgers_root(uri: str, store: ZooKeeperConfig) -> str:
     ledger are stored in one write, so they must be in one store."""
     if not uri:
         return "/ledgers"
-    where = parse_connect_string(uri.removeprefix("metadata-store:"))
+    where = parse_connect_string(uri.removeprefix(PULSAR_PREFIX))
     root = where.path if where.names_ledgers else paths.join(where.chroot, "ledgers")
     prefix = store.chroot.rstrip("/")
     if set(where.servers) != set(store.servers) or not root.startswith(f"{prefix}/"):

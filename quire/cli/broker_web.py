@@ -15,9 +15,9 @@ from broker.ownership.values import LocalBroker
 from broker.policies import TopicPolicies
 from broker.server import Broker
 from broker.stats import register
+from managed_ledger.session import MetadataSession
 from quire.cli.broker_config import BrokerConfig
 from quire.metadata.bookies import available
-from quire.metadata.store import MetadataStore
 from quire.service.http import Health, make_app, serve_http
 from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
@@ -37,12 +37,12 @@ async def serve_web(
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until `stop` is set; starts with the address it listens on."""
-    metadata = broker.metadata
+    session = MetadataSession(broker.metadata)
     metrics = Metrics()
     register(metrics, broker, counts, config.cluster_name)
     metrics.gauge("quire_bundles_owned", "Bundles that this broker serves", lambda: len(ownership.owned()))
-    metrics.gauge("quire_metadata_connected", "1 while ZooKeeper can be reached", lambda: float(_connected(metadata)))
-    check = partial(check_health, broker, metadata, ledgers_root, config.ensemble_size)
+    metrics.gauge("quire_metadata_connected", "1 while ZooKeeper can be reached", lambda: float(session.is_up()))
+    check = partial(check_health, broker, session, ledgers_root, config.ensemble_size)
     health = Health(is_ready=lambda: not stop.is_set(), check=check)
     service = Service(
         administration=broker.administration,
@@ -51,7 +51,7 @@ async def serve_web(
         web_url=lambda: me.web_url,
         deadline_s=config.topic_load_timeout_s,
         cluster=ClusterService(
-            metadata=metadata,
+            metadata=broker.metadata,
             namespaces=ownership.namespaces,
             policies=policies,
             ownership=ownership,
@@ -68,23 +68,15 @@ async def serve_web(
     await serve_http(app, config.bind_address, config.web_port, stop=stop, task_status=task_status)
 
 
-async def check_health(broker: Broker, metadata: MetadataStore, ledgers_root: str, ensemble_size: int) -> None:
+async def check_health(broker: Broker, session: MetadataSession, ledgers_root: str, ensemble_size: int) -> None:
     """ServiceNotReadyError if ZooKeeper cannot be reached, or too few bookies take entries; then the broker's own check."""
     try:
-        await _check_surroundings(metadata, ledgers_root, ensemble_size)
+        if not session.is_up():
+            raise ServiceNotReadyError("ZooKeeper cannot be reached")
+        bookies = await available(broker.metadata, root=ledgers_root)
+        if len(bookies) < ensemble_size:
+            raise ServiceNotReadyError(f"{len(bookies)} bookies take entries, and a new ledger needs {ensemble_size}")
     except BaseException:
         broker.health = 0
         raise
     await broker.check_health()
-
-
-async def _check_surroundings(metadata: MetadataStore, ledgers_root: str, ensemble_size: int) -> None:
-    if not _connected(metadata):
-        raise ServiceNotReadyError("ZooKeeper cannot be reached")
-    bookies = await available(metadata, root=ledgers_root)
-    if len(bookies) < ensemble_size:
-        raise ServiceNotReadyError(f"{len(bookies)} bookies take entries, and a new ledger needs {ensemble_size}")
-
-
-def _connected(metadata: MetadataStore) -> bool:
-    return bool(getattr(metadata, "is_connected", not metadata.expired.is_set()))

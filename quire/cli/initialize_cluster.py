@@ -1,6 +1,6 @@
 """`quire initialize-cluster-metadata`: what a cluster's metadata store holds before its first bookie and broker start.
 
-    /ledgers                      INSTANCEID, available/readonly; LAYOUT comes with the first broker
+    /ledgers                      INSTANCEID, available/readonly; LAYOUT comes with the first server
     /bookies                      the rack map, empty
     /admin/clusters/<cluster>     where it serves
     /admin/policies/...           tenants public and pulsar, namespaces public/default and pulsar/system, of 16 bundles each
@@ -25,14 +25,17 @@ from typing import Any
 import trio
 
 from broker.ownership.bundles import even
-from broker.ownership.values import default_policies
-from broker.policy_values import decode, encode
+from broker.ownership.values import default_policies, encode_json
+from broker.policy_values import decode
+from quire.cli.addresses import host_port
+from quire.cli.zookeeper_keys import pulsar_store
 from quire.metadata.errors import BadVersionError, InvalidConnectStringError, NodeExistsError
 from quire.metadata.ledgers import Random, new_instance_id
 from quire.metadata.store import Create, MetadataStore, Op, Put
 from quire.metadata.zookeeper_config import ConnectString, ZooKeeperConfig, parse_connect_string
 from quire.service.errors import ConfigError
 from quire.wire.pulsar.errors import InvalidNameError
+from quire.wire.pulsar.frames import encode_varint
 from quire.wire.pulsar.names import NamespaceName
 
 BUNDLES = 16
@@ -119,18 +122,18 @@ def nodes(cluster: NewCluster, instance_id: str) -> dict[str, bytes]:
         put("/stream/servers", address)
         put("/stream/servers/available", address)
         put("/stream/assignment")
-        put("/stream/metadata", b"\x08" + _varint(cluster.storage_containers))
+        put("/stream/metadata", b"\x08" + encode_varint(cluster.storage_containers))
         put("/stream/storage", log_metadata)
     put("/bookies", b"{}")
     put("/pulsar/functions", log_metadata)
     put("/pulsar/migration-coordinator/participants")
-    put(f"/admin/clusters/{cluster.name}", encode(cluster_data(cluster)))
+    put(f"/admin/clusters/{cluster.name}", encode_json(cluster_data(cluster)))
     for tenant in TENANTS:
-        put(f"/admin/policies/{tenant}", encode({"allowedClusters": [cluster.name], "adminRoles": []}))
+        put(f"/admin/policies/{tenant}", encode_json({"allowedClusters": [cluster.name], "adminRoles": []}))
     for namespace in NAMESPACES:
         bundles = even(NamespaceName.parse(namespace), cluster.bundles)
-        put(f"/admin/policies/{namespace}", encode(default_policies(bundles, [cluster.name])))
-    put(COORDINATOR_TOPIC, encode({"partitions": cluster.coordinators, "deleted": False}))
+        put(f"/admin/policies/{namespace}", encode_json(default_policies(bundles, [cluster.name])))
+    put(COORDINATOR_TOPIC, encode_json({"partitions": cluster.coordinators, "deleted": False}))
     return found
 
 
@@ -150,15 +153,6 @@ def _distributed_log(cluster: NewCluster) -> bytes:
     return _DL_HEAD + json.dumps(fields, separators=(",", ":")).encode()
 
 
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def _joined(path: str, value: bytes, cluster: NewCluster) -> bytes | None:
     """A node that is there, with this cluster added; None if nothing is to be changed (pure)."""
     fields = decode(value)
@@ -169,14 +163,14 @@ def _joined(path: str, value: bytes, cluster: NewCluster) -> bytes | None:
     elif path == COORDINATOR_TOPIC:
         count = fields.get("partitions")
         if isinstance(count, int) and count < cluster.coordinators:
-            return encode({**fields, "partitions": cluster.coordinators})
+            return encode_json({**fields, "partitions": cluster.coordinators})
         return None
     else:
         return None
     clusters = fields.get(key)
     if not isinstance(clusters, list) or cluster.name in clusters:
         return None
-    return encode({**fields, key: [*clusters, cluster.name]})
+    return encode_json({**fields, key: [*clusters, cluster.name]})
 
 
 async def initialize(store: MetadataStore, cluster: NewCluster, rng: Random) -> int:
@@ -214,12 +208,17 @@ def run_initialize(
     cluster: Callable[[ConnectString], NewCluster],
 ) -> int:
     """The command. Returns the exit code: 0 done, 1 the store cannot be reached or written, 2 the options are wrong."""
-    from quire.cli.process import run_server
+    from quire.cli.process import closing, run_server
     from quire.metadata.zookeeper import open_store
     from quire.world.real import real_world
 
     try:
-        where = _store(metadata_store, configuration_store)
+        where = pulsar_store(
+            metadata_store,
+            configuration_store,
+            key="--metadata-store",
+            configuration_key="--configuration-metadata-store",
+        )
         wanted = cluster(where)
         if existing_bookies:
             parse_connect_string(existing_bookies)
@@ -232,31 +231,12 @@ def run_initialize(
     world = real_world()
 
     async def main(stop: trio.Event) -> None:
-        store = await open_store(world, config)
-        try:
+        async with closing(await open_store(world, config)) as store:
             made = await initialize(store, wanted, world.rng)
-        finally:
-            with trio.CancelScope(shield=True):
-                await store.aclose()
         said = f"{made} nodes made" if made else "nothing to do: it is there"
         print(f"cluster {wanted.name} at {metadata_store}: {said}", flush=True)
 
     return run_server("initialize-cluster-metadata", main)
-
-
-def _store(metadata_store: str, configuration_store: str) -> ConnectString:
-    """ConfigError, InvalidConnectStringError."""
-    where = parse_connect_string(metadata_store)
-    if where.names_ledgers:
-        raise ConfigError(f"--metadata-store {metadata_store}: not of the form zk:host:2181,host:2181/chroot")
-    if configuration_store:
-        other = parse_connect_string(configuration_store)
-        if (set(other.servers), other.chroot) != (set(where.servers), where.chroot):
-            raise ConfigError(
-                f"--configuration-metadata-store {configuration_store}: one store serves all of a cluster's metadata; "
-                "leave it out, or name the same as --metadata-store"
-            )
-    return where
 
 
 def own_address() -> str:
@@ -269,4 +249,4 @@ def own_address() -> str:
 
 def servers_of(where: ConnectString) -> str:
     """`host:port,host:port`"""
-    return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in where.servers)
+    return ",".join(map(host_port, where.servers))

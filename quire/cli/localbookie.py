@@ -18,6 +18,7 @@ import trio
 from bookie.server_config import BookieServerConfig
 from quire.cli.bookie import Ready, exit_code, located, serve, zookeeper_config
 from quire.cli.errors import CliError
+from quire.cli.process import closing, run_server
 from quire.cli.zookeeper import STOP_GRACE_S, start_server, write_conf
 from quire.metadata.clusters import exists, init_new_cluster
 from quire.metadata.zookeeper import ZooKeeperConfig, open_store
@@ -53,12 +54,9 @@ async def serve_all(
     world: World, configs: list[BookieServerConfig], store_config: ZooKeeperConfig, root: str, stop: trio.Event
 ) -> None:
     """Serve N bookies until `stop`; prints the line when all are ready. Raises as `serve` does."""
-    first = await open_store(world, store_config)
-    try:
+    async with closing(await open_store(world, store_config)) as first:
         if not await exists(first, root):
             await init_new_cluster(first, root, rng=world.rng)
-    finally:
-        await first.aclose()
     ready: dict[str, Ready] = {}
     all_ready = trio.Event()
 
@@ -68,11 +66,9 @@ async def serve_all(
             all_ready.set()
 
     async def one(config: BookieServerConfig) -> None:
-        store = await open_store(world, store_config)  # a session for each, as they would have on machines of their own
-        try:
+        # A session for each, as they would have on machines of their own.
+        async with closing(await open_store(world, store_config)) as store:
             await serve(world, config, store, ready=announce, stop=stop)
-        finally:
-            await store.aclose()
 
     async with trio.open_nursery() as nursery:
         for config in configs:
@@ -91,7 +87,6 @@ async def _print_ready(all_ready: trio.Event, configs: list[BookieServerConfig])
 
 def run_localbookie(count: int, data_dir: Path, *, port: int, zookeeper_port: int, log_level: str) -> int:
     """The command. Returns the exit code, as `quire bookie` does."""
-    from quire.cli.process import run_server
     from quire.service import log as logging
     from quire.world.real import real_world
 

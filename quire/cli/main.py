@@ -105,7 +105,7 @@ def bookie(
     """
     from quire.cli.bookie import run_bookie
 
-    raise SystemExit(run_bookie(conf, {}, log_level))
+    raise SystemExit(run_bookie(conf, log_level))
 
 
 @app.command()
@@ -122,7 +122,7 @@ def broker(
     """
     from quire.cli.broker import run_broker
 
-    raise SystemExit(run_broker(conf, {}, log_level))
+    raise SystemExit(run_broker(conf, log_level))
 
 
 @app.command()

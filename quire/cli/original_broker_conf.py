@@ -127,7 +127,7 @@ IGNORED: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def _is_port(value: str) -> bool:
-    return value not in ("", "0", "-1")
+    return value not in ("0", "-1")
 
 
 _AUTH: Final = (

@@ -9,17 +9,20 @@ import gc
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import trio
 
 from quire.cli.errors import CliError, leaves
+from quire.metadata.store import MetadataStore
 from quire.service.errors import ConfigError
+
+Store = TypeVar("Store", bound=MetadataStore)
 
 SWITCH_INTERVAL_S = 0.0002
 """How soon a waiting thread may take the interpreter from a busy event loop. With CPython's default of 5 ms the journal
 thread waits about 10 ms for each sync while the loop is busy; with this, about 1.3 ms."""
-
-
 GC_THRESHOLDS = (50_000, 20, 50)
 """Cycles are rare on the hot path, and each collection stops it: one young collection per so many new containers."""
 
@@ -74,6 +77,16 @@ def _mendable() -> tuple[type[BaseException], ...]:
         errors.UnsupportedLayoutError,
     )
     return (CliError, ConfigError, OSError, BookieError, *stored)
+
+
+@asynccontextmanager
+async def closing(store: Store) -> AsyncIterator[Store]:
+    """The store, closed when the block ends; of one that is cut too, for a store's thread must end, or the process does not."""
+    try:
+        yield store
+    finally:
+        with trio.CancelScope(shield=True):
+            await store.aclose()
 
 
 async def end_when(failed: trio.Event, error: Exception) -> None:

@@ -42,7 +42,7 @@ class StandaloneConfig(BrokerKeys):
         "journalMaxMemorySizeMb",
         64,
         minimum=1,
-        doc="Megabytes that may wait for the journal; more adds wait for theirs.",
+        doc="Megabytes that may wait for the journal; more adds wait before it.",
     )
     journal_sync: bool = conf_key(
         "journalSyncData", True, doc="false: answer before the sync. A power cut then loses acknowledged messages."

@@ -1,10 +1,30 @@
-"""Who we are for ZooKeeper, and how the connections to it are kept private: from the keys of a configuration (pure)."""
+"""Where ZooKeeper is, who we are for it, and how the connections to it are kept private: from what operators say (pure)."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from quire.metadata.zookeeper_config import Tls
+from quire.metadata.zookeeper_config import ConnectString, Tls, parse_connect_string
+from quire.service.errors import ConfigError
+
+PULSAR_PREFIX = "metadata-store:"
+"""Of a metadataServiceUri as Pulsar's bookies have it: what follows is a metadataStoreUrl."""
+
+
+def pulsar_store(url: str, configuration_url: str, *, key: str, configuration_key: str) -> ConnectString:
+    """The one store of all of a cluster's metadata, which both must name if both are given; the keys are what the
+    operator calls them. ConfigError, InvalidConnectStringError."""
+    where = parse_connect_string(url)
+    if where.names_ledgers:
+        raise ConfigError(f"{key}: {url} is not of the form zk:host:2181,host:2181/chroot")
+    if configuration_url:
+        other = parse_connect_string(configuration_url)
+        if (set(other.servers), other.chroot) != (set(where.servers), where.chroot):
+            raise ConfigError(
+                f"{configuration_key}: {configuration_url} is another store, and one serves all of a cluster's metadata; leave "
+                f"it out, or make it the same as {key}"
+            )
+    return where
 
 
 class Keys(Protocol):

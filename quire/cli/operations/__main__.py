@@ -1,6 +1,6 @@
 """`python -m quire.cli.operations NAME ...`: from words to an exit code.
 
-0 done (verify-replicas: every copy is good)      1 refused, failed, or bad copies      2 not understood
+0 done (verify-replicas: every copy is good)      1 refused, failed, or bad copies      2 not understood      130 Ctrl-C
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TextIO
 import trio
 
 from quire.cli.errors import CliError, leaves
-from quire.cli.operations.context import Operation, operation
+from quire.cli.operations.context import Operation
 from quire.cli.shell.config import load_config
 from quire.cli.shell.context import OpenStore, Shell, open_zookeeper
 from quire.cli.shell.main import confirm
@@ -67,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
         "recover-bookie", "Give the ledgers of bookies that are gone for good copies on others, from here."
     )
     recover.add_argument("bookies", nargs="+", metavar="ID")
-    recover.add_argument("--rate", type=int, default=-1, metavar="BYTES", help="copy so many bytes a second at most")
+    recover.add_argument("--rate", type=int, default=0, metavar="BYTES", help="copy so many bytes a second at most")
     recover.add_argument("--delete-cookie", action="store_true", help="forget the bookies when all is done")
     decommission = command(
         "decommission-bookie",
@@ -94,8 +94,8 @@ def parser() -> argparse.ArgumentParser:
 
 async def run(given: argparse.Namespace, shell: Shell) -> int:
     """ShellError, LedgerError, MetadataError."""
-    async with operation(shell, dry_run=given.dry_run, timeout_s=given.timeout) as made:
-        return await _run(given, made)
+    async with shell.store() as store:
+        return await _run(given, Operation(shell=shell, store=store, dry_run=given.dry_run, timeout_s=given.timeout))
 
 
 async def _run(given: argparse.Namespace, made: Operation) -> int:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import trio
 
+from quire.cli.shell.arguments import parse
 from quire.cli.shell.bookies import known_bookies
 from quire.cli.shell.cluster import running_bookies
 from quire.cli.shell.context import Shell
-from quire.cli.shell.errors import ShellError
+from quire.cli.shell.errors import FAILED, ShellError
 from quire.cli.shell.ledger_text import has_entries_on
 from quire.cli.shell.ledgers import each_ledger
+from quire.cli.shell.main import COMMANDS
 from quire.cli.shell.marks import marks_of
 from quire.cli.shell.output import Output
 from quire.ledger.errors import BookieUnavailableError
 from quire.metadata.bookies import check_bookie_id
-from quire.metadata.errors import InvalidPathError
 from quire.metadata.ledgers import LedgerMetadata
 from quire.metadata.store import MetadataStore
 from quire.wire.bookkeeper import v3
@@ -50,12 +50,16 @@ class Operation:
         """Those with a cookie, sorted."""
         return await known_bookies(self.store, self.shell.root)
 
-    async def until_gone(self, bookie_id: str) -> None:
-        """Wait until it is not registered. ShellError if that takes too long."""
+    # --- the operator's commands
+
+    async def stop(self, bookie_id: str, template: str | None) -> None:
+        """Have it stopped, and wait until it is not registered. ShellError if that fails or takes too long."""
+        await self.do("stop", template, bookie_id)
         await self._until(lambda: self._is_gone(bookie_id), f"bookie {bookie_id} is still registered: stop it")
 
-    async def until_serving(self, bookie_id: str) -> None:
-        """Wait until it is registered and answers. ShellError if that takes too long."""
+    async def start(self, bookie_id: str, template: str | None) -> None:
+        """Have it started, and wait until it is registered and answers. ShellError if that fails or takes too long."""
+        await self.do("start", template, bookie_id)
         async with self.shell.bookies(self.store, timeout_s=ANSWER_S) as client:
 
             async def serves() -> bool:
@@ -68,6 +72,23 @@ class Operation:
                 return isinstance(body, v3.BookieInfo)
 
             await self._until(serves, f"bookie {bookie_id} does not serve: start it")
+
+    async def do(self, what: str, template: str | None, bookie_id: str) -> None:
+        """Run a command of the operator's for a bookie; without one, say what is waited for. ShellError if it fails."""
+        if template is None:
+            self.output.note(f"{'you would be asked to' if self.dry_run else 'now'} {what} bookie {bookie_id}")
+            return
+        command = filled(template, bookie_id)
+        if self.dry_run:
+            self.output.note(f"would run: {command}")
+            return
+        self.output.note(f"running: {command}")
+        done = await trio.run_process(
+            ["sh", "-c", command], check=False, capture_stdout=True, capture_stderr=True, stdin=b""
+        )
+        if done.returncode:
+            said = (done.stdout + done.stderr).decode(errors="replace").strip()
+            raise ShellError(f"`{command}` ended with {done.returncode}: {said}")
 
     async def _is_gone(self, bookie_id: str) -> bool:
         return bookie_id not in await self.running()
@@ -107,24 +128,13 @@ class Operation:
         await each_ledger(self.shell, await self.shell.ledgers(self.store), look)
         return found
 
-    # --- the operator's commands
+    # --- commands of the shell
 
-    async def do(self, what: str, template: str | None, bookie_id: str) -> None:
-        """Run a command of the operator's for a bookie; without one, say what is waited for. ShellError if it fails."""
-        if template is None:
-            self.output.note(f"{'you would be asked to' if self.dry_run else 'now'} {what} bookie {bookie_id}")
-            return
-        command = filled(template, bookie_id)
-        if self.dry_run:
-            self.output.note(f"would run: {command}")
-            return
-        self.output.note(f"running: {command}")
-        done = await trio.run_process(
-            ["sh", "-c", command], check=False, capture_stdout=True, capture_stderr=True, stdin=b""
-        )
-        if done.returncode:
-            said = (done.stdout + done.stderr).decode(errors="replace").strip()
-            raise ShellError(f"`{command}` ended with {done.returncode}: {said}")
+    async def run(self, name: str, *words: str) -> int:
+        """A command of `quire shell`; its exit code, 1 where it has failed. Whatever it raises."""
+        command = COMMANDS[name]
+        code = await command.run(self.shell, parse(command.options, words, operands=command.operands))
+        return 1 if code == FAILED else code
 
     async def _until(self, condition: Callable[[], Awaitable[bool]], otherwise: str) -> None:
         deadline = trio.current_time() + self.timeout_s
@@ -147,17 +157,5 @@ def filled(template: str, bookie_id: str) -> str:
 
 
 def checked(bookie_ids: Sequence[str]) -> list[str]:
-    """Each once. ShellError if one is no bookie's."""
-    for bookie_id in bookie_ids:
-        try:
-            check_bookie_id(bookie_id)
-        except InvalidPathError as error:
-            raise ShellError(str(error)) from error
-    return list(dict.fromkeys(bookie_ids))
-
-
-@asynccontextmanager
-async def operation(shell: Shell, *, dry_run: bool = False, timeout_s: float = 300.0) -> AsyncIterator[Operation]:
-    """On the cluster that the shell's configuration names. MetadataError."""
-    async with shell.store() as store:
-        yield Operation(shell=shell, store=store, dry_run=dry_run, timeout_s=timeout_s)
+    """Each once. InvalidPathError if one is no bookie's."""
+    return list(dict.fromkeys(map(check_bookie_id, bookie_ids)))

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from quire.cli.operations.context import Operation, checked
 from quire.cli.operations.verify_replicas import tell, verify_replicas
-from quire.cli.shell.arguments import parse
 from quire.cli.shell.errors import ShellError
-from quire.cli.shell.main import COMMANDS
 from quire.metadata.ledgers import LedgerMetadata
 
 
@@ -38,8 +36,7 @@ async def decommission_bookie(operation: Operation, named: str, *, stop: str | N
         return 0
     if bookie_id in running:
         await operation.until_replicated()
-        await operation.do("stop", stop, bookie_id)
-        await operation.until_gone(bookie_id)
+        await operation.stop(bookie_id, stop)
     return await copied_elsewhere(operation, bookie_id, concerned, verify=verify)
 
 
@@ -47,10 +44,9 @@ async def copied_elsewhere(
     operation: Operation, bookie_id: str, concerned: dict[int, LedgerMetadata], *, verify: bool
 ) -> int:
     """Wait until auto recovery has put on others what a stopped bookie had; its cookie is deleted then."""
-    command = COMMANDS["decommissionbookie"]
-    code = await command.run(operation.shell, parse(command.options, ["-bookieid", bookie_id]))
+    code = await operation.run("decommissionbookie", "-bookieid", bookie_id)
     if code:
-        return 1
+        return code
     if verify and concerned:
         return tell(operation, await verify_replicas(operation, ledger_ids=list(concerned)))
     return 0

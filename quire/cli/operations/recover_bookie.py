@@ -15,32 +15,27 @@ import trio
 
 from quire.cli.operations.context import Operation, checked
 from quire.cli.operations.verify_replicas import tell, verify_replicas
-from quire.cli.shell.arguments import parse
-from quire.cli.shell.errors import FAILED, ShellError
-from quire.cli.shell.main import COMMANDS
+from quire.cli.shell.cookies import forget_cookie
+from quire.cli.shell.errors import ShellError
 from quire.cli.shell.marks import marks_of
-from quire.metadata import bookies
-from quire.metadata.errors import NoNodeError
 
 
 async def recover_bookie(
-    operation: Operation, named: Sequence[str], *, rate: int = -1, delete_cookie: bool = False
+    operation: Operation, named: Sequence[str], *, rate: int = 0, delete_cookie: bool = False
 ) -> int:
-    """ShellError, LedgerError, MetadataError."""
-    output, shell = operation.output, operation.shell
+    """`rate`: bytes a second at most; 0: no limit. ShellError, LedgerError, MetadataError."""
     bookie_ids = checked(named)
     running = sorted(set(bookie_ids) & await operation.running())
     if running:
         raise ShellError(f"running: {', '.join(running)}. Only a bookie that is gone can be recovered; stop it first")
     concerned = await operation.ledgers_on(*bookie_ids)
-    output.note(f"{len(concerned)} ledgers have copies on {', '.join(bookie_ids)}")
+    operation.output.note(f"{len(concerned)} ledgers have copies on {', '.join(bookie_ids)}")
     if operation.dry_run:
-        return await _shell(operation, "recover", ",".join(bookie_ids), "-dr")
-    marks = marks_of(shell, operation.store)
+        return await operation.run("recover", ",".join(bookie_ids), "-dr")
+    marks = marks_of(operation.shell, operation.store)
     switched_off = await marks.is_enabled() and await marks.disable()
     try:
-        words = ["-f", *(["-rate", str(rate)] if rate > 0 else [])]
-        code = await _shell(operation, "recover", ",".join(bookie_ids), *words)
+        code = await operation.run("recover", ",".join(bookie_ids), "-f", "-rate", str(rate))
     finally:
         if switched_off:
             with trio.move_on_after(operation.timeout_s, shield=True):
@@ -54,17 +49,5 @@ async def recover_bookie(
         return code
     if delete_cookie:
         for bookie_id in bookie_ids:
-            try:
-                await bookies.delete_cookie(operation.store, bookie_id, root=shell.root)
-                output.note(f"deleted the cookie of {bookie_id}")
-            except NoNodeError:
-                output.note(f"there is no cookie of {bookie_id}")
+            await forget_cookie(operation.shell, operation.store, bookie_id)
     return 0
-
-
-async def _shell(operation: Operation, name: str, *words: str) -> int:
-    """A command of `quire shell`. FAILED becomes 1."""
-    command = COMMANDS[name]
-    arguments = parse(command.options, words, operands=command.operands)
-    code = await command.run(operation.shell, arguments)
-    return 1 if code == FAILED else code

@@ -34,18 +34,16 @@ async def rolling_restart(operation: Operation, named: Sequence[str], *, stop: s
         return 0
     marks = marks_of(operation.shell, operation.store)
     before = await marks.read_recovery_delay()
-    delay_s = int(operation.timeout_s) + 1
-    await marks.set_recovery_delay(max(delay_s, 0 if before is None else before.value))
+    if before is not None:  # else no auditor was ever here, and the first one is to take what its configuration says
+        await marks.set_recovery_delay(max(int(operation.timeout_s) + 1, before.value))
     try:
         with output.progress("bookies restarted", len(bookie_ids)) as told:
             for number, bookie_id in enumerate(bookie_ids):
                 await operation.until_replicated()
                 await _all_there(operation, known)
                 begun = trio.current_time()
-                await operation.do("stop", stop, bookie_id)
-                await operation.until_gone(bookie_id)
-                await operation.do("start", start, bookie_id)
-                await operation.until_serving(bookie_id)
+                await operation.stop(bookie_id, stop)
+                await operation.start(bookie_id, start)
                 taken_s = trio.current_time() - begun
                 output.tell(
                     f"bookie {bookie_id} was away for {taken_s:.1f} s", bookieId=bookie_id, seconds=round(taken_s, 3)
@@ -53,8 +51,9 @@ async def rolling_restart(operation: Operation, named: Sequence[str], *, stop: s
                 told(number + 1)
         await operation.until_replicated()
     finally:
-        with trio.move_on_after(operation.timeout_s, shield=True):
-            await marks.set_recovery_delay(0 if before is None else before.value)
+        if before is not None:
+            with trio.move_on_after(operation.timeout_s, shield=True):
+                await marks.set_recovery_delay(before.value)
     return 0
 
 

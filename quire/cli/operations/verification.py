@@ -163,10 +163,8 @@ class Verifier:
         """How far a ledger is known to be confirmed; its writer, if there is one, is not disturbed. LedgerError."""
         if metadata.state is LedgerState.CLOSED:
             return metadata.last_entry_id
-        password, digest_type = self._password, self._digest_type
-        if metadata.password_known:
-            password, digest_type = metadata.password, metadata.digest_type
-        reader = await self._client.open(ledger_id, password=password, digest_type=digest_type, recover=False)
+        password = metadata.password_or(self._password)
+        reader = await self._client.open(ledger_id, password=password, digest_type=self._digest_type, recover=False)
         try:
             return reader.last_entry_id
         finally:

@@ -7,7 +7,7 @@ found before it. With `--mark` ledgers with bad copies are handed to auto recove
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ VERSION = 1
 
 
 class Progress:
-    """How far a run is. Ledgers are begun by growing id and end in any order."""
+    """How far a run is: ledgers are begun by growing id, and end in any order."""
 
     def __init__(self, first: int = 0, totals: Totals | None = None) -> None:
         self.totals = totals or Totals()
@@ -40,18 +40,11 @@ class Progress:
         """Every ledger before it is done."""
         return self._first
 
-    @property
-    def all_totals(self) -> Totals:
-        """With those that are done out of order."""
-        made = Totals()
-        made.add(self.totals)
-        for report in self._under_way.values():
-            if report is not None:
-                made.add(report.totals)
-        return made
-
-    def begun(self, ledger_id: int) -> None:
-        self._under_way[ledger_id] = None
+    def begin(self, ledger_ids: Iterable[int]) -> Iterator[int]:
+        """These, by growing id; each is begun when it is taken."""
+        for ledger_id in ledger_ids:
+            self._under_way[ledger_id] = None
+            yield ledger_id
 
     def done(self, report: LedgerReport) -> None:
         self._under_way[report.ledger_id] = report
@@ -107,7 +100,6 @@ async def verify_replicas(
 
             async def one(ledger_id: int) -> None:
                 nonlocal shown, saved
-                progress.begun(ledger_id)
                 report = await verifier.verify(ledger_id, moved)
                 if not report.good:
                     shown += 1
@@ -124,16 +116,15 @@ async def verify_replicas(
 
             try:
                 wanted = await _wanted(operation, ledger_ids, progress.next_ledger)
-                await for_each(wanted, one, at_once=at_once, name="verification")
+                await for_each(progress.begin(wanted), one, at_once=at_once, name="verification")
             finally:
                 if progress_file is not None:
                     save(progress, progress_file)
-    totals = progress.all_totals
     if progress_file is not None:
         forget(progress_file)
     if shown > SHOWN_MAX:
         output.line(f"... and {shown - SHOWN_MAX} more")
-    return totals
+    return progress.totals
 
 
 async def _wanted(operation: Operation, ledger_ids: Sequence[int], first: int) -> list[int]:

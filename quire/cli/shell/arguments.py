@@ -92,6 +92,15 @@ class Arguments:
         """Whether the option was given, or has a default."""
         return name in self._values
 
+    def one_of(self, *names: str) -> str:
+        """The one of these options that was given. UsageError, with the original's exit code for it."""
+        given = [name for name in names if self.has(name)]
+        if len(given) != 1:
+            error = UsageError(f"give one of {', '.join([f'-{name}' for name in names])}")
+            error.code = 1
+            raise error
+        return given[0]
+
     def number(self, name: str) -> int:
         """The value of an option that is a number or a ledger id, and was given or has a default."""
         value = self._values[name]

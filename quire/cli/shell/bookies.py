@@ -11,7 +11,6 @@ import trio
 from quire.cli.shell.arguments import Arguments, Option
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
-from quire.cli.shell.errors import UsageError
 from quire.ledger.bookie_client import BookieClient
 from quire.ledger.errors import BookieUnavailableError, rc_name
 from quire.metadata import bookies, paths
@@ -27,15 +26,11 @@ _UNITS: Final = ("", "KB", "MB", "GB", "TB")
 
 
 async def list_bookies(shell: Shell, arguments: Arguments) -> int:
-    kinds = [kind for kind in ("readwrite", "readonly", "all") if arguments.has(kind)]
-    if len(kinds) != 1:
-        error = UsageError("give one of -readwrite, -readonly, -all")
-        error.code = 1
-        raise error
+    kind = arguments.one_of("readwrite", "readonly", "all")
     async with shell.store() as store:
-        if kinds == ["readwrite"]:
+        if kind == "readwrite":
             title, found = "ReadWrite Bookies :", await bookies.available(store, root=shell.root)
-        elif kinds == ["readonly"]:
+        elif kind == "readonly":
             title, found = "Readonly Bookies :", await bookies.readonly(store, root=shell.root)
         else:
             title, found = "All Bookies :", await known_bookies(store, shell.root)

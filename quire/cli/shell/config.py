@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from bookie.server_config import DEFAULT_METADATA_URI, BookieServerConfig, check_tls_keys
-from quire.cli.zookeeper_keys import credentials, tls
+from quire.cli.zookeeper_keys import PULSAR_PREFIX, credentials, tls
 from quire.metadata.layouts import LAYOUTS, LedgerLayout
 from quire.metadata.zookeeper_config import ConnectString, ZooKeeperConfig, parse_connect_string
 from quire.service.config import build, conf_key, keys_of, parse, read_text
 from quire.service.errors import ConfigError
-from quire.wire.bookkeeper.entry import DigestType
+from quire.wire.bookkeeper.entry import DIGEST_TYPES, DigestType
 
-PULSAR_PREFIX = "metadata-store:"
-"""Of a metadataServiceUri as Pulsar's bookies have it: what follows is a metadataStoreUrl."""
+T = TypeVar("T")
 
 _BOOKIE_KEYS = keys_of(BookieServerConfig)
 _JOURNALS: tuple[str, ...] = (_BOOKIE_KEYS["journalDirectories"].default,)
 _LEDGERS: tuple[str, ...] = (_BOOKIE_KEYS["ledgerDirectories"].default,)
-_DIGESTS = {
-    "CRC32": DigestType.CRC32,
-    "CRC32C": DigestType.CRC32C,
-    "MAC": DigestType.HMAC,
-    "DUMMY": DigestType.DUMMY,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +45,7 @@ class ShellConfig:
     bookie_id: str = conf_key("bookieId", "")
     advertised_address: str = conf_key("advertisedAddress", "")
     port: int = conf_key("bookiePort", 3181, minimum=0, maximum=65535)
-    digest_type: str = conf_key("digestType", "CRC32", choices=tuple(_DIGESTS))
+    digest_type: str = conf_key("digestType", "CRC32", choices=tuple(DIGEST_TYPES))
     """With `passwd`: of ledgers whose metadata keeps neither."""
     password: str = conf_key("passwd", "")
 
@@ -105,7 +100,7 @@ class ShellConfig:
 
     @property
     def digest(self) -> DigestType:
-        return _DIGESTS[self.digest_type]
+        return DIGEST_TYPES[self.digest_type]
 
     @property
     def journals(self) -> tuple[str, ...]:
@@ -132,15 +127,15 @@ def load_config(path: str | Path | None) -> ShellConfig:
     """
     if path is None:
         return ShellConfig()
-    text = read_text(path)
-    values, _ = parse(_without_bookie_keys(text), ShellConfig, source=str(path))
+    not_ours = _BOOKIE_KEYS.keys() - keys_of(ShellConfig).keys()
+    return build_part(ShellConfig, path, read_text(path), lambda key: key not in not_ours)
+
+
+def build_part(cls: type[T], path: str | Path, text: str, looks_at: Callable[[str], bool]) -> T:
+    """A `cls` of what the lines with some keys of a file say. ConfigError."""
+    lines = [line if looks_at(line.partition("=")[0].strip()) else "" for line in text.split("\n")]
+    values, _ = parse("\n".join(lines), cls, source=str(path))
     try:
-        return build(ShellConfig, values)
+        return build(cls, values)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
-
-
-def _without_bookie_keys(text: str) -> str:
-    """The lines, those empty that are for a bookie alone."""
-    not_ours = _BOOKIE_KEYS.keys() - keys_of(ShellConfig).keys()
-    return "\n".join("" if line.partition("=")[0].strip() in not_ours else line for line in text.split("\n"))

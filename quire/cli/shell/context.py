@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import trio
 
+from quire.cli.process import closing
 from quire.cli.shell.arguments import LedgerIdFormat
 from quire.cli.shell.config import ShellConfig
 from quire.cli.shell.entry_text import EntryFormat
@@ -54,12 +55,8 @@ class Shell:
     @asynccontextmanager
     async def store(self) -> AsyncIterator[MetadataStore]:
         """The metadata store, until the block ends. MetadataError."""
-        store = await self.open_store(self.world, self.config)
-        try:
+        async with closing(await self.open_store(self.world, self.config)) as store:
             yield store
-        finally:
-            with trio.CancelScope(shield=True):  # its thread must end, or the process does not
-                await store.aclose()
 
     async def ledgers(self, store: MetadataStore) -> LedgerManager:
         """NoNodeError if there is no cluster, UnsupportedLayoutError."""

@@ -10,10 +10,11 @@ from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import ShellError
 from quire.cli.shell.ledgers import read_file, write_file
+from quire.metadata import bookies
 from quire.metadata.bookies import Cookie, check_bookie_id, decode_cookie, encode_cookie
 from quire.metadata.errors import MetadataError, NodeExistsError, NoNodeError
 from quire.metadata.ledgers import read_instance_id
-from quire.metadata.store import ANY_VERSION
+from quire.metadata.store import ANY_VERSION, MetadataStore
 
 
 async def cookie_create(shell: Shell, arguments: Arguments) -> int:
@@ -48,6 +49,15 @@ async def cookie_delete(shell: Shell, arguments: Arguments) -> int:
             raise _no_cookie(bookie_id) from error
     shell.output.tell(f"Deleted the cookie of bookie {bookie_id}", bookieId=bookie_id)
     return 0
+
+
+async def forget_cookie(shell: Shell, store: MetadataStore, bookie_id: str) -> None:
+    """Delete the cookie of a bookie that is out of the cluster, and say whether there was one."""
+    try:
+        await bookies.delete_cookie(store, bookie_id, root=shell.root)
+        shell.output.note(f"deleted the cookie of {bookie_id}")
+    except NoNodeError:
+        shell.output.note(f"there is no cookie of {bookie_id}")
 
 
 async def cookie_get(shell: Shell, arguments: Arguments) -> int:

@@ -21,14 +21,13 @@ from quire.cli.shell.bookies import known_bookies
 from quire.cli.shell.cluster import running_bookies
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
+from quire.cli.shell.cookies import forget_cookie
 from quire.cli.shell.errors import ShellError
 from quire.cli.shell.ledger_text import has_entries_on
 from quire.cli.shell.ledgers import each_ledger
 from quire.cli.shell.marks import DRY_RUN, audit_now, marks_of, working_auditor
 from quire.cli.shell.probes import local_bookie_id
-from quire.metadata import bookies
 from quire.metadata.bookies import check_bookie_id
-from quire.metadata.errors import InvalidPathError, NoNodeError
 from quire.metadata.ledgers import LedgerManager, LedgerMetadata
 from quire.metadata.store import MetadataStore
 
@@ -39,10 +38,7 @@ NAMED_MAX: Final = 5
 
 async def decommission_bookie(shell: Shell, arguments: Arguments) -> int:
     bookie_id = arguments.text("bookieid") or local_bookie_id(shell)
-    try:
-        check_bookie_id(bookie_id)
-    except InvalidPathError as error:
-        raise ShellError(str(error)) from error
+    check_bookie_id(bookie_id)
     async with shell.store() as store:
         left = await _check(shell, store, bookie_id)
         if arguments.has("dry-run"):
@@ -54,10 +50,7 @@ async def decommission_bookie(shell: Shell, arguments: Arguments) -> int:
         await _until_gone(shell, store, bookie_id, left)
         if bookie_id in await running_bookies(store, shell.root):
             raise ShellError(f"bookie {bookie_id} was started meanwhile: its cookie is kept")
-        try:
-            await bookies.delete_cookie(store, bookie_id, root=shell.root)
-        except NoNodeError:
-            shell.output.note(f"there is no cookie of {bookie_id}; it may have been deleted before")
+        await forget_cookie(shell, store, bookie_id)
     text = f"Bookie {bookie_id} is decommissioned: its ledgers are on others, its cookie is deleted"
     shell.output.tell(text, bookieId=bookie_id, ledgers=len(left), decommissioned=True)
     return 0

@@ -10,14 +10,9 @@ from typing import Any
 
 from quire.ledger.striping import Striping
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
-from quire.wire.bookkeeper.entry import DigestType
+from quire.wire.bookkeeper.entry import DIGEST_TYPES
 
-DIGEST_NAMES = {
-    DigestType.CRC32: "CRC32",
-    DigestType.HMAC: "MAC",
-    DigestType.CRC32C: "CRC32C",
-    DigestType.DUMMY: "DUMMY",
-}
+DIGEST_NAMES = {digest: name for name, digest in DIGEST_TYPES.items()}
 
 
 def metadata_text(metadata: LedgerMetadata) -> str:

@@ -9,7 +9,7 @@ from quire.cli.shell.arguments import Arguments, Kind, Option
 from quire.cli.shell.bookies import where_text, whereabouts
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
-from quire.cli.shell.errors import ShellError, UsageError
+from quire.cli.shell.errors import ShellError
 from quire.metadata.store import MetadataStore
 
 DRY_RUN = Option(name="dry-run", help="Only say what would be done.")
@@ -21,16 +21,6 @@ def marks_of(shell: Shell, store: MetadataStore) -> UnderreplicatedLedgers:
     return UnderreplicatedLedgers(
         store, root=shell.root, rng=shell.world.rng, wall_ms=shell.world.clock.wall_ms, owner=OWNER
     )
-
-
-def one_of(arguments: Arguments, *names: str) -> str:
-    """The one of the options that was given. UsageError, with the original's exit code for it."""
-    given = [name for name in names if arguments.has(name)]
-    if len(given) != 1:
-        error = UsageError(f"give one of {', '.join([f'-{name}' for name in names])}")
-        error.code = 1
-        raise error
-    return given[0]
 
 
 async def list_underreplicated(shell: Shell, arguments: Arguments) -> int:
@@ -77,7 +67,7 @@ def _show(shell: Shell, arguments: Arguments, each: Underreplicated, worker: str
 
 async def auto_recovery(shell: Shell, arguments: Arguments) -> int:
     # (Without an option the original disables it.)
-    wanted = one_of(arguments, "enable", "disable") == "enable"
+    wanted = arguments.one_of("enable", "disable") == "enable"
     async with shell.store() as store:
         marks = marks_of(shell, store)
         if await marks.is_enabled() == wanted:
@@ -112,7 +102,7 @@ async def query_status(shell: Shell, arguments: Arguments) -> int:
 
 
 async def lost_bookie_recovery_delay(shell: Shell, arguments: Arguments) -> int:
-    option = one_of(arguments, "get", "set")
+    option = arguments.one_of("get", "set")
     async with shell.store() as store:
         marks = marks_of(shell, store)
         found = await marks.read_recovery_delay()

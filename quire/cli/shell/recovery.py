@@ -13,13 +13,12 @@ from autorecovery.throttle import Throttle
 from quire.cli.shell.arguments import Arguments, Kind, Option
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
+from quire.cli.shell.cookies import forget_cookie
 from quire.cli.shell.errors import FAILED, ShellError
 from quire.cli.shell.ledgers import each_ledger
 from quire.ledger.client import LedgerClient
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
-from quire.metadata import bookies
 from quire.metadata.bookies import check_bookie_id
-from quire.metadata.errors import InvalidPathError, NoNodeError
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
 from quire.metadata.store import MetadataStore
 
@@ -29,10 +28,7 @@ LEDGERS_AT_ONCE: Final = 8
 async def recover(shell: Shell, arguments: Arguments) -> int:
     named = list(dict.fromkeys(arguments.operands[0].split(",")))
     for bookie_id in named:
-        try:
-            check_bookie_id(bookie_id)
-        except InvalidPathError as error:
-            raise ShellError(str(error)) from error
+        check_bookie_id(bookie_id)
     dry_run = arguments.has("dryrun") or arguments.has("dry-run")
     looks_only = arguments.has("query") or dry_run
     # (The original asks even before it only looks.)
@@ -44,10 +40,10 @@ async def recover(shell: Shell, arguments: Arguments) -> int:
         raise ShellError("not confirmed; nothing was changed")
     async with shell.store() as store, shell.client(store) as client:
         rate = Throttle(arguments.number("replicationrate"))
-        digest = {"password": shell.config.password.encode(), "digest_type": shell.config.digest}
-        checker = LedgerChecker(client, rng=shell.world.rng, **digest)  # type: ignore[arg-type]
+        password, digest_type = shell.config.password.encode(), shell.config.digest
+        checker = LedgerChecker(client, rng=shell.world.rng, password=password, digest_type=digest_type)
         replicator = Replicator(client, checker, throttle=rate)
-        recovery = BookieRecovery(client, checker, replicator, named, **digest)  # type: ignore[arg-type]
+        recovery = BookieRecovery(client, checker, replicator, named, password=password, digest_type=digest_type)
         concerned, unreadable = await _concerned(shell, store, client, recovery, arguments)
         if arguments.has("query"):
             return _show(shell, concerned, named)
@@ -67,7 +63,8 @@ async def recover(shell: Shell, arguments: Arguments) -> int:
                 shell.output.note("the cookies are kept, as not all ledgers were recovered")
             return FAILED if unreadable or arguments.has("deleteCookie") else 0
         if arguments.has("deleteCookie"):
-            await _delete_cookies(shell, store, named)
+            for bookie_id in named:
+                await forget_cookie(shell, store, bookie_id)
     return 0
 
 
@@ -124,15 +121,6 @@ async def _recover_all(shell: Shell, recovery: BookieRecovery, plans: Sequence[L
 
         await for_each(plans, one, at_once=LEDGERS_AT_ONCE, name="recovery")
     return failed
-
-
-async def _delete_cookies(shell: Shell, store: MetadataStore, named: Sequence[str]) -> None:
-    for bookie_id in named:
-        try:
-            await bookies.delete_cookie(store, bookie_id, root=shell.root)
-            shell.output.note(f"deleted the cookie of {bookie_id}")
-        except NoNodeError:
-            shell.output.note(f"there is no cookie of {bookie_id}")
 
 
 def _show(shell: Shell, ledgers: dict[int, LedgerMetadata], named: Sequence[str]) -> int:

@@ -56,6 +56,9 @@ def test_without_a_bookie_id_the_name_is_that_of_the_bookie_on_this_host(tmp_pat
 def test_what_is_wrong_is_told_by_its_key(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         load(conf(tmp_path, text))
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load(tmp_path / "none.conf")
 

@@ -153,9 +153,9 @@ def test_a_wrong_configuration_is_exit_code_1_with_the_problem(
 ) -> None:
     conf = tmp_path / "bk_server.conf"
     conf.write_text("journalWriteData=false\n")
-    assert run_bookie(conf, {}, "error") == 1
+    assert run_bookie(conf, "error") == 1
     assert "journalWriteData=false" in capsys.readouterr().err
-    assert run_bookie(tmp_path / "missing", {}, "error") == 1
+    assert run_bookie(tmp_path / "missing", "error") == 1
 
 
 def test_the_ready_line_tells_where_it_is_and_what_it_keeps() -> None:

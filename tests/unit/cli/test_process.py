@@ -12,8 +12,9 @@ import trio
 
 from bookie.errors import JournalDamagedError
 from quire.cli.errors import DataDirectoryError
-from quire.cli.process import SWITCH_INTERVAL_S, run_server
+from quire.cli.process import SWITCH_INTERVAL_S, closing, run_server
 from quire.metadata.errors import UnsupportedLayoutError
+from quire.metadata.memory import MemoryStore, MemoryTree
 from quire.service.errors import ConfigError
 
 
@@ -61,6 +62,25 @@ def test_what_an_operator_can_mend_is_one_line(error: Exception, code: int, caps
 
     assert run_server("test", serve) == code
     assert capsys.readouterr().err == f"quire test: {error}\n"
+
+
+def test_a_store_is_closed_though_the_process_is_cut() -> None:
+    class Store(MemoryStore):
+        ended = False
+
+        async def aclose(self) -> None:
+            await super().aclose()
+            self.ended = True
+
+    async def main() -> None:
+        store = Store(MemoryTree())
+        with trio.CancelScope() as process:
+            async with closing(store):
+                process.cancel()
+                await trio.sleep_forever()
+        assert store.ended
+
+    trio.run(main)
 
 
 def test_our_mistakes_keep_their_traceback() -> None:

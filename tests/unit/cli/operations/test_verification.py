@@ -9,8 +9,7 @@ from quire.ledger.copies import CopyFault
 from quire.ledger.striping import Striping
 from quire.metadata.ledgers import LedgerState
 from quire.wire.bookkeeper.v2 import Rc
-from tests.unit.autorecovery.repair import repairing, write
-from tests.unit.ledger.fake_bookie import FakeCluster, payloads, run
+from tests.unit.ledger.fake_bookie import FakeCluster, payloads, run, write
 
 
 @pytest.mark.parametrize("quorums", [(1, 1, 1), (3, 3, 2), (3, 2, 2), (5, 3, 2)])
@@ -18,7 +17,7 @@ from tests.unit.ledger.fake_bookie import FakeCluster, payloads, run
 def test_each_copy_that_there_should_be_is_read_once(quorums, count):
     async def story() -> None:
         cluster = FakeCluster(5)
-        async with repairing(cluster) as (client, _, _):
+        async with cluster.client() as client:
             ledger_id, _ = await write(client, count, quorums=quorums)
             moved: list[int] = []
             report = await Verifier(client).verify(ledger_id, moved.append)
@@ -32,7 +31,7 @@ def test_each_copy_that_there_should_be_is_read_once(quorums, count):
 def test_each_bad_copy_is_found_wherever_it_is_and_told_with_its_bookie():
     async def story() -> None:
         cluster = FakeCluster(3)
-        async with repairing(cluster) as (client, _, _):
+        async with cluster.client() as client:
             ledger_id, _ = await write(client, 50, quorums=(3, 2, 2))
             metadata = await cluster.metadata(ledger_id)
             members = metadata.fragments[0].bookies
@@ -55,7 +54,7 @@ def test_each_bad_copy_is_found_wherever_it_is_and_told_with_its_bookie():
 def test_every_way_to_be_bad_is_counted_and_who_does_not_answer_is_bad_with_all_it_has():
     async def story() -> None:
         cluster = FakeCluster(4)
-        async with repairing(cluster, read_timeout_s=1.0) as (client, _, _):
+        async with cluster.client(read_timeout_s=1.0) as client:
             ledger_id, _ = await write(client, 20, quorums=(4, 4, 3))
             metadata = await cluster.metadata(ledger_id)
             missing, damaged, failing, down = cluster.of(metadata.fragments[0].bookies)
@@ -78,7 +77,7 @@ def test_every_way_to_be_bad_is_counted_and_who_does_not_answer_is_bad_with_all_
 def test_of_an_open_ledger_what_a_member_does_not_have_yet_is_told_apart_and_damage_is_not():
     async def story() -> None:
         cluster = FakeCluster(3)
-        async with repairing(cluster) as (client, _, _):
+        async with cluster.client() as client:
             writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
             ledger_id = writer.ledger_id
             for last in (49, 50):  # the last entry tells the bookies that the others are confirmed
@@ -103,7 +102,7 @@ def test_of_an_open_ledger_what_a_member_does_not_have_yet_is_told_apart_and_dam
 def test_a_ledger_that_was_deleted_is_no_news():
     async def story() -> None:
         cluster = FakeCluster(3)
-        async with repairing(cluster) as (client, _, _):
+        async with cluster.client() as client:
             ledger_id, _ = await write(client, 5)
             await client.delete(ledger_id)
             report = await Verifier(client).verify(ledger_id)

@@ -92,24 +92,28 @@ class LiveCluster:
         """Where a bookie listens."""
         return self.ports[name]
 
-    async def run(self, *words: str) -> Ran:
-        """Run a command. What it raises is raised."""
-        command = COMMANDS[words[0]]
-        as_json = "--json" in words
-        out, err = io.StringIO(), io.StringIO()
+    def shell(self, output: Output) -> Shell:
+        """Nobody is there to be asked."""
 
         async def open_store(world: World, config: ShellConfig) -> MetadataStore:
             return self.store()
 
-        shell = Shell(
+        return Shell(
             world=self.world,
             config=self.config,
-            output=Output(out, err, as_json=as_json),
+            output=output,
             ask=lambda question: False,
             open_store=open_store,
             ledger_ids=LedgerIdFormat.LONG,
             entries=EntryFormat.STRING,
         )
+
+    async def run(self, *words: str) -> Ran:
+        """Run a command. What it raises is raised."""
+        command = COMMANDS[words[0]]
+        as_json = "--json" in words
+        out, err = io.StringIO(), io.StringIO()
+        shell = self.shell(Output(out, err, as_json=as_json))
         rest = [word for word in words[1:] if word != "--json"]
         code = await command.run(shell, parse(command.options, rest, operands=command.operands))
         return Ran(code, out.getvalue(), err.getvalue())

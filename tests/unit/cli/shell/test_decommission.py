@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from autorecovery.underreplication import UnderreplicatedLedgers
 from quire.cli.shell.errors import ShellError
 from tests.unit.autorecovery.live import (
     all_copies_are_good,
@@ -80,7 +79,7 @@ def test_it_is_refused_while_copies_of_another_lost_bookie_are_missing() -> None
 
 def test_it_is_refused_while_a_ledger_is_marked_for_another_bookie() -> None:
     async def story(cluster: LiveCluster) -> None:
-        marks: UnderreplicatedLedgers = marks_of(cluster)
+        marks = marks_of(cluster)
         async with recovering(cluster, worker=False):
             await auditor_is_elected(cluster)
             await bookie_stops(cluster, "b1")

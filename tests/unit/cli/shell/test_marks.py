@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import trio
 
-from autorecovery.underreplication import UnderreplicatedLedgers
 from quire.cli.shell import bookies
 from quire.cli.shell.errors import ShellError, UsageError
-from tests.unit.autorecovery.live import bookie_stops, client_of, marks_of, recovering, until, write
+from tests.unit.autorecovery.live import bookie_stops, client_of, marks_of, nobody_names, recovering, until, write
 from tests.unit.cli.shell.build import LiveCluster, with_bookies
 
 
@@ -23,7 +24,7 @@ def no_name_service(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_marked_ledgers_are_listed_as_the_original_does() -> None:
     async def story(cluster: LiveCluster) -> None:
         assert (await cluster.run("listunderreplicated")).out == ""
-        marks: UnderreplicatedLedgers = marks_of(cluster, owner="worker1")
+        marks = marks_of(cluster, owner="worker1")
         await marks.mark(7, ["b1"])
         await marks.mark(5_000_000_000, ["b1", "b2"])
         found = [each async for each in marks.list()]
@@ -114,11 +115,7 @@ def test_the_auditor_is_named_and_told_to_look_before_the_delay_is_over() -> Non
                 await trio.sleep(60)
                 assert lost in (await client.read_metadata(ledger_id)).fragments[0].bookies
                 await cluster.run("triggeraudit")
-
-                async def is_repaired() -> bool:
-                    return lost not in (await client.read_metadata(ledger_id)).fragments[0].bookies
-
-                await until(is_repaired)
+                await until(partial(nobody_names, client, lost, [ledger_id]))
                 assert trio.current_time() - began < 600
                 await cluster.run("autorecovery", "-d")
                 with pytest.raises(ShellError, match="disabled"):

@@ -1,0 +1,32 @@
+"""replace-disk; what it does to bookies is tested on processes (tests/cluster/test_operations.py)."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from autorecovery.election import read_auditor
+from quire.cli.operations.context import Operation
+from quire.cli.operations.replace_disk import replace_disk
+from quire.cli.shell.errors import ShellError
+from quire.cli.shell.output import Output
+from tests.unit.autorecovery.live import marks_of, recovering, until
+from tests.unit.cli.shell.build import LiveCluster, with_bookies
+
+
+def test_auto_recovery_works_again_though_the_bookie_was_never_stopped() -> None:
+    async def story(cluster: LiveCluster) -> None:
+        shell = cluster.shell(Output(io.StringIO(), io.StringIO(), as_json=False))
+        operation = Operation(shell=shell, store=cluster.store(), dry_run=False, timeout_s=60.0)
+
+        async def is_elected() -> bool:
+            return await read_auditor(operation.store, shell.root) is not None
+
+        async with recovering(cluster):
+            await until(is_elected)
+            with pytest.raises(ShellError, match="b1 is still registered"):
+                await replace_disk(operation, "b1", stop=None, wipe=None, start=None, refill=True)
+            assert await marks_of(cluster).is_enabled()
+
+    with_bookies(story, count=2)
