@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import traceback
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import trio
 
@@ -82,24 +81,27 @@ def run_one(history: str, seed: int, *, lines: list[str] | None = None, steps: b
     return Outcome(history, seed, str(summary), digest=summary.digest, faults=getattr(summary, "faults", ()))
 
 
-def sweep(histories: Iterable[str], seeds: Iterable[int], *, jobs: int = 1, bug: str = "") -> Iterator[Outcome]:
-    """Run each history for each seed, in `jobs` processes of their own; outcomes in the order of their seeds. `bug` is
-    planted in all of them."""
-    work = [(history, seed) for history in histories for seed in seeds]
+class Work(NamedTuple):
+    """One history to be run, with a planted bug if one is named."""
+
+    history: str
+    seed: int
+    bug: str = ""
+
+
+def run_all(work: Sequence[Work], *, jobs: int) -> Iterator[Outcome]:
+    """Run these in `jobs` processes of their own; outcomes in the same order."""
     # Not forked: a history must not see what this process did before.
     context = multiprocessing.get_context("spawn")
-    with context.Pool(max(1, min(jobs, len(work))), partial(_begin, bug)) as pool:
+    with context.Pool(max(1, min(jobs, len(work))), log.configure, ("critical",)) as pool:
         yield from pool.imap(_run, work)
 
 
-_planted = ExitStack()
+def sweep(histories: Iterable[str], seeds: Iterable[int], *, jobs: int = 1, bug: str = "") -> Iterator[Outcome]:
+    """Run each history for each seed; see `run_all`."""
+    return run_all([Work(history, seed, bug) for history in histories for seed in seeds], jobs=jobs)
 
 
-def _begin(bug: str) -> None:
-    log.configure("critical")
-    if bug:
-        _planted.enter_context(plant(bug))
-
-
-def _run(work: tuple[str, int]) -> Outcome:
-    return run_one(*work)
+def _run(work: Work) -> Outcome:
+    with plant(work.bug) if work.bug else nullcontext():
+        return run_one(work.history, work.seed)
