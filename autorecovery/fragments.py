@@ -12,7 +12,6 @@ Source: BookKeeper's LedgerFragment, LedgerChecker.
 
 from __future__ import annotations
 
-import random  # noqa: TID251 - the type only; instances are handed down
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -20,6 +19,7 @@ from enum import Enum
 from quire.ledger.copies import BadCopy, CopyFault
 from quire.ledger.striping import Striping
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
+from quire.world.doors import Rng
 
 
 class Lost(Enum):
@@ -75,7 +75,7 @@ class LedgerFragment:
         stores = self.striping.stores
         return [each for each in range(self.first, self.last + 1) if any([stores(index, each) for index in indices])]
 
-    def sample_of(self, index: int, percentage: int, rng: random.Random) -> Sequence[int]:
+    def sample_of(self, index: int, percentage: int, rng: Rng) -> Sequence[int]:
         """Entries of the member at `index` to look at: the first and the last at least, and in all about `percentage` of
         those that it should have, spread over them by chance."""
         span = self.span_of(index)

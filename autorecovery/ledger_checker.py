@@ -11,7 +11,6 @@ Source: BookKeeper's LedgerChecker.
 
 from __future__ import annotations
 
-import random  # noqa: TID251 - the type only; instances are handed down
 from collections.abc import Collection, Sequence
 
 from autorecovery.at_once import for_each
@@ -20,6 +19,7 @@ from quire.ledger.client import LedgerClient
 from quire.ledger.copies import BadCopy, CopyFault, LedgerCopies
 from quire.metadata.ledgers import LedgerMetadata
 from quire.wire.bookkeeper.entry import DigestType
+from quire.world.doors import Rng
 
 ASKED_AT_ONCE = 64
 """Members that one check asks at once, unless inFlightReadEntryNumInLedgerChecker says fewer."""
@@ -32,7 +32,7 @@ class LedgerChecker:
         self,
         client: LedgerClient,
         *,
-        rng: random.Random,
+        rng: Rng,
         password: bytes = b"",
         digest_type: DigestType = DigestType.CRC32,
         reads_max: int = -1,

@@ -8,7 +8,6 @@ The layout is in `underreplication_format`. Source: BookKeeper's ZkLedgerUnderre
 
 from __future__ import annotations
 
-import random  # noqa: TID251 - the type only; instances are handed down
 from collections.abc import AsyncGenerator, Callable, Collection, MutableSequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from quire.metadata.errors import (
 )
 from quire.metadata.store import Delete, Kind, MetadataStore, Versioned, Watch
 from quire.service.log import get_logger
+from quire.world.doors import Rng
 
 __all__ = ["CheckTime", "LockedLedger", "Underreplicated", "UnderreplicatedLedgers"]
 
@@ -62,7 +62,7 @@ class UnderreplicatedLedgers:
         store: MetadataStore,
         *,
         root: str = "/ledgers",
-        rng: random.Random,
+        rng: Rng,
         wall_ms: Callable[[], int],
         owner: str,
         store_mark_time: bool = True,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random  # noqa: TID251 - the type only; instances are handed down
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,7 +16,7 @@ from quire.client.errors import ClientError, ClosedError, ServerRefusedError, Se
 from quire.client.options import ClientOptions
 from quire.client.retrying import Backoff, final, gave_up, is_passing, retrying
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from quire.world.doors import World
+from quire.world.doors import Rng, World
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +34,7 @@ class Home:
     last_id: int = 0
 
     @property
-    def rng(self) -> random.Random:
+    def rng(self) -> Rng:
         return self.world.rng
 
     def next_id(self) -> int:

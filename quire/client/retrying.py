@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random  # noqa: TID251 - the type only; instances are handed down
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -20,6 +19,7 @@ from quire.client.errors import (
 )
 from quire.client.options import ClientOptions
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.world.doors import Rng
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class Backoff:
 
     __slots__ = ("_max", "_min", "_next", "_rng")
 
-    def __init__(self, options: ClientOptions, rng: random.Random) -> None:
+    def __init__(self, options: ClientOptions, rng: Rng) -> None:
         self._min = self._next = options.backoff_min_s
         self._max = options.backoff_max_s
         self._rng = rng
@@ -93,7 +93,7 @@ def gave_up(cause: ClientError | None, what: str, seconds: float) -> ClientError
 
 async def retrying(
     options: ClientOptions,
-    rng: random.Random,
+    rng: Rng,
     what: str,
     attempt: Callable[[], Awaitable[T]],
     known_cause: Callable[[], ClientError | None] = lambda: None,

@@ -13,7 +13,6 @@ Source: BookKeeper's BookieWatcherImpl, DefaultBookieAddressResolver, BookieClie
 
 from __future__ import annotations
 
-import random  # noqa: TID251 - the type only; instances are handed down
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -36,7 +35,7 @@ from quire.metadata.errors import (
 )
 from quire.metadata.store import MetadataStore, Watch
 from quire.service.log import get_logger
-from quire.world.doors import Network
+from quire.world.doors import Network, Rng
 
 log = get_logger(__name__)
 
@@ -98,7 +97,7 @@ class StoredBookies:
     def __init__(
         self,
         store: MetadataStore,
-        rng: random.Random,
+        rng: Rng,
         config: WatcherConfig | None = None,
         faults: FaultCounts | None = None,
     ) -> None:

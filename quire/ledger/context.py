@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random  # noqa: TID251 - the type only; instances are handed down
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -16,6 +15,7 @@ from quire.ledger.health import BookieHealth
 from quire.ledger.placement import EnsemblePlacementPolicy, PlacementConfig
 from quire.ledger.read_config import ReadConfig
 from quire.metadata.ledgers import LedgerManager
+from quire.world.doors import Rng
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class LedgerContext:
     """Chooses bookies for ensembles, and the order in which the copies of an entry are read."""
     watcher: BookieWatcher | None
     """Who is there, and where; None where the ids of the bookies are given."""
-    rng: random.Random
+    rng: Rng
     wheel: DeadlineWheel
     afterwards: Afterwards
     nursery: trio.Nursery

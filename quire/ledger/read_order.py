@@ -10,13 +10,13 @@ Source: BookKeeper's LedgerHandle (sticky reads), EnsemblePlacementPolicy.reorde
 
 from __future__ import annotations
 
-import random  # noqa: TID251 - the type only; instances are handed down
 from collections.abc import Sequence
 
 from quire.ledger.health import BookieHealth
 from quire.ledger.placement import EnsemblePlacementPolicy
 from quire.ledger.read_config import ReadConfig
 from quire.ledger.striping import Striping
+from quire.world.doors import Rng
 
 
 class ReadOrder:
@@ -28,7 +28,7 @@ class ReadOrder:
         placement: EnsemblePlacementPolicy,
         health: BookieHealth,
         config: ReadConfig,
-        rng: random.Random,
+        rng: Rng,
     ) -> None:
         self._striping = striping
         self._placement = placement

@@ -13,12 +13,14 @@ Rules that the simulator depends on:
 
 from __future__ import annotations
 
-import random  # noqa: TID251 - the type only; instances are handed down
+import random  # noqa: TID251 - for the type
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+Rng: TypeAlias = random.Random
+"""Where chance comes from: an instance is handed down, none is made."""
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -227,4 +229,4 @@ class World:
     key_value: KeyValueMaker
     network: Network
     offload: Offload
-    rng: random.Random
+    rng: Rng

@@ -7,12 +7,12 @@ Source of the bounds on weights: BookKeeper's WeightedRandomSelectionImpl.
 
 from __future__ import annotations
 
-import random  # noqa: TID251 - the type only; instances are handed down
 from collections.abc import Collection, Sequence
 from statistics import median
 
 from quire.ledger.errors import NotEnoughBookiesError
 from quire.ledger.placement.policy import Cluster, PlacementConfig
+from quire.world.doors import Rng
 
 
 def candidates(cluster: Cluster, exclude: Collection[str]) -> list[str]:
@@ -23,7 +23,7 @@ def candidates(cluster: Cluster, exclude: Collection[str]) -> list[str]:
     return [each for each in cluster.writable if each not in excluded]
 
 
-def shuffled(bookie_ids: Sequence[str], cluster: Cluster, config: PlacementConfig, rng: random.Random) -> list[str]:
+def shuffled(bookie_ids: Sequence[str], cluster: Cluster, config: PlacementConfig, rng: Rng) -> list[str]:
     """All of them in the order in which they are drawn, without putting back."""
     if not config.disk_weighted:
         return rng.sample(bookie_ids, len(bookie_ids))

@@ -13,7 +13,6 @@ by place and never goes back; its single-rack cluster is FAIL, and so is ours.
 
 from __future__ import annotations
 
-import random  # noqa: TID251 - the type only; instances are handed down
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from quire.ledger.errors import NotEnoughBookiesError
@@ -23,12 +22,13 @@ from quire.ledger.placement.random_policy import check_replacements, with_replac
 from quire.ledger.placement.reading import read_order
 from quire.ledger.placement.search import Labels, Prefer, Search, covers, windows
 from quire.ledger.placement.topology import DEFAULT_RACK, DEFAULT_REGION_AND_RACK
+from quire.world.doors import Rng
 
 
 class RackAwarePolicy:
     """An EnsemblePlacementPolicy over racks; a rack is a whole location, `/rack` or `/region/rack`."""
 
-    def __init__(self, config: PlacementConfig, cluster: Callable[[], Cluster], rng: random.Random) -> None:
+    def __init__(self, config: PlacementConfig, cluster: Callable[[], Cluster], rng: Rng) -> None:
         self._config = config
         self._cluster = cluster
         self._rng = rng

@@ -5,19 +5,19 @@ Source: BookKeeper's DefaultEnsemblePlacementPolicy.
 
 from __future__ import annotations
 
-import random  # noqa: TID251 - the type only; instances are handed down
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from quire.ledger.errors import NotEnoughBookiesError
 from quire.ledger.placement.drawing import candidates, check_candidates, shuffled
 from quire.ledger.placement.policy import Adherence, Cluster, PlacementConfig, ReadHealth
 from quire.ledger.placement.reading import read_order
+from quire.world.doors import Rng
 
 
 class RandomPolicy:
     """An EnsemblePlacementPolicy; every ensemble meets it."""
 
-    def __init__(self, config: PlacementConfig, cluster: Callable[[], Cluster], rng: random.Random) -> None:
+    def __init__(self, config: PlacementConfig, cluster: Callable[[], Cluster], rng: Rng) -> None:
         self._config = config
         self._cluster = cluster
         self._rng = rng
@@ -60,7 +60,7 @@ class RandomPolicy:
         return Adherence.MEETS_STRICT
 
 
-def choose_ensemble(available: Iterable[str], size: int, rng: random.Random) -> tuple[str, ...]:
+def choose_ensemble(available: Iterable[str], size: int, rng: Rng) -> tuple[str, ...]:
     """`size` distinct bookies in random order; NotEnoughBookiesError."""
     bookie_ids = sorted(set(available))
     check_candidates(size, bookie_ids)
@@ -71,7 +71,7 @@ def replace_bookies(
     available: Iterable[str],
     ensemble: Sequence[str],
     failed: Collection[int],
-    rng: random.Random,
+    rng: Rng,
     *,
     avoid: Collection[str] = (),
 ) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ original demands is MEETS_SOFT, and MEETS_STRICT if beside it no two bookies of 
 
 from __future__ import annotations
 
-import random  # noqa: TID251 - the type only; instances are handed down
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -27,12 +26,13 @@ from quire.ledger.placement.random_policy import check_replacements, with_replac
 from quire.ledger.placement.reading import read_order
 from quire.ledger.placement.search import Fits, Labels, Prefer, Search, covers, windows
 from quire.ledger.placement.topology import DEFAULT_REGION_AND_RACK, region_of
+from quire.world.doors import Rng
 
 
 class RegionAwarePolicy:
     """An EnsemblePlacementPolicy over regions."""
 
-    def __init__(self, config: PlacementConfig, cluster: Callable[[], Cluster], rng: random.Random) -> None:
+    def __init__(self, config: PlacementConfig, cluster: Callable[[], Cluster], rng: Rng) -> None:
         """PlacementPolicyError if the configuration demands more regions than it names."""
         named = len(config.regions_to_write)
         if 0 < named < config.min_regions_for_durability:

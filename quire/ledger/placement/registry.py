@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random  # noqa: TID251 - the type only; instances are handed down
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import TypeAlias, cast
@@ -13,8 +12,9 @@ from quire.ledger.placement.policy import Cluster, EnsemblePlacementPolicy, Plac
 from quire.ledger.placement.rack_aware import RackAwarePolicy
 from quire.ledger.placement.random_policy import RandomPolicy
 from quire.ledger.placement.region_aware import RegionAwarePolicy
+from quire.world.doors import Rng
 
-PolicyFactory: TypeAlias = Callable[[PlacementConfig, Callable[[], Cluster], random.Random], EnsemblePlacementPolicy]
+PolicyFactory: TypeAlias = Callable[[PlacementConfig, Callable[[], Cluster], Rng], EnsemblePlacementPolicy]
 
 POLICIES: dict[str, PolicyFactory] = {
     "random": RandomPolicy,
@@ -53,9 +53,7 @@ def load_policy(name: str) -> PolicyFactory:
     return cast(PolicyFactory, made)
 
 
-def make_placement(
-    config: PlacementConfig, cluster: Callable[[], Cluster], rng: random.Random
-) -> EnsemblePlacementPolicy:
+def make_placement(config: PlacementConfig, cluster: Callable[[], Cluster], rng: Rng) -> EnsemblePlacementPolicy:
     """The configured policy, guarded; PlacementPolicyError. `cluster` is `BookieWatcher.cluster`."""
     factory = load_policy(config.policy)
     try:
@@ -67,6 +65,6 @@ def make_placement(
     return GuardedPlacement(policy, cluster, opportunistic_striping=config.opportunistic_striping)
 
 
-def random_placement(available: Callable[[], Iterable[str]], rng: random.Random) -> EnsemblePlacementPolicy:
+def random_placement(available: Callable[[], Iterable[str]], rng: Rng) -> EnsemblePlacementPolicy:
     """For a list of bookies that somebody else knows: one fixed bookie, a test's, a simulator's."""
     return make_placement(PlacementConfig(policy="random"), fixed_cluster(available), rng)
