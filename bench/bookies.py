@@ -15,7 +15,7 @@ from pathlib import Path
 import trio
 
 from bench.procs import tree
-from bench.servers import free_port
+from bench.servers import free_port, stop_process
 from quire.cli.zookeeper import find_java, start_server, write_conf
 from quire.metadata.clusters import init_new_cluster
 from quire.metadata.zookeeper import ZooKeeperConfig, open_store
@@ -38,12 +38,7 @@ class Bookie:
         return tree(self.process.pid)
 
     def stop(self) -> None:
-        self.process.terminate()
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        stop_process(self.process)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

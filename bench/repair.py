@@ -8,12 +8,9 @@ every copy is there again, on the fourth; it is read and the next one's turn com
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +20,12 @@ import trio
 from autorecovery.election import read_auditor
 from autorecovery.underreplication import UnderreplicatedLedgers
 from bench.local_cluster.cluster import LocalCluster
-from bench.local_cluster.original import Java, auto_recovery
+from bench.local_cluster.original import auto_recovery
 from bench.local_cluster.plan import Kind, Node, Plan
+from bench.local_cluster.store import metadata_store
 from quire.ledger import LedgerClient, open_client
 from quire.metadata import bookies
 from quire.metadata.store import MetadataStore
-from quire.metadata.zookeeper import open_store
-from quire.metadata.zookeeper_config import ZooKeeperConfig
 from quire.wire.bookkeeper.entry import DigestType
 from quire.world.real import real_world
 
@@ -38,6 +34,8 @@ ENTRY = b"x" * 1024
 WRITTEN_AT_ONCE = 16
 POLL_S = 0.02
 REPAIR_S = 600.0
+SESSION_S = 60.0
+"""In which the session of a killed bookie must have ended."""
 JAVA_READY_S = 60.0
 """In which the original's auto recovery must have elected its auditor."""
 _REPLICATED = re.compile(r'event="ledger replicated"')
@@ -85,11 +83,9 @@ def one_repair(
         lost = cluster.nodes(Kind.BOOKIE)[0]
         cluster.kill(lost)
         trio.run(_mark, cluster, lost, ledger_ids)
-        java: Java | None = None
         if lib is not None:
-            java = auto_recovery(folder / "original", lib, cluster.metadata_uri)
-            stack.callback(java.stop)
-            trio.run(_has_auditor, cluster)
+            stack.callback(auto_recovery(folder / "original", lib, cluster.metadata_uri).stop)
+            trio.run(_wait_for_auditor, cluster)
         for node in recoveries:
             cluster.state.nodes.append(node)
             cluster.start(node)
@@ -97,7 +93,8 @@ def one_repair(
         shares = _shares(cluster, recoveries)
         result = Repair(ledgers=ledgers, seconds=seconds, shares=shares)
         say(f"repair by {who}: {result.rate:.1f} ledgers/s")
-        _verify(cluster)
+        if not (copies := cluster.verify_replicas())["good"]:
+            raise RuntimeError(f"copies are missing after the repair, however fast it was: {copies}")
     return result
 
 
@@ -105,15 +102,6 @@ def _shares(cluster: LocalCluster, recoveries: list[Node]) -> tuple[float, ...]:
     counts = [len(_REPLICATED.findall(cluster.log(node))) for node in recoveries]
     total = sum(counts)
     return tuple(count / total for count in counts) if total else ()
-
-
-def _verify(cluster: LocalCluster) -> None:
-    """RuntimeError if a copy is missing: then nothing was repaired, however fast."""
-    command = [sys.executable, "-m", "quire.cli.operations", "verify-replicas", "--json"]
-    done = subprocess.run([*command, "--conf", str(cluster.shell_conf)], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"copies are missing after the repair: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-    assert json.loads(done.stdout.splitlines()[-1])["good"]
 
 
 # --- on the cluster
@@ -137,22 +125,25 @@ async def _write(uri: str, count: int) -> list[int]:
     return made
 
 
-async def _store(cluster: LocalCluster) -> MetadataStore:
-    servers = tuple(("127.0.0.1", node.port) for node in cluster.nodes(Kind.ZOOKEEPER))
-    return await open_store(real_world(), ZooKeeperConfig(servers=servers))
-
-
-async def _has_auditor(cluster: LocalCluster) -> None:
-    """Wait until auto recovery has begun, as its election shows. trio.TooSlowError."""
-    store = await _store(cluster)
-    votes = store.watch("/ledgers/underreplication/auditorelection")
+async def _until(store: MetadataStore, path: str, condition: Callable[[], Awaitable[bool]], seconds: float) -> None:
+    """Wait until it holds, asked again whenever the node there changes. trio.TooSlowError."""
+    changes = store.watch(path)
     try:
-        with trio.fail_after(JAVA_READY_S):
-            while await read_auditor(store) is None:
-                await votes.next()
+        with trio.fail_after(seconds):
+            while not await condition():
+                await changes.next()
     finally:
-        votes.close()
-        await store.aclose()
+        changes.close()
+
+
+async def _wait_for_auditor(cluster: LocalCluster) -> None:
+    """Until auto recovery has begun, as its election shows. trio.TooSlowError."""
+    async with metadata_store(cluster.state.addresses) as store:
+
+        async def elected() -> bool:
+            return await read_auditor(store) is not None
+
+        await _until(store, "/ledgers/underreplication/auditorelection", elected, JAVA_READY_S)
 
 
 def _marks(store: MetadataStore) -> UnderreplicatedLedgers:
@@ -161,27 +152,23 @@ def _marks(store: MetadataStore) -> UnderreplicatedLedgers:
 
 
 async def _mark(cluster: LocalCluster, lost: Node, ledger_ids: list[int]) -> None:
-    """Mark all ledgers, with auto recovery at rest, once the bookie's session is over."""
-    store = await _store(cluster)
-    try:
+    """Mark all ledgers, with auto recovery at rest, once the bookie's session is over. trio.TooSlowError if it does not end."""
+    async with metadata_store(cluster.state.addresses) as store:
+
+        async def gone() -> bool:
+            return lost.address not in await bookies.available(store)
+
         marks = _marks(store)
         await marks.prepare()
         await marks.disable()
-        while True:
-            if lost.address not in await bookies.available(store):
-                break
-            await trio.sleep(POLL_S)
+        await _until(store, "/ledgers/available", gone, SESSION_S)
         for ledger_id in ledger_ids:
             await marks.mark(ledger_id, [lost.address])
-    finally:
-        with trio.CancelScope(shield=True):
-            await store.aclose()
 
 
 async def _repaired(cluster: LocalCluster) -> float:
     """Enable auto recovery; seconds until nothing is marked. RuntimeError if that takes too long."""
-    store = await _store(cluster)
-    try:
+    async with metadata_store(cluster.state.addresses) as store:
         marks = _marks(store)
         begun = time.perf_counter()
         await marks.enable()
@@ -193,6 +180,3 @@ async def _repaired(cluster: LocalCluster) -> float:
             if time.perf_counter() - begun > REPAIR_S:
                 raise RuntimeError(f"{await marks.count()} ledgers are marked yet after {REPAIR_S:g} s")
             await trio.sleep(POLL_S)
-    finally:
-        with trio.CancelScope(shield=True):
-            await store.aclose()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.procs import tree
+from bench.waiting import poll_until
 
 PULSAR_VERSION = "4.2.4"
 _JARS = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "quire-bench" / f"pulsar-{PULSAR_VERSION}"
@@ -30,7 +30,7 @@ _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.
 </dependencies></project>
 """
 
-OPENS = [
+_OPENS = (
     "java.base/java.io",
     "java.base/java.util.zip",
     "java.base/java.nio",
@@ -39,7 +39,10 @@ OPENS = [
     "java.management/sun.management",
     "jdk.management/com.sun.management.internal",
     "java.base/jdk.internal.platform",
-]
+)
+ADD_OPENS = [part for each in _OPENS for part in ("--add-opens", f"{each}=ALL-UNNAMED")]
+"""Options of the original's Java."""
+STOP_S = 30.0
 
 _PULSAR_CONF = """\
 metadataStoreUrl=
@@ -69,6 +72,24 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def listens(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def stop_process(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, and SIGKILL if it does not end in time; fine if it has ended."""
+    process.terminate()
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 class Server:
     """A running server: its port, its processes, and how long it took to listen."""
 
@@ -85,22 +106,10 @@ class Server:
         return tree(self.process.pid)
 
     def wait_until_listening(self, seconds: float) -> None:
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            if self.process.poll() is not None:
-                raise RuntimeError(f"{self.name} ended with {self.process.returncode}; see its log")
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
-                return
-            time.sleep(0.005)
-        raise RuntimeError(f"{self.name} does not listen after {seconds} s; see its log")
-
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        if not poll_until(lambda: self.process.poll() is not None or listens(self.port), seconds, poll_s=0.005):
+            raise RuntimeError(f"{self.name} does not listen after {seconds} s; see its log")
+        if self.process.poll() is not None:
+            raise RuntimeError(f"{self.name} ended with {self.process.returncode}; see its log")
 
 
 @contextlib.contextmanager
@@ -145,13 +154,12 @@ def pulsar(folder: Path, lib: Path) -> Iterator[Server]:
     port, web = free_port(), free_port()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "standalone.conf").write_text(_PULSAR_CONF.format(port=port, web=web))
-    opens = [part for each in OPENS for part in ("--add-opens", f"{each}=ALL-UNNAMED")]
     metadata = "org.apache.pulsar.metadata.bookkeeper.PulsarMetadata"
     command = [
         "java",
         "-cp",
         f".:{lib}/*",
-        *opens,
+        *ADD_OPENS,
         "-Xms2g",
         "-Xmx2g",
         "-XX:MaxDirectMemorySize=4g",
@@ -177,4 +185,4 @@ def _running(name: str, command: list[str], folder: Path, port: int, web_port: i
         server.wait_until_listening(seconds)
         yield server
     finally:
-        server.stop()
+        stop_process(process)

@@ -15,9 +15,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from rich.console import Console
 from rich.table import Table
@@ -25,9 +26,11 @@ from rich.table import Table
 from bench.picture import draw
 from bench.procs import pss_mb
 from bench.raw import RawClient, send_frame
-from bench.servers import Server, pulsar, pulsar_jars, quire
+from bench.servers import PULSAR_VERSION, Server, pulsar, pulsar_jars, quire
 
 console = Console()
+Results: TypeAlias = dict[str, dict[str, dict[str, float]]]
+"""server -> workload -> key -> median over the rounds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,20 +209,24 @@ def run_load(server: Loaded, workload: str, seconds: float) -> dict[str, float]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def compare(servers: list[Server], given: argparse.Namespace) -> dict[str, dict[str, dict[str, float]]]:
-    """server -> workload -> key -> median over the rounds."""
+def warm(servers: Sequence[Loaded], seconds: float) -> None:
+    """Put each under load before it is measured."""
+    for server in servers if seconds else ():
+        console.print(f"warming {server.name} for {seconds:.0f} s")
+        run_load(server, "warm", seconds)
+
+
+def compare(servers: Sequence[Loaded], workloads: Sequence[str], rounds: int, seconds: float) -> Results:
+    """Run each workload on each server, `rounds` times; those that are timed for so many seconds."""
     samples: dict[str, dict[str, list[dict[str, float]]]] = {server.name: {} for server in servers}
-    workloads = list(dict.fromkeys(figure.workload for figure in FIGURES if figure.workload not in ("start", "idle")))
-    if given.only:
-        workloads = [workload for workload in workloads if workload in given.only.split(",")]
-    for number in range(given.rounds):
+    for number in range(rounds):
         for workload in workloads:
             # Who goes first alternates, so that a drift of the machine favours nobody.
             for server in servers if number % 2 == 0 else reversed(servers):
-                found = run_load(server, workload, given.seconds)
+                found = run_load(server, workload, seconds)
                 samples[server.name].setdefault(workload, []).append(found)
                 shown = "  ".join(f"{key} {value:,.3g}" for key, value in found.items())
-                console.print(f"round {number + 1}/{given.rounds}  {workload:<20} {server.name:<7} {shown}")
+                console.print(f"round {number + 1}/{rounds}  {workload:<20} {server.name:<7} {shown}")
     return {
         name: {
             workload: {key: statistics.median(each[key] for each in found) for key in found[0]}
@@ -229,27 +236,40 @@ def compare(servers: list[Server], given: argparse.Namespace) -> dict[str, dict[
     }
 
 
-def report(results: dict[str, dict[str, dict[str, float]]], picture: Path) -> None:
-    table = Table(title="Quire beside Apache Pulsar 4.2.4, both standalone, fsync on (medians)")
+def judged(figure: Figure, ours: float, ratio: float | None) -> tuple[str, str]:
+    """What is expected, and whether it is so: "" if there is nothing to compare with."""
+    more = figure.better == "more"
+    expected = f"{'>=' if more else '<='} {figure.expected:.2f}"
+    if ratio is None:
+        return expected, ""
+    return expected, "ok" if (ratio >= figure.expected if more else ratio <= figure.expected) else "SHORT"
+
+
+def report(
+    title: str,
+    figures: Sequence[Figure],
+    results: Results,
+    picture: Path,
+    judge: Callable[[Figure, float, float | None], tuple[str, str]] = judged,
+) -> None:
+    """Print Quire's figures beside Pulsar's, and draw the ratios. `judge(figure, ours, ratio)` is as `judged`."""
+    table = Table(title=title)
     for column in ("figure", "unit", "Quire", "Pulsar", "ratio", "expected", ""):
         table.add_column(column, justify="left" if column in ("figure", "unit") else "right")
     rows: list[tuple[str, float, float, str]] = []
-    for figure in FIGURES:
+    for figure in figures:
         ours = results["quire"].get(figure.workload, {}).get(figure.key)
         theirs = results.get("pulsar", {}).get(figure.workload, {}).get(figure.key)
         if ours is None:
             continue
         ratio = ours / theirs if theirs else None
-        sign = ">=" if figure.better == "more" else "<="
-        good = ratio is None or (ratio >= figure.expected if figure.better == "more" else ratio <= figure.expected)
         table.add_row(
             figure.title,
             figure.unit,
             f"{ours * figure.scale:,.2f}",
             f"{theirs * figure.scale:,.2f}" if theirs else "-",
             f"{ratio:.2f}" if ratio is not None else "-",
-            f"{sign} {figure.expected}",
-            "" if ratio is None else "ok" if good else "SHORT",
+            *judge(figure, ours, ratio),
         )
         if ratio is not None:
             rows.append((f"{figure.title}, {figure.unit}", ratio, figure.expected, figure.better))
@@ -272,7 +292,7 @@ def main() -> None:
     if lib is None:
         console.print("Apache Pulsar is left out (no Maven or Java, or --no-pulsar): only Quire is measured")
     folder = Path(tempfile.mkdtemp(prefix="quire-bench-"))
-    results: dict[str, dict[str, dict[str, float]]] = {}
+    results: Results = {}
     try:
         with contextlib.ExitStack() as stack:
             servers = [stack.enter_context(quire(folder / "quire"))]
@@ -283,16 +303,16 @@ def main() -> None:
             time.sleep(5)
             for server in servers:
                 once[server.name]["idle"] = {"pss_mb": pss_mb(server.pids)}
-            for server in servers:
-                console.print(f"warming {server.name} for {given.warm:.0f} s")
-                if given.warm:
-                    run_load(server, "warm", given.warm)
-            results = compare(servers, given)
+            warm(servers, given.warm)
+            workloads = dict.fromkeys(figure.workload for figure in FIGURES if figure.workload not in ("start", "idle"))
+            wanted = given.only.split(",") if given.only else workloads
+            results = compare(servers, [each for each in workloads if each in wanted], given.rounds, given.seconds)
             for name, found in once.items():
                 results[name] |= found
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    report(results, given.picture)
+    title = f"Quire beside Apache Pulsar {PULSAR_VERSION}, both standalone, fsync on (medians)"
+    report(title, FIGURES, results, given.picture)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from types import ModuleType
 
 import trio
 
@@ -35,9 +34,7 @@ from quire.metadata.ledgers import LedgerMetadata
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Digest
 from quire.world.doors import Buffer, File
-
-Patch = tuple[type | ModuleType, str, object]
-"""(class or module, name of what is replaced in it, by what)"""
+from simulation.patching import Patch, patched
 
 
 def _ack_before_fsync() -> list[Patch]:
@@ -237,12 +234,5 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
 @contextmanager
 def plant(name: str) -> Iterator[None]:
     """Within it, the servers of this process have the bug `name` of BUGS."""
-    patches = BUGS[name]()
-    before = [(owner, attribute, getattr(owner, attribute)) for owner, attribute, _ in patches]
-    for owner, attribute, value in patches:
-        setattr(owner, attribute, value)
-    try:
+    with patched(BUGS[name]()):
         yield
-    finally:
-        for owner, attribute, value in before:
-            setattr(owner, attribute, value)

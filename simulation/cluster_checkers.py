@@ -18,7 +18,7 @@ from managed_ledger.ledger_list import LedgerList
 from quire.ledger.striping import Striping
 from quire.metadata.ledgers import Fragment, LedgerMetadata, LedgerState
 from quire.wire.bookkeeper.entry import Buffer
-from simulation.checkers import ViolationError, require
+from simulation.checkers import require
 from simulation.ledger_checkers import LedgerChecker, LedgerHistory, LedgerViolationError
 
 Process: TypeAlias = tuple[str, int]
@@ -206,6 +206,3 @@ def check_owners(owned: Mapping[str, Sequence[str]], nodes: Mapping[str, str]) -
             )
     for bundle, broker in nodes.items():
         require(bundle in holders, "OneOwnerPerBundle", f"{bundle}: its node names {broker}, who does not own it")
-
-
-__all__ = ["ClusterChecker", "Copy", "Process", "ViolationError", "check_owners"]

@@ -27,7 +27,7 @@ from simulation.cluster_faults import ClusterNemesis
 from simulation.cluster_record import CHECK_TIME, NAMESPACE, ClusterRecord
 from simulation.cluster_summary import ClusterSummary
 from simulation.histories import watched
-from simulation.nodes import BookieNode, Node
+from simulation.nodes import Node
 from simulation.observing import cluster_observed, recoveries_observed
 from simulation.tale import Tale
 from simulation.world import Universe, run
@@ -58,21 +58,6 @@ class ClusterStory(ClusterRecord):
         return self.confirmed_messages >= CONFIRMED_MIN * (0.2 + 0.8 * self.nemesis.progress)
 
     # --- the run
-
-    async def until_up(self, node: BookieNode) -> None:
-        while node.up is None or not node.ready.is_set():
-            await trio.sleep(0.05)
-
-    async def heal(self) -> None:
-        """Undo what is still wrong: every host up but the one that is lost, every link whole."""
-        self.tell("", "Healed")
-        self.universe.network.heal()
-        for node in self.nodes:
-            node.host.resume()
-            node.host.slow(1)
-            await node.restart()
-        for bookie in self.bookies:
-            await self.until_up(bookie)
 
     def _start_users(self) -> None:
         rng = self.rng
@@ -110,14 +95,14 @@ class ClusterStory(ClusterRecord):
         for node in self.nodes:
             node.start()
         for bookie in self.bookies:
-            await self.until_up(bookie)
+            await bookie.wait_up()
         self._start_users()
         while self.confirmed_messages < CONFIRMED_MIN / 5:
             await trio.sleep(0.1)
         with trio.fail_after(1000):
             await self.nemesis.run(self.rng.randint(FAULTS_MIN + 3, FAULTS_MAX))
             await self.nemesis.force_takeover()
-        await self.heal()
+        await self.nemesis.heal()
         # First: who has lost a topic and does not know yet answers from what it remembers.
         await self._until("OneOwnerPerBundle", self._misowned)
         await self._until("Liveness", self._has_enough)
@@ -197,7 +182,7 @@ class ClusterStory(ClusterRecord):
         for bookie in self.bookies:
             await bookie.crash(lose_unsynced=False)
             await bookie.restart()
-            await self.until_up(bookie)
+            await bookie.wait_up()
         try:
             await store.delete(CHECK_TIME)
         except NoNodeError:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from autorecovery.service import RecoveryStats, open_repair_client, run_autorecovery
+from autorecovery.service import open_repair_client, run_autorecovery
 from broker.errors import BrokerError
 from broker.ownership.ownership import Ownership
 from broker.turn import Turn
@@ -62,23 +62,19 @@ class BrokerNode(Node):
         """What it owns, while it serves."""
         return self.ownership if self.host.running and self.ready.is_set() else None
 
-    async def ask(self, what: str, job: Callable[[], Awaitable[None]]) -> bool:
-        """Have the broker do something that an operator may ask for; whether it was done. It may crash meanwhile."""
-        done = False
+    async def ask(self, what: str, job: Callable[[], Awaitable[None]]) -> None:
+        """Have the broker do something that an operator may ask for. It may fail, or crash meanwhile."""
 
         async def run() -> None:
-            nonlocal done
             HOST.set(self.name)
             try:
                 await job()
-                done = True
             except (BrokerError, MetadataError, OSError, PowerCut) as error:
                 self.story.tell(self.name, "Failed", work=what, error=f"{type(error).__name__}: {error}")
 
         with trio.move_on_after(JOB_S):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(run, name=what)
-        return done
 
 
 class RecoveryNode(Node):
@@ -87,14 +83,7 @@ class RecoveryNode(Node):
     def __init__(self, story: ClusterRecord, name: str) -> None:
         super().__init__(story, name)
         self.config = story.swarm.recovery_config()
-        self.copied = 0
-        """Copies that workers of earlier incarnations wrote."""
-        self.stats = RecoveryStats()
 
     async def serve(self, world: World, metadata: HostMetadata, stop: trio.Event) -> None:
-        self.copied += self.stats.worker.copied.entries
-        self.stats = RecoveryStats()
         async with open_repair_client(world, metadata, self.config) as client:
-            await run_autorecovery(
-                world, metadata, client, self.config, name=f"{self.name}:3181", stats=self.stats, stop=stop
-            )
+            await run_autorecovery(world, metadata, client, self.config, name=f"{self.name}:3181", stop=stop)

@@ -188,7 +188,6 @@ class ClusterRecord:
         self.checker.list_changed(topic, found, writer)
 
     def bookie_opened(self, node: BookieNode) -> None:
-        node.opened()
         self.tell(node.name, "BookieOpened")
         with self._checking():
             self.checker.bookie_back(node.id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class ClusterSummary:
     lost_bookie: bool
     crashes: int
     dropping_crashes: int
-    faults: tuple[tuple[str, int], ...] = field(default=())
+    faults: tuple[tuple[str, int], ...] = ()
     """How many of each kind."""
     virtual_s: float = 0.0
 

@@ -7,27 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autorecovery.config import AutoRecoveryConfig
-from bookie.config import BookieConfig
 from quire.cli.broker_config import BrokerConfig
+from simulation import swarm
 
 CLUSTER = "sim"
 BROKER_PORT = 6650
 WEEK_S = 604_800
 FAULTS = (
-    "crash",
-    "kill",
-    "fuse",
-    "pause",
-    "long pause",
-    "partition",
-    "one-way cut",
-    "reset",
-    "lost messages",
-    "late messages",
-    "slow disk",
-    "flipped entry",
-    "session expiry",
-    "metadata cut",
+    *swarm.FAULTS,
     "lost bookie",
     "sleeping owner",
     "late owner",
@@ -47,17 +34,14 @@ QUORUMS = ((2, 2, 2), (3, 2, 2), (3, 3, 2), (3, 3, 2), (3, 3, 3), (4, 3, 2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Swarm:
+class ClusterSwarm(swarm.Swarm):
     """Of one history."""
 
     brokers: int
-    bookies: int
     recoverers: int
     topics: int
     bundles: int
     quorums: tuple[int, int, int]
-    sizes: tuple[int, ...]
-    """Payload bytes to choose from."""
     windows: tuple[int, ...]
     """Messages that a producer has unanswered at most, to choose from."""
     pace_s: float
@@ -71,39 +55,9 @@ class Swarm:
     bookie_timeout_s: int
     balanced: bool
     """Brokers move bundles by themselves."""
-    group_wait_ms: int
-    flush_interval_ms: int
-    gc_wait_ms: int
     recovery_delay_s: int
     grace_ms: int
     """Workers give the writer of an open ledger this long."""
-    session_timeout_s: float
-    late: float
-    """Share of the metadata calls and events that are late."""
-    latency_max_s: float
-    down_max: int
-    """Bookies that may be crashed or paused at the same time."""
-    overlap: int
-    """Faults that may be under way at the same time."""
-    calm_s: float
-    """Between faults it is calm for up to this."""
-    faults: tuple[str, ...]
-
-    def bookie_config(self, name: str) -> BookieConfig:
-        return BookieConfig(
-            bookie_id=f"{name}:3181",
-            host=name,
-            journal_directory="/journal",
-            ledger_directory="/ledgers",
-            journal_prealloc_mb=1,
-            journal_group_wait_ms=self.group_wait_ms,
-            write_cache_mb=2,
-            read_cache_mb=1,
-            flush_interval_ms=self.flush_interval_ms,
-            gc_wait_ms=self.gc_wait_ms,
-            read_workers=2,
-            urgent_workers=1,
-        )
 
     def broker_config(self, name: str) -> BrokerConfig:
         ensemble_size, write_quorum, ack_quorum = self.quorums
@@ -146,14 +100,14 @@ class Swarm:
         )
 
 
-def draw(rng: random.Random) -> Swarm:
+def draw(rng: random.Random) -> ClusterSwarm:
     """The options of a seed."""
     quorums = rng.choice(QUORUMS)
     faults: Sequence[str] = rng.sample(FAULTS, rng.choice(FAULTS_PER_SEED))
     faults = [*faults, *(kind for kind in FREQUENT if kind not in faults and rng.random() < 0.4)]
     if "lost bookie" in faults and "flipped entry" in faults:
         faults.remove(rng.choice(("lost bookie", "flipped entry")))
-    return Swarm(
+    return ClusterSwarm(
         brokers=rng.choice((2, 2, 3)),
         bookies=min(5, max(3, quorums[0] + rng.choice((1, 1, 2)))),
         recoverers=rng.choice((1, 2, 2)),

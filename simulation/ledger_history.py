@@ -145,7 +145,6 @@ class LedgerStory:
 
     def bookie_opened(self, node: BookieNode) -> None:
         """It has replayed its journal: what it acknowledged must be there."""
-        node.opened()
         self.tell(node.name, "BookieOpened")
         self.checker.bookie_back(node.id)
         if self.tale.on and node.bookie is not None:
@@ -233,21 +232,6 @@ class LedgerStory:
 
     # --- the run
 
-    async def until_up(self, node: BookieNode) -> None:
-        while node.up is None or not node.ready.is_set():
-            await trio.sleep(0.05)
-
-    async def heal(self) -> None:
-        """Undo what is still wrong: every host up, every link whole."""
-        self.tell("", "Healed")
-        self.universe.network.heal()
-        for node in self.nodes:
-            node.host.resume()
-            node.host.slow(1)
-            await node.restart()
-        for node in self.bookies:
-            await self.until_up(node)
-
     async def run(self) -> LedgerSummary:
         rng = self.universe.derive("story")
         self.tell("", "Drawn", swarm=self.swarm)
@@ -256,13 +240,13 @@ class LedgerStory:
         for bookie in self.bookies:
             bookie.start()
         for bookie in self.bookies:
-            await self.until_up(bookie)
+            await bookie.wait_up()
         for client in self.clients:
             client.start()
         with trio.fail_after(600):
             await self.nemesis.run(rng.randint(FAULTS_MIN + 2, 14))
         with trio.fail_after(LIVENESS_S):
-            await self.heal()
+            await self.nemesis.heal()
             while self.confirmed < CONFIRMED_MIN:
                 await trio.sleep(0.1)
             self.finished = True

@@ -1,7 +1,4 @@
-"""What a seed draws before its history of ledgers begins: how many hosts, which limits, which faults.
-
-Drawing what may happen at all, and not only when, reaches states that an average of everything never does ("swarm testing").
-"""
+"""What a seed draws before its history of ledgers begins: how many hosts, which limits, which faults."""
 
 from __future__ import annotations
 
@@ -9,32 +6,14 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bookie.config import BookieConfig
 from quire.ledger.bookie_client import WireProtocol
 from quire.ledger.context import LedgerConfig
 from quire.ledger.read_config import ReadConfig
+from simulation import swarm
 
-FAULTS = (
-    "crash",
-    "kill",
-    "fuse",
-    "pause",
-    "long pause",
-    "partition",
-    "one-way cut",
-    "reset",
-    "lost messages",
-    "late messages",
-    "slow disk",
-    "flipped entry",
-    "session expiry",
-    "metadata cut",
-    "hunt",
-    "ambush",
-)
-"""Kinds of faults. crash: power cut, unsynced writes are lost; kill: SIGKILL; fuse: a power cut amid a disk job; ambush: links to
-some bookies of a ledger lag or lose messages just when its recovery begins; hunt: a bookie that has acknowledged entries which others
-have not is crashed, and perhaps the writer after it."""
+FAULTS = (*swarm.FAULTS, "hunt", "ambush")
+"""Kinds of faults. ambush: links to some bookies of a ledger lag or lose messages just when its recovery begins; hunt: a bookie that
+has acknowledged entries which others have not is crashed, and perhaps the writer after it."""
 FAULTS_PER_SEED = range(4, len(FAULTS) + 1)
 
 QUORUMS = ((1, 1, 1), (2, 2, 1), (2, 2, 2), (3, 2, 2), (3, 3, 2), (3, 3, 3), (4, 3, 2), (5, 3, 2), (4, 2, 2), (5, 3, 3))
@@ -42,14 +21,11 @@ QUORUMS = ((1, 1, 1), (2, 2, 1), (2, 2, 2), (3, 2, 2), (3, 3, 2), (3, 3, 3), (4,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Swarm:
+class LedgerSwarm(swarm.Swarm):
     """Of one history."""
 
-    bookies: int
     clients: int
     quorums: tuple[tuple[int, int, int], ...]
-    sizes: tuple[int, ...]
-    """Payload bytes to choose from."""
     runs: tuple[int, ...]
     """Entries per append to choose from."""
     window: int
@@ -59,43 +35,13 @@ class Swarm:
     pace_s: float
     """A writer's pause between appends is up to this."""
     protocols: tuple[WireProtocol, ...]
-    group_wait_ms: int
-    flush_interval_ms: int
-    gc_wait_ms: int
     add_timeout_s: float
     read_timeout_s: float
     speculative_s: float
-    session_timeout_s: float
     explicit_lac_s: float
     delay_ensemble_change: bool
-    late: float
-    """Share of the metadata calls and events that are late."""
-    latency_max_s: float
-    down_max: int
-    """Bookies that may be crashed or paused at the same time."""
-    overlap: int
-    """Faults that may be under way at the same time."""
-    calm_s: float
-    """Between faults it is calm for up to this."""
-    faults: tuple[str, ...]
     ambush: float
     """Share of the recoveries that are ambushed."""
-
-    def bookie_config(self, name: str) -> BookieConfig:
-        return BookieConfig(
-            bookie_id=f"{name}:3181",
-            host=name,
-            journal_directory="/journal",
-            ledger_directory="/ledgers",
-            journal_prealloc_mb=1,
-            journal_group_wait_ms=self.group_wait_ms,
-            write_cache_mb=2,
-            read_cache_mb=1,
-            flush_interval_ms=self.flush_interval_ms,
-            gc_wait_ms=self.gc_wait_ms,
-            read_workers=2,
-            urgent_workers=1,
-        )
 
     def ledger_config(self, rng: random.Random) -> LedgerConfig:
         """Of one incarnation of a client."""
@@ -114,13 +60,13 @@ class Swarm:
         )
 
 
-def draw(rng: random.Random) -> Swarm:
+def draw(rng: random.Random) -> LedgerSwarm:
     """The options of a seed."""
     bookies = rng.randint(3, 6)
     spare = rng.choice((0, 1, 1, 2))
     possible = [each for each in QUORUMS if each[0] <= max(2, bookies - spare)]
     faults: Sequence[str] = rng.sample(FAULTS, rng.choice(FAULTS_PER_SEED))
-    return Swarm(
+    return LedgerSwarm(
         bookies=bookies,
         clients=rng.randint(3, 4),
         quorums=tuple(rng.sample(possible, rng.randint(1, min(3, len(possible))))),

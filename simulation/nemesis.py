@@ -12,34 +12,11 @@ from typing import Protocol
 
 import trio
 
-from simulation.nodes import BookieNode, Cluster, Limits, Node
-
-
-class Bounds(Limits, Protocol):
-    """What a seed has drawn of the faults."""
-
-    @property
-    def faults(self) -> tuple[str, ...]:
-        """The kinds that there may be."""
-
-    @property
-    def overlap(self) -> int:
-        """Faults that may be under way at the same time."""
-
-    @property
-    def calm_s(self) -> float:
-        """Between faults it is calm for up to this."""
-
-    @property
-    def down_max(self) -> int:
-        """Bookies that may be crashed or paused at the same time."""
+from simulation.nodes import BookieNode, Cluster, Node
 
 
 class Harmed(Cluster, Protocol):
     """The history whose hosts are harmed."""
-
-    @property
-    def swarm(self) -> Bounds: ...
 
     @property
     def nodes(self) -> Sequence[Node]: ...
@@ -50,8 +27,6 @@ class Harmed(Cluster, Protocol):
 
     @property
     def bookies(self) -> Sequence[BookieNode]: ...
-
-    async def until_up(self, node: BookieNode) -> None: ...
 
 
 class Nemesis:
@@ -121,6 +96,17 @@ class Nemesis:
                 await self._reset()
         finally:
             limit.release_on_behalf_of(token)
+
+    async def heal(self) -> None:
+        """Undo what is still wrong: every host of the history up, every link whole."""
+        self.story.tell("", "Healed")
+        self.network.heal()
+        for node in self.story.nodes:
+            node.host.resume()
+            node.host.slow(1)
+            await node.restart()
+        for bookie in self.story.bookies:
+            await bookie.wait_up()
 
     # --- whom
 
@@ -193,7 +179,7 @@ class Nemesis:
         self.story.tell(node.name, "HostRestarted")
         if isinstance(node, BookieNode):
             with trio.move_on_after(2 * self.story.swarm.session_timeout_s):
-                await self.story.until_up(node)
+                await node.wait_up()
 
     async def _pause(self) -> bool:
         return await self._stop("pause", self.rng.uniform(0.01, 0.9 * self.story.swarm.session_timeout_s))

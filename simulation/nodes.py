@@ -8,32 +8,16 @@ from typing import Protocol
 import trio
 
 from bookie.bookie import Bookie, open_bookie
-from bookie.config import BookieConfig
 from bookie.server import serve_bookie
 from quire.metadata.errors import MetadataError
 from quire.metadata.memory import MemoryTree
 from quire.world.doors import World
 from simulation.metadata import HostMetadata
+from simulation.swarm import Swarm
 from simulation.world import Universe
 
 AGAIN_S = 0.2
 """A process that ended, as the metadata service was away, is started again after this."""
-
-
-class Limits(Protocol):
-    """What a seed has drawn of the cluster."""
-
-    @property
-    def session_timeout_s(self) -> float: ...
-
-    @property
-    def late(self) -> float:
-        """Share of the metadata calls and events that are late."""
-
-    @property
-    def latency_max_s(self) -> float: ...
-
-    def bookie_config(self, name: str) -> BookieConfig: ...
 
 
 class Cluster(Protocol):
@@ -42,7 +26,7 @@ class Cluster(Protocol):
     universe: Universe
 
     @property
-    def swarm(self) -> Limits: ...
+    def swarm(self) -> Swarm: ...
 
     @property
     def tree(self) -> MemoryTree: ...
@@ -148,12 +132,15 @@ class BookieNode(Node):
         self.bookie: Bookie | None = None
         """While it runs and has replayed its journal."""
         self.ready = trio.Event()
+        self._opened_by = 0
+        """The incarnation that replayed the journal last."""
 
     async def serve(self, world: World, metadata: HostMetadata, stop: trio.Event) -> None:
         self.bookie = None
         self.ready = trio.Event()
         async with open_bookie(world, self.config, metadata) as bookie:
             self.bookie = bookie
+            self._opened_by = self.host.incarnation
             self.story.bookie_opened(self)
             async with trio.open_nursery() as nursery:
                 serving = partial(serve_bookie, world, bookie, metadata, bind_address=self.name, stop=stop)
@@ -165,10 +152,10 @@ class BookieNode(Node):
         """The bookie, unless it is down or has not replayed its journal yet."""
         return self.bookie if self.host.running and self.host.incarnation == self._opened_by else None
 
-    _opened_by = 0
-
-    def opened(self) -> None:
-        self._opened_by = self.host.incarnation
+    async def wait_up(self) -> None:
+        """Wait until it serves."""
+        while self.up is None or not self.ready.is_set():
+            await trio.sleep(0.05)
 
     def has(self, ledger_id: int, entry_id: int) -> bool | None:
         """Whether it has the entry, synced or not; None if it is down."""

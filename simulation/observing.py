@@ -24,6 +24,7 @@ from quire.metadata.ledgers import LedgerMetadata
 from quire.wire.bookkeeper.entry import Buffer, Digest
 from quire.wire.pulsar.names import TopicName
 from simulation.ledger_checkers import LedgerChecker, LedgerHistory
+from simulation.patching import Patch, patched
 from simulation.scheduler import HOST
 
 
@@ -79,15 +80,10 @@ def recoveries_observed(story: Observer) -> Iterator[None]:
             story.checker.length_missed(self._ledger_id, entry_id)
         return length
 
-    setattr(recovery, name, told)
-    setattr(Recovery, decide.__name__, decided)
-    setattr(Recovery, measure.__name__, measured)
-    try:
+    with patched(
+        [(recovery, name, told), (Recovery, decide.__name__, decided), (Recovery, measure.__name__, measured)]
+    ):
         yield
-    finally:
-        setattr(recovery, name, ask)
-        setattr(Recovery, decide.__name__, decide)
-        setattr(Recovery, measure.__name__, measure)
 
 
 class WriterObserver(Observer, Protocol):
@@ -136,17 +132,12 @@ def cluster_observed(story: WriterObserver) -> Iterator[None]:
         story.ownership_runs(self)
         await run(self, task_status=task_status)
 
-    patches: list[tuple[type, Any, object]] = [
-        (OpenLedger, make, made),
-        (LedgerWriter, append, appended),
-        (Appender, report, reported),
-        (Topics, load, loading),
-        (Ownership, run, running),
+    patches: list[Patch] = [
+        (OpenLedger, make.__name__, made),
+        (LedgerWriter, append.__name__, appended),
+        (Appender, report.__name__, reported),
+        (Topics, load.__name__, loading),
+        (Ownership, run.__name__, running),
     ]
-    for owner, function, told in patches:
-        setattr(owner, function.__name__, told)
-    try:
+    with patched(patches):
         yield
-    finally:
-        for owner, function, _ in patches:
-            setattr(owner, function.__name__, function)

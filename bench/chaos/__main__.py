@@ -21,8 +21,8 @@ from bench.chaos import report
 from bench.chaos.errors import ChaosError
 from bench.chaos.run import RATE, RATE_MIN, TOPICS, Outcome, plan_of, run
 from bench.chaos.schedule import Group, draw
-from bench.local_cluster.cluster import ClusterError, LocalCluster
-from bench.local_cluster.state import StateError
+from bench.local_cluster.cluster import LocalCluster
+from bench.local_cluster.errors import ClusterError
 from quire.service import log
 
 FAULTS_MIN_PER_MINUTE = 6
@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--rate", type=float, default=RATE, help=f"messages a second in all (default: {RATE:.0f})")
     made.add_argument("--faults", type=int, help="how many (default: by the minutes)")
     made.add_argument("--zookeepers", type=int, default=3, choices=(1, 3), help="(default: 3)")
-    made.add_argument("--folder", type=Path, help="where everything is (default: a new one)")
+    made.add_argument("--folder", type=Path, help="where everything is, and stays (default: a new one)")
     made.add_argument("--keep", action="store_true", help="keep data, logs and histories even if all is well")
     return made
 
@@ -79,13 +79,13 @@ def main(argv: list[str] | None = None) -> int:
                 highlight=False,
                 soft_wrap=True,
             )
-    except (ChaosError, ClusterError, StateError) as error:
+    except (ChaosError, ClusterError) as error:
         print(f"scripts/chaos: {error}", file=sys.stderr)
         code = 1 if cluster is not None else 2
     finally:
         if cluster is not None:
             cluster.abandon()
-        if code or given.keep:
+        if code or given.keep or given.folder:
             print(f"kept: {folder}", file=sys.stderr)
         else:
             shutil.rmtree(folder)

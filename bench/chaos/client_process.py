@@ -6,6 +6,7 @@ import os
 import select
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.chaos.errors import ChaosError
@@ -32,12 +33,15 @@ class Client:
         self.is_ready = False
         self.is_over = False
 
+    def fileno(self) -> int:
+        """That of what it says."""
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
     def poll(self) -> None:
         """Take in what it says. ChaosError if it ended by itself."""
-        assert self._process.stdout is not None
-        descriptor = self._process.stdout.fileno()
-        while select.select([descriptor], [], [], 0)[0]:
-            piece = os.read(descriptor, 65536)
+        while select.select([self], [], [], 0)[0]:
+            piece = os.read(self.fileno(), 65536)
             if not piece:
                 if not self.is_over:
                     raise ChaosError(f"the clients that {self.what} ended: {self.errors.read_text()[-2000:]}")
@@ -69,3 +73,10 @@ class Client:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
+
+
+def listen(clients: Sequence[Client], seconds: float) -> None:
+    """Take in what they say, and wait for it for so long at most. ChaosError if one ended by itself."""
+    select.select([client for client in clients if not client.is_over], [], [], seconds)
+    for client in clients:
+        client.poll()

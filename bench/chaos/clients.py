@@ -15,11 +15,12 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pulsar
 
-from bench.chaos.history import HistoryFile, Record, What, now_us, parse_payload, payload_of
+from bench.chaos.history import Record, What, now_us, parse_payload, payload_of, write
+from bench.waiting import poll_until
 
 SUBSCRIPTION = "chaos"
 KEYS = 8
@@ -31,9 +32,9 @@ FLUSH_S = 120.0
 SUBSCRIBE_S = 60
 
 
-def topic_name(prefix: str, number: int) -> str:
+def topic_name(number: int) -> str:
     """The numbers at the end are what the checker reads in the client's log."""
-    return f"persistent://public/default/{prefix}-{number}"
+    return f"persistent://public/default/chaos-{number}"
 
 
 def client_of(url: str, log: Path) -> Any:
@@ -44,21 +45,21 @@ def client_of(url: str, log: Path) -> Any:
 class Producing:
     """One producer a topic, at an even rate in all."""
 
-    def __init__(self, given: argparse.Namespace) -> None:
+    def __init__(self, given: argparse.Namespace, history: BinaryIO) -> None:
         self._rate = given.rate
-        self._history = HistoryFile(given.out)
+        self._history = history
         self._client = client_of(given.url, given.log)
-        self._producers = [self._producer(given.prefix, number) for number in range(given.topics)]
+        self._producers = [self._producer(number) for number in range(given.topics)]
         self._next = [0] * given.topics
         self._open = [0] * given.topics
         self.sent = 0
         self.answered = 0
         self.failed = 0
 
-    def _producer(self, prefix: str, number: int) -> Any:
+    def _producer(self, number: int) -> Any:
         batched = number % 2 == 0
         return self._client.create_producer(
-            topic_name(prefix, number),
+            topic_name(number),
             producer_name=f"chaos-{number}",
             send_timeout_millis=0,  # a message is given up only with the run
             max_pending_messages=PENDING_MAX,
@@ -69,7 +70,7 @@ class Producing:
         )
 
     def run(self, stop: threading.Event) -> None:
-        begun = last = time.monotonic()
+        last = time.monotonic()
         due = 0.0
         turn = 0
         while not stop.is_set():
@@ -84,10 +85,11 @@ class Producing:
                 if self._open[turn] < PENDING_MAX - 1:
                     self._send(turn)
             stop.wait(TICK_S)
-        self._seconds = time.monotonic() - begun
-        deadline = time.monotonic() + FLUSH_S
-        while self.answered + self.failed < self.sent and time.monotonic() < deadline:
-            time.sleep(TICK_S)
+        poll_until(self._is_settled, FLUSH_S)
+
+    def _is_settled(self) -> bool:
+        """Whether it is known of every message what became of it."""
+        return self.answered + self.failed == self.sent
 
     def _send(self, topic: int) -> None:
         sequence = self._next[topic]
@@ -95,51 +97,49 @@ class Producing:
         self._open[topic] += 1
         key = sequence % KEYS
         self.sent += 1
-        self._history.write(Record(What.SENT, topic, 0, sequence, now_us(), key=key))
+        write(self._history, Record(What.SENT, topic, 0, sequence, now_us(), key=key))
 
         def done(result: Any, found: Any) -> None:
             at_us = now_us()
             self._open[topic] -= 1
             if result == pulsar.Result.Ok:
                 where = (found.ledger_id(), found.entry_id(), found.batch_index())
-                self._history.write(Record(What.RECEIPT, topic, 0, sequence, at_us, *where))
+                write(self._history, Record(What.RECEIPT, topic, 0, sequence, at_us, *where))
                 self.answered += 1
             else:
-                self._history.write(Record(What.FAILED, topic, 0, sequence, at_us))
+                write(self._history, Record(What.FAILED, topic, 0, sequence, at_us))
                 self.failed += 1
 
         self._producers[topic].send_async(payload_of(topic, sequence, key), done, partition_key=str(key))
 
     def figures(self) -> str:
-        return f"sent={self.sent} answered={self.answered} failed={self.failed}"
+        return f"sent={self.sent} answered={self.answered}"
 
     def close(self) -> None:
-        if self.answered + self.failed == self.sent:
+        if self._is_settled():
             self._client.close()
-        self._history.close()
 
 
 class Consuming:
     """The subscriptions' consumers, all on one listening thread, so that deliveries have one order."""
 
-    def __init__(self, given: argparse.Namespace) -> None:
-        self._history = HistoryFile(given.out)
+    def __init__(self, given: argparse.Namespace, history: BinaryIO) -> None:
+        self._history = history
         self._client = client_of(given.url, given.log)
         self._seen: set[int] = set()
         self.delivered = 0
-        self.failed = 0
         kinds = (pulsar.ConsumerType.Failover, pulsar.ConsumerType.KeyShared, pulsar.ConsumerType.Exclusive)
         for number in range(given.topics):
             kind = kinds[number % len(kinds)]
             for consumer in range(1 if kind == pulsar.ConsumerType.Exclusive else 2):
-                self._subscribe(given.prefix, number, consumer, kind)
+                self._subscribe(number, consumer, kind)
 
-    def _subscribe(self, prefix: str, topic: int, number: int, kind: Any) -> None:
+    def _subscribe(self, topic: int, number: int, kind: Any) -> None:
         def arrived(consumer: Any, message: Any) -> None:
             self._arrived(consumer, message, topic, number)
 
         self._client.subscribe(
-            topic_name(prefix, topic),
+            topic_name(topic),
             SUBSCRIPTION,
             consumer_type=kind,
             consumer_name=f"chaos-{topic}-{number}",
@@ -153,15 +153,15 @@ class Consuming:
         place = message.message_id()
         where = (place.ledger_id(), place.entry_id(), place.batch_index())
         if found is None or found[0] != topic:
-            self._history.write(Record(What.STRANGE, topic, number, 0, at_us, *where))
+            write(self._history, Record(What.STRANGE, topic, number, 0, at_us, *where))
             return
         _, sequence, key = found
-        self._history.write(Record(What.DELIVERED, topic, number, sequence, at_us, *where, key=key))
+        write(self._history, Record(What.DELIVERED, topic, number, sequence, at_us, *where, key=key))
         self._seen.add(topic << 32 | sequence)
         self.delivered += 1
         try:
             consumer.acknowledge(message)
-            self._history.write(Record(What.ACKNOWLEDGED, topic, number, sequence, now_us(), *where))
+            write(self._history, Record(What.ACKNOWLEDGED, topic, number, sequence, now_us(), *where))
         except pulsar.PulsarException:
             # The consumer is not connected at this moment: the message is not acknowledged, and comes again.
             pass
@@ -170,11 +170,10 @@ class Consuming:
         stop.wait()
 
     def figures(self) -> str:
-        return f"delivered={self.delivered} different={len(self._seen)} failed={self.failed}"
+        return f"delivered={self.delivered} different={len(self._seen)}"
 
     def close(self) -> None:
         self._client.close()
-        self._history.close()
 
 
 def main() -> None:
@@ -185,33 +184,36 @@ def main() -> None:
     parser.add_argument("--url", required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--log", type=Path, required=True)
-    parser.add_argument("--prefix", default="chaos")
-    parser.add_argument("--topics", type=int, default=20)
-    parser.add_argument("--rate", type=float, default=2200.0)
+    parser.add_argument("--topics", type=int, required=True)
+    parser.add_argument("--rate", type=float, required=True)
     given = parser.parse_args()
-    clients = Producing(given) if given.what == "produce" else Consuming(given)
-    stop = threading.Event()
+    with open(given.out, "wb") as history:
+        clients = Producing(given, history) if given.what == "produce" else Consuming(given, history)
+        serve(clients)
+    print(f"end {clients.figures()}", flush=True)
+    os._exit(0)  # a client that cannot be closed any more must not keep the run from ending
+
+
+def serve(clients: Producing | Consuming) -> None:
+    """Run them until a line comes on standard input, and tell their figures meanwhile."""
+    stop, over = threading.Event(), threading.Event()
 
     def listen() -> None:
         sys.stdin.readline()
         stop.set()
 
-    print("ready", flush=True)
-    threading.Thread(target=listen, daemon=True).start()
-    over = threading.Event()
-
     def report() -> None:
         while not over.wait(REPORT_S):
             print(clients.figures(), flush=True)
 
+    print("ready", flush=True)
+    threading.Thread(target=listen, daemon=True).start()
     reporter = threading.Thread(target=report, daemon=True)
     reporter.start()
     clients.run(stop)
     over.set()
     reporter.join()
     clients.close()
-    print(f"end {clients.figures()}", flush=True)
-    os._exit(0)  # a client that cannot be closed any more must not keep the run from ending
 
 
 if __name__ == "__main__":

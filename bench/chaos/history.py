@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from enum import IntEnum
 from pathlib import Path
 from struct import Struct
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 RECORD = Struct("<BBBxIqqqii")
 PAYLOAD_SIZE = 256
@@ -61,17 +61,9 @@ class Record(NamedTuple):
         return self.ledger, self.entry, self.batch
 
 
-class HistoryFile:
-    """Takes records of any thread."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = open(path, "wb")  # noqa: SIM115 - closed by `close`
-
-    def write(self, record: Record) -> None:
-        self._file.write(RECORD.pack(*record))
-
-    def close(self) -> None:
-        self._file.close()
+def write(file: BinaryIO, record: Record) -> None:
+    """Append it; from any thread."""
+    file.write(RECORD.pack(*record))
 
 
 def read(path: Path) -> Iterator[Record]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import trio
@@ -12,17 +12,13 @@ from autorecovery.election import read_auditor
 from bench.chaos.errors import ChaosError
 from bench.chaos.history import now_us
 from bench.chaos.schedule import Fault, Group, How, Injected
-from bench.local_cluster.cluster import LocalCluster
-from bench.local_cluster.plan import HOST, Kind, Node
+from bench.local_cluster.cluster import LocalCluster, Say
+from bench.local_cluster.plan import Node
+from bench.local_cluster.store import metadata_store
 from quire.metadata.errors import MetadataError
-from quire.metadata.zookeeper import open_store
-from quire.metadata.zookeeper_config import ZooKeeperConfig
-from quire.world.real import real_world
 
 AUDITOR_S = 2.0
 """To ask who the auditor is."""
-
-Say = Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -38,7 +34,7 @@ class _Out:
 
 
 class Injector:
-    """Carries a schedule out. `step` is called often; nothing in it waits."""
+    """Carries a schedule out. `step` is called often; it waits for no more than the effect of a signal, or the auditor's name."""
 
     def __init__(self, cluster: LocalCluster, schedule: Sequence[Fault], say: Say) -> None:
         self._cluster = cluster
@@ -130,16 +126,10 @@ class Injector:
 
 def auditor_of(cluster: LocalCluster) -> str | None:
     """The name of the auditor; None if there is none just now, or nobody answers."""
-    servers = tuple((HOST, node.port) for node in cluster.nodes(Kind.ZOOKEEPER))
 
     async def ask() -> str | None:
-        config = ZooKeeperConfig(servers=servers, connect_timeout_s=AUDITOR_S, call_timeout_s=AUDITOR_S)
-        store = await open_store(real_world(), config)
-        try:
-            return await read_auditor(store, "/ledgers")
-        finally:
-            with trio.CancelScope(shield=True):
-                await store.aclose()
+        async with metadata_store(cluster.state.addresses, timeout_s=AUDITOR_S) as store:
+            return await read_auditor(store)
 
     try:
         return trio.run(ask)

@@ -12,6 +12,8 @@ from rich.table import Table
 from bench.chaos.run import Outcome
 from bench.chaos.schedule import Injected
 
+KINDS = ("lost", "misplaced", "duplicated", "delivered again", "out of order", "strange", "failed")
+"""What the checker finds."""
 AFTER_US = 10_000_000
 """Within so long after a fault the longest silence is looked for."""
 
@@ -61,7 +63,7 @@ def verdict_table(outcome: Outcome) -> Table:
         ("second copies, allowed", f"{verdict.second_copies}"),
         ("second deliveries, allowed", f"{verdict.second_deliveries}"),
         ("  longest after its acknowledgement", f"{verdict.latest_again_us / 1e6:.2f} s"),
-        *((f"{kind}", f"{verdict.counts.get(kind, 0)}") for kind in KINDS),
+        *((kind, f"{verdict.counts.get(kind, 0)}") for kind in KINDS),
         ("copies at the end", f"{copies.get('copies')} of {copies.get('ledgers')} ledgers"),
         ("bad copies, each time they were read", ", ".join(map(str, outcome.rounds))),
         ("errors in the servers' logs", f"{len(outcome.errors)}"),
@@ -69,9 +71,6 @@ def verdict_table(outcome: Outcome) -> Table:
     for row in rows:
         made.add_row(*row)
     return made
-
-
-KINDS = ("lost", "misplaced", "duplicated", "delivered again", "out of order", "strange", "failed")
 
 
 def show(outcome: Outcome, console: Console) -> None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.chaos.checker import Checker, Verdict
-from bench.chaos.client_process import Client
+from bench.chaos.client_process import Client, listen
 from bench.chaos.errors import ChaosError
 from bench.chaos.history import Break, Breaks, read
-from bench.chaos.injector import Injector, Say
+from bench.chaos.injector import Injector
 from bench.chaos.schedule import Fault, Group, How, Injected
-from bench.local_cluster.cluster import LocalCluster
+from bench.local_cluster.cluster import LocalCluster, Say
 from bench.local_cluster.plan import Kind, Plan
 
 TOPICS = 20
@@ -120,11 +117,10 @@ def run(
         shown = begun
         while (elapsed_s := time.monotonic() - begun) < outcome.seconds:
             injector.step(elapsed_s)
-            _poll(clients)
+            listen(clients, TICK_S)
             if time.monotonic() - shown > 10:
                 shown = time.monotonic()
                 say(f"{elapsed_s:.0f} of {outcome.seconds:.0f} s: {_figures(clients, injector)}")
-            time.sleep(TICK_S)
         outcome.skipped = injector.pending
         injector.heal_all()
         producer.stop()
@@ -175,13 +171,12 @@ def _drain(clients: list[Client], consumer: Client, producer: Client) -> None:
     last, moved = -1, time.monotonic()
     deadline = moved + DRAIN_S
     while consumer.figures.get("different", 0) < producer.figures.get("answered", 0) and time.monotonic() < deadline:
-        _poll(clients)
+        listen(clients, TICK_S)
         now = consumer.figures.get("different", 0)
         if now != last:
             last, moved = now, time.monotonic()
         elif time.monotonic() - moved > DRAIN_S / 4:
             return
-        time.sleep(TICK_S)
 
 
 def _verify(cluster: LocalCluster, outcome: Outcome, say: Say) -> None:
@@ -189,18 +184,7 @@ def _verify(cluster: LocalCluster, outcome: Outcome, say: Say) -> None:
     deadline = time.monotonic() + VERIFY_S
     while True:
         say("reading every copy of every ledger")
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "quire.cli.operations", "verify-replicas", "--json"),
-                *("--conf", str(cluster.shell_conf)),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if not done.stdout:
-            raise ChaosError(f"the copies cannot be read: {done.stderr}")
-        outcome.copies = json.loads(done.stdout.splitlines()[-1])
+        outcome.copies = cluster.verify_replicas()
         outcome.rounds.append(int(str(outcome.copies["badCopies"])))
         if outcome.copies["good"] or time.monotonic() > deadline:
             return
@@ -208,20 +192,14 @@ def _verify(cluster: LocalCluster, outcome: Outcome, say: Say) -> None:
 
 
 def _figures(clients: list[Client], injector: Injector) -> str:
-    figures = {name: count for client in clients for name, count in client.figures.items() if name != "failed"}
+    figures = {name: count for client in clients for name, count in client.figures.items()}
     text = ", ".join(f"{count} {name}" for name, count in figures.items())
     return f"{text}, {len(injector.done)} faults"
-
-
-def _poll(clients: list[Client]) -> None:
-    for client in clients:
-        client.poll()
 
 
 def _wait(clients: list[Client], condition: Callable[[], bool], seconds: float, otherwise: str) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        _poll(clients)
         if time.monotonic() > deadline:
             raise ChaosError(f"{otherwise} after {seconds:g} s")
-        time.sleep(TICK_S)
+        listen(clients, TICK_S)

@@ -4,18 +4,29 @@ ends the broker that serves the topic and one of the bookies, each with SIGKILL;
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 
 from bench.demo.messaging import TOPIC
 from bench.demo.server import DemoError
-from bench.local_cluster.cluster import ClusterError, LocalCluster
-from bench.local_cluster.plan import HOST, Kind, Node, Plan
-from bench.local_cluster.state import StateError
+from bench.local_cluster.cluster import STOP_S, LocalCluster
+from bench.local_cluster.errors import ClusterError
+from bench.local_cluster.lookup import owner_port
+from bench.local_cluster.plan import Kind, Node, Plan
 
-LOOKUP_S = 10.0
 PLAN = Plan(zookeepers=1, bookies=4, brokers=2, recoveries=1)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """What the cluster cannot do ends the demo."""
+    try:
+        yield
+    except ClusterError as error:
+        raise DemoError(str(error)) from error
 
 
 class ClusterServer:
@@ -42,15 +53,13 @@ class ClusterServer:
     def start(self) -> None:
         """Start all of it, and later what was killed."""
         begun = time.perf_counter()
-        try:
+        with _translated():
             if not self.start_s:
                 self.cluster.up()
             for node in self._down:
                 self.cluster.launch(node)
             for node in self._down:
                 self.cluster.wait_ready(node)
-        except (ClusterError, StateError) as error:
-            raise DemoError(str(error)) from error
         self._down.clear()
         self.start_s.append(time.perf_counter() - begun)
         self._owner = self.owner()
@@ -61,31 +70,27 @@ class ClusterServer:
         assert self._owner is not None, "the cluster was not started"
         self._down = [self._owner, bookies[self._kills % len(bookies)]]
         self._kills += 1
-        try:
+        with _translated():
             for node in self._down:
                 self.cluster.kill(node)
-        except ClusterError as error:
-            raise DemoError(str(error)) from error
 
     def owner(self) -> Node:
         """The broker that serves the topic. DemoError if none does."""
-        url = f"{self.web}/lookup/v2/topic/{TOPIC.replace('://', '/')}"
         try:
-            answer = httpx.get(url, timeout=LOOKUP_S, follow_redirects=True).raise_for_status().json()
+            port = owner_port(self.web, TOPIC)
         except httpx.HTTPError as error:
             raise DemoError(f"nobody says who serves the topic: {error!r}") from error
         for node in self.cluster.nodes(Kind.BROKER):
-            if answer["brokerUrl"] == f"pulsar://{HOST}:{node.port}":
+            if node.port == port:
                 return node
-        raise DemoError(f"the topic is served by a broker of nobody: {answer}")
+        raise DemoError(f"the topic is served by a broker of nobody, on port {port}")
 
     def stop(self) -> None:
         """SIGTERM to all, and wait for a clean end."""
-        told: list[str] = []
-        self.cluster.down(told.append)
-        forced = [line for line in told if "killing it" in line]
-        if forced:
-            raise DemoError("; ".join(forced))
+        with _translated():
+            killed = self.cluster.down()
+        if killed:
+            raise DemoError(f"{', '.join(killed)} did not stop within {STOP_S:g} s of SIGTERM")
 
     def abandon(self) -> None:
         """Make sure that nothing is left running, whatever happened."""

@@ -12,23 +12,23 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from bench.local_cluster.cluster import ClusterError, LocalCluster
+from bench.local_cluster.cluster import LocalCluster
+from bench.local_cluster.errors import ClusterError
 from bench.local_cluster.plan import Kind, Node, Plan
-from bench.local_cluster.ports import NoPortsError
-from bench.local_cluster.state import StateError
+from bench.local_cluster.state import FILE
 from quire.service import log
 
 DEFAULT_FOLDER = Path("out/cluster")
-FOLLOW_S = 0.2
 _SIGNALS: dict[str, Callable[[LocalCluster, Node], None]] = {
     "kill": LocalCluster.kill,
     "stop": LocalCluster.stop,
@@ -113,13 +113,12 @@ def up(given: argparse.Namespace, console: Console) -> None:
     )
     begun = time.monotonic()
     made = LocalCluster.make(given.folder, plan)
-    try:
+    with ExitStack() as unless_up:
+        unless_up.callback((made.folder / FILE).unlink, missing_ok=True)
+        unless_up.callback(made.abandon)
         with telling(console) as say:
             made.up(say)
-    except BaseException:
-        made.abandon()
-        (made.folder / "cluster.json").unlink(missing_ok=True)
-        raise
+        unless_up.pop_all()
     console.print(f"ready after {time.monotonic() - begun:.1f} s", highlight=False)
     addresses(made, console)
 
@@ -178,13 +177,10 @@ def status(cluster: LocalCluster, console: Console, *, as_json: bool) -> int:
 
 def logs(cluster: LocalCluster, name: str, lines: int, *, follow: bool) -> None:
     node = cluster.state.node(name)
-    text = cluster.log(node)
-    print("".join(f"{line}\n" for line in text.splitlines()[-lines:] if lines > 0), end="", flush=True)
-    while follow:
-        time.sleep(FOLLOW_S)
-        more = cluster.log(node)
-        print(more[len(text) :], end="", flush=True)
-        text = more
+    if follow:
+        subprocess.run(["tail", "-n", str(lines), "-F", str(node.log(cluster.folder))], check=True)
+    elif lines > 0:
+        print(*cluster.log(node).splitlines()[-lines:], sep="\n")
 
 
 def run(given: argparse.Namespace, console: Console) -> int:
@@ -219,7 +215,7 @@ def main(argv: list[str] | None = None) -> int:
     log.configure("error", sys.stderr)
     try:
         return run(given, Console())
-    except (ClusterError, StateError, NoPortsError, ValueError) as error:
+    except (ClusterError, ValueError) as error:
         print(f"scripts/cluster: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -7,6 +7,7 @@ group of its own, which gets the signals, so that ZooKeeper's Java goes with the
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from bench.local_cluster.errors import ClusterError
 from bench.local_cluster.metadata import initialize
@@ -31,15 +33,16 @@ from bench.local_cluster.plan import (
 )
 from bench.local_cluster.ports import free_ports
 from bench.local_cluster.state import FILE, Pid, State, pid_of, read
+from bench.procs import tree
+from bench.waiting import poll_until
 
 READY_S = 90.0
 STOP_S = 30.0
-KILL_S = 10.0
-POLL_S = 0.02
+SIGNAL_S = 10.0
+"""Until SIGKILL, SIGSTOP or SIGCONT must have had its effect."""
 _PR_SET_PDEATHSIG = 1
 
 Say = Callable[[str], None]
-
 
 _ours: dict[Pid, subprocess.Popen[bytes]] = {}
 """Children of this process: kept as long as it lives, for they are meant to outlive whoever started them, and are zombies until
@@ -113,8 +116,6 @@ class LocalCluster:
 
     def pids(self, *kinds: Kind) -> list[int]:
         """Processes that run, with all that they started."""
-        from bench.procs import tree
-
         running = [self.state.pids[node.name] for node in self.nodes(*kinds) if self.is_alive(node)]
         return [each for pid in running for each in tree(pid.pid)]
 
@@ -142,8 +143,10 @@ class LocalCluster:
         for node in launched:
             self.wait_ready(node)
 
-    def down(self, say: Say = _quiet) -> None:
-        """Stop everything, cleanly where that works, and forget it. Its folders stay."""
+    def down(self, say: Say = _quiet) -> list[str]:
+        """Stop everything, cleanly where that works, and forget it: the names of those that had to be killed. Its folders
+        stay."""
+        killed = []
         for kinds in ((Kind.RECOVERY,), (Kind.BROKER,), (Kind.BOOKIE,), (Kind.ZOOKEEPER,)):
             running = [node for node in self.nodes(*kinds) if self.is_alive(node)]
             if running:
@@ -156,7 +159,9 @@ class LocalCluster:
                 if not self._wait_gone(node, max(0.0, deadline - time.monotonic())):
                     say(f"{node.name} does not stop: killing it")
                     self.kill(node)
+                    killed.append(node.name)
         (self.folder / FILE).unlink(missing_ok=True)
+        return killed
 
     def abandon(self) -> None:
         """SIGKILL for everything that runs."""
@@ -218,15 +223,12 @@ class LocalCluster:
             return False
         return b"\n" + READY_LINES[node.kind].encode() in b"\n" + said and self.is_alive(node)
 
-    def wait_ready(self, node: Node, seconds: float = READY_S) -> None:
+    def wait_ready(self, node: Node) -> None:
         """ClusterError if it ends, or takes longer."""
-        deadline = time.monotonic() + seconds
-        while not self.is_ready(node):
-            if not self.is_alive(node):
-                raise ClusterError(f"{node.name} ended while it started{self.tail(node)}")
-            if time.monotonic() > deadline:
-                raise ClusterError(f"{node.name} is not ready after {seconds:g} s{self.tail(node)}")
-            time.sleep(POLL_S)
+        if not poll_until(lambda: self.is_ready(node) or not self.is_alive(node), READY_S):
+            raise ClusterError(f"{node.name} is not ready after {READY_S:g} s{self.tail(node)}")
+        if not self.is_alive(node):
+            raise ClusterError(f"{node.name} ended while it started{self.tail(node)}")
 
     def is_alive(self, node: Node) -> bool:
         pid = self.state.pids.get(node.name)
@@ -249,29 +251,28 @@ class LocalCluster:
     def kill(self, node: Node) -> None:
         """SIGKILL, and wait until it is gone. ClusterError if it had ended by itself."""
         self.signal(node, signal.SIGKILL)
-        if not self._wait_gone(node, KILL_S):
-            raise ClusterError(f"{node.name} lives on {KILL_S:g} s after SIGKILL")
+        if not self._wait_gone(node, SIGNAL_S):
+            raise ClusterError(f"{node.name} lives on {SIGNAL_S:g} s after SIGKILL")
 
-    def stop(self, node: Node, seconds: float = STOP_S) -> None:
+    def stop(self, node: Node) -> None:
         """SIGTERM, and wait until it is gone. ClusterError if it is not."""
         self.signal(node, signal.SIGTERM)
-        if not self._wait_gone(node, seconds):
-            raise ClusterError(f"{node.name} does not stop within {seconds:g} s{self.tail(node)}")
+        if not self._wait_gone(node, STOP_S):
+            raise ClusterError(f"{node.name} does not stop within {STOP_S:g} s{self.tail(node)}")
 
     def pause(self, node: Node) -> None:
-        """SIGSTOP, and wait until it stands still."""
+        """SIGSTOP, and wait until it stands still. ClusterError if it does not."""
         self.signal(node, signal.SIGSTOP)
         self._wait_paused(node, paused=True)
 
     def resume(self, node: Node) -> None:
-        """SIGCONT."""
+        """SIGCONT, and wait until it goes on. ClusterError if it does not."""
         self.signal(node, signal.SIGCONT)
         self._wait_paused(node, paused=False)
 
     def _wait_paused(self, node: Node, *, paused: bool) -> None:
-        deadline = time.monotonic() + KILL_S
-        while self.is_paused(node) is not paused and self.is_alive(node) and time.monotonic() < deadline:
-            time.sleep(POLL_S)
+        if not poll_until(lambda: self.is_paused(node) is paused or not self.is_alive(node), SIGNAL_S):
+            raise ClusterError(f"{node.name} {'runs on' if paused else 'stands still'} {SIGNAL_S:g} s after the signal")
 
     def add_bookie(self) -> Node:
         """One bookie more, ready."""
@@ -295,22 +296,24 @@ class LocalCluster:
                     found.append(f"{node.name}: {line}")
         return found
 
-    def tail(self, node: Node, count: int = 15) -> str:
+    def tail(self, node: Node) -> str:
         """The end of its log, for a message."""
-        return "".join(f"\n    {line}" for line in self.log(node).splitlines()[-count:])
+        return "".join(f"\n    {line}" for line in self.log(node).splitlines()[-15:])
+
+    def verify_replicas(self) -> dict[str, Any]:
+        """Read every copy of every ledger: the last line of `verify-replicas --json`. ClusterError if they cannot be read."""
+        command = [sys.executable, "-m", "quire.cli.operations", "verify-replicas", "--json"]
+        command += ["--conf", str(self.shell_conf)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if not done.stdout:
+            raise ClusterError(f"the copies cannot be read: {done.stderr}")
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
 
     def _wait_gone(self, node: Node, seconds: float) -> bool:
-        deadline = time.monotonic() + seconds
-        while self.is_alive(node):
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(POLL_S)
-        return True
+        return poll_until(lambda: not self.is_alive(node), seconds)
 
 
 def _die_with_parent() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-__all__ = ["ClusterError", "LocalCluster"]

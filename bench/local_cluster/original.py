@@ -3,20 +3,18 @@ a process with 512 MB of heap, fsync on. And Apache BookKeeper's auto recovery, 
 
 from __future__ import annotations
 
-import socket
 import subprocess
-import time
-from collections.abc import Mapping
 from pathlib import Path
 
 from bench.local_cluster.plan import CLUSTER_NAME, HOST, TICK_MS, conf_text
 from bench.local_cluster.ports import free_ports
 from bench.procs import tree
-from bench.servers import OPENS
+from bench.servers import ADD_OPENS, listens, stop_process
+from bench.waiting import poll_until
 
 HEAP = ("-Xms512m", "-Xmx512m", "-XX:MaxDirectMemorySize=512m")
+BOOKIES = 3
 READY_S = 120.0
-STOP_S = 30.0
 _DRIVERS = "org.apache.pulsar.metadata.bookkeeper.PulsarMetadata"
 
 
@@ -30,20 +28,19 @@ class Java:
         lib: Path,
         main: str,
         *arguments: str,
-        port: int | None,
-        heap: tuple[str, ...] = HEAP,
+        ports: tuple[int, ...] = (),
     ) -> None:
         self.name = name
-        self.port = port
         self.folder = folder
+        self.ports = ports
+        """On which it is to listen."""
         folder.mkdir(parents=True, exist_ok=True)
-        opens = [part for each in OPENS for part in ("--add-opens", f"{each}=ALL-UNNAMED")]
         drivers = [
             f"-Dbookkeeper.metadata.{what.lower()}.drivers={_DRIVERS}{what}Driver" for what in ("Bookie", "Client")
         ]
         with open(folder / "log", "ab") as log:
             self.process = subprocess.Popen(
-                ["java", "-cp", f".:{lib}/*", *opens, *heap, *drivers, main, *arguments],
+                ["java", "-cp", f".:{lib}/*", *ADD_OPENS, *HEAP, *drivers, main, *arguments],
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -54,17 +51,14 @@ class Java:
     def pids(self) -> list[int]:
         return tree(self.process.pid)
 
-    def wait_listening(self, port: int) -> None:
-        """RuntimeError, with the end of its log, if it does not."""
-        deadline = time.monotonic() + READY_S
-        while True:
-            try:
-                with socket.create_connection((HOST, port), timeout=1):
-                    return
-            except OSError:
-                if self.process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"{self.name} does not serve:\n{self.tail()}") from None
-                time.sleep(0.05)
+    def wait_listening(self) -> None:
+        """On all its ports. RuntimeError, with the end of its log, if it does not."""
+        poll_until(lambda: self.process.poll() is not None or self._listens(), READY_S, poll_s=0.05)
+        if not self._listens():
+            raise RuntimeError(f"{self.name} does not serve:\n{self.tail()}")
+
+    def _listens(self) -> bool:
+        return all(map(listens, self.ports))
 
     def tail(self) -> str:
         return (self.folder / "log").read_text(errors="replace")[-3000:]
@@ -74,12 +68,7 @@ class Java:
         self.process.wait()
 
     def stop(self) -> None:
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                self.kill()
+        stop_process(self.process)
 
 
 class OriginalCluster:
@@ -87,16 +76,13 @@ class OriginalCluster:
 
     name = "pulsar"
 
-    def __init__(
-        self, folder: Path, lib: Path, *, bookies: int = 3, brokers: int = 1, session_timeout_ms: int = 30_000
-    ) -> None:
+    def __init__(self, folder: Path, lib: Path, *, brokers: int = 1, session_timeout_ms: int = 30_000) -> None:
         self.folder = folder
         self.lib = lib
         self._session_timeout_ms = session_timeout_ms
-        ports = free_ports(1 + bookies + 2 * brokers)
-        self.zookeeper_port = ports[0]
-        self._bookie_ports = ports[1 : 1 + bookies]
-        self._broker_ports = [(ports[at], ports[at + 1]) for at in range(1 + bookies, len(ports), 2)]
+        self.zookeeper_port, *ports = free_ports(1 + BOOKIES + 2 * brokers)
+        self._bookie_ports, ports = ports[:BOOKIES], ports[BOOKIES:]
+        self._broker_ports = list(zip(ports[::2], ports[1::2], strict=True))
         self.zookeeper: Java | None = None
         self.bookies: list[Java] = []
         self.brokers: list[Java] = []
@@ -107,8 +93,9 @@ class OriginalCluster:
         return self._broker_ports[0][0]
 
     @property
-    def web_port(self) -> int:
-        return self._broker_ports[0][1]
+    def web_url(self) -> str:
+        """Of the first broker."""
+        return f"http://{HOST}:{self._broker_ports[0][1]}"
 
     @property
     def service_url(self) -> str:
@@ -131,18 +118,17 @@ class OriginalCluster:
         zoo |= {"maxClientCnxns": 0, "admin.enableServer": "false"}
         (own / "zoo.cfg").write_text(conf_text(zoo))
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        self.zookeeper = Java("zookeeper", own, self.lib, main, "zoo.cfg", port=self.zookeeper_port)
-        self.zookeeper.wait_listening(self.zookeeper_port)
+        self.zookeeper = Java("zookeeper", own, self.lib, main, "zoo.cfg", ports=(self.zookeeper_port,))
+        self.zookeeper.wait_listening()
         self._initialize()
         for number, port in enumerate(self._bookie_ports):
             self.bookies.append(self._bookie(number, port))
-        for bookie, port in zip(self.bookies, self._bookie_ports, strict=True):
-            bookie.wait_listening(port)
+        for bookie in self.bookies:
+            bookie.wait_listening()
         for number, (port, web) in enumerate(self._broker_ports):
             self.brokers.append(self._broker(number, port, web))
-        for broker, (port, web) in zip(self.brokers, self._broker_ports, strict=True):
-            broker.wait_listening(port)
-            broker.wait_listening(web)
+        for broker in self.brokers:
+            broker.wait_listening()
 
     @property
     def _store(self) -> str:
@@ -164,7 +150,6 @@ class OriginalCluster:
                 self._store,
             ),
             *("--web-service-url", f"http://{HOST}:{web}", "--broker-service-url", f"pulsar://{HOST}:{port}"),
-            port=None,
         )
         if setup.process.wait(READY_S):
             raise RuntimeError(f"the metadata cannot be made:\n{setup.tail()}")
@@ -188,7 +173,7 @@ class OriginalCluster:
         }
         (own / "bookie.conf").write_text(conf_text(settings))
         main = "org.apache.bookkeeper.server.Main"
-        return Java(f"bookie{number + 1}", own, self.lib, main, "--conf", "bookie.conf", port=port)
+        return Java(f"bookie{number + 1}", own, self.lib, main, "--conf", "bookie.conf", ports=(port,))
 
     def _broker(self, number: int, port: int, web: int) -> Java:
         own = self.folder / f"broker{number + 1}"
@@ -209,14 +194,14 @@ class OriginalCluster:
         }
         (own / "broker.conf").write_text(conf_text(settings))
         main = "org.apache.pulsar.PulsarBrokerStarter"
-        return Java(f"broker{number + 1}", own, self.lib, main, "--broker-conf", "broker.conf", port=port)
+        return Java(f"broker{number + 1}", own, self.lib, main, "--broker-conf", "broker.conf", ports=(port, web))
 
     def down(self) -> None:
         for each in (*self.brokers, *self.bookies, *([self.zookeeper] if self.zookeeper else [])):
             each.stop()
 
 
-def auto_recovery(folder: Path, lib: Path, metadata_uri: str, extra: Mapping[str, object] | None = None) -> Java:
+def auto_recovery(folder: Path, lib: Path, metadata_uri: str) -> Java:
     """The original's auto recovery on any cluster of bookies: `AutoRecoveryMain`."""
     folder.mkdir(parents=True)
     (port,) = free_ports(1)
@@ -227,8 +212,7 @@ def auto_recovery(folder: Path, lib: Path, metadata_uri: str, extra: Mapping[str
         "metadataServiceUri": metadata_uri,
         "zkTimeout": 10_000,
         "httpServerEnabled": "false",
-        **(extra or {}),
     }
     (folder / "recovery.conf").write_text(conf_text(settings))
     main = "org.apache.bookkeeper.replication.AutoRecoveryMain"
-    return Java("auto recovery", folder, lib, main, "--conf", "recovery.conf", port=None)
+    return Java("auto recovery", folder, lib, main, "--conf", "recovery.conf")

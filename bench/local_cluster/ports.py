@@ -7,14 +7,12 @@ import socket
 from collections.abc import Collection
 from pathlib import Path
 
+from bench.local_cluster.errors import NoPortsError
+
 LOWEST = 12_000
 EPHEMERAL = 32_768
 """Where the kernel's own begin if it does not say."""
 TRIES_MAX = 10_000
-
-
-class NoPortsError(Exception):
-    """There are not enough free ports. Final."""
 
 
 def free_ports(count: int, taken: Collection[int] = ()) -> list[int]:

@@ -9,14 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.local_cluster.errors import StateError
 from bench.local_cluster.plan import Addresses, Kind, Node, Plan
 
 FILE = "cluster.json"
 VERSION = 1
-
-
-class StateError(Exception):
-    """The cluster cannot be found, or is not what was asked for. The message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +66,6 @@ class State:
             zookeepers=tuple(node for node in self.nodes if node.kind is Kind.ZOOKEEPER),
             brokers=tuple(node for node in self.nodes if node.kind is Kind.BROKER),
         )
-
-    def of_kind(self, kind: Kind) -> list[Node]:
-        return [node for node in self.nodes if node.kind is kind]
 
     def node(self, name: str) -> Node:
         """By its name, or by what it is known as: a bookie's id. StateError."""

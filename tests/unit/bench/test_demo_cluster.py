@@ -9,7 +9,8 @@ import pytest
 
 from bench.demo.cluster import ClusterServer
 from bench.demo.server import DemoError
-from bench.local_cluster.cluster import ClusterError, LocalCluster
+from bench.local_cluster.cluster import LocalCluster
+from bench.local_cluster.errors import ClusterError
 from bench.local_cluster.plan import Kind, Node
 
 

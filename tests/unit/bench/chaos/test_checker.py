@@ -99,12 +99,11 @@ def test_messages_of_different_keys_may_change_places():
     assert judge(produced, consumed).good
 
 
-@pytest.mark.parametrize(("break_ms", "allowed"), [(29, False), (30, True), (33, True), (35, True), (45, False)])
+@pytest.mark.parametrize(("break_ms", "allowed"), [(24, False), (25, True), (33, True), (40, True), (41, False)])
 def test_a_second_copy_is_allowed_only_if_a_connection_broke_in_its_flight(break_ms, allowed):
     """Message 3 is sent at 30 ms and has its receipt at 35 ms; the log of the client is trusted to 5 ms."""
     produced, consumed = good()
     consumed += [delivered(3, 100, entry=50)]
-    break_ms += -5 if break_ms < 30 else 5 if break_ms > 35 else 0
     verdict = judge(produced, consumed, producer_breaks_ms=[break_ms])
     assert verdict.counts == ({} if allowed else {"duplicated": 1})
     assert verdict.second_copies == int(allowed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.chaos.history import RECORD, Breaks, HistoryFile, Record, What, parse_payload, payload_of, read
+from bench.chaos.history import RECORD, Breaks, Record, What, parse_payload, payload_of, read, write
 
 HEAD = "2026-11-21 19:05:{} INFO  [139805196916416] {} | "
 LOG = "".join(
@@ -30,10 +30,9 @@ def test_what_is_written_is_read_in_order(tmp_path):
         Record(What.RECEIPT, 3, 0, 7, 2_000, 1 << 40, 5, -1),
         Record(What.DELIVERED, 19, 1, 1 << 31, 3_000, 0, 0, 9, 4),
     ]
-    file = HistoryFile(tmp_path / "x.history")
-    for record in records:
-        file.write(record)
-    file.close()
+    with open(tmp_path / "x.history", "wb") as file:
+        for record in records:
+            write(file, record)
     assert list(read(tmp_path / "x.history")) == records
     assert RECORD.size == 40
 

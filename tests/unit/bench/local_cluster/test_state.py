@@ -10,8 +10,9 @@ import time
 
 import pytest
 
+from bench.local_cluster.errors import StateError
 from bench.local_cluster.plan import Kind, Plan
-from bench.local_cluster.state import Pid, State, StateError, pid_of, read
+from bench.local_cluster.state import Pid, State, pid_of, read
 
 
 def a_state(**settings: object) -> State:

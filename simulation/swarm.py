@@ -1,0 +1,69 @@
+"""What every history of several hosts draws from its seed before it begins: limits, and which faults there may be.
+
+Drawing what may happen at all, and not only when, reaches states that an average of everything never does ("swarm testing").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bookie.config import BookieConfig
+
+FAULTS = (
+    "crash",
+    "kill",
+    "fuse",
+    "pause",
+    "long pause",
+    "partition",
+    "one-way cut",
+    "reset",
+    "lost messages",
+    "late messages",
+    "slow disk",
+    "flipped entry",
+    "session expiry",
+    "metadata cut",
+)
+"""Kinds of faults that any cluster may have. crash: power cut, unsynced writes are lost; kill: SIGKILL; fuse: a power cut amid a
+disk job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swarm:
+    """Of one history."""
+
+    bookies: int
+    sizes: tuple[int, ...]
+    """Payload bytes to choose from."""
+    group_wait_ms: int
+    flush_interval_ms: int
+    gc_wait_ms: int
+    session_timeout_s: float
+    late: float
+    """Share of the metadata calls and events that are late."""
+    latency_max_s: float
+    down_max: int
+    """Bookies that may be crashed or paused at the same time."""
+    overlap: int
+    """Faults that may be under way at the same time."""
+    calm_s: float
+    """Between faults it is calm for up to this."""
+    faults: tuple[str, ...]
+    """The kinds that there may be."""
+
+    def bookie_config(self, name: str) -> BookieConfig:
+        return BookieConfig(
+            bookie_id=f"{name}:3181",
+            host=name,
+            journal_directory="/journal",
+            ledger_directory="/ledgers",
+            journal_prealloc_mb=1,
+            journal_group_wait_ms=self.group_wait_ms,
+            write_cache_mb=2,
+            read_cache_mb=1,
+            flush_interval_ms=self.flush_interval_ms,
+            gc_wait_ms=self.gc_wait_ms,
+            read_workers=2,
+            urgent_workers=1,
+        )
