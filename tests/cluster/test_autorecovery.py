@@ -4,8 +4,6 @@ the others, and every copy is read afterwards. docs/faults.md has the list."""
 from __future__ import annotations
 
 import re
-import shutil
-import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
@@ -14,23 +12,26 @@ from pathlib import Path
 import pytest
 import trio
 
-from autorecovery.election import read_auditor
+from autorecovery.election import election_folder, read_auditor
 from autorecovery.ledger_checker import LedgerChecker
 from autorecovery.underreplication import UnderreplicatedLedgers
 from bookie.db_ledger_storage.entry_log_format import HEADER_LENGTH
 from quire.ledger import LedgerClient, open_client
-from quire.ledger.errors import LedgerError
+from quire.metadata import paths
 from quire.metadata.ledgers import LedgerState
 from quire.metadata.store import MetadataStore
 from quire.metadata.zookeeper import ZooKeeperConfig, open_store
 from quire.world.real import real_world
 from tests.support.autorecovery_process import SESSION_MS, AutoRecoveryProcess, auto_recovery
-from tests.support.bookies import BookieCluster, BookieProcess, cluster
-from tests.support.zookeeper import run
+from tests.support.bookie_process import BookieProcess
+from tests.support.bookies import BookieCluster, cluster, sees
+from tests.support.zookeeper import run, until
 
 pytestmark = pytest.mark.cluster
 
 PATIENCE_S = 60.0
+STORY_S = 180.0
+"""At most; on a busy machine."""
 ZK_EXPIRED = 3
 
 
@@ -46,29 +47,14 @@ def with_client(bookies: BookieCluster, story: Callable[[LedgerClient, MetadataS
         store = await open_store(world, ZooKeeperConfig(servers=(("127.0.0.1", bookies.zookeeper.port),)))
         try:
             async with open_client(world, bookies.uri) as client:
-                await until(partial(_sees, client, len([each for each in bookies.bookies if each.process])))
+                await until(
+                    partial(sees, client, len([each for each in bookies.bookies if each.process])), "all are seen"
+                )
                 await story(client, store)
         finally:
             await store.aclose()
 
-    run(main)
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    with trio.fail_after(PATIENCE_S):
-        while True:
-            if await condition():
-                return
-            await trio.sleep(0.05)
-
-
-async def _sees(client: LedgerClient, count: int) -> bool:
-    try:
-        probe = await client.create(ensemble_size=count)
-    except LedgerError:
-        return False
-    await client.delete(probe.ledger_id)
-    return True
+    run(main, STORY_S)
 
 
 def payload(number: int) -> bytes:
@@ -120,12 +106,6 @@ async def in_thread(job: Callable[[], object]) -> None:
     await trio.to_thread.run_sync(job)
 
 
-def lose_for_good(bookie: BookieProcess) -> None:
-    bookie.kill()
-    for folder in ("journal", "ledgers"):
-        shutil.rmtree(bookie.folder / folder)
-
-
 def test_k15_o1_a_bookie_lost_for_good_is_made_up_for_though_the_auditor_dies_too(tmp_path: Path) -> None:
     with (
         cluster(tmp_path, 4, conf={"zkTimeout": SESSION_MS}) as bookies,
@@ -137,7 +117,7 @@ def test_k15_o1_a_bookie_lost_for_good_is_made_up_for_though_the_auditor_dies_to
             ledger_ids = [await write(client, 40, quorums=shapes[each % 3]) for each in range(45)]
             open_one = await write(client, 25, close=False)
             lost = (await client.read_metadata(open_one)).fragments[0].bookies[0]
-            await in_thread(partial(lose_for_good, bookies.by_id(lost)))
+            await in_thread(bookies.by_id(lost).lose_for_good)
             auditor = await read_auditor(store, bookies.root)
             await in_thread(next(each for each in workers if each.name == auditor).kill)
             writing = True
@@ -148,10 +128,12 @@ def test_k15_o1_a_bookie_lost_for_good_is_made_up_for_though_the_auditor_dies_to
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(keep_writing)
-                await until(partial(nobody_names, client, [*ledger_ids[:45], open_one], lost))
+                await until(
+                    partial(nobody_names, client, [*ledger_ids[:45], open_one], lost), "all is copied", PATIENCE_S
+                )
                 writing = False
-            await until(partial(nothing_is_marked, bookies, store))
-            await until(partial(nobody_names, client, ledger_ids, lost))
+            await until(partial(nothing_is_marked, bookies, store), "nothing is marked any more", PATIENCE_S)
+            await until(partial(nobody_names, client, ledger_ids, lost), "what was written since is copied", PATIENCE_S)
             for ledger_id in ledger_ids:
                 await check_every_copy(client, ledger_id, 40)
             await check_every_copy(client, open_one, 25)
@@ -177,9 +159,9 @@ def test_k6_d5_d6_copies_damaged_on_a_living_bookie_are_found_and_made_good(shar
         await in_thread(damaged.stop)
         await in_thread(partial(damage_entry_logs, damaged))
         await in_thread(partial(shared.start, damaged))
-        await until(is_bad)
+        await until(is_bad, "the damage is seen")
         with auto_recovery(shared.folder, shared.uri, "worker", **settings):
-            await until(is_good)
+            await until(is_good, "all is made good", PATIENCE_S)
         await check_every_copy(client, ledger_id, 200)
         # There is no other bookie: its copies were written again where they were.
         assert damaged.id in (await client.read_metadata(ledger_id)).fragments[0].bookies
@@ -197,12 +179,25 @@ def damage_entry_logs(bookie: BookieProcess) -> None:
 
 
 def test_a_process_that_slept_through_its_session_ends_with_the_originals_exit_code(shared: BookieCluster) -> None:
-    settings = {"zkTimeout": 400, "zookeeperSessionExpiredPolicy": "shutdown"}
-    worker = AutoRecoveryProcess(shared.folder, shared.uri, "sleeper", **settings).start()
-    worker.pause()
-    time.sleep(2.0)  # longer than its session
-    worker.resume()
-    assert worker.wait_ended() == ZK_EXPIRED, worker.log()
+    settings = {"zookeeperSessionExpiredPolicy": "shutdown"}
+    with auto_recovery(shared.folder, shared.uri, "sleeper", **settings) as [worker]:
+
+        async def story(_: LedgerClient, store: MetadataStore) -> None:
+            async def stands() -> bool:
+                folder = election_folder(shared.root)
+                votes = [await store.get(paths.join(folder, name)) for name in await store.children(folder)]
+                return any(b"sleeper" in vote.value for vote in votes if vote is not None)
+
+            async def is_forgotten() -> bool:
+                return not await stands()
+
+            await until(stands, "it is a candidate")
+            await in_thread(worker.pause)
+            await until(is_forgotten, "its session is over")
+            worker.resume()
+
+        with_client(shared, story)
+        assert worker.wait_ended() == ZK_EXPIRED, worker.log()
 
 
 def test_a_bookie_can_run_it_beside_itself(shared: BookieCluster) -> None:
@@ -212,11 +207,11 @@ def test_a_bookie_can_run_it_beside_itself(shared: BookieCluster) -> None:
         async def is_auditor() -> bool:
             return await read_auditor(store, shared.root) == bookie.id
 
-        await until(is_auditor)
+        await until(is_auditor, "it is the auditor", PATIENCE_S)
         ledger_id = await write(client, 10)
         member = (await client.read_metadata(ledger_id)).fragments[0].bookies[0]
         await marks_of(shared, store).mark(ledger_id, [member])
-        await until(partial(nothing_is_marked, shared, store))
+        await until(partial(nothing_is_marked, shared, store), "nothing is marked any more", PATIENCE_S)
         await check_every_copy(client, ledger_id, 10)
 
     with_client(shared, story)
@@ -225,17 +220,15 @@ def test_a_bookie_can_run_it_beside_itself(shared: BookieCluster) -> None:
 
 def test_it_stops_when_asked_and_refuses_a_wrong_configuration(shared: BookieCluster) -> None:
     web = {"httpServerEnabled": "true", "httpServerHost": "127.0.0.1", "httpServerPort": 0}
-    worker = AutoRecoveryProcess(shared.folder, shared.uri, "stopped", **web)
+    with auto_recovery(shared.folder, shared.uri, "stopped", **web) as [worker]:
+        found = re.search(r"http=(\S+) ", worker.log())
+        assert found is not None
+        assert get(f"{found[1]}/heartbeat") == "OK\n"
+        metrics = get(f"{found[1]}/metrics")
+        assert "replication_worker_NUM_ENTRIES_WRITTEN" in metrics
+        assert "auditor_IS_AUDITOR" in metrics
+        assert worker.stop() == 0, worker.log()
     wrong = AutoRecoveryProcess(shared.folder, shared.uri, "wrong", rwRereplicateBackoffMs="soon")
-    worker.launch()
-    wrong.launch()
-    worker.wait_ready()
-    found = re.search(r"http=(\S+) ", worker.log())
-    assert found is not None
-    assert get(f"{found[1]}/heartbeat") == "OK\n"
-    metrics = get(f"{found[1]}/metrics")
-    assert "replication_worker_NUM_ENTRIES_WRITTEN" in metrics
-    assert "auditor_IS_AUDITOR" in metrics
-    assert worker.stop() == 0, worker.log()
-    assert wrong.wait_ended() == 1
-    assert "rwRereplicateBackoffMs" in wrong.log()
+    code, said = wrong.refused()
+    assert code == 1
+    assert "rwRereplicateBackoffMs" in said

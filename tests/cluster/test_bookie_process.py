@@ -11,12 +11,12 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import trio
@@ -31,10 +31,11 @@ from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.real import real_world
 from tests.support.bookie_process import BookieProcess, Wire, entry
+from tests.support.process import wait_until
 from tests.support.server import free_port
-from tests.support.zookeeper import ZooKeeperProcess, expire, opened, own_root, run, shared_server, until
+from tests.support.zookeeper import ZooKeeperProcess, ask, expire, own_root, run, shared_server, until
 
-PATIENCE_S = 30.0
+T = TypeVar("T")
 
 
 class Cluster:
@@ -52,28 +53,17 @@ class Cluster:
     async def _init(self, store: ZooKeeperStore) -> None:
         await init_new_cluster(store, "/ledgers", rng=real_world().rng)
 
-    def ask(self, call: Callable[[ZooKeeperStore], object]) -> object:
+    def ask(self, call: Callable[[ZooKeeperStore], Awaitable[T]]) -> T:
         """What `call(store)` answers."""
-
-        async def main() -> object:
-            async with opened(self.server.config(self.chroot)) as store:
-                return await call(store)  # type: ignore[misc]
-
-        return trio.run(main)
+        return ask(self.server.config(self.chroot), call)
 
     def bookie(self, name: str = "bookie", **settings: object) -> BookieProcess:
         made = BookieProcess(self.folder / name, self.uri, **settings)
         self.made.append(made)
         return made
 
-    def available(self) -> object:
+    def available(self) -> list[str]:
         return self.ask(lambda store: bookies.available(store))
-
-    def until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < deadline, f"it never came to pass: {what}"
-            time.sleep(0.05)
 
 
 @pytest.fixture
@@ -208,10 +198,10 @@ def test_a_read_only_bookie_is_registered_as_one_and_can_be_switched(cluster: Cl
 
     assert ask("/api/v1/bookie/state/readonly") == {"readOnly": False}
     assert ask("/api/v1/bookie/state/readonly", {"readOnly": True}) == {"readOnly": True}
-    cluster.until(lambda: read_only() == [bookie.id] and cluster.available() == [], "read-only")
+    wait_until(lambda: read_only() == [bookie.id] and cluster.available() == [], "read-only")
     assert bookie.connect().add(7, 0) == 105
     assert ask("/api/v1/bookie/state/readonly", {"readOnly": False}) == {"readOnly": False}
-    cluster.until(lambda: cluster.available() == [bookie.id] and read_only() == [], "writable")
+    wait_until(lambda: cluster.available() == [bookie.id] and read_only() == [], "writable")
     assert bookie.connect().add(7, 0) == 0
     bookie.stop()
     bookie.settings["forceReadOnlyBookie"] = "true"
@@ -226,11 +216,11 @@ def test_a_bookie_whose_session_expired_registers_again_or_ends_as_it_is_told(cl
     patient.connect().add(7, 0)
     for bookie in (patient, strict):
         bookie.pause()
-    cluster.until(lambda: cluster.available() == [], "both sessions expired")
+    wait_until(lambda: cluster.available() == [], "both sessions expired")
     for bookie in (patient, strict):
         bookie.resume()
     assert strict.wait_ended() == 3
-    cluster.until(lambda: cluster.available() == [patient.id], "registered anew")
+    wait_until(lambda: cluster.available() == [patient.id], "registered anew")
     assert patient.connect().read(7, 0) == (0, entry(7, 0))
 
 
@@ -269,24 +259,24 @@ def test_under_reconnect_a_new_session_registers_the_bookie_anew_and_it_serves_o
     cluster: Cluster, read_only: bool
 ) -> None:
     async def story() -> None:
-        async with served(cluster, force_read_only=read_only) as (config, store), AsyncExitStack() as stack:
-            wire = stack.enter_context(closing(Wire(config.port)))
-            add = partial(wire.add, flags=v2.HIGH_PRIORITY)
-            assert await trio.to_thread.run_sync(add, 7, 0) == 0
-            path = bookies.registration_path(config.id, read_only=read_only)
-            former = store.session
-            await expire(store, cluster.server.port)
+        async with served(cluster, force_read_only=read_only) as (config, store):
+            with closing(Wire(config.port)) as wire:
+                add = partial(wire.add, flags=v2.HIGH_PRIORITY)
+                assert await trio.to_thread.run_sync(add, 7, 0) == 0
+                path = bookies.registration_path(config.id, read_only=read_only)
+                former = store.session
+                await expire(store, cluster.server.port)
 
-            async def is_back() -> bool:
-                if store.session in (0, former):
-                    return False
-                node = await store.get(path)
-                return node is not None and node.mine
+                async def is_back() -> bool:
+                    if store.session in (0, former):
+                        return False
+                    node = await store.get(path)
+                    return node is not None and node.mine
 
-            await until(is_back, "registered by the new session")
-            assert await store.get(bookies.registration_path(config.id, read_only=not read_only)) is None
-            assert not store.expired.is_set()
-            assert await trio.to_thread.run_sync(add, 7, 1) == 0
+                await until(is_back, "registered by the new session")
+                assert await store.get(bookies.registration_path(config.id, read_only=not read_only)) is None
+                assert not store.expired.is_set()
+                assert await trio.to_thread.run_sync(add, 7, 1) == 0
 
     run(story)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pulsar
@@ -11,6 +10,7 @@ import pytest
 
 from bench.local_cluster.__main__ import main
 from bench.local_cluster.cluster import LocalCluster
+from bench.local_cluster.state import pid_of
 
 pytestmark = pytest.mark.cluster
 
@@ -57,7 +57,7 @@ def test_a_cluster_is_brought_up_hurt_healed_grown_and_ended(
         pids = [node["pid"] for node in json.loads(cluster("status", "--json")[1])["nodes"]]
         assert cluster("down")[0] == 0
         assert not folder.exists()
-        assert not any(_alive(pid) for pid in pids)
+        assert not any(left.alive for pid in pids if (left := pid_of(pid)) is not None)
     finally:
         if (folder / "cluster.json").exists():
             LocalCluster.find(folder).abandon()
@@ -67,10 +67,3 @@ def _publish(url: str, text: str) -> None:
     client = pulsar.Client(url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
     client.create_producer("greetings").send(text.encode())
     client.close()
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z" and os.getpid() != pid
-    except OSError:
-        return False

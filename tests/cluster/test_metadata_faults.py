@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -15,10 +14,11 @@ import trio
 
 from quire.metadata.errors import BadVersionError, MetadataUnavailableError
 from quire.metadata.zookeeper import SessionExpiredPolicy, ZooKeeperConfig
-from tests.cluster.test_brokers import client_of, traffic
-from tests.support.broker_process import BrokerCluster
+from tests.support.broker_process import BrokerCluster, client_of
+from tests.support.process import wait_until
 from tests.support.server import free_port
-from tests.support.zookeeper import START_DEADLINE_S, ZooKeeperProcess, opened, own_root
+from tests.support.traffic import traffic
+from tests.support.zookeeper import ZooKeeperProcess, opened, own_root
 
 pytestmark = pytest.mark.cluster
 
@@ -28,35 +28,17 @@ PAUSE_MAX_S = 10.0
 """What docs/faults.md allows."""
 
 
-class Voter(ZooKeeperProcess):
-    """One of three."""
-
-    def __init__(self, folder: Path, number: int, peers: str) -> None:
-        super().__init__(folder, tick_ms=TICK_MS, settings=f"initLimit=20\nsyncLimit=4\n{peers}")
-        (folder / "data/myid").write_text(f"{number}\n")
-
-    @property
-    def role(self) -> str:
-        """leader or follower, or why it is neither."""
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as probe:
-                probe.sendall(b"srvr")
-                text = b"".join(iter(lambda: probe.recv(4096), b"")).decode()
-        except OSError as error:
-            return str(error)
-        return next((line.removeprefix("Mode: ") for line in text.splitlines() if line.startswith("Mode: ")), text)
-
-    def answers(self) -> bool:
-        return self.role in ("leader", "follower")
-
-
 class Service:
     """Three of them."""
 
     def __init__(self, folder: Path) -> None:
         ports = [(free_port(), free_port()) for _ in range(NODES)]
         peers = "".join(f"server.{n}=127.0.0.1:{peer}:{vote}\n" for n, (peer, vote) in enumerate(ports, 1))
-        self.voters = [Voter(folder / f"zk{number}", number, peers) for number in range(1, NODES + 1)]
+        settings = f"initLimit=20\nsyncLimit=4\n{peers}"
+        self.voters = [
+            ZooKeeperProcess(folder / f"zk{number}", tick_ms=TICK_MS, settings=settings, number=number)
+            for number in range(1, NODES + 1)
+        ]
 
     def start(self) -> None:
         """Each waits for a quorum."""
@@ -79,14 +61,15 @@ class Service:
         return replace(any_of, servers=tuple(("127.0.0.1", voter.port) for voter in self.voters))
 
     @property
-    def leader(self) -> Voter:
-        deadline = time.monotonic() + START_DEADLINE_S
-        while time.monotonic() < deadline:
-            for voter in self.voters:
-                if voter.process is not None and voter.role == "leader":
-                    return voter
-            time.sleep(0.05)
-        raise AssertionError("nobody leads")
+    def leader(self) -> ZooKeeperProcess:
+        found: list[ZooKeeperProcess] = []
+
+        def leads() -> bool:
+            found[:] = [voter for voter in self.voters if voter.mode() == "leader"]
+            return found != []
+
+        wait_until(leads, "somebody leads")
+        return found[0]
 
 
 @pytest.fixture(scope="module")
@@ -190,10 +173,10 @@ def test_m4_when_the_leader_of_the_metadata_is_killed_publishing_goes_on_and_no_
             producer.close()
             assert max(running.longest_gaps(killed_at)) < 2.0, "publishing waits for nobody"
             count = len(counting.confirmed)
-            cluster.until(lambda: len(counting.confirmed) > count + 10, "it is counted on")
+            wait_until(lambda: len(counting.confirmed) > count + 10, "it is counted on")
             assert counting.longest_gap(killed_at) < PAUSE_MAX_S
             print(f"a new topic after {made_s:.2f} s, metadata after {counting.longest_gap(killed_at):.2f} s")
     finally:
-        counting.finish()
         cluster.end()
+        counting.finish()
     broker.check_log()

@@ -45,8 +45,8 @@ class Member:
     async def owns(self) -> bool:
         return self.ownership.owns(TOPIC)
 
-    async def lookup(self, **options: Any) -> Any:
-        return await self.ownership.lookup(TOPIC, authoritative=options.get("authoritative", False))
+    async def lookup(self, *, authoritative: bool = False) -> Any:
+        return await self.ownership.lookup(TOPIC, authoritative=authoritative)
 
     def kill(self) -> None:
         """Nothing of it answers any more, and it says no good-bye."""
@@ -147,7 +147,7 @@ def test_an_owner_that_comes_back_too_late_sees_so_and_lets_go() -> None:
             await until(taken, "the other has the bundle")
             assert await a.owns(), "it cannot know"
             assert a.lost == []
-            a.link._refusing = False
+            a.link.refuse(False)
 
             async def lost() -> bool:
                 return a.lost == [BUNDLE]

@@ -25,6 +25,8 @@ from tests.support.bookies import BookieCluster, cluster
 from tests.support.zookeeper import opened, run
 from tests.unit.managed_ledger.cluster import publish, read_all
 
+pytestmark = pytest.mark.cluster
+
 CONFIG = ManagedLedgerConfig(
     ensemble_size=2,
     write_quorum=2,

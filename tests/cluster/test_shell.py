@@ -23,7 +23,6 @@ from tests.unit.cli.shell.build import Ran
 
 pytestmark = pytest.mark.cluster
 
-READY_S = 30.0
 COMMAND_S = 60.0
 DEADLINE_S = 20.0
 

@@ -19,7 +19,7 @@ from quire.metadata.zookeeper import Tls, ZooKeeperConfig, open_store
 from quire.world.real import real_world
 from tests.support.bookie_process import BookieProcess
 from tests.support.server import free_port
-from tests.support.zookeeper import ZooKeeperProcess, opened, run, until
+from tests.support.zookeeper import START_DEADLINE_S, ZooKeeperProcess, opened, run, until
 
 pytestmark = pytest.mark.cluster
 
@@ -60,7 +60,7 @@ def test_the_server_ends_with_quire_zookeeper_and_keeps_its_data(tmp_path: Path,
 
             await until(partial(is_gone, server_pid), "the server has ended too")
 
-    run(story)
+    run(story, 3 * START_DEADLINE_S)
 
 
 @pytest.fixture(scope="module")
@@ -135,10 +135,9 @@ def test_a_bookie_and_the_shell_reach_a_zookeeper_over_tls(
     bookie = BookieProcess(tmp_path, f"zk+hierarchical://127.0.0.1:{over_tls[1]}/ledgers", **settings)
 
     def shell(*command: str) -> str:
-        shell = [sys.executable, "-m", "quire.cli.main", "shell", "-conf", str(bookie.conf), *command]
-        return subprocess.run(shell, check=True, capture_output=True, text=True, timeout=60).stdout
+        words = [sys.executable, "-m", "quire.cli.main", "shell", "-conf", str(bookie.conf), *command]
+        return subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout
 
-    bookie.write_conf()
     shell("initnewcluster")
     bookie.start()
     try:

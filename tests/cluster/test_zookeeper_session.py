@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -30,14 +29,24 @@ from quire.service import log
 from quire.world.real import real_world
 from tests.support.proxy import Proxy, proxy
 from tests.support.server import free_port
-from tests.support.zookeeper import PATIENCE_S, ZooKeeperProcess, expire, opened, own_root, run, shared_server, until
+from tests.support.zookeeper import (
+    PATIENCE_S,
+    START_DEADLINE_S,
+    ZooKeeperProcess,
+    expire,
+    opened,
+    own_root,
+    run,
+    shared_server,
+    until,
+)
 
 pytestmark = pytest.mark.cluster
 
 RECONNECT = SessionExpiredPolicy.RECONNECT
 INFO = bookies.BookieServiceInfo(endpoints=(bookies.Endpoint(host="127.0.0.1", port=3181),))
-
-
+STORY_S = 3 * START_DEADLINE_S
+"""Of those in which servers are started."""
 BOTH = pytest.mark.parametrize("policy", list(SessionExpiredPolicy))
 
 
@@ -45,12 +54,12 @@ BOTH = pytest.mark.parametrize("policy", list(SessionExpiredPolicy))
 async def through_proxy(
     *, framed: bool = False, **settings: Any
 ) -> AsyncIterator[tuple[ZooKeeperStore, ZooKeeperStore, Proxy]]:
-    """A store whose connection goes through a proxy, one that sees the same nodes directly, and the proxy."""
-    config = shared_server().config(own_root(), **settings)
+    """A store with these settings whose connection goes through a proxy, one that sees the same nodes directly, and the proxy."""
+    root = own_root()
     async with (
         proxy(shared_server().port, framed=framed) as link,
-        opened(config) as direct,
-        opened(replace(config, servers=(("127.0.0.1", link.port),))) as store,
+        opened(shared_server().config(root)) as direct,
+        opened(replace(shared_server().config(root, **settings), servers=(("127.0.0.1", link.port),))) as store,
     ):
         yield store, direct, link
 
@@ -296,6 +305,19 @@ def number_of(frame: bytes) -> int:
     return int.from_bytes(frame[:4], signed=True)
 
 
+def numbers_of_requests(link: Proxy) -> list[int]:
+    """That pass from now on."""
+    numbers: list[int] = []
+
+    def note(frame: bytes) -> Iterable[bytes]:
+        if number_of(frame) > 0:
+            numbers.append(number_of(frame))
+        return (frame,)
+
+    link.tamper_requests = note
+    return numbers
+
+
 class Breaks:
     """Once, from `begin` on: the first answer is kept back, and what `next_one` makes of it and the second is sent."""
 
@@ -474,14 +496,7 @@ def test_a_number_of_a_request_never_comes_again_in_a_session() -> None:
 
     async def story() -> None:
         async with through_proxy(framed=True) as (store, _, link):
-            numbers: list[int] = []
-
-            def note(frame: bytes) -> Iterable[bytes]:
-                if number_of(frame) > 0:
-                    numbers.append(number_of(frame))
-                return (frame,)
-
-            link.tamper_requests = note
+            numbers = numbers_of_requests(link)
             session = store.session
             await store.create("/a")
             for _ in range(3):
@@ -495,26 +510,6 @@ def test_a_number_of_a_request_never_comes_again_in_a_session() -> None:
     run(story)
 
 
-class Member(ZooKeeperProcess):
-    """One of an ensemble."""
-
-    def __init__(self, folder: Path, number: int, peers: str) -> None:
-        super().__init__(folder, tick_ms=500, settings=f"initLimit=60\nsyncLimit=60\n{peers}")
-        (folder / "data/myid").write_text(f"{number}\n")
-
-    def mode(self) -> str:
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as probe:
-                probe.sendall(b"srvr")
-                text = b"".join(iter(lambda: probe.recv(4096), b"")).decode()
-        except OSError:
-            return ""
-        return text.partition("Mode: ")[2].partition("\n")[0]
-
-    def answers(self) -> bool:
-        return self.mode() in ("leader", "follower", "observer")
-
-
 def test_a_late_commit_of_a_former_connection_answers_no_request_of_the_next(tmp_path: Path) -> None:
     """A write hangs at the leader, for the other voter is paused; the session moves to an observer, and asks for other
     things there. What kazoo alone makes of that: the delete is said to be done, and the put's answer never comes."""
@@ -522,11 +517,14 @@ def test_a_late_commit_of_a_former_connection_answers_no_request_of_the_next(tmp
     async def story() -> None:
         ports = [(free_port(), free_port()) for _ in range(3)]
         kinds = ("participant", "participant", "observer")
-        peers = "standaloneEnabled=false\n" + "".join(
+        settings = "initLimit=60\nsyncLimit=60\nstandaloneEnabled=false\n" + "".join(
             f"server.{number}=127.0.0.1:{peer}:{vote}:{kind}\n"
             for number, ((peer, vote), kind) in enumerate(zip(ports, kinds, strict=True), 1)
         )
-        members = [Member(tmp_path / f"zk{number}", number, peers) for number in (1, 2, 3)]
+        members = [
+            ZooKeeperProcess(tmp_path / f"zk{number}", tick_ms=500, settings=settings, number=number)
+            for number in (1, 2, 3)
+        ]
         members[2].conf.write_text(members[2].conf.read_text() + "peerType=observer\n")
         try:
             async with trio.open_nursery() as nursery:
@@ -535,21 +533,14 @@ def test_a_late_commit_of_a_former_connection_answers_no_request_of_the_next(tmp
             voters, observer = members[:2], members[2]
             leader, other = voters if voters[0].mode() == "leader" else voters[::-1]
             async with proxy(leader.port, framed=True) as link:
-                numbers: list[int] = []
-
-                def note(frame: bytes) -> Iterable[bytes]:
-                    if number_of(frame) > 0:
-                        numbers.append(number_of(frame))
-                    return (frame,)
-
-                link.tamper_requests = note
+                numbers = numbers_of_requests(link)
                 config = replace(leader.config("/", session_timeout_s=9.0), servers=(("127.0.0.1", link.port),))
                 async with opened(config) as store:
                     await store.create("/kept", b"x")
                     session = store.session
 
-                    async def hangs(at: Member, count: int) -> bool:
-                        return await trio.to_thread.run_sync(at.monitor, "zk_outstanding_requests") >= count
+                    async def hangs(at: ZooKeeperProcess) -> bool:
+                        return await trio.to_thread.run_sync(at.monitor, "zk_outstanding_requests") > 0
 
                     async def once_moved(late: Callable[[], Awaitable[Any]], new: Callable[[], Awaitable[Any]]) -> Any:
                         outcome: list[Any] = []
@@ -567,7 +558,7 @@ def test_a_late_commit_of_a_former_connection_answers_no_request_of_the_next(tmp
                         try:
                             async with trio.open_nursery() as nursery:
                                 nursery.start_soon(ask, late, name="late")
-                                await until(partial(hangs, leader, 1), "the write hangs")
+                                await until(partial(hangs, leader), "the write hangs")
                                 number = numbers[-1]
                                 numbers.clear()
                                 link.target_port = observer.port
@@ -575,7 +566,7 @@ def test_a_late_commit_of_a_former_connection_answers_no_request_of_the_next(tmp
                                 while len(numbers) < number - 1:
                                     await store.get("/kept")
                                 nursery.start_soon(ask, new, name="new")
-                                await until(partial(hangs, observer, 1), "the other write hangs")
+                                await until(partial(hangs, observer), "the other write hangs")
                                 other.resume()
                         finally:
                             other.resume()
@@ -603,7 +594,7 @@ def test_a_late_commit_of_a_former_connection_answers_no_request_of_the_next(tmp
             for member in members:
                 member.kill()
 
-    run(story)
+    run(story, STORY_S)
 
 
 # --------------------------------------------------------------------------------------------------- killed and paused
@@ -612,7 +603,7 @@ def test_a_late_commit_of_a_former_connection_answers_no_request_of_the_next(tmp
 def test_a_session_outlives_a_killed_and_a_paused_server(tmp_path: Path) -> None:
     async def story() -> None:
         server = await trio.to_thread.run_sync(ZooKeeperProcess(tmp_path, tick_ms=1000).start)
-        config = server.config("/", session_timeout_s=15)
+        config = server.config("/", session_timeout_s=15, call_timeout_s=START_DEADLINE_S)
         try:
             async with opened(config) as store, opened(replace(config, call_timeout_s=0.5)) as other:
                 await store.create("/me", b"x", kind=Kind.EPHEMERAL)
@@ -641,7 +632,7 @@ def test_a_session_outlives_a_killed_and_a_paused_server(tmp_path: Path) -> None
         finally:
             server.kill()
 
-    run(story)
+    run(story, STORY_S)
 
 
 # ------------------------------------------------------------------------------------------------------ lost sessions
@@ -868,7 +859,7 @@ def test_watches_that_nobody_has_are_taken_back_from_the_server(tmp_path: Path) 
         finally:
             server.kill()
 
-    run(story)
+    run(story, STORY_S)
 
 
 def test_a_missing_chroot_is_refused_unless_it_is_to_be_made() -> None:

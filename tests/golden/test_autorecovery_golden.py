@@ -5,9 +5,6 @@ How the data was made: tests/golden/bookkeeper/zk/README.md.
 
 from __future__ import annotations
 
-import base64
-import json
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -21,18 +18,13 @@ from autorecovery.election import read_auditor
 from autorecovery.underreplication import CheckTime, UnderreplicatedLedgers
 from quire.metadata.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Create, Kind
+from tests.golden.test_metadata_golden import tree_of
 from tests.unit.autorecovery.cluster import Cluster
 
-ZK = Path(__file__).parent / "bookkeeper/zk"
 ROOT = "/db/ledgers"
 BASE = f"{ROOT}/underreplication"
 LOST = "127.0.0.1:3283"
 MARKED = [0, 1, 2, 3, 5, 6, 7, 8, 9, 5_000_000_000]
-
-
-def tree_of(name: str) -> dict[str, tuple[bytes, bool]]:
-    nodes = json.loads((ZK / f"{name}.json").read_text())
-    return {path: (base64.b64decode(node["data"]), node["ephemeral"]) for path, node in nodes.items()}
 
 
 async def store_with(name: str, *, without: str = " ") -> MemoryStore:

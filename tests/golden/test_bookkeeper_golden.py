@@ -21,7 +21,7 @@ from bookie.run import Run
 from quire.metadata.bookies import decode_cookie, encode_cookie, write_cookie
 from quire.metadata.memory import MemoryStore, MemoryTree
 from quire.wire.bookkeeper import v2
-from quire.wire.bookkeeper.entry import Digest, DigestType, master_key, read_header
+from quire.wire.bookkeeper.entry import DIGEST_TYPES, Digest, DigestType, master_key, read_header
 from quire.world.real import real_world
 from tests.unit.bookie.build import CONFIG, Client, with_bookie
 
@@ -31,7 +31,6 @@ MANIFEST: dict[int, dict[str, Any]] = {
     ledger["ledger"]: ledger for ledger in json.loads((DB / "manifest.json").read_text())
 }
 PASSWORD = b"golden"
-DIGESTS = {"CRC32": DigestType.CRC32, "MAC": DigestType.HMAC, "CRC32C": DigestType.CRC32C, "DUMMY": DigestType.DUMMY}
 SNAPSHOTS = [f"{state}/bk{number}" for state in ("clean", "crashed") for number in (1, 2, 3)]
 EVERYWHERE = [1, 2, 3, 7, 8, 9, 5_000_000_000]
 """Ledgers of which each of the three bookies has every entry: their write quorum is 3."""
@@ -40,7 +39,7 @@ EVERYWHERE = [1, 2, 3, 7, 8, 9, 5_000_000_000]
 def check_entry(ledger_id: int, entry_id: int, entry: memoryview) -> None:
     """Its digest is right, and its payload is the one in the manifest."""
     ledger = MANIFEST[ledger_id]
-    payload = bytes(Digest(DIGESTS[ledger["digest"]], PASSWORD).open(ledger_id, entry_id, entry))
+    payload = bytes(Digest(DIGEST_TYPES[ledger["digest"]], PASSWORD).open(ledger_id, entry_id, entry))
     expected = ledger["entries"][entry_id]
     assert len(payload) == expected["size"]
     if "hex" in expected:

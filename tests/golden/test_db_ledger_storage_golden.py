@@ -31,13 +31,12 @@ from bookie.db_ledger_storage.entry_log_format import (
 )
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.run import Run
-from quire.wire.bookkeeper.entry import Digest, DigestType, master_key
+from quire.wire.bookkeeper.entry import DIGEST_TYPES, Digest, DigestType, master_key
 from quire.world.real import real_world
 
 T = TypeVar("T")
 DB = Path(__file__).parent / "bookkeeper/db"
 MANIFEST: dict[int, dict[str, Any]] = {each["ledger"]: each for each in json.loads((DB / "manifest.json").read_text())}
-DIGESTS = {"CRC32": DigestType.CRC32, "MAC": DigestType.HMAC, "CRC32C": DigestType.CRC32C, "DUMMY": DigestType.DUMMY}
 STATES = ["clean", "crashed"]
 BOOKIES = ["bk1", "bk2", "bk3"]
 EVERYWHERE = [1, 2, 3, 4, 7, 8, 5_000_000_000]
@@ -72,7 +71,7 @@ def with_copy(state: str, bookie: str, folder: Path, body: Callable[[DbLedgerSto
 
 def digest_of(ledger_id: int) -> Digest:
     ledger = MANIFEST[ledger_id]
-    return Digest(DIGESTS[ledger["digest"]], ledger["password"].encode())
+    return Digest(DIGEST_TYPES[ledger["digest"]], ledger["password"].encode())
 
 
 def check_entry(ledger_id: int, entry_id: int, entry: memoryview) -> None:

@@ -27,7 +27,7 @@ from quire.metadata.ledgers import (
 )
 from quire.metadata.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Create, Kind
-from quire.wire.bookkeeper.entry import DigestType
+from quire.wire.bookkeeper.entry import DIGEST_TYPES
 
 GOLDEN = Path(__file__).parent / "bookkeeper"
 MEANING: dict[str, list[dict[str, Any]]] = json.loads((GOLDEN / "zk/ledgers.json").read_text())
@@ -41,12 +41,6 @@ HIERARCHICAL = [
     "pulsar-running",
     "pulsar-stopped",
 ]
-DIGESTS = {
-    "CRC32": DigestType.CRC32,
-    "MAC": DigestType.HMAC,
-    "CRC32C": DigestType.CRC32C,
-    "DUMMY": DigestType.DUMMY,
-}
 ROOTS = {"flat": "/flat/ledgers", "long": "/longh/ledgers", "versions": "/direct2/ledgers"}
 
 
@@ -109,7 +103,7 @@ def test_ledger_metadata_means_what_its_maker_wrote_down(name: str) -> None:
         assert metadata.ack_quorum == row["ackQuorum"]
         assert metadata.state.name == row["state"]
         if metadata.format_version > 1:
-            assert metadata.digest_type is DIGESTS[row["digest"]]
+            assert metadata.digest_type is DIGEST_TYPES[row["digest"]]
             assert metadata.password == row["password"].encode()
         if metadata.state is LedgerState.CLOSED:
             assert (metadata.last_entry_id, metadata.length) == (row["lac"], row["length"])
@@ -125,7 +119,7 @@ def test_pulsars_ledgers_mean_what_its_own_tool_said(name: str) -> None:
         sizes = (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
         assert "/".join(map(str, sizes)) == row["ensemble"]
         assert metadata.state.name == row["state"]
-        assert metadata.digest_type is DIGESTS[row["digest"]]
+        assert metadata.digest_type is DIGEST_TYPES[row["digest"]]
         assert metadata.password.hex() == row["passwordHex"]
         custom = {
             key: bytes.fromhex(text[4:]) if text.startswith("hex:") else text.encode()

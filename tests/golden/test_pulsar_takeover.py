@@ -280,11 +280,11 @@ def served(moment: str, test: Callable[[Served], Awaitable[None]]) -> None:
 
 
 async def deliveries(
-    peer: Peer, topic: str, subscription: str, count: int, kind: int, *, permits: int = 1000
+    peer: Peer, topic: str, subscription: str, count: int, kind: int
 ) -> list[tuple[tuple[int, int], list[int]]]:
     """The next `count` entries: place, and the bitmap of what is wanted of a batch."""
     await peer.subscribe(f"persistent://public/default/{topic}", subscription, subType=kind, durable=True)
-    peer.flow(permits)
+    peer.flow(1000)
     found: list[tuple[tuple[int, int], list[int]]] = []
     while len(found) < count:
         command, _ = await peer.receive()

@@ -6,12 +6,12 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from quire.ledger import DigestType, LedgerClient, LedgerConfig, open_client
+from quire.ledger import LedgerClient, LedgerConfig, open_client
+from quire.wire.bookkeeper.entry import DIGEST_TYPES
 from quire.world.real import real_world
 from tests.support.zookeeper import run
 
 SIZES = (0, 1, 1000, 17, 64, 333)
-DIGESTS = {"MAC": DigestType.HMAC, "CRC32": DigestType.CRC32, "CRC32C": DigestType.CRC32C, "DUMMY": DigestType.DUMMY}
 MIXED = -1
 
 
@@ -49,7 +49,7 @@ async def _write_one(
         ensemble_size=quorum[0],
         write_quorum=quorum[1],
         ack_quorum=quorum[2],
-        digest_type=DIGESTS[digest],
+        digest_type=DIGEST_TYPES[digest],
         password=password.encode(),
     )
     entries = [payload(writer.ledger_id, each, MIXED) for each in range(count)]
@@ -72,7 +72,7 @@ def write(uri: str, protocol: str, *, quorum: tuple[int, int, int] = (3, 2, 2), 
 
     async def main() -> None:
         async with open_client(real_world(), uri, LedgerConfig(protocol=protocol)) as client:  # type: ignore[arg-type]
-            for digest in DIGESTS:
+            for digest in DIGEST_TYPES:
                 written.append(await _write_one(client, digest, quorum, count, True))
             written.append(await _write_one(client, "MAC", quorum, 0, True))
             written.append(await _write_one(client, "CRC32C", quorum, count, False))
@@ -84,7 +84,7 @@ def write(uri: str, protocol: str, *, quorum: tuple[int, int, int] = (3, 2, 2), 
 async def verify_one(client: LedgerClient, ledger: Exchanged, *, recover: bool) -> None:
     """Every entry is there and right, and there is none behind the last."""
     reader = await client.open(
-        ledger.ledger, password=ledger.password.encode(), recover=recover, digest_type=DIGESTS[ledger.digest]
+        ledger.ledger, password=ledger.password.encode(), recover=recover, digest_type=DIGEST_TYPES[ledger.digest]
     )
     last = ledger.entries - 1
     if ledger.closed or recover:

@@ -18,13 +18,15 @@ from autorecovery.underreplication import UnderreplicatedLedgers
 from quire.ledger import LedgerClient, open_client
 from quire.metadata.ledgers import LedgerState
 from quire.metadata.store import MetadataStore
+from quire.wire.bookkeeper.entry import DIGEST_TYPES
 from quire.world.real import real_world
 from tests.interop import exchange
 from tests.interop.exchange import Exchanged
 from tests.interop.java import ApacheAutoRecovery, ApacheBookie, run_tester
 from tests.support.autorecovery_process import auto_recovery
-from tests.support.bookies import BookieCluster, BookieProcess
-from tests.support.zookeeper import opened, shared_server, until
+from tests.support.bookie_process import BookieProcess
+from tests.support.bookies import BookieCluster
+from tests.support.zookeeper import opened, run, shared_server, until
 
 PATIENCE_S = 120.0
 
@@ -54,14 +56,13 @@ def lose_for_good(bookie: BookieProcess | ApacheBookie) -> None:
 
 def on_cluster(cluster: BookieCluster, story: Callable[[LedgerClient, MetadataStore], Awaitable[None]]) -> None:
     async def main() -> None:
-        with trio.fail_after(PATIENCE_S):
-            async with (
-                opened(cluster.zookeeper.config("/")) as store,
-                open_client(real_world(), cluster.uri) as client,
-            ):
-                await story(client, store)
+        async with (
+            opened(cluster.zookeeper.config("/")) as store,
+            open_client(real_world(), cluster.uri) as client,
+        ):
+            await story(client, store)
 
-    trio.run(main)
+    run(main, PATIENCE_S)
 
 
 async def members(client: LedgerClient, ledgers: Sequence[Exchanged]) -> dict[int, set[str]]:
@@ -105,7 +106,7 @@ async def read_every_copy(
             client,
             rng=real_world().rng,
             password=each.password.encode(),
-            digest_type=exchange.DIGESTS[each.digest],
+            digest_type=DIGEST_TYPES[each.digest],
         )
         assert await checker.check(each.ledger, metadata, percentage=100) == []
         await exchange.verify_one(client, each, recover=False)

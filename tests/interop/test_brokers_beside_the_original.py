@@ -20,11 +20,11 @@ from quire.metadata.ledgers import LedgerMetadata
 from quire.world.real import real_world
 from tests.interop.java import ApacheBookie
 from tests.support.bookie_process import BookieProcess
-from tests.support.broker_process import BrokerCluster, BrokerProcess
+from tests.support.broker_process import BrokerCluster, client_of
+from tests.support.process import start_all
 from tests.support.zookeeper import shared_server
 
 TOPIC = "persistent://public/default/orders"
-LOOKUP = "/lookup/v2/topic/persistent/public/default/orders"
 STATS = "/admin/v2/persistent/public/default/orders/internalStats"
 PATIENCE_MS = 30_000
 PART = 150
@@ -38,8 +38,7 @@ class Mixed:
 
     def __init__(self, folder: Path, *, theirs: int) -> None:
         self.cluster = BrokerCluster(folder, shared_server(), bookies=3 - theirs)
-        self.uri = f"zk+hierarchical://127.0.0.1:{shared_server().port}{self.cluster.chroot}/ledgers"
-        self.theirs = [ApacheBookie(folder / f"apache{number}", self.uri) for number in range(theirs)]
+        self.theirs = [ApacheBookie(folder / f"apache{number}", self.cluster.ledgers_uri) for number in range(theirs)]
         quorums = [f"managedLedgerDefault{each}" for each in ("EnsembleSize", "WriteQuorum", "AckQuorum")]
         self.brokers = [self.cluster.broker(**dict.fromkeys(quorums, 2)) for _ in range(2)]
         both: list[ApacheBookie | BookieProcess] = [*self.theirs, *self.cluster.bookies]
@@ -51,10 +50,7 @@ class Mixed:
         self.cluster.start_bookies()
         for bookie in self.theirs:
             bookie.wait_ready()
-        for broker in self.brokers:
-            broker.launch()
-        for broker in self.brokers:
-            broker.wait_ready()
+        start_all(*self.brokers)
 
     def end(self) -> None:
         for bookie in self.theirs:
@@ -64,13 +60,9 @@ class Mixed:
     def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
         """Of any broker that lives; redirects are followed."""
         broker = next(each for each in self.brokers if each.process is not None)
-        answer = httpx.request(method, f"{broker.web}{path}", timeout=30, follow_redirects=True, **options)
+        answer = broker.ask(method, path, follow_redirects=True, **options)
         assert answer.is_success, answer.text
         return answer
-
-    def owner(self) -> BrokerProcess:
-        found = self.ask("GET", LOOKUP).json()["brokerUrl"]
-        return next(each for each in self.brokers if each.url == found)
 
     def internal_stats(self) -> dict[str, Any]:
         found: dict[str, Any] = self.ask("GET", STATS).json()
@@ -91,7 +83,7 @@ class Mixed:
     def with_client(self, story: Callable[[LedgerClient], Any]) -> Any:
         async def main() -> Any:
             with trio.fail_after(60):
-                async with open_client(real_world(), self.uri) as client:
+                async with open_client(real_world(), self.cluster.ledgers_uri) as client:
                     return await story(client)
 
         return trio.run(main)
@@ -128,16 +120,6 @@ def mixed(folder: Path, *, theirs: int) -> Iterator[Mixed]:
         broker.check_log()
 
 
-@contextmanager
-def client_of(brokers: Sequence[BrokerProcess]) -> Iterator[pulsar.Client]:
-    url = "pulsar://" + ",".join(broker.url.removeprefix("pulsar://") for broker in brokers)
-    made = pulsar.Client(
-        url, operation_timeout_seconds=60, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
-    )
-    yield made
-    made.close()
-
-
 def publish(producer: pulsar.Producer, numbers: range) -> None:
     """Each has its receipt on return."""
     failed: list[object] = []
@@ -172,7 +154,7 @@ def read_all(client: pulsar.Client, count: int) -> list[int]:
 def test_a_bookie_dies_then_a_broker_then_all_are_restarted_and_everything_is_there(
     theirs: int, killed: str, tmp_path: Path
 ) -> None:
-    with mixed(tmp_path, theirs=theirs) as room, client_of(room.brokers) as client:
+    with mixed(tmp_path, theirs=theirs) as room, client_of(*room.brokers, timeout_s=60) as client:
         of_kind = {each.id for each in (room.theirs if killed == "theirs" else room.cluster.bookies)}
         # Retention, so that a reader finds in the end what was acknowledged too.
         kept = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
@@ -203,7 +185,7 @@ def test_a_bookie_dies_then_a_broker_then_all_are_restarted_and_everything_is_th
         assert len(fragments) > 1
         assert doomed not in fragments[-1].bookies
 
-        owner = room.owner()
+        owner = room.cluster.owner_of(TOPIC)
         owner.kill()
         publish(producer, range(2 * PART, 3 * PART))
         # What was in flight, and what was acknowledged right before the kill, may come again; nothing is missing.
@@ -218,7 +200,7 @@ def test_a_bookie_dies_then_a_broker_then_all_are_restarted_and_everything_is_th
                 acknowledged.add(number)
         consumer.close()
         assert read_all(client, 3 * PART) == list(range(3 * PART))
-        assert room.owner() is not owner
+        assert room.cluster.owner_of(TOPIC) is not owner
 
         for broker in room.brokers:
             if broker is not owner:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from quire.wire.bookkeeper.entry import DIGEST_TYPES
 from tests.interop import exchange
 from tests.interop.java import run_tester
 from tests.support.bookies import BookieCluster, cluster
@@ -27,7 +28,7 @@ def test_what_java_writes_we_read(writing: str, reading: str, bookies: BookieClu
     path = tmp_path / "list.jsonl"
     run_tester(bookies.uri, "write", str(path), *JAVA_OPTIONS[writing])
     ledgers = exchange.read_list(path)
-    assert {ledger.digest for ledger in ledgers} == set(exchange.DIGESTS)
+    assert {ledger.digest for ledger in ledgers} == set(DIGEST_TYPES)
     assert {ledger.closed for ledger in ledgers} == {True, False}
     exchange.verify(bookies.uri, reading, ledgers, recover=False)
     exchange.verify(bookies.uri, reading, ledgers, recover=True)

@@ -14,7 +14,8 @@ from quire.metadata.zookeeper import ZooKeeperConfig, open_store
 from quire.world.real import real_world
 from tests.interop import exchange
 from tests.interop.java import run_tester
-from tests.support.bookies import BookieCluster, BookieProcess
+from tests.support.bookie_process import BookieProcess
+from tests.support.bookies import BookieCluster
 from tests.support.zookeeper import own_root, run, shared_server
 
 GOLDEN = Path(__file__).parents[1] / "golden/bookkeeper"
@@ -48,7 +49,7 @@ def replayed(tmp_path: Path):
         # The folders are relative, as they are in the cookies; the name is the old one, the port is not.
         folders = {"journalDirectories": f"bk{number}/journal", "ledgerDirectories": f"bk{number}/ledgers"}
         cluster.bookies.append(
-            BookieProcess(tmp_path / f"bk{number}", cluster.uri, bookie_id=f"127.0.0.1:328{number}", conf=folders)
+            BookieProcess(tmp_path / f"bk{number}", cluster.uri, bookieId=f"127.0.0.1:328{number}", **folders)
         )
     try:
         cluster.start(*cluster.bookies)

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 import trio
 
-from quire.ledger import LedgerClient, LedgerConfig, open_client
-from quire.ledger.errors import NotEnoughBookiesError
+from quire.ledger import LedgerConfig, open_client
 from quire.world.real import real_world
 from tests.interop import exchange
 from tests.interop.exchange import MIXED, Exchanged, payload
 from tests.interop.java import ApacheBookie, run_tester
-from tests.support.bookies import BookieCluster
+from tests.support.bookies import BookieCluster, sees
 from tests.support.zookeeper import run, shared_server, until
 
 COUNT = 60
@@ -80,16 +79,6 @@ def test_a_bookie_that_is_killed_costs_no_entry(
         run_tester(ours.uri, "verify", str(path), *options)
     doomed.start()
     exchange.verify(ours.uri, protocol, ledgers, recover=False)
-
-
-async def sees(client: LedgerClient, count: int) -> bool:
-    """Could a ledger over so many bookies be created? It is deleted again."""
-    try:
-        probe = await client.create(ensemble_size=count, write_quorum=1, ack_quorum=1)
-    except NotEnoughBookiesError:
-        return False
-    await client.delete(probe.ledger_id)
-    return True
 
 
 def test_the_originals_client_passes_its_scenarios_on_both_kinds_of_bookies(

@@ -1,1 +1,1 @@
-"""What several kinds of tests share: a server process, a raw protocol client."""
+"""What several kinds of tests share: servers as processes, links that can be cut, clients."""

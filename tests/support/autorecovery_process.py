@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.process import ServerProcess
+from tests.support.process import ServerProcess, start_all
 
 SESSION_MS = 2000
 
@@ -40,10 +40,7 @@ def auto_recovery(
     """Started processes; killed at the end, their logs checked."""
     made = [AutoRecoveryProcess(folder, metadata_uri, name, **settings) for name in names]
     try:
-        for each in made:
-            each.launch()
-        for each in made:
-            each.wait_ready()
+        start_all(*made)
         yield made
     finally:
         for each in made:

@@ -34,8 +34,9 @@ class BadLink:
         self._closed = False
         self.heal()
         self._listener = socket.create_server((host, port), backlog=64)
-        self._threads = [threading.Thread(target=self._serve, daemon=True)]
-        self._threads[0].start()
+        self._acceptor = threading.Thread(target=self._serve, daemon=True)
+        self._pumps: list[threading.Thread] = []
+        self._acceptor.start()
 
     def cut(self, *, requests: bool = True, answers: bool = True) -> None:
         if requests:
@@ -60,8 +61,9 @@ class BadLink:
         self.heal()
         _shut(self._listener)
         self._listener.close()
+        self._acceptor.join()  # after it there is no new connection to be reset
         self.reset()
-        for thread in self._threads:
+        for thread in self._pumps:
             thread.join()
 
     def _serve(self) -> None:
@@ -69,7 +71,7 @@ class BadLink:
             try:
                 client, _ = self._listener.accept()
             except OSError:
-                return
+                return  # closed
             try:
                 server = socket.create_connection(("127.0.0.1", self._port))
             except OSError:
@@ -78,10 +80,9 @@ class BadLink:
             with self._lock:
                 self._sockets |= {client, server}
             ways = [(client, server, self.requests), (server, client, self.answers)]
-            threads = [threading.Thread(target=self._pump, args=way, daemon=True) for way in ways]
-            self._threads += threads
-            for thread in threads:
-                thread.start()
+            for way in ways:
+                self._pumps.append(threading.Thread(target=self._pump, args=way, daemon=True))
+                self._pumps[-1].start()
 
     def _pump(self, source: socket.socket, sink: socket.socket, gate: threading.Event) -> None:
         try:
@@ -94,7 +95,7 @@ class BadLink:
                     self.passed += len(data)
                 sink.sendall(data)
         except OSError:
-            pass
+            pass  # the end of one is the end of both
         with self._lock:
             self._sockets -= {source, sink}
         for each in (source, sink):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import socket
 from pathlib import Path
 from struct import pack, unpack
@@ -18,11 +19,11 @@ DIGEST = Digest(DigestType.CRC32C, PASSWORD)
 
 
 class BookieProcess(ServerProcess):
-    """One bookie's folders, configuration and port."""
+    """One bookie's folders, configuration and port. `id` is its `bookieId` if that is given, else 127.0.0.1:port."""
 
     def __init__(self, folder: Path, metadata_uri: str, **settings: object) -> None:
         self.port = free_port()
-        self.id = f"127.0.0.1:{self.port}"
+        self.id = str(settings.get("bookieId", f"127.0.0.1:{self.port}"))
         self._wires: list[Wire] = []
         given = {
             "bookiePort": self.port,
@@ -37,13 +38,19 @@ class BookieProcess(ServerProcess):
         super().__init__("bookie", folder, given)
 
     def ready_line(self) -> str:
-        return f"ready bookie={re.escape(str(self.settings.get('bookieId', self.id)))} "
+        return f"ready bookie={re.escape(self.id)} "
 
     def connect(self) -> Wire:
         """A client of it; closed when the process goes."""
         wire = Wire(self.port)
         self._wires.append(wire)
         return wire
+
+    def lose_for_good(self) -> None:
+        """SIGKILL, and its disks are empty."""
+        self.kill()
+        for folder in ("journal", "ledgers"):
+            shutil.rmtree(self.folder / folder)
 
     def gone(self) -> None:
         super().gone()

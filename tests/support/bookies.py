@@ -2,47 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from quire.ledger import LedgerClient
+from quire.ledger.errors import LedgerError
 from quire.metadata.clusters import init_new_cluster
 from quire.metadata.zookeeper import ZooKeeperConfig, open_store
 from quire.world.real import real_world
-from tests.support.process import ServerProcess
-from tests.support.server import free_port
+from tests.support.bookie_process import BookieProcess
+from tests.support.process import start_all
 from tests.support.zookeeper import ZooKeeperProcess, own_root, run, shared_server
 
-SESSION_TIMEOUT_MS = 4000
-"""Of bookies: so long is one that died still registered, and so long does its successor wait to register."""
-
-
-class BookieProcess(ServerProcess):
-    """One folder, one port. `bookie_id` None: 127.0.0.1:port."""
-
-    def __init__(
-        self, folder: Path, metadata_uri: str, *, bookie_id: str | None = None, conf: Mapping[str, object] | None = None
-    ) -> None:
-        self.port = free_port()
-        self.id = bookie_id or f"127.0.0.1:{self.port}"
-        settings = {
-            "bookiePort": self.port,
-            "bookieId": self.id,
-            "advertisedAddress": "127.0.0.1",
-            "listeningInterface": "lo",
-            "allowLoopback": "true",
-            "metadataServiceUri": metadata_uri,
-            "journalDirectories": folder / "journal",
-            "ledgerDirectories": folder / "ledgers",
-            "journalPreAllocSizeMB": 1,
-            "zkTimeout": SESSION_TIMEOUT_MS,
-            **(conf or {}),
-        }
-        super().__init__("bookie", folder, settings)
-
-    def ready_line(self) -> str:
-        return f"ready bookie={re.escape(self.id)} "
+LOOPBACK = {"listeningInterface": "lo", "allowLoopback": "true"}
+"""For the original's shell, which is given our bookies' files."""
 
 
 class BookieCluster:
@@ -79,17 +53,14 @@ class BookieCluster:
         """Bookies that serve, started at once."""
         first = len(self.bookies)
         self.bookies += [
-            BookieProcess(self.folder / f"bookie-{number}", self.uri, conf=conf)
+            BookieProcess(self.folder / f"bookie-{number}", self.uri, **LOOPBACK, **(conf or {}))
             for number in range(first, first + count)
         ]
         self.start(*self.bookies[first:])
         return self.bookies[first:]
 
     def start(self, *bookies: BookieProcess) -> None:
-        for bookie in bookies:
-            bookie.launch()
-        for bookie in bookies:
-            bookie.wait_ready()
+        start_all(*bookies)
 
     def by_id(self, bookie_id: str) -> BookieProcess:
         return next(bookie for bookie in self.bookies if bookie.id == bookie_id)
@@ -112,3 +83,13 @@ def cluster(
         made.close()
     for bookie in made.bookies:
         bookie.check_log()
+
+
+async def sees(client: LedgerClient, count: int) -> bool:
+    """Could a ledger over so many bookies be created? It is deleted again."""
+    try:
+        probe = await client.create(ensemble_size=count)
+    except LedgerError:
+        return False
+    await client.delete(probe.ledger_id)
+    return True

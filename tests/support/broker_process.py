@@ -1,22 +1,26 @@
-"""Brokers as processes of their own, on a cluster of their own: a node of the shared ZooKeeper, and bookies."""
+"""Brokers as processes of their own, on a cluster of their own: a node of a ZooKeeper, and bookies; and official clients of them."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 import httpx
+import pulsar
 
 from quire.cli.initialize_cluster import NewCluster, initialize
 from quire.metadata.zookeeper import ZooKeeperStore
 from quire.world.real import real_world
 from tests.support.bookie_process import BookieProcess
-from tests.support.process import ServerProcess
+from tests.support.process import ServerProcess, start_all, wait_until
 from tests.support.server import free_port
-from tests.support.zookeeper import ZooKeeperProcess, opened, own_root
+from tests.support.zookeeper import ZooKeeperProcess, ask, own_root
 
-PATIENCE_S = 30.0
+T = TypeVar("T")
+
+ADMIN = "/admin/v2"
 CLUSTER = "test"
 
 
@@ -42,9 +46,9 @@ class BrokerProcess(ServerProcess):
     def ready_line(self) -> str:
         return f"ready broker={self.url} web={self.web} pid="
 
-    def ask(self, method: str, path: str, **options: object) -> httpx.Response:
+    def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
         """Over REST, redirects not followed."""
-        return httpx.request(method, f"{self.web}{path}", timeout=30, **options)  # type: ignore[arg-type]
+        return httpx.request(method, f"{self.web}{path}", timeout=60, **options)
 
 
 class BrokerCluster:
@@ -66,15 +70,9 @@ class BrokerCluster:
         new = NewCluster(name=CLUSTER, web_url="http://127.0.0.1:8080", broker_url="pulsar://127.0.0.1:6650")
         await initialize(store, new, real_world().rng)
 
-    def ask(self, call: Callable[[ZooKeeperStore], object]) -> object:
+    def ask(self, call: Callable[[ZooKeeperStore], Awaitable[T]]) -> T:
         """What `call(store)` answers."""
-        import trio
-
-        async def main() -> object:
-            async with opened(self.server.config(self.chroot)) as store:
-                return await call(store)  # type: ignore[misc]
-
-        return trio.run(main)
+        return ask(self.server.config(self.chroot), call)
 
     def broker(self, **settings: object) -> BrokerProcess:
         made = BrokerProcess(
@@ -97,20 +95,38 @@ class BrokerCluster:
         return made
 
     def start_bookies(self, *bookies: BookieProcess) -> None:
-        """All of them, or these, at once: each takes its second."""
-        for bookie in bookies or self.bookies:
-            bookie.launch()
-        for bookie in bookies or self.bookies:
-            bookie.wait_ready()
+        """All of them, or these."""
+        start_all(*(bookies or self.bookies))
 
-    def until(self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE_S) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, f"it never came to pass: {what}"
-            time.sleep(0.05)
+    def owner_of(self, topic: str) -> BrokerProcess:
+        """By the lookup of a broker that lives."""
+        broker = next(each for each in self.brokers if each.process is not None)
+        path = f"/lookup/v2/topic/{topic.replace('://', '/')}"
+        found = broker.ask("GET", path, follow_redirects=True).json()["brokerUrl"]
+        return next(each for each in self.brokers if each.url == found)
+
+    def other(self, broker: BrokerProcess) -> BrokerProcess:
+        return next(each for each in self.brokers if each is not broker)
+
+    def move(self, topic: str, target: BrokerProcess) -> None:
+        """Have the topic's bundle unloaded to that broker, whoever has it; wait until it is there."""
+        bundle = target.ask("GET", f"/lookup/v2/topic/{topic.replace('://', '/')}/bundle").text
+        path = f"{ADMIN}/namespaces/public/default/{bundle}/unload?destinationBroker={target.id}"
+        answer = target.ask("PUT", path, follow_redirects=True)
+        assert answer.status_code == 204, answer.text
+        wait_until(lambda: self.owner_of(topic) is target, "the topic has moved")
 
     def end(self) -> None:
         for broker in self.brokers:
             broker.kill()
         for bookie in self.bookies:
             bookie.kill()
+
+
+@contextmanager
+def client_of(*brokers: BrokerProcess, timeout_s: int = 30) -> Iterator[pulsar.Client]:
+    """An official client that knows all of them; closed at the end."""
+    url = "pulsar://" + ",".join(broker.url.removeprefix("pulsar://") for broker in brokers)
+    logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
+    with closing(pulsar.Client(url, operation_timeout_seconds=timeout_s, logger=logger)) as made:
+        yield made

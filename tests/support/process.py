@@ -7,11 +7,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
 
 START_DEADLINE_S = 60.0
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"it never came to pass: {what}"
+        time.sleep(0.05)
 
 
 def wait_until_stopped(pid: int, seconds: float = 10.0) -> None:
@@ -45,9 +52,9 @@ class ServerProcess:
         self.process: subprocess.Popen[bytes] | None = None
         self._offset = 0
         folder.mkdir(parents=True, exist_ok=True)
-        self.write_conf()
+        self._write_conf()
 
-    def write_conf(self) -> None:
+    def _write_conf(self) -> None:
         """Its configuration file, as `settings` are now."""
         self.conf.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
 
@@ -62,7 +69,7 @@ class ServerProcess:
     def launch(self) -> subprocess.Popen[bytes]:
         """Start it, and do not wait."""
         assert self.process is None
-        self.write_conf()
+        self._write_conf()
         self._offset = self.log_path.stat().st_size if self.log_path.exists() else 0
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
@@ -155,3 +162,11 @@ class ServerProcess:
             and not any(re.search(each, line) for each in self.announced)
         ]
         assert not bad, f"unannounced errors in {self.log_path}:\n" + "\n".join(bad) + "\n" + self.log()[-4000:]
+
+
+def start_all(*processes: ServerProcess) -> None:
+    """At once, and wait until all serve."""
+    for process in processes:
+        process.launch()
+    for process in processes:
+        process.wait_ready()

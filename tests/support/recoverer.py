@@ -19,9 +19,7 @@ class Recoverer:
 
     def __init__(self, uri: str, ledger_id: int) -> None:
         command = [sys.executable, "-m", "tests.support.recoverer", uri, str(ledger_id)]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def begin(self) -> None:
         """Wait until it is connected, and let it recover."""

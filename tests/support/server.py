@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,13 +14,20 @@ from tests.support.process import ServerProcess
 
 
 def free_port() -> int:
-    """A port that nobody has, and that no connection will be given before its server binds it."""
-    [found] = free_ports(1, _given)
-    _given.add(found)
-    return found
+    """A port that nobody has, and that no connection and no other test run will be given before its server binds it."""
+    while True:
+        [found] = free_ports(1, _given)
+        name = socket.socket(socket.AF_UNIX)
+        try:
+            name.bind(f"\0quire-test-port-{found}")  # in no folder, and gone with this process
+        except OSError:
+            name.close()
+            continue  # of a run beside this one
+        _given[found] = name
+        return found
 
 
-_given: set[int] = set()
+_given: dict[int, socket.socket] = {}
 
 
 class StandaloneProcess(ServerProcess):

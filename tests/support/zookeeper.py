@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import trio
 from kazoo.client import KazooClient
@@ -25,6 +26,8 @@ from quire.world.real import real_world
 from tests.support.process import wait_until_stopped
 from tests.support.server import free_port
 
+T = TypeVar("T")
+
 START_DEADLINE_S = 60.0
 TICK_MS = 200
 PATIENCE_S = 20.0
@@ -34,21 +37,21 @@ PATIENCE_S = 20.0
 class ZooKeeperProcess:
     """One data directory, one port, one process at a time; sessions last 2 to 20 ticks, 0.4 to 4 s."""
 
-    def __init__(
-        self, folder: Path, *, tick_ms: int = TICK_MS, options: tuple[str, ...] = (), settings: str = ""
-    ) -> None:
+    def __init__(self, folder: Path, *, tick_ms: int = TICK_MS, settings: str = "", number: int | None = None) -> None:
+        """`number`: of a member of an ensemble, which `settings` tell."""
         self.folder = folder
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
-        self._options = options
         folder.mkdir(parents=True, exist_ok=True)
         self.conf = write_conf(folder / "data", host="127.0.0.1", port=self.port, tick_ms=tick_ms)
         self.conf.write_text(self.conf.read_text() + settings)
+        if number is not None:
+            (folder / "data/myid").write_text(f"{number}\n")
 
     def start(self) -> ZooKeeperProcess:
         assert self.process is None
         with open(self.folder / "zookeeper.log", "ab") as log:
-            command = java_command(self.conf, options=("-Xmx128m", *self._options))
+            command = java_command(self.conf, options=("-Xmx128m",))
             self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         deadline = time.monotonic() + START_DEADLINE_S
         while not self.answers():
@@ -58,19 +61,25 @@ class ZooKeeperProcess:
         return self
 
     def answers(self) -> bool:
+        return self.mode() != ""
+
+    def mode(self) -> str:
+        """standalone, leader, follower or observer; empty while it serves nobody."""
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as probe:
-                probe.sendall(b"srvr")
-                return b"Mode: standalone" in probe.recv(4096)
+            text = self._command(b"srvr")
         except OSError:
-            return False
+            return ""
+        return text.partition("Mode: ")[2].partition("\n")[0]
 
     def monitor(self, key: str) -> int:
         """A figure of its `mntr` command."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as probe:
-            probe.sendall(b"mntr")
-            text = b"".join(iter(lambda: probe.recv(65536), b"")).decode()
+        text = self._command(b"mntr")
         return int(next(line.split("\t")[1] for line in text.splitlines() if line.startswith(f"{key}\t")))
+
+    def _command(self, word: bytes) -> str:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as probe:
+            probe.sendall(word)
+            return b"".join(iter(lambda: probe.recv(65536), b"")).decode()
 
     def pause(self) -> None:
         assert self.process is not None
@@ -133,9 +142,19 @@ async def expire(store: ZooKeeperStore, port: int) -> None:
     await trio.to_thread.run_sync(close_session)
 
 
-def run(story: Callable[[], Awaitable[None]]) -> None:
+def ask(config: ZooKeeperConfig, call: Callable[[ZooKeeperStore], Awaitable[T]]) -> T:
+    """What `call(store)` answers, on a session of its own."""
+
+    async def main() -> T:
+        async with opened(config) as store:
+            return await call(store)
+
+    return trio.run(main)
+
+
+def run(story: Callable[[], Awaitable[None]], seconds: float = 60.0) -> None:
     async def main() -> None:
-        with trio.fail_after(60):
+        with trio.fail_after(seconds):
             await story()
 
     trio.run(main)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import pytest
 import trio
 
 from broker.errors import MetadataRefusedError, TopicNotFoundError
+from broker.ownership import namespaces as namespaces_module
 from broker.ownership.bundles import Bundles, even
 from broker.ownership.errors import BundlesChangedError, NamespaceBusyError, NamespaceExistsError
 from broker.ownership.namespaces import Namespaces, heartbeat_broker, heartbeat_namespace
 from broker.ownership.values import Json
+from quire.metadata.store import Op
 from quire.wire.pulsar.names import NamespaceName
 from tests.unit.broker.ownership.cluster import NAMESPACE, OPTIONS, Cluster, in_cluster
 from tests.unit.managed_ledger.fake_ledgers import until
@@ -151,6 +154,50 @@ def test_a_namespace_is_made_once_and_deleted_only_without_topics() -> None:
             await namespaces.delete(orders)
         await namespaces.create(orders, {"bundles": {"numBundles": 2}})
         assert len(await namespaces.bundles(orders)) == 2
+
+    in_cluster(test)
+
+
+def test_a_namespace_is_deleted_although_what_belongs_to_it_goes_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(cluster: Cluster) -> None:
+        namespaces = await following(cluster)
+        await namespaces.bundles(NAMESPACE)
+        multi = cluster.store.multi
+
+        async def late(ops: Sequence[Op]) -> list[str]:
+            monkeypatch.setattr(cluster.store, "multi", multi)
+            await cluster.store.delete("/admin/local-policies/public/default")
+            return await multi(ops)
+
+        monkeypatch.setattr(cluster.store, "multi", late)
+        await namespaces.delete(NAMESPACE)
+        assert await namespaces.names("public") == []
+
+    in_cluster(test)
+
+
+def test_a_namespace_that_is_marked_as_deleted_is_not_there() -> None:
+    async def test(cluster: Cluster) -> None:
+        namespaces = await following(cluster)
+        await cluster.store.put("/admin/policies/public/default", b'{"deleted":true}', -1)
+        with pytest.raises(TopicNotFoundError):
+            await namespaces.bundles(NAMESPACE)
+
+    in_cluster(test)
+
+
+def test_no_more_namespaces_are_followed_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespaces_module, "FOLLOWED_MAX", 1)
+
+    async def test(cluster: Cluster) -> None:
+        namespaces = await following(cluster)
+        other = NamespaceName("public", "other")
+        await namespaces.create(other)
+        await namespaces.bundles(NAMESPACE)
+        await namespaces.bundles(other)
+        assert namespaces.known_bundles(NAMESPACE) is None
+        assert namespaces.known_bundles(other) == even(other, 4)
+        assert await namespaces.bundles(NAMESPACE) == even(NAMESPACE, 4)
 
     in_cluster(test)
 

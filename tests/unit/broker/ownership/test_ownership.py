@@ -307,12 +307,14 @@ def test_a_broker_that_stops_gives_everything_up_and_sends_its_clients_on() -> N
         for name in names:
             await owned_by(a, name)
         a.closing_s = 1.0
+        began = trio.current_time()
         cluster.nursery.start_soon(a.ownership.release_all)
         await until(lambda: not a.ownership.owns(names[0]), 1)
         answers = [await a.lookup(names[0]), await b.lookup(names[0])]
         assert answers[0] == Redirect(b.me.broker_url, b.me.web_url, authoritative=False)
         assert answers[1].mine
-        assert [bundle for bundle, _ in sorted(a.unloaded)] == list(even(NAMESPACE, 4).all())
+        assert sorted(bundle for bundle, _ in a.unloaded) == list(even(NAMESPACE, 4).all())
+        assert trio.current_time() - began < 1.5, "all together"
         assert a.ownership.owned() == []
         assert b.ownership.brokers.is_leader
         assert list(b.ownership.brokers.reports) == [b.me.id]
@@ -417,6 +419,28 @@ def test_a_split_that_cannot_be_is_refused_and_changes_nothing() -> None:
     in_cluster(test)
 
 
+def test_a_bundle_that_is_being_split_is_not_split_by_another_request() -> None:
+    async def test(cluster: Cluster) -> None:
+        [a] = await cluster.start_many("a")
+        await owned_by(a)
+        outcomes: list[str] = []
+
+        async def split() -> None:
+            try:
+                await a.ownership.split(BUNDLE)
+                outcomes.append("done")
+            except BundleSplitError:
+                outcomes.append("refused")
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(split)
+        assert outcomes == ["refused", "done"]
+        assert len(a.ownership.owned()) == 2
+
+    in_cluster(test)
+
+
 def test_a_deleted_namespace_is_given_up_by_its_owners() -> None:
     async def test(cluster: Cluster) -> None:
         a, b = await cluster.start_many("a", "b")
@@ -492,10 +516,29 @@ def test_the_leader_moves_a_busy_bundle_to_an_idle_broker() -> None:
 def test_the_leader_has_another_s_busy_bundle_moved_by_its_owner() -> None:
     async def test(cluster: Cluster) -> None:
         a, b = await cluster.start_many("a", "b", shed_interval_s=20.0)
-        await keep_busy(b, lambda: bool(b.requests))
+        await keep_busy(b, lambda: len(b.requests) > 2)
         assert b.requests[0].startswith(b"PUT /admin/v2/namespaces/public/default/0x")
         assert b"/unload?destinationBroker=a%3A8080 HTTP/1.1\r\n" in b.requests[0]
+        assert len({*b.requests}) == len(b.requests), "what was moved a moment ago stays"
         assert a.requests == []
+        assert b.unloaded == [], "who does not lead moves nothing"
+
+    in_cluster(test)
+
+
+def test_the_bundle_of_a_heartbeat_stays_however_busy_it_is() -> None:
+    async def test(cluster: Cluster) -> None:
+        a, b = await cluster.start_many("a", "b", shed_interval_s=20.0)
+        heartbeat = TopicName.parse(a.ownership.health_topic)
+        for name in (heartbeat, TOPIC):
+            await owned_by(a, name)
+        for second in range(25):
+            a.topics = [
+                counters(heartbeat, messages_in=3000 * second),
+                counters(TOPIC, messages_in=1000 * second),
+            ]
+            await trio.sleep(1)
+        assert (a.ownership.owns(heartbeat), b.ownership.owned()) == (True, [BUNDLE])
 
     in_cluster(test)
 
@@ -508,6 +551,19 @@ def test_the_leader_splits_a_bundle_with_too_many_topics() -> None:
         a.topics = [counters(name) for name in names]
         await until(lambda: len(a.ownership.owned()) == 2, 60)
         assert a.ownership.owns(TOPIC)
+
+    in_cluster(test)
+
+
+@pytest.mark.parametrize("switch", ["load_balancing", "auto_split"])
+def test_no_bundle_is_split_where_that_is_switched_off(switch: str) -> None:
+    async def test(cluster: Cluster) -> None:
+        [a] = await cluster.start_many("a", bundle_topics_max=1, shed_interval_s=20.0, **{switch: False})
+        names = [name for number in range(80) if BUNDLE.has(name := TopicName.parse(f"t{number}"))]
+        await owned_by(a)
+        a.topics = [counters(name) for name in names]
+        await trio.sleep(60)
+        assert a.ownership.owned() == [BUNDLE]
 
     in_cluster(test)
 
