@@ -51,9 +51,9 @@ class Leases:
         lease = self._leases.pop(path, None)
         if lease is None:
             lease = self._start(bundle)
-        self._leases[path] = lease  # as the newest
-        if len(self._leases) > LEASES_MAX:
+        if len(self._leases) >= LEASES_MAX:
             self._forget_oldest()
+        self._leases[path] = lease  # as the newest
         if not lease.known:
             with translated(f"who has {bundle} cannot be asked"):
                 await lease.look()

@@ -8,6 +8,7 @@ from managed_ledger.appends import State
 from managed_ledger.config import LogConfig, LogConfigSource
 from managed_ledger.managed_ledger import ManagedLedger
 from quire.ledger.errors import LedgerWriteError, NotEnoughBookiesError
+from quire.metadata.errors import MetadataUnavailableError
 from tests.unit.managed_ledger.cluster import CONFIG, NAME, Cluster, in_cluster, kill, numbered, publish, read_all
 from tests.unit.managed_ledger.fake_ledgers import Sink, until
 
@@ -34,6 +35,24 @@ def test_a_roll_takes_the_ledger_that_was_made_ahead_in_the_write_that_closes_th
             assert listed.deleting == ()
             assert await read_all(log) == numbered(0, 12)
         assert cluster.ledgers.log == ["create 0", "create 1", "close 0", "open 0", "close 1"]
+
+    in_cluster(test)
+
+
+def test_a_ledger_ahead_that_cannot_be_taken_into_the_list_is_taken_by_the_next_try() -> None:
+    async def test(cluster: Cluster) -> None:
+        async with cluster.broker() as factory:
+            log = await factory.open(NAME)
+            await nearly_full(cluster, log)
+            session = cluster.stores[0]
+
+            async def away() -> None:
+                session.point = None
+                raise MetadataUnavailableError("away")
+
+            session.point = away
+            assert await publish(log, *numbered(9, 3)) == [(0, 9), (1, 0), (1, 1)]
+            assert session.point is None
 
     in_cluster(test)
 
