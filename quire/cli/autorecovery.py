@@ -24,8 +24,8 @@ from autorecovery.service import RecoveryStats, open_repair_client, run_autoreco
 from bookie.original_conf import ALIASES, IGNORED, REFUSED
 from bookie.server_config import BookieServerConfig
 from quire.cli.addresses import host_port
-from quire.cli.bookie import INVALID_CONF, SERVER_EXCEPTION, ZK_EXPIRED
 from quire.cli.errors import CliError, leaves
+from quire.cli.exit_codes import INVALID_CONF, SERVER_EXCEPTION, ZK_EXPIRED
 from quire.cli.process import closing, run_server
 from quire.cli.shell.config import ShellConfig, build_part
 from quire.ledger.errors import LedgerError

@@ -26,6 +26,7 @@ from bookie.server import serve_bookie
 from bookie.server_config import BookieServerConfig, load_server_config
 from quire.cli.addresses import free_port
 from quire.cli.errors import CliError, leaves
+from quire.cli.exit_codes import BOOKIE_EXCEPTION, INVALID_CONF, SERVER_EXCEPTION, ZK_EXPIRED, ZK_REG_FAIL
 from quire.cli.process import closing, end_when, run_server
 from quire.cli.zookeeper_keys import PULSAR_PREFIX, credentials, tls
 from quire.metadata.bookies import Endpoint, check_bookie_id
@@ -51,13 +52,6 @@ from quire.service.serve import ConnectionCounts
 from quire.world.doors import World
 
 log = get_logger(__name__)
-
-OK = 0
-INVALID_CONF = 1
-SERVER_EXCEPTION = 2
-ZK_EXPIRED = 3
-ZK_REG_FAIL = 4
-BOOKIE_EXCEPTION = 5
 
 _SIOCGIFADDR = 0x8915
 
