@@ -174,10 +174,10 @@ def test_a_cluster_from_its_first_command_to_its_last(cluster: Cluster) -> None:
     assert len(cluster.values("readledger", "-l", ledger)) == 20
     lost = cluster.shell("readledger", "-l", ledger, "-b", bookies[0], "-le", "1")
     assert (lost.code, len(lost.err.splitlines())) == (255, 2)
-    assert cluster.shell("simpletest", "-e", "3", "-w", "3", "-n", "1").code == 255
     deadline = time.monotonic() + DEADLINE_S
     while len(cluster.values("listbookies", "-rw")) != 2:
         assert time.monotonic() < deadline, "the killed bookie is still registered"
+    assert cluster.shell("simpletest", "-e", "3", "-w", "3", "-n", "1").code == 255
     assert [bookie["bookieId"] for bookie in cluster.values("listbookies", "-a")] == bookies
     assert f'bookieHost: "{bookies[0]}"' in cluster.shell("cookie_get", bookies[0]).out
 
