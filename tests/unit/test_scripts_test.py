@@ -13,13 +13,17 @@ case " $* " in
   *" --ignore "*) exit "$(cat others)" ;;
   *tests/spark*) exit "$(cat spark)" ;;
   *tests/cluster*) exit "$(cat cluster)" ;;
+  *tests/simulation*) exit "$(cat simulation)" ;;
 esac
 exit 99
 """
 
 
-@pytest.mark.parametrize(("others", "spark", "cluster"), [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (2, 1, 1)])
-def test_the_exit_code_is_that_of_the_tests(tmp_path: Path, others: int, spark: int, cluster: int) -> None:
+RUNS = ("others", "spark", "cluster", "simulation")
+
+
+@pytest.mark.parametrize("failing", [(), *((run,) for run in RUNS), RUNS], ids=" ".join)
+def test_the_exit_code_is_that_of_the_tests(tmp_path: Path, failing: tuple[str, ...]) -> None:
     scripts = tmp_path / "scripts"
     python = tmp_path / ".venv" / "bin" / "python"
     scripts.mkdir()
@@ -29,7 +33,7 @@ def test_the_exit_code_is_that_of_the_tests(tmp_path: Path, others: int, spark: 
     (scripts / "setup").chmod(0o755)
     python.write_text(PYTHON)
     python.chmod(0o755)
-    for name, code in (("others", others), ("spark", spark), ("cluster", cluster)):
-        (tmp_path / name).write_text(str(code))
+    for run in RUNS:
+        (tmp_path / run).write_text("1" if run in failing else "0")
     ran = subprocess.run(["bash", scripts / "test"], cwd=tmp_path, timeout=60, check=False)
-    assert (ran.returncode != 0) == bool(others or spark or cluster)
+    assert (ran.returncode != 0) == bool(failing)
