@@ -16,7 +16,7 @@ SEEDS = "0..1"
 def digests(target: Path, hash_seed: int) -> list[str]:
     command = [sys.executable, "-m", "simulation", "--seeds", SEEDS, "--jobs", "2", "--digests", str(target)]
     environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return target.read_text("ascii").splitlines()
 
