@@ -31,6 +31,8 @@ from bench.servers import PULSAR_VERSION, Server, pulsar, pulsar_jars, quire
 console = Console()
 Results: TypeAlias = dict[str, dict[str, dict[str, float]]]
 """server -> workload -> key -> median over the rounds."""
+IDLE_S = 5.0
+"""Of doing nothing, before the memory of an idle server is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,7 +302,7 @@ def main() -> None:
             if lib is not None:
                 servers.append(stack.enter_context(pulsar(folder / "pulsar", lib)))
                 once["pulsar"] = {"start": {"seconds": first_receipt(servers[1])}}
-            time.sleep(5)
+            time.sleep(IDLE_S)
             for server in servers:
                 once[server.name]["idle"] = {"pss_mb": pss_mb(server.pids)}
             warm(servers, given.warm)
