@@ -12,7 +12,10 @@ VERSION = 2
 FRAME_MAX = 5 * 1024 * 1024 + 64 * 1024
 """The original's nettyMaxFrameSizeBytes (5 MiB), and room around a message of 5 MiB: Pulsar sets its bookies likewise."""
 JOIN_MAX = 16 * 1024
-"""Payloads above this are not copied into a joined buffer."""
+"""Payloads above this are not copied into a joined buffer by who sends them."""
+LENT_MAX = 128 * 1024
+"""Bytes of an ADD (of version 2 its frame, of version 3 its entry) that is copied out of the chunk it came in, together with those
+of its run: the chunk can be filled again, and a run is dealt with at once. Bigger ones stay in their chunk."""
 
 DO_FENCING = 1
 RECOVERY_ADD = 2
@@ -82,9 +85,9 @@ class BatchReadRequest(NamedTuple):
 
 
 class AddRun(NamedTuple):
-    """Consecutive ADDs of one ledger with the same key and flags, as many as `offsets`. `parts` end to end are (size(4) entry)*, `size` bytes;
-    `offsets[i]` is where the size field of entry `first_entry_id + i` begins. No part pins the received chunk, but for an
-    entry above JOIN_MAX, which is a run of its own and lies in the chunk."""
+    """Consecutive ADDs of one ledger with the same key and flags, as many as `offsets`. `parts` end to end are
+    (size(4) entry)*, `size` bytes; `offsets[i]` is where the size field of entry `first_entry_id + i` begins. No part pins the
+    received chunk, but for an entry above LENT_MAX, which is a run of its own and lies in the chunk."""
 
     ledger_id: int
     first_entry_id: int

@@ -18,7 +18,7 @@ from quire.wire.bookkeeper.v2_messages import (
     FRAME_MAX,
     HEAD,
     ID,
-    JOIN_MAX,
+    LENT_MAX,
     READ,
     SIZE,
     VERSION,
@@ -39,7 +39,6 @@ _BATCH_BODY = Struct("!qqqiq")
 # What all ADDs of a run share lies side by side: header(4) masterKey(20) ledgerId(8).
 _ADD_PREFIX = Struct("!i32sq")
 _ADD_LENGTH_MIN: Final = 24 + METADATA_LENGTH
-_JOINED_LENGTH_MAX: Final = 24 + METADATA_LENGTH + 20 + JOIN_MAX
 _OPCODE_MASK: Final = 0xFFFF0000
 _ADD_OPCODE: Final = VERSION << 24 | 1 << 16
 _BLOCK: Final = 16
@@ -88,7 +87,7 @@ def _decode_adds(view: memoryview, position: int, end: int, requests: list[Reque
         requests.append(Unsupported(Opcode.ADD, ledger_id, first, Rc.BAD_REQUEST))
         return position + 4 + length
     key = prefix[4:24]
-    if length > _JOINED_LENGTH_MAX:
+    if length > LENT_MAX:
         stop = position + 4 + length
         parts: list[Buffer] = [SIZE.pack(length - 24), view[position + 28 : stop]]
         requests.append(AddRun(ledger_id, first, key, flags, parts, length - 20, [0]))
@@ -108,7 +107,7 @@ def _decode_adds(view: memoryview, position: int, end: int, requests: list[Reque
         if entry_id != expected or found != prefix:
             break
         if length != joined_length:
-            if not _ADD_LENGTH_MIN <= length <= _JOINED_LENGTH_MAX:
+            if not _ADD_LENGTH_MIN <= length <= LENT_MAX:
                 break
             joined_length = length
             entry_size = SIZE.pack(length - 24)

@@ -23,7 +23,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from quire.wire.bookkeeper import BookkeeperProtocol_pb2 as pb
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import MASTER_KEY_LENGTH, METADATA_LENGTH, Buffer
-from quire.wire.bookkeeper.v2 import DO_FENCING, FRAME_MAX, HIGH_PRIORITY, JOIN_MAX, RECOVERY_ADD, Rc
+from quire.wire.bookkeeper.v2 import DO_FENCING, FRAME_MAX, HIGH_PRIORITY, LENT_MAX, RECOVERY_ADD, Rc
 from quire.wire.bookkeeper.v3_messages import (
     DEFERRED_SYNC,
     FIRST_BYTE,
@@ -46,8 +46,6 @@ from quire.wire.bookkeeper.varints import decode, decode_signed, encode, endless
 
 _LENGTH: Final = Struct("!i")
 _IDS: Final = Struct("!qq")
-_JOINED_MAX: Final = METADATA_LENGTH + 20 + JOIN_MAX
-"""Entries above this are not copied into a joined buffer."""
 _V: Final = rb"([\x80-\xff]{0,9}[\x00-\x7f])"
 _ADD: Final = re.compile(
     rb"\x0a(.)\x08\x03\x10\x02\x18%b(?:\x20%b)?\xaa\x06%b\x08%b\x10%b\x1a\x14(.{20})\x22%b" % ((_V,) * 6), re.DOTALL
@@ -147,7 +145,7 @@ def _decode_adds(view: memoryview, position: int, stop: int, end: int, requests:
         if ids != (decode_signed(ledger), decode_signed(entry_id)) or ids[0] < 0 or ids[1] < 0:
             break
         flags = known_tail[0] | (HIGH_PRIORITY if priority is not None and decode(priority) else 0)
-        if length > _JOINED_MAX:
+        if length > LENT_MAX:
             if run is None:
                 parts: list[Buffer] = [_LENGTH.pack(length), view[start:tail_at]]
                 size = 4 + length

@@ -17,7 +17,7 @@ from bookie.run import Run
 from bookie.server import GRACE_S, serve_bookie
 from quire.metadata import bookies
 from quire.metadata.memory import MemoryStore, MemoryTree
-from quire.wire.bookkeeper import v2
+from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.stream import FrameStream
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import Stream, World
@@ -116,6 +116,33 @@ def test_big_entries_go_over_the_wire() -> None:
         while not isinstance(answer, v2.ReadResponse):
             answer = await socket.take()
         assert bytes(answer.entry) == entry(7, 0, payload)
+
+    with_server(story)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_entries_of_any_size_that_come_fast_are_stored_as_they_were_sent(version: int) -> None:
+    """They leave the chunk they came in before it is filled again."""
+    sizes = [100, 17_000, 60_000, 60_000, 60_000, 100_000, v2.LENT_MAX + 1, 60_000] * 8
+    entries = [entry(7, number, bytes([number]) * size) for number, size in enumerate(sizes)]
+
+    async def story(connect: Callable[[], Awaitable[Socket]], bookie: Bookie, store: MemoryStore) -> None:
+        socket, reading = await connect(), await connect()
+        if version == 3:
+            frames = v3.add_requests(1, 7, range(len(entries)), KEY, entries)
+            data = b"".join(b"".join(frame) if isinstance(frame, tuple) else frame for frame in frames)
+        else:
+            data = b"".join(v2.add_head(len(each), KEY) + each for each in entries)
+        await socket.send(data)
+        for number, expected in enumerate(entries):
+            rc: int = Rc.NO_ENTRY
+            while rc in (Rc.NO_ENTRY, Rc.NO_LEDGER):
+                await reading.send(v2.read_request(7, number))
+                answer = await reading.take()
+                assert isinstance(answer, v2.ReadResponse | v2.OtherResponse)
+                rc = answer.rc
+            assert isinstance(answer, v2.ReadResponse)
+            assert bytes(answer.entry) == expected, f"entry {number}, {len(expected)} bytes"
 
     with_server(story)
 

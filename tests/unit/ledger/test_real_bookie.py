@@ -74,7 +74,7 @@ def test_what_is_confirmed_is_read_back(way: Way) -> None:
         expected: list[bytes] = []
         for first in range(0, 200, 20):
             run = payloads(first, first + 19)
-            run[3] = b"big" * v2.JOIN_MAX
+            run[3], run[7] = b"big" * v2.JOIN_MAX, b"b" * v2.LENT_MAX
             expected += run
             assert writer.append(run) == first
         await seen.until(199)

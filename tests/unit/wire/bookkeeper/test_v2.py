@@ -106,7 +106,7 @@ def test_a_run_pins_no_received_chunk() -> None:
 
 
 def test_a_big_entry_is_a_run_of_its_own_that_lies_in_the_chunk() -> None:
-    big = b"b" * (v2.JOIN_MAX + 100)
+    big = b"b" * (v2.LENT_MAX + 100)
     found = runs(add(1, 0) + add(1, 1, big) + add(1, 2))
     assert [(run.first_entry_id, len(run.parts)) for run in found] == [(0, 1), (1, 2), (2, 1)]
     assert b"".join(found[1].parts) == pack("!i", len(entry(1, 1, big))) + entry(1, 1, big)

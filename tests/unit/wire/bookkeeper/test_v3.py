@@ -135,7 +135,7 @@ def test_transaction_ids_need_no_order() -> None:
 
 
 def test_a_small_entry_does_not_pin_the_chunk_and_a_big_one_is_not_copied() -> None:
-    big = b"x" * (v2.JOIN_MAX + 100)
+    big = b"x" * (v2.LENT_MAX + 100)
     chunk = add(1, 1, 0) + add(2, 1, 1, big) + add(3, 1, 2)
     small, large, after = runs(chunk)
     assert [type(part) for part in small.parts + after.parts] == [bytes, bytes]
