@@ -73,6 +73,7 @@ def _figure(workload: str, title: str, key: str, unit: str, better: str, expecte
     return Figure(workload=workload, title=title, key=key, unit=unit, better=better, expected=expected, scale=scale)
 
 
+PARTS = ("loads", "failover", "repair")
 FIGURES = [
     _figure("raw_1k", "raw 1 KB, window 1000", "rate", "k/s", "more", 1.5, 1e-3),
     _figure("raw_1k", "raw 1 KB, window 1000", "cpu_us", "us", "less", 18 / 31),
@@ -202,9 +203,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5, help="measured seconds of each timed workload")
     parser.add_argument("--warm", type=float, default=30, help="seconds of load before measuring")
     parser.add_argument("--ledgers", type=int, default=1000, help="ledgers to be repaired, of 100 x 1 KB")
-    parser.add_argument(
-        "--only", default="loads,failover,repair", help="parts, with commas (default: loads,failover,repair)"
-    )
+    parser.add_argument("--only", default=",".join(PARTS), help=f"parts, with commas (default: {','.join(PARTS)})")
     parser.add_argument("--no-pulsar", action="store_true")
     parser.add_argument("--picture", type=Path, default=Path("out/bench-cluster.png"))
     given = parser.parse_args()
@@ -213,6 +212,8 @@ def main() -> None:
     if lib is None:
         console.print("Apache Pulsar is left out (no Maven or Java, or --no-pulsar): only Quire is measured")
     parts = given.only.split(",")
+    if unknown := {*parts} - {*PARTS}:
+        parser.error(f"--only: there is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     yardstick = factor(measure())
     folder = Path(tempfile.mkdtemp(prefix="quire-bench-"))
     results: Results = {"quire": {}}
