@@ -55,7 +55,7 @@ class LedgerMarks:
         self.entries_near, self.size_near = self.entries_max, self.size_max
 
     def lift(self) -> None:
-        """It may not be left for now: no marks, until `at_age` sets them."""
+        """It must not be left: no marks, until `at_age` sets them."""
         self.entries_max = self.size_max = self.entries_near = self.size_near = NO_LIMIT
         self._check_at = 0.0
 

@@ -18,7 +18,7 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 30.0) 
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"it never came to pass: {what}"
-        time.sleep(0.05)
+        time.sleep(0.01)
 
 
 def wait_until_stopped(pid: int, seconds: float = 10.0) -> None:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 
 import pulsar
 
+from tests.support.process import wait_until
+
 
 class Traffic:
     """One producer and one consumer of a topic that go on whatever happens, each in its thread. An error that the application
@@ -63,11 +65,13 @@ class Traffic:
             heard_at = time.monotonic()
 
     def wait_for_more(self, count: int = 20, seconds: float = 20) -> None:
-        sent, received, deadline = len(self.sent), len(self.received), time.monotonic() + seconds
-        while len(self.sent) < sent + count or len(self.received) < received + count:
+        sent, received = len(self.sent) + count, len(self.received) + count
+
+        def goes_on() -> bool:
             assert not self.errors, self.errors
-            assert time.monotonic() < deadline, "it does not go on"
-            time.sleep(0.005)
+            return len(self.sent) >= sent and len(self.received) >= received
+
+        wait_until(goes_on, "it goes on", seconds)
 
     def finish(self) -> None:
         """Stop, and see that nothing that was acknowledged is missing, and that first deliveries are in order."""
@@ -97,7 +101,6 @@ def traffic(client: pulsar.Client, topic: str) -> Iterator[Traffic]:
         made.wait_for_more()
         yield made
         made.wait_for_more()
-    except BaseException:
+    finally:
         made._stop.set()
-        raise
     made.finish()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random
+from unittest.mock import patch
 
 import pytest
 import trio
@@ -227,8 +228,8 @@ def test_a_lock_is_taken_on_the_newest_mark_only(goes: bool) -> None:
             await (other.unmark(1) if goes else other.mark(1, ["b2"]))
             return await create(path, value, kind=Kind.EPHEMERAL, make_parents=True)
 
-        store.create = late  # type: ignore[method-assign]
-        locked = await ledgers.lock_next()
+        with patch.object(store, "create", late):
+            locked = await ledgers.lock_next()
         if goes:
             assert locked is None
             assert await ledgers.locked_by(1) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -81,13 +82,17 @@ def test_a_read_that_was_under_way_when_the_cursor_was_rewound_is_dropped() -> N
     on_stage(SHARED, test, cold=True)
 
 
+def has_read(stage: Stage, count: int) -> bool:
+    return len(stage.log.reads) == count
+
+
 def test_a_failed_read_is_tried_again_after_a_pause() -> None:
     async def test(stage: Stage) -> None:
         consumer = stage.join()
         stage.publish(b"0")
         stage.subscription.flow(consumer, 10)
         for number in range(3):
-            await until(lambda number=number: len(stage.log.reads) == number + 1)  # type: ignore[misc]
+            await until(partial(has_read, stage, number + 1))
             stage.log.reads[number].error = ManagedLedgerReadError("bookie gone")
             stage.log.reads[number].arrived.set()
         started = trio.current_time()

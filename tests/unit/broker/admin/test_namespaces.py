@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import trio
@@ -115,10 +116,10 @@ def test_what_a_broker_made_as_the_namespace_went_is_deleted_when_nobody_has_its
             assert await rest.store.get(f"/namespace/{bundle}") is None, "its owner may be making a topic yet"
             await deleted(namespace)
 
-        rest.administration.delete_left_over = left_over  # type: ignore[method-assign]
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(given_up, rest, bundle)
-            assert await rest.status("DELETE", f"{DEFAULT}?force=true") == 204
+        with patch.object(rest.administration, "delete_left_over", left_over):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(given_up, rest, bundle)
+                assert await rest.status("DELETE", f"{DEFAULT}?force=true") == 204
         assert rest.administration.asked[-1] == ("delete_left_over", "public/default")
 
     async def given_up(rest: ClusterRest, bundle: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from broker.ownership import leases
@@ -22,7 +24,7 @@ def test_no_more_are_followed_than_the_bound_and_what_is_held_is_not_forgotten(m
         for bundle in others:
             lease = await a.ownership.leases.get(bundle)
             assert lease.state is LeaseState.NONE
-            await until(lambda lease=lease: lease.idle)  # type: ignore[misc]
+            await until(partial(getattr, lease, "idle"))
         assert [a.ownership.leases.find(bundle) is None for bundle in (held, *others)] == [False, True, True, False]
         assert a.ownership.owned() == [held]
 
