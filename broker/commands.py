@@ -27,7 +27,7 @@ from broker.topic_lists import topic_pattern, topics_hash
 from managed_ledger.errors import ManagedLedgerError
 from quire.ledger.position import Position
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from quire.wire.pulsar.errors import InvalidNameError
+from quire.wire.pulsar.errors import InvalidNameError, UnsupportedTopicNameError
 from quire.wire.pulsar.metadata import peek
 from quire.wire.pulsar.names import NAME_SIZE_MAX, NamespaceName, TopicName, check_subscription_name
 
@@ -44,6 +44,8 @@ def parse_topic(text: str) -> TopicName:
     """The name a client gave; asked several times per topic. InvalidTopicError, NotAllowedError."""
     try:
         name = TopicName.parse(text)
+    except UnsupportedTopicNameError as error:
+        raise NotAllowedError(str(error)) from error
     except InvalidNameError as error:
         raise InvalidTopicError(str(error)) from error
     if name.domain != "persistent":

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register"]
+__all__ = ["activate", "register"]
+
+
+def activate(spark: SparkSession) -> None:
+    """Make `spark` the active session of the calling thread: call it first in every thread of yours that writes with
+    `format("quire")`. A batch write looks for its format in the thread's active session, and a thread that was started from
+    Python has none (DATA_SOURCE_NOT_FOUND). Reads, streams and `foreachBatch` do not need it; with Spark Connect nothing does."""
+    if hasattr(spark, "_jsparkSession"):
+        spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)
 
 
 def register(spark: SparkSession) -> None:

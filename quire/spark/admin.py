@@ -130,7 +130,8 @@ class Admin:
                 cause = f"{status} {reason}"
             if time.monotonic() + pause > deadline:
                 raise SourceUnavailableError(
-                    f"{method} {resource} of {topic} at {self._url} failed for {self._timeout_s:g} s, last with {cause}"
+                    f"{method} {resource} of {topic} at {self._url} failed for {self._timeout_s:g} s (option operationTimeoutMs), last"
+                    f" with {cause}; option admin.url says where the brokers' REST interface is"
                 )
             time.sleep(pause)
             pause = min(pause * 2, BACKOFF_MAX_S)

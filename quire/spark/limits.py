@@ -53,10 +53,10 @@ class Backlog:
         self._bytes = list(accumulate((max(size, entries) for entries, size in pieces), initial=0))
         self._messages_per_entry = max(messages_per_entry, MESSAGES_PER_ENTRY_MIN)
 
-    def messages(self, entries: int) -> float:
+    def messages(self, entries: float) -> float:
         return entries * self._messages_per_entry
 
-    def bytes(self, entries: int) -> float:
+    def bytes(self, entries: float) -> float:
         """Even within a ledger."""
         at = min(bisect_right(self._entries, entries), len(self._entries) - 1)
         if at == 0:
@@ -81,15 +81,16 @@ class Backlog:
 def share(backlogs: Sequence[Backlog], limits: Limits, *, turn: int = 0) -> list[int]:
     """Entries to take of each partition.
 
-    Every partition gets the same share, in messages and in bytes; what one does not need goes to the others. What then is left
-    (less than an entry of each) goes by turns, beginning with partition `turn`. If there are entries, at least one is
-    taken, even above a limit.
+    Every partition gives the same fraction of its backlog, so that all come to their ends together, as with Kafka's source. A
+    fixed share for each would read short partitions ahead of long ones, and a watermark, which follows the newest event time,
+    would then drop rows of the long ones as late. What is left of the limits (less than an entry of each) goes by turns,
+    beginning with partition `turn`. If there are entries, at least one is taken, even above a limit.
     """
     messages_max = math.inf if limits.messages_max is None else limits.messages_max
     bytes_max = math.inf if limits.bytes_max is None else limits.bytes_max
     taken = [backlog.entries for backlog in backlogs]
 
-    def left(taken: Sequence[int]) -> tuple[float, float]:
+    def left(taken: Sequence[float]) -> tuple[float, float]:
         pairs = list(zip(backlogs, taken, strict=True))
         return (
             messages_max - sum(backlog.messages(n) for backlog, n in pairs) + _EPSILON,
@@ -98,24 +99,22 @@ def share(backlogs: Sequence[Backlog], limits: Limits, *, turn: int = 0) -> list
 
     if not any(taken) or min(left(taken)) >= 0:
         return taken
-    taken = [0] * len(backlogs)
     low, high = 0.0, 1.0
     for _ in range(_STEPS):
-        level = (low + high) / 2
-        candidate = [backlog.within(level * messages_max, level * bytes_max) for backlog in backlogs]
-        if min(left(candidate)) >= 0:
-            low, taken = level, candidate
+        fraction = (low + high) / 2
+        if min(left([fraction * backlog.entries for backlog in backlogs])) >= 0:
+            low = fraction
         else:
-            high = level
+            high = fraction
+    taken = [int(low * backlog.entries + _EPSILON) for backlog in backlogs]
     messages, size = left(taken)
     order = [(turn + number) % len(backlogs) for number in range(len(backlogs))]
-    for most in (1, None):
-        for number in order:
-            backlog, had = backlogs[number], taken[number]
-            more = backlog.within(backlog.messages(had) + messages, backlog.bytes(had) + size)
-            taken[number] = max(had, more if most is None else min(more, had + most))
-            messages -= backlog.messages(taken[number]) - backlog.messages(had)
-            size -= backlog.bytes(taken[number]) - backlog.bytes(had)
+    for number in order:
+        backlog, had = backlogs[number], taken[number]
+        more = backlog.within(backlog.messages(had) + messages, backlog.bytes(had) + size)
+        taken[number] = max(had, min(more, had + 1))
+        messages -= backlog.messages(taken[number]) - backlog.messages(had)
+        size -= backlog.bytes(taken[number]) - backlog.bytes(had)
     if not any(taken):
         first = next(number for number in order if backlogs[number].entries)
         taken[first] = 1

@@ -22,7 +22,7 @@ def boundaries(given: Given, use: Use) -> tuple[Boundary, Boundary]:
     starting = _boundary(given, "startingOffsets", "startingTimestamp", "latest" if use == "stream" else "earliest")
     ending = _boundary(given, "endingOffsets", "endingTimestamp", "latest")
     if use == "batch":
-        if starting.kind == "latest" or any(place == LATEST_MARK for _, place in starting.places):
+        if starting.kind == "latest" or _all_are(starting, LATEST_MARK):
             raise given.refuse("startingOffsets", "a batch read from the latest entry has no rows: give where to begin")
         if ending.kind == "earliest" or any(place == EARLIEST_MARK for _, place in ending.places):
             raise given.refuse("endingOffsets", "a batch read up to the earliest entry has no rows: give where to end")
@@ -31,6 +31,11 @@ def boundaries(given: Given, use: Use) -> tuple[Boundary, Boundary]:
                 "endingOffsets", "a read ends between entries: give ledger:entry, the first one not to read"
             )
     return starting, ending
+
+
+def _all_are(boundary: Boundary, mark: int) -> bool:
+    """Decide whether every place named is `mark`. One partition of several may be left out of a read that way."""
+    return bool(boundary.places) and all(place == mark for _, place in boundary.places)
 
 
 def _boundary(given: Given, name: str, time_name: str, default: str) -> Boundary:

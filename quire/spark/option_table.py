@@ -160,7 +160,9 @@ OPTIONS: tuple[Option, ...] = (
         "hashingScheme",
         WRITE,
         "JavaStringHash",
-        "How a key chooses its partition: `JavaStringHash` or `Murmur3_32Hash`; the same as the topic's other producers.",
+        "How a key chooses its partition; the same as the topic's other producers: `JavaStringHash` is the default of the official"
+        " Java and Go clients, `BoostHash` that of the Python and C++ clients (builds with Boost 1.81 or newer), `Murmur3_32Hash`"
+        " is what any of them may be set to.",
     ),
     Option("trace", ALL, "", "For tests: a file to which every process appends one line of JSON for each event."),
 )

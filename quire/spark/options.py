@@ -39,7 +39,7 @@ COLUMN_NAMES = (
 SERVICE_PORT = 6650
 ADMIN_PORT = 8080
 COMPRESSIONS = ("none", "lz4", "zlib", "zstd", "snappy")
-HASHING_SCHEMES = ("JavaStringHash", "Murmur3_32Hash")
+HASHING_SCHEMES = ("JavaStringHash", "Murmur3_32Hash", "BoostHash")
 
 _OPTIONS = {option.name: option for option in OPTIONS}
 _NAMES = {name.lower(): option.name for option in OPTIONS for name in (option.name, *option.aliases)}

@@ -68,8 +68,12 @@ class QuireDataSource(DataSource):  # type: ignore[misc]
             return QuireReader(Options.parse(dict(self.options), use="batch"), names_of_schema(schema))
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
-        with plain_errors():
+        """Return a reader in any case: PySpark's runner hides what is raised here behind an UnboundLocalError of its own (its
+        `finally` stops a reader that was never made). What is wrong is raised by the reader's first call."""
+        try:
             return QuireStreamReader(Options.parse(dict(self.options), use="stream"), names_of_schema(schema))
+        except SparkSourceError as error:
+            return RefusedStreamReader(error)
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
         from quire.spark.writing import QuireWriter
@@ -181,6 +185,35 @@ class QuireStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         if self._planner is None:
             self._planner = Planner(self._options, trace=self._trace)
         return self._planner
+
+
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """A stream that cannot be: every call raises why. Source: pyspark.sql.streaming.python_streaming_source_runner.main."""
+
+    def __init__(self, error: SparkSourceError) -> None:
+        self._error = error
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        raise self._refusal()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        raise self._refusal()
+
+    def initialOffset(self) -> dict[str, object]:  # noqa: N802
+        raise self._refusal()
+
+    def latestOffset(self, start: Mapping[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
+        raise self._refusal()
+
+    def partitions(self, start: Mapping[str, object], end: Mapping[str, object]) -> list[RangePartition]:
+        raise self._refusal()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self._refusal()
+
+    def _refusal(self) -> SparkSourceError:
+        _hide_traceback()
+        return self._error
 
 
 @contextmanager

@@ -9,6 +9,8 @@ from typing import Any
 import httpx
 import pulsar
 import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions
 
 from quire.spark.trace import read_trace
 from tests.spark.support import (
@@ -97,6 +99,40 @@ def test_limited_batches_add_up_to_one_batch_read_of_the_same_offsets(
     ending = json.dumps({topic: f"{end[0]}:{end[1]}"})
     whole = spark.read.format("quire").options(**options, topic=topic, endingOffsets=ending).load().collect()
     assert sorted(stream.values()) == sorted(bytes(row["value"]) for row in whole) == numbered(0, 230)
+
+
+def test_partitions_of_different_length_lose_no_row_behind_a_watermark(
+    spark: Any, options: dict[str, str], server: StandaloneProcess, client: pulsar.Client, topic: str, tmp_path: Path
+) -> None:
+    make_partitions(server, topic, 4)
+    producer = client.create_producer(topic, batching_enabled=False, block_if_queue_full=True)
+    for number in range(600):  # one a tenth of a second, three quarters of them in one partition
+        key = "hot" if number % 4 else f"key {number}"
+        producer.send_async(b"", None, partition_key=key, event_timestamp=1_700_000_000_000 + number * 100)
+    producer.flush()
+    producer.close()
+    asked = stream_options(options, topic, maxMessagesPerTrigger="100")
+    rows = spark.readStream.format("quire").options(**asked).load().withWatermark("__eventTime", "10 seconds")
+    counts = rows.groupBy(functions.window("__eventTime", "5 seconds")).count()
+    sink = counts.writeStream.format("noop").outputMode("update").trigger(availableNow=True)
+    query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    assert query.awaitTermination(60), "the query did not end"
+    progress = query.recentProgress
+    assert sum(each["numInputRows"] for each in progress) == 600
+    assert len([each for each in progress if each["numInputRows"]]) == 6
+    assert sum(state["numRowsDroppedByWatermark"] for each in progress for state in each["stateOperators"]) == 0
+
+
+@pytest.mark.parametrize(
+    "trigger", [{"availableNow": True}, {"processingTime": "1 second"}], ids=["available now", "processing time"]
+)
+def test_a_wrong_option_of_a_stream_is_named(
+    spark: Any, options: dict[str, str], topic: str, tmp_path: Path, trigger: dict[str, Any]
+) -> None:
+    frame = spark.readStream.format("quire").options(**stream_options(options, topic, endingOffsets="latest")).load()
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with pytest.raises(StreamingQueryException, match="option 'endingOffsets' is 'latest': a stream has no end"):
+        query.trigger(**trigger).start().awaitTermination(60)
 
 
 def test_limits_count_the_messages_of_batches(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from quire.client.routing import partition_of
+from quire.spark import activate
 from quire.spark.sink_producers import OPEN_MAX
 from quire.spark.trace import read_trace
 from tests.support.server import StandaloneProcess
@@ -53,6 +55,46 @@ def test_rows_arrive_as_messages_with_everything_their_columns_say(spark, sink, 
     assert (first.data(), first.partition_key(), first.event_timestamp()) == ("ä".encode(), "k", 1_700_000_000_123)
     assert first.properties() == {"b": "1", "a": "2"}
     assert (second.data(), second.partition_key(), second.event_timestamp(), second.properties()) == (b"", "", 0, {})
+
+
+def test_a_thread_writes_after_it_activated_the_session(spark, sink, client, topic):
+    frame = spark.sql("select 'x' as value")
+    failed: list[str] = []
+
+    def write(*, activated: bool) -> None:
+        if activated:
+            activate(spark)
+        try:
+            save(frame, sink, topic=topic)
+        except Exception as error:  # (py4j's own, and whatever else a thread would swallow)
+            failed.append(str(error))
+
+    for activated in (False, True):
+        thread = Thread(target=write, kwargs={"activated": activated})
+        thread.start()
+        thread.join(60)
+    assert len(failed) == 1, failed
+    assert "DATA_SOURCE_NOT_FOUND" in failed[0], "Spark finds it by itself now: activate is not needed any more"
+    assert [message.data() for message in read(client, topic, 1)] == [b"x"]
+
+
+def test_a_key_goes_to_the_partition_that_the_official_client_chooses_by_default(spark, sink, server, client, topic):
+    make_partitioned(server, topic, 16)
+    save(
+        spark.range(40).selectExpr("'' as value", "concat('key-', id) as __key"),
+        sink,
+        topic=topic,
+        hashingScheme="BoostHash",
+    )
+    consumer = client.subscribe(topic, "all", initial_position=pulsar.InitialPosition.Earliest)
+    ours = {}
+    for _ in range(40):
+        message = consumer.receive(RECEIVE_MS)
+        ours[message.partition_key()] = message.message_id().partition()
+    consumer.close()
+    producer = client.create_producer(topic, batching_enabled=False)
+    assert ours == {key: producer.send(b"", partition_key=key).partition() for key in ours}
+    producer.close()
 
 
 @pytest.mark.parametrize(

@@ -33,5 +33,10 @@ class InvalidTopicNameError(InvalidNameError):
     """Not a name a topic or namespace can have: InvalidTopicName on the wire."""
 
 
+class UnsupportedTopicNameError(InvalidTopicNameError):
+    """A name that Pulsar takes and Quire does not. NotAllowedError on the wire: the C++ and Python clients take InvalidTopicName,
+    which they never expect for a name that passed their own check, for passing, and retry until their time-out."""
+
+
 class InvalidSubscriptionNameError(InvalidNameError):
     """Not a name a subscription can have."""

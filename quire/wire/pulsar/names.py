@@ -25,6 +25,7 @@ from quire.wire.pulsar.errors import (
     InvalidNameError,
     InvalidSubscriptionNameError,
     InvalidTopicNameError,
+    UnsupportedTopicNameError,
 )
 
 NAME_SIZE_MAX = 4096
@@ -82,7 +83,7 @@ class TopicName:
     @classmethod
     def parse(cls, text: str | bytes) -> TopicName:
         """Read a name as a client sends it; InvalidTopicNameError."""
-        text = _text(text, InvalidTopicNameError)
+        text = _text(text, UnsupportedTopicNameError)
         domain, separator, rest = text.partition("://")
         if not separator:
             domain, rest = PERSISTENT, text
@@ -192,7 +193,7 @@ def _local(local: str) -> tuple[str, int]:
     if not local.strip():
         raise InvalidTopicNameError("the name of a topic is empty")
     if "\\" in local or _CONTROL.search(local) or _ESCAPE.search(local):
-        raise InvalidTopicNameError(f"{_shown(local)} holds a backslash, a control character, or an escape of one")
+        raise UnsupportedTopicNameError(f"{_shown(local)} holds a backslash, a control character, or an escape of one")
     for part in local.split("/"):
         if part in ("", ".", ".."):
             raise InvalidTopicNameError(f"{_shown(local)} has a part that is empty, `.` or `..`")

@@ -167,6 +167,7 @@ def test_lookups_fail_in_their_own_answers() -> None:
         for topic, code in (
             ("persistent://public/nowhere/t", pb.TopicNotFound),
             ("persistent://public/default/..", pb.InvalidTopicName),
+            ("persistent://public/default/a\\b", pb.NotAllowedError),
             ("non-persistent://public/default/t", pb.NotAllowedError),
         ):
             assert (await peer.lookup(topic)).error == code
@@ -175,6 +176,20 @@ def test_lookups_fail_in_their_own_answers() -> None:
         found = await peer.lookup(advertised_listener_name="test")
         assert (found.error, "the broker do not have test listener" in found.message) == (pb.ServiceNotReady, True)
         assert (await peer.lookup()).brokerServiceUrl == "pulsar://test:6650"
+
+    in_broker(test)
+
+
+def test_a_name_that_pulsar_takes_and_quire_does_not_is_refused_with_a_code_that_clients_do_not_retry() -> None:
+    """The official C++ and Python clients retry InvalidTopicName until their time-out, and give up at NotAllowedError."""
+
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        for topic in ("a\\b", "a%2Fb", "a\x07b"):
+            partitions(peer, f"persistent://public/default/{topic}")
+            assert (
+                await peer.expect(C.PARTITIONED_METADATA_RESPONSE)
+            ).partitionMetadataResponse.error == pb.NotAllowedError
 
     in_broker(test)
 

@@ -51,7 +51,34 @@ def test_murmur_is_that_of_its_vectors(key: bytes, code: int) -> None:
         assert partition_of(key, partitions, "Murmur3_32Hash") == code % partitions
 
 
-@given(st.one_of(st.text(), st.binary()), st.integers(1, 1000), st.sampled_from(["JavaStringHash", "Murmur3_32Hash"]))
+@pytest.mark.parametrize(
+    ("key", "partition"),
+    [  # Where the official Python client 3.13 with its default scheme sent these keys, of 64 partitions
+        ("a", 28),
+        ("ab", 54),
+        ("abc", 61),
+        ("abcd", 34),
+        ("abcdefg", 38),
+        ("abcdefgh", 14),
+        ("abcdefghi", 46),
+        ("key-17", 44),
+        ("x" * 15, 57),
+        ("x" * 16, 32),
+        ("x" * 17, 59),
+        ("x" * 33, 31),
+        ("é", 9),
+        ("key-with-a-long-name-0123456789", 35),
+    ],
+)
+def test_boost_hash_sends_a_key_where_the_official_python_client_sends_it(key: str, partition: int) -> None:
+    assert partition_of(key, 64, "BoostHash") == partition
+
+
+@given(
+    st.one_of(st.text(), st.binary()),
+    st.integers(1, 1000),
+    st.sampled_from(["JavaStringHash", "Murmur3_32Hash", "BoostHash"]),
+)
 def test_every_key_has_a_partition_and_bytes_go_where_their_text_goes(key, partitions: int, scheme) -> None:
     found = partition_of(key, partitions, scheme)
     assert 0 <= found < partitions
@@ -67,5 +94,5 @@ def _is_text(key: bytes) -> bool:
 def test_what_cannot_be_routed_is_refused() -> None:
     with pytest.raises(ValueError, match="0 partitions"):
         partition_of("a", 0)
-    with pytest.raises(ValueError, match="BoostHash"):
-        partition_of("a", 2, "BoostHash")
+    with pytest.raises(ValueError, match="BestHash"):
+        partition_of("a", 2, "BestHash")

@@ -261,6 +261,12 @@ def test_a_batch_read_that_makes_no_sense_is_refused(options: dict[str, str], sa
     assert said in refused("batch", {"topic": "x", **options}).remedy
 
 
+def test_a_batch_read_may_leave_out_one_partition_by_beginning_at_its_latest_entry() -> None:
+    text = f'{{"{X}-partition-0": -1, "{X}-partition-1": -2}}'
+    options = Options.parse({"topic": "x", "startingOffsets": text}, use="batch")
+    assert options.starting.places == ((f"{X}-partition-0", -1), (f"{X}-partition-1", -2))
+
+
 @pytest.mark.parametrize("option", ["endingOffsets", "endingTimestamp", "endingTime"])
 def test_a_stream_has_no_end(option: str) -> None:
     error = refused("stream", {"topic": "x", "subscription": "s", option: "1"})

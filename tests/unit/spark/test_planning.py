@@ -116,8 +116,8 @@ def test_an_entry_above_the_limits_is_taken_alone() -> None:
     assert next_end(logs_of(a=100), at(a=4), messages_max=1, bytes_max=1, per_entry={A: 1000.0}) == at(a=5)
 
 
-def test_idle_partitions_give_their_share_away() -> None:
-    assert next_end(logs_of(a=2, b=100, c=0), at(a=0, b=0, c=0), messages_max=20) == at(a=2, b=18, c=0)
+def test_partitions_give_the_same_fraction_and_idle_ones_nothing() -> None:
+    assert next_end(logs_of(a=2, b=98, c=0), at(a=0, b=0, c=0), messages_max=50) == at(a=1, b=49, c=0)
 
 
 def test_a_trigger_goes_over_ledgers_and_ends_behind_the_entry_read_last() -> None:

@@ -34,7 +34,7 @@ def test_no_rows_go_nowhere():
     assert routed(Router(None, "JavaStringHash"), Rows([], topics=[])) == {}
 
 
-@pytest.mark.parametrize("scheme", ["JavaStringHash", "Murmur3_32Hash"])
+@pytest.mark.parametrize("scheme", ["JavaStringHash", "Murmur3_32Hash", "BoostHash"])
 def test_a_key_goes_where_the_official_clients_route_it_and_keeps_its_order(scheme):
     keys: list[bytes | None] = [b"k%d" % (number % 7) for number in range(100)]
     found = routed(Router("t", scheme), Rows(values(100), keys=keys), t=4)

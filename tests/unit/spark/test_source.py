@@ -114,10 +114,36 @@ def test_spark_finds_what_it_looks_for():
 def test_a_wrong_option_or_schema_is_refused_before_anything_is_planned():
     with pytest.raises(OptionError, match="topick"):
         QuireDataSource({"topick": TOPIC}).reader(schema=struct("value"))
-    with pytest.raises(OptionError, match="subscription"):
-        source().streamReader(schema=struct("value"))
     with pytest.raises(OptionError, match="no column 'key'"):
         source(columns="key").schema()
+    assert FakePlanner.made == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "option 'subscription'"),
+        ({"subscription": "s", "endingOffsets": "latest"}, "option 'endingOffsets' is 'latest'"),
+        ({"subscription": "s", "topick": "x"}, "option 'topick' is 'x'"),
+        ({"subscription": "s", "maxBytesPerTrigger": "many"}, "option 'maxBytesPerTrigger' is 'many'"),
+    ],
+)
+def test_a_wrong_option_of_a_stream_is_raised_by_the_readers_first_call_and_not_hidden(options, said):
+    reader = source(**options).streamReader(schema=struct("value"))
+    assert len(inspect.signature(reader.latestOffset).parameters) == 2, "Spark looks at it before the first call"
+    reader = pickle.loads(pickle.dumps(reader))
+    calls = [
+        reader.prepareForTriggerAvailableNow,
+        reader.getDefaultReadLimit,
+        reader.initialOffset,
+        lambda: reader.latestOffset({}, ReadAllAvailable()),
+        lambda: reader.partitions({}, {}),
+        lambda: reader.read(InputPartition(0)),
+    ]
+    for call in calls:
+        with pytest.raises(OptionError, match=said):
+            call()
+    reader.stop()
     assert FakePlanner.made == 0
 
 
