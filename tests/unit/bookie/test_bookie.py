@@ -311,8 +311,9 @@ def test_on_a_full_disk_only_adds_of_high_priority_are_taken_out_of_the_reserve(
             with trio.fail_after(5):
                 while bookie.read_only:
                     await bookie.state_changed.wait()
+            await trio.sleep(2)
             assert bookie.world.disk.exists(RESERVE)
-            assert await client.add(7, 21) == v2.AddAcks(Rc.OK, 7, 21, 1)
+            assert await client.add(7, 21) == v2.AddAcks(Rc.OK, 7, 21, 21)
 
         machine.config = replace(CONFIG, journal_prealloc_mb=0)
         await machine.live(life)
