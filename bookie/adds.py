@@ -23,7 +23,7 @@ import trio
 from bookie.errors import BookieError, WriteCacheFullError
 from bookie.requests import check_add, lac_of_entry
 from bookie.run import Run
-from quire.wire.bookkeeper.v2 import Rc
+from quire.wire.bookkeeper.v2 import HIGH_PRIORITY, Rc
 
 if TYPE_CHECKING:
     from bookie.bookie import Bookie
@@ -102,6 +102,8 @@ class Adds:
         rc = check_add(known_key, key, storage.is_fenced(ledger_id), bookie.read_only, flags)
         if rc is Rc.OK and journal.failed is not None:
             rc = Rc.IO
+        if rc is Rc.OK and not flags & HIGH_PRIORITY and not bookie.disks.take(run.size):
+            rc = Rc.READ_ONLY
         if rc is not Rc.OK:
             self._refused(add, rc)
             return True

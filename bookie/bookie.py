@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from bookie.adds import Adds
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.storage import DbLedgerStorage, StorageOptions
+from bookie.disk_watch import DiskWatch
 from bookie.errors import (
     BookieError,
     JournalFailedError,
@@ -56,6 +57,8 @@ from quire.world.doors import World
 log = get_logger(__name__)
 
 READ_WORKERS_MAX: Final = 64
+GC_WAIT_FULL_S: Final = 5.0
+"""Between two rounds of garbage collection while a disk is full."""
 CHECKPOINT_RETRY_S: Final = 1.0
 """Seconds from a checkpoint that failed to the next try."""
 
@@ -85,7 +88,9 @@ class BookieStats:
 class Bookie:
     """Made by `open_bookie`. Everything here runs on the loop, unsynchronised."""
 
-    def __init__(self, world: World, config: BookieConfig, journal: Journal, storage: DbLedgerStorage) -> None:
+    def __init__(
+        self, world: World, config: BookieConfig, journal: Journal, storage: DbLedgerStorage, disks: DiskWatch
+    ) -> None:
         self.world = world
         self.config = config
         self.journal = journal
@@ -96,8 +101,10 @@ class Bookie:
         self.adds = Adds(self, waiting_max=config.journal.queue_size_max, wait_s=config.add_wait_ms / 1000)
         self.long_polls = 0
         """Reads that wait for a LAC to move."""
-        self.read_only = config.force_read_only
-        """No adds, but those of high priority: recovery's. Changed by `set_read_only`."""
+        self.disks = disks
+        self._told_read_only = config.force_read_only
+        self.read_only = config.force_read_only or bool(disks.reason)
+        """No adds, but those of high priority: recovery's and cursors'. Changed by `set_read_only`, and by full disks."""
         self.state_changed = trio.Event()
         """Set, and replaced, when `read_only` changes."""
         self.instance_id = ""
@@ -109,6 +116,7 @@ class Bookie:
         self._urgent_readers = self._workers("bookie urgent read", config.urgent_workers)
         self._dirty: list[BookieSession] = []
         self._flush_wanted = trio.Event()
+        self._disk_filled = trio.Event()
         self._checkpointing = trio.Lock()
         self._last_mark = NO_MARK
         self._stopping = False
@@ -120,6 +128,9 @@ class Bookie:
         """Called at the end of a pass, the journal's or the readers' say, when its answers are sent."""
         journal.on_pass = self._journal_pass_done
         journal.on_failed = self._journal_failed
+        journal.on_no_room = disks.failed
+        disks.unflushed = lambda: storage.unflushed_bytes
+        disks.changed = self._room_changed
         storage.on_flush_due = self.request_flush
         storage.on_flushed = self._flushed
 
@@ -234,13 +245,29 @@ class Bookie:
         return self._last_mark
 
     def set_read_only(self, read_only: bool) -> None:
-        """Take no more adds, or take them again; a bookie that is told by its configuration stays read-only."""
-        if self.config.force_read_only or self._stopping or read_only == self.read_only:
+        """Take no more adds, or take them again; a bookie that is told by its configuration stays read-only, and so does one
+        whose disk is full."""
+        if not self.config.force_read_only:
+            self._told_read_only = read_only
+            self._set_state()
+
+    def _set_state(self) -> None:
+        read_only = self._told_read_only or self.disks.reason != ""
+        if self._stopping or read_only == self.read_only:
             return
         log.info("read-only" if read_only else "writable")
         self.read_only = read_only
         self.state_changed.set()
         self.state_changed = trio.Event()
+
+    def _room_changed(self) -> None:
+        """A disk is full, or is not any more. When it is, a checkpoint and a round of garbage collection make room."""
+        full = self.disks.reason != ""
+        self.journal.economize(full)
+        self._set_state()
+        if full:
+            self.request_flush()
+            self._disk_filled.set()
 
     # --- journal
 
@@ -315,7 +342,9 @@ class Bookie:
                 return
             except OSError as error:
                 log.error("checkpoint failed, it will be tried again", error=str(error))
+                self.disks.failed(f"a checkpoint failed: {error}")
                 await trio.sleep(CHECKPOINT_RETRY_S)
+                self.request_flush()
 
     # --- garbage
 
@@ -326,7 +355,7 @@ class Bookie:
 
     async def _collect_often(self, metadata: MetadataStore, instance_id: str) -> None:
         while True:
-            await trio.sleep(self.config.gc_wait_ms / 1000)
+            await self._until_garbage_is_due()
             try:
                 collected = await self.collect_garbage(metadata, instance_id)
             except (MetadataError, BookieError, OSError) as error:
@@ -339,6 +368,16 @@ class Bookie:
                     logs=len(collected.logs),
                     bytes=collected.bytes,
                 )
+
+    async def _until_garbage_is_due(self) -> None:
+        wait_s = self.config.gc_wait_ms / 1000
+        with trio.move_on_after(wait_s):
+            await self._disk_filled.wait()
+            self._disk_filled = trio.Event()
+            wait_s = min(wait_s, GC_WAIT_FULL_S)
+            await trio.sleep(wait_s)
+        if self.disks.reason:
+            self._disk_filled.set()
 
     # --- start and stop
 
@@ -357,6 +396,7 @@ class Bookie:
         nursery.start_soon(self._checkpoint_loop, name="bookie checkpoints")
         nursery.start_soon(self.timers.run, self._pass_done, name="bookie timers")
         nursery.start_soon(self.journal.run, name="journal groups")
+        nursery.start_soon(self.disks.run, name="bookie disks")
         nursery.start_soon(self._collect_often, metadata, instance_id, name="bookie garbage")
 
     async def _stop(self) -> None:
@@ -379,16 +419,23 @@ class Bookie:
 
 
 @asynccontextmanager
-async def open_bookie(world: World, config: BookieConfig, metadata: MetadataStore) -> AsyncGenerator[Bookie, None]:
-    """A bookie that serves within the block; closed cleanly at its end, abandoned (as if killed) if it is left by an
+async def open_bookie(
+    world: World, config: BookieConfig, metadata: MetadataStore, disks: DiskWatch | None = None
+) -> AsyncGenerator[Bookie, None]:
+    """`disks`: its own, of which `make_room` was called; None: one is made. A bookie that serves within the block; closed cleanly at its end, abandoned (as if killed) if it is left by an
     exception. DirectoryInUseError, CookieMismatchError, JournalDamagedError, StorageDamagedError, OSError, MetadataError."""
     instance_id = await read_instance_id(metadata, config.ledgers_root)
     locks = await folders.lock(world, config)
     try:
         await folders.check(world, config, metadata, instance_id)
+        if disks is None:
+            disks = DiskWatch(world, config)
+            await world.offload.run(disks.make_room, name="disk room")
         await folders.mark_dirty(world, config)
-        journal = Journal(world, f"{config.journal_directory}/current", config.journal)
-        bookie = Bookie(world, config, journal, _storage(world, config))
+        journal_config = replace(config.journal, preallocate=disks.journal_ahead)
+        journal = Journal(world, f"{config.journal_directory}/current", journal_config)
+        journal.economize(disks.reason != "")
+        bookie = Bookie(world, config, journal, _storage(world, config), disks)
         await bookie._open()
         failure: Exception | None = None
         async with trio.open_nursery() as nursery:

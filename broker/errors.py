@@ -39,6 +39,13 @@ class ProducerBusyError(BrokerError):
     code = pb.ProducerBusy
 
 
+class NoRoomError(BrokerError):
+    """The disk is full: nothing is published until there is room. Official clients fail what waits to be sent with it, and try
+    again to connect their producers."""
+
+    code = pb.ProducerBlockedQuotaExceededException
+
+
 class ConsumerBusyError(BrokerError):
     """The subscription is taken, or of another type. Final."""
 

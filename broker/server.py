@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import trio
 
 from broker import replies
 from broker.administration import Administration
 from broker.config import BrokerOptions
 from broker.connection import Connection
+from broker.errors import NoRoomError
 from broker.lookup_counts import LookupCounts
 from broker.ownership.bundles import Bundle
 from broker.ownership.local import OwnEverything, Owning
@@ -44,13 +47,15 @@ class Broker:
         incarnation: int = 0,
         ownership: Owning | None = None,
         policies: TopicPolicies | None = None,
+        no_room: Callable[[], str] = str,
     ) -> None:
-        """`ownership`: which topics are this broker's; its `run` is the caller's to run. None: all of them. `policies`: the
+        """`no_room`: why nothing can be published, "" otherwise. `ownership`: which topics are this broker's; its `run` is the caller's to run. None: all of them. `policies`: the
         caller's, who runs them; None: they are read each time."""
         self.world = world
         self.options = options
         self.nursery = nursery
         self.service_url = service_url
+        self._no_room = no_room
         self.turn = turn or Turn()
         self.metadata = metadata
         self.ownership: Owning = ownership or OwnEverything(service_url)
@@ -74,6 +79,11 @@ class Broker:
         self._factory = factory
         self._incarnation = incarnation
         self._producer_count = 0
+
+    @property
+    def no_room(self) -> str:
+        """Why nothing can be published, as the disk is full; "" otherwise."""
+        return self._no_room()
 
     def start(self) -> None:
         """Start the housekeeping tasks in the broker's nursery."""
@@ -153,6 +163,8 @@ class Broker:
         self.health = 1
 
     async def _publish_health_entry(self) -> None:
+        if self.no_room:
+            raise NoRoomError(self.no_room)
         name = TopicName.parse(self.ownership.health_topic)
         await self.ownership.lookup(name, authoritative=True)  # which takes its bundle, if nobody has it
         topic = await self.topics.get(name)

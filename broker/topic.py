@@ -10,6 +10,7 @@ import trio
 from broker.background import see_through
 from broker.errors import (
     ConsumerBusyError,
+    NoRoomError,
     NotAllowedError,
     ProducerBusyError,
     ServiceNotReadyError,
@@ -66,6 +67,8 @@ class Topic:
     def add_producer(self, connection: Connection, producer_id: int, name: str, epoch: int) -> Producer:
         """TopicTerminatedError. ProducerBusyError if a living producer has the name; the caller probes the holder first."""
         self.check_open()
+        if self.broker.no_room:
+            raise NoRoomError(self.broker.no_room)
         if self.ledger.state is State.TERMINATED:
             raise TopicTerminatedError(f"{self.name.full} was terminated: it takes no more messages")
         if (holder := self.producers.get(name)) is not None:
@@ -94,6 +97,9 @@ class Topic:
 
     def publish(self, producer: Producer, run: SendRun) -> None:
         """Hand a run of entries to the managed ledger; receipts follow when they are durable."""
+        if self.broker.no_room:
+            self._refuse(producer, run, NoRoomError(self.broker.no_room))
+            return
         payloads = run.payloads
         size = sum(map(len, payloads))
         self.entries_in += len(payloads)
@@ -102,6 +108,12 @@ class Topic:
         self.broker.publish_bytes += size
         producer.sent += len(payloads)
         self.ledger.append(payloads, PublishSink(producer, run, self, size))
+
+    def _refuse(self, producer: Producer, run: SendRun, error: Exception) -> None:
+        """Store nothing of a run, and have the producers connect again, which tells them why they cannot."""
+        producer.sent += len(run.sequence_ids)
+        self.publish_failed(error)
+        producer.failed(run, 0, str(error))
 
     def _fenced(self) -> None:
         log.warning("topic lost its ledgers to another owner", topic=self.name.full)

@@ -105,6 +105,8 @@ class StoredNode:
                 write_quorum=quorums.write_quorum,
                 ack_quorum=quorums.ack_quorum,
                 custom_metadata=cursor_ledger_metadata(self._log_name, self._cursor_name),
+                # Acknowledgements make room: a full bookie has some kept for them.
+                high_priority=True,
                 also=also,
             )
 

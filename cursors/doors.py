@@ -107,9 +107,11 @@ class Ledgers(Protocol):
         write_quorum: int,
         ack_quorum: int,
         custom_metadata: CustomMetadata = ...,
+        high_priority: bool = ...,
         also: Callable[[int], Sequence[Op]] = ...,
     ) -> Writer:
-        """A new ledger. Its metadata and the operations of `also(ledger id)` become durable together or not at all."""
+        """A new ledger. Its metadata and the operations of `also(ledger id)` become durable together or not at all.
+        `high_priority`: read-only bookies take its entries too."""
 
     async def open(self, ledger_id: int, *, recover: bool) -> Reader: ...
 

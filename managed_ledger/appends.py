@@ -98,7 +98,9 @@ class Appends:
         retry_timeout_s: float,
         listeners: Listeners,
         metadata_is_up: Callable[[], bool],
+        no_room: Callable[[], str],
     ) -> None:
+        """`no_room`: why bookies take no entries, known for sure; "" otherwise."""
         self.state = State.IDLE
         self.writer: Writer | None = None
         """The current ledger; while SWITCHING the one before, for reading."""
@@ -117,6 +119,7 @@ class Appends:
         self._listeners = listeners
         self._log = log.bind(log=name)
         self._metadata_is_up = metadata_is_up
+        self._no_room = no_room
         self._ahead = LedgerAhead(name, nursery, stored, lambda: self.state is State.OPEN)
         self._entries = 0
         self._marks = LedgerMarks(limits)
@@ -310,6 +313,9 @@ class Appends:
         ledger may be tried for."""
         now = trio.current_time()
         writer = None if self._unclosed is None else self._unclosed.writer
+        if writer is not None and writer is self._failed_writer and (reason := self._no_room()):
+            self._give_up_for_now(reason)
+            return now
         if writer is None or writer is not self._failed_writer or writer.last_confirmed >= 0:
             self._barren.fruitful()
             return now + self._retry_timeout_s

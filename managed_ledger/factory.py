@@ -52,7 +52,9 @@ class ManagedLedgerFactory:
         cursor_config: CursorConfig | None = None,
         *,
         config_of: Callable[[str], Awaitable[LogConfigSource]] | None = None,
+        no_room: Callable[[], str] = str,
     ) -> None:
+        """`no_room`: as of `Services`."""
         cursor_config = cursor_config or CursorConfig(
             ensemble_size=config.ensemble_size, write_quorum=config.write_quorum, ack_quorum=config.ack_quorum
         )
@@ -75,6 +77,7 @@ class ManagedLedgerFactory:
             ),
             recoveries=trio.CapacityLimiter(RECOVERIES_MAX),
             on_gone=self._gone,
+            no_room=no_room,
         )
         self._config_of = config_of
         self._open: dict[str, ManagedLedger] = {}

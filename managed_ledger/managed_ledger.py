@@ -68,6 +68,8 @@ class Services:
     """Cursors that are recovered at a time, whatever their logs."""
     on_gone: _Closed
     """The log is fenced or closed: a new open reads it anew."""
+    no_room: Callable[[], str] = str
+    """Why bookies take no entries of logs, known for sure; "" otherwise."""
 
 
 class ManagedLedger:
@@ -111,6 +113,7 @@ class ManagedLedger:
                 unneeded=lambda ledger_id: self._trimmer.delete_unneeded(ledger_id),
             ),
             self._session.is_up,
+            services.no_room,
         )
         self._trimmer = Trimmer(
             self,

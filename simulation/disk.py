@@ -373,6 +373,10 @@ class SimDisk:
         count = self._image._sync_names(path)
         self._trace.event(self._host, "FolderSynced", path=path, names=count)
 
+    def total_bytes(self, path: str) -> int:
+        self._power.check()
+        return self._image._capacity
+
     def free_bytes(self, path: str) -> int:
         self._power.check()
         if not self.exists(path):

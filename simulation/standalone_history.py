@@ -37,7 +37,7 @@ FAIL_STOP_S = 5.0
 TOPICS = ("persistent://public/default/a", "persistent://public/default/b")
 HARMS = ("kill", "stop", "early", "disk full", "failed sync", "reset")
 EXPECTED_ERRORS = {
-    "disk full": ("journal group not written", "checkpoint failed", "last checkpoint failed"),
+    "disk full": ("journal group not written", "checkpoint failed", "last checkpoint failed", "no room"),
     "failed sync": (
         "the server ends",
         "the journal has failed",

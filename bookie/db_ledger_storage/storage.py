@@ -173,6 +173,11 @@ class DbLedgerStorage:
         """Bytes the write cache costs now."""
         return self._cache.size
 
+    @property
+    def unflushed_bytes(self) -> int:
+        """Bytes in the write cache, which are not in an entry log yet."""
+        return self._cache.size
+
     async def flush(self) -> None:
         """Make everything that was added or set before this call durable in the entry log and the indexes.
 

@@ -128,6 +128,10 @@ class GroupWriter:
         self._synced = -1
         """Up to here the file is on the disk, if something behind it is not; -1 if nothing is."""
         self._failed: JournalFailedError | None = None
+        self.economizes = False
+        """The disk is full: no space is reserved ahead. Set from another thread."""
+        self.roll_wanted = False
+        """Begin a new file with the next group, so that this one may go. Set from another thread."""
 
     @property
     def mark(self) -> LogMark:
@@ -224,7 +228,8 @@ class GroupWriter:
     def _make_room(self, size: int) -> None:
         """A new file if this one is full, and reserved space. JournalWriteError, JournalFailedError."""
         config = self._config
-        if self._position + size > config.file_size_max and self._position > HEADER_SIZE:
+        full = self._position + size > config.file_size_max
+        if (full or self.roll_wanted) and self._position > HEADER_SIZE:
             if self._synced >= 0:
                 assert self._file is not None
                 self._sync(self._file)  # the next file's header promises all of this one
@@ -232,8 +237,10 @@ class GroupWriter:
             try:
                 self.create(mark.file_id + 1, mark)
             except OSError as error:
-                raise JournalWriteError(f"no new journal file: {error}") from error
-        if config.preallocate and self._position + size > self._reserved:
+                if full:
+                    raise JournalWriteError(f"no new journal file: {error}") from error
+            self.roll_wanted = False
+        if config.preallocate and not self.economizes and self._position + size > self._reserved:
             start = max(self._position, self._reserved)
             length = self._position + size - start + config.preallocate
             self._reserved = start + length
@@ -303,6 +310,8 @@ class Journal:
         self._mark = LogMark(0, 0)
         self.on_pass: Callable[[], None] = _nothing
         self.on_failed: Callable[[JournalFailedError], None] = _ignore
+        self.on_no_room: Callable[[str], None] = _say_nothing
+        """Called with the reason when a group could not be written."""
         self.failed: JournalFailedError | None = None
         self._waiting: list[Item] = []
         self._waiting_size = 0
@@ -404,6 +413,7 @@ class Journal:
             else:
                 self.write_failures += 1
                 log.error("journal group not written, its adds are refused", error=str(group_error))
+                self.on_no_room(str(group_error))
             for item in items[index : index + count]:
                 self.queued_bytes -= item.size + ITEM_OVERHEAD
                 item.on_durable(group_error)
@@ -421,12 +431,20 @@ class Journal:
         when the flush is done, replay may start here."""
         return self._mark
 
+    def economize(self, on: bool) -> None:
+        """Take as little of the disk as can be, because it is full, or no longer. The file that is written to is ended once, so that
+        the next checkpoint deletes it."""
+        if on and not self._writer.economizes:
+            self._writer.roll_wanted = True
+        self._writer.economizes = on
+
     async def checkpoint_complete(self, mark: LogMark) -> None:
         """`mark` stands in lastMark: delete the files before it, but the newest `backups` of them. OSError."""
 
         def delete() -> None:
             old = [i for i in journal_ids(self._world.disk, self._directory) if i < mark.file_id]
-            for file_id in old[: max(0, len(old) - self._config.backups)]:
+            backups = 0 if self._writer.economizes else self._config.backups
+            for file_id in old[: max(0, len(old) - backups)]:
                 self._world.disk.unlink(f"{self._directory}/{file_name(file_id)}")
 
         await self._world.offload.run(delete, name="journal trim")
@@ -442,6 +460,9 @@ class Journal:
 
 
 def _nothing() -> None: ...
+
+
+def _say_nothing(_: str) -> None: ...
 
 
 def _ignore(_: JournalFailedError) -> None: ...

@@ -15,6 +15,7 @@ import trio
 
 from bookie.bookie import open_bookie
 from bookie.config import BookieConfig
+from bookie.disk_watch import DiskWatch
 from bookie.errors import StorageFailedError
 from broker.policies import TopicPolicies
 from broker.server import Broker
@@ -61,10 +62,13 @@ async def run_standalone(
     directory = await world.offload.run(partial(claim, world.disk, data_dir), name="claim")
     async with AsyncExitStack() as stack:
         stack.callback(directory.lock.release)
+        wanted = bookie_config(config, directory)
+        disks = DiskWatch(world, wanted)
+        await world.offload.run(disks.make_room, name="disk room")
         metadata = await open_store(world, directory.metadata)
         stack.push_async_callback(metadata.aclose)
         await initialize(metadata, config.cluster_name, world.rng)
-        bookie = await stack.enter_async_context(open_bookie(world, bookie_config(config, directory), metadata))
+        bookie = await stack.enter_async_context(open_bookie(world, wanted, metadata, disks))
         nursery = await stack.enter_async_context(trio.open_nursery())
         stack.callback(nursery.cancel_scope.cancel)
         lost = "a sync failed and nobody knows what is on the disk; the next start will tell"
@@ -76,11 +80,15 @@ async def run_standalone(
         client = await stack.enter_async_context(
             open_ledger_client(world, manager, lambda _: LocalLink(bookie.session, turn=turn), lambda: [BOOKIE_ID])
         )
+
+        def no_room() -> str:
+            return f"the disk is full: {disks.reason}" if disks.reason else ""
+
         logs = ledger_config(config)
         policies = TopicPolicies(metadata, LogConfig.of(logs))
         await nursery.start(policies.run, name="policies")
         factory = ManagedLedgerFactory(
-            world, metadata, client, logs, nursery, cursor_config(config), config_of=policies.config_of
+            world, metadata, client, logs, nursery, cursor_config(config), config_of=policies.config_of, no_room=no_room
         )
         nursery.start_soon(factory.run, name="managed ledgers")
         broker = Broker(
@@ -92,6 +100,7 @@ async def run_standalone(
             turn=turn,
             incarnation=await next_incarnation(metadata),
             policies=policies,
+            no_room=no_room,
         )
         listener = await world.network.listen(config.bind_address, config.broker_port)
         port = listener.address[1]

@@ -84,6 +84,14 @@ class StandaloneConfig(BrokerKeys):
         doc="Megabytes of the newest entry log pages that stay in the machine's memory; older ones are given back. 0: no "
         "bound.",
     )
+    disk_reserve_mb: int = conf_key(
+        "quireDiskReserveMb",
+        64,
+        minimum=0,
+        maximum=1 << 20,
+        doc="Megabytes of disk kept in a file of zeros, given up for acknowledgements, metadata and flushes when the disk is "
+        "full; at most a sixteenth of the disk. 0: none.",
+    )
     gc_wait_ms: int = conf_key(
         "gcWaitTime",
         300_000,

@@ -40,8 +40,11 @@ async def serve_web(
     metrics.counter("bookie_add_bytes", "Bytes of entries added", lambda: stats.add_bytes)
     metrics.counter("bookie_reads", "Read requests served", lambda: stats.reads)
     metrics.counter("bookie_journal_syncs", "Commit groups written and synced", lambda: stats.journal_syncs)
+    metrics.gauge(
+        "quire_disk_full", "1: the disk is full, nothing is published; 0: it is not", lambda: int(broker.no_room != "")
+    )
     ownership = OwnEverything(broker.service_url)
-    health = Health(is_ready=lambda: not stop.is_set(), check=broker.check_health)
+    health = Health(is_ready=lambda: not stop.is_set(), check=broker.check_health, no_room=lambda: broker.no_room)
     web_url = ""
     service = Service(
         administration=broker.administration,

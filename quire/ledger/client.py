@@ -89,10 +89,13 @@ class LedgerClient:
         custom_metadata: Sequence[tuple[str, bytes]] = (),
         ledger_id: int | None = None,
         deferred_sync: bool = False,
+        high_priority: bool = False,
         also: Callable[[int], Sequence[Op]] = no_ops,
     ) -> LedgerWriter:
         """A new, empty ledger, with the next id or the one given. With `deferred_sync` bookies acknowledge entries before they
         are synced, see `OpenLedger`. The ops that `also` answers for the id are stored in the same write, all or nothing.
+
+        `high_priority`: bookies that are read-only take its entries all the same, as long as they can.
 
         IncorrectParameterError, NotEnoughBookiesError, LedgerExistsError (of an id that was given), ClientClosedError,
         MetadataError (with `.index` above 0 if it is of those ops).
@@ -107,7 +110,7 @@ class LedgerClient:
             ledger_id=ledger_id,
         )
         made, metadata = await ledger_creation.create(self._context, wanted, also)
-        return LedgerWriter(self._context, made, metadata, deferred_sync=deferred_sync)
+        return LedgerWriter(self._context, made, metadata, deferred_sync=deferred_sync, high_priority=high_priority)
 
     async def create_adv(
         self,

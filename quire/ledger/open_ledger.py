@@ -26,7 +26,7 @@ from quire.ledger.pending import Sealer
 from quire.ledger.reader import EntryReads, read_range
 from quire.ledger.striping import Striping
 from quire.metadata.ledgers import LedgerMetadata
-from quire.wire.bookkeeper import v3
+from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Digest, master_key
 from quire.wire.bookkeeper.v2 import Rc
 
@@ -50,6 +50,7 @@ class OpenLedger:
         metadata: LedgerMetadata,
         *,
         deferred_sync: bool = False,
+        high_priority: bool = False,
         tracker: Callable[[Striping, int], AckTracker] = AckTracker,
     ) -> None:
         self.ledger_id = ledger_id
@@ -68,7 +69,7 @@ class OpenLedger:
             metadata.fragments[-1].bookies,
             striping,
             metadata.ack_quorum,
-            Sealer(ledger_id, digest, key, striping),
+            Sealer(ledger_id, digest, key, striping, flags=v2.HIGH_PRIORITY if high_priority else 0),
             tracker=tracker(striping, metadata.ack_quorum),
             write_flags=v3.DEFERRED_SYNC if deferred_sync else 0,
         )

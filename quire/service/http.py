@@ -1,6 +1,7 @@
 """The web port: liveness, health and metrics, where Pulsar has them. A server adds its own routes (the admin REST).
 
-    GET /status.html                "OK" while the server serves; 503 before and after, for load balancers
+    GET /status.html                "OK" while the server serves, "READ ONLY: why" while its disk is full, both 200, as it goes on serving
+                                    reads and acknowledgements; 503 before and after, for load balancers
     GET /admin/v2/brokers/ready     "ok" when everything is up; 503
     GET /admin/v2/brokers/health    "ok" after a real check (`Health.check`); 500 with the reason
     GET /metrics                    text for Prometheus
@@ -43,13 +44,18 @@ class Health:
     is_ready: Callable[[], bool]
     check: Callable[[], Awaitable[None]]
     """Does the work of the server once, end to end; raises what is wrong."""
+    no_room: Callable[[], str] = str
+    """Why the server takes nothing new, "" otherwise. It goes on serving what it has, so it is ready all the same."""
 
 
 def make_app(metrics: Metrics, health: Health, routes: Sequence[BaseRoute] = ()) -> Starlette:
     """The resources above, and behind them `routes`."""
 
     async def status(request: Request) -> Response:
-        return PlainTextResponse("OK") if health.is_ready() else PlainTextResponse("NOT READY", status_code=503)
+        if not health.is_ready():
+            return PlainTextResponse("NOT READY", status_code=503)
+        reason = health.no_room()
+        return PlainTextResponse(f"READ ONLY: {reason}" if reason else "OK")
 
     async def ready(request: Request) -> Response:
         return PlainTextResponse("ok") if health.is_ready() else _reason(503, "the server is not ready")

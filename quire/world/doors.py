@@ -111,6 +111,9 @@ class Disk(Protocol):
     def free_bytes(self, path: str) -> int:
         """Bytes that may still be written in the file system that holds `path`."""
 
+    def total_bytes(self, path: str) -> int:
+        """Size of the file system that holds `path`."""
+
     def sectors_read(self) -> int | None:
         """Sectors of 512 bytes that the calling thread has had from disks so far, not from the page cache; None if the
         system does not tell."""

@@ -265,6 +265,10 @@ class RealDisk:
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
 
+    def total_bytes(self, path: str) -> int:
+        status = os.statvfs(path)
+        return status.f_blocks * status.f_frsize
+
     def sectors_read(self) -> int | None:
         # Linux fills the figure in where it keeps /proc/*/io, and leaves it 0 elsewhere.
         return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock if _COUNTS_SECTORS else None

@@ -184,6 +184,12 @@ def test_free_bytes_is_a_positive_number_of_bytes(door):
         disk.free_bytes(f"{root}/none")
 
 
+def test_total_bytes_is_the_size_of_the_file_system(door):
+    """Size of the file system that holds `path`."""
+    disk, root = door
+    assert disk.total_bytes(root) >= disk.free_bytes(root)
+
+
 def test_sectors_read_counts_what_came_from_disks_and_not_from_the_page_cache(door):
     """Sectors of 512 bytes that the calling thread has had from disks so far; None if the system does not tell."""
     disk, root = door

@@ -11,6 +11,7 @@ import trio
 
 from bookie.bookie import Bookie, open_bookie
 from bookie.cookie import check_storage
+from bookie.disk_room import SPARE_PART
 from bookie.errors import CookieMismatchError, DirectoryInUseError, JournalDamagedError
 from bookie.journal.format import LogMark, decode_last_mark, file_name
 from bookie.journal.replay import journal_ids
@@ -33,6 +34,8 @@ from tests.unit.bookie.build import (
     opened,
     with_bookie,
 )
+
+RESERVE = "/data/ledgers/reserve"
 
 
 def last_mark(world: World) -> LogMark:
@@ -255,6 +258,7 @@ def test_a_bookie_that_never_came_to_a_checkpoint_is_not_started_without_its_jou
 
 
 @pytest.mark.expect_error("checkpoint failed")
+@pytest.mark.expect_error("no room")
 def test_a_flush_that_fails_leaves_the_mark_where_it_was() -> None:
     async def story(machine: Machine) -> None:
         async def life(bookie: Bookie) -> None:
@@ -265,17 +269,85 @@ def test_a_flush_that_fails_leaves_the_mark_where_it_was() -> None:
             bookie.request_flush()
             await trio.sleep(0.5)
             assert last_mark(bookie.world) == start
+            assert bookie.read_only, "whose flushes fail takes no adds"
+            assert await client.add(7, 1) == v2.AddAcks(Rc.READ_ONLY, 7, 1, 1)
             assert bytes((await client.read(7, 0)).entry) == entry(7, 0)
             machine.host.disk.limit(None)
-            await trio.sleep(15)
+            await trio.sleep(3)
             assert last_mark(bookie.world) == bookie.journal.mark()
+            assert not bookie.read_only
+            assert await client.add(7, 1) == v2.AddAcks(Rc.OK, 7, 1, 1)
 
+        machine.config = replace(CONFIG, disk_reserve_mb=0)
         await machine.live(life)
 
     in_universe(story)
 
 
 @pytest.mark.expect_error("journal group not written")
+@pytest.mark.expect_error("no room")
+def test_on_a_full_disk_only_adds_of_high_priority_are_taken_out_of_the_reserve() -> None:
+    async def story(machine: Machine) -> None:
+        async def life(bookie: Bookie) -> None:
+            client = Client(bookie)
+            await client.add(7, 0)
+            machine.host.disk.limit(100)
+            assert await client.add(7, 1, 20) == v2.AddAcks(Rc.IO, 7, 1, 20)
+            await trio.sleep(1)
+            assert not bookie.world.disk.exists(RESERVE)
+            assert await client.add(7, 1, 20) == v2.AddAcks(Rc.READ_ONLY, 7, 1, 20)
+            acked = await client.add(7, 1, 20, flags=v2.HIGH_PRIORITY)
+            assert acked == v2.AddAcks(Rc.OK, 7, 1, 20)
+            await bookie.checkpoint()
+            assert journal_ids(bookie.world.disk, JOURNAL) == [bookie.journal.mark().file_id], (
+                "the journal keeps its room"
+            )
+
+        async def again(bookie: Bookie) -> None:
+            client = Client(bookie)
+            for entry_id in range(21):
+                assert bytes((await client.read(7, entry_id)).entry) == entry(7, entry_id)
+            machine.host.disk.limit(None)
+            with trio.fail_after(5):
+                while bookie.read_only:
+                    await bookie.state_changed.wait()
+            await trio.sleep(2)
+            assert bookie.world.disk.exists(RESERVE)
+            assert await client.add(7, 21) == v2.AddAcks(Rc.OK, 7, 21, 21)
+
+        machine.config = replace(CONFIG, journal_prealloc_mb=0)
+        await machine.live(life)
+        await machine.live(again)
+
+    in_universe(story)
+
+
+@pytest.mark.expect_error("no room")
+def test_adds_end_before_the_disk_is_full() -> None:
+    async def story(machine: Machine) -> None:
+        async def life(bookie: Bookie) -> None:
+            client = Client(bookie)
+            await client.add(7, 0)
+            await bookie.checkpoint()
+            spare = (CONFIG.disk_reserve_mb << 20) // SPARE_PART
+            machine.host.disk.limit(spare + (64 << 10))
+            first = 1
+            with trio.fail_after(60):
+                while (answer := await client.add(7, first, 100)) == v2.AddAcks(Rc.OK, 7, first, first + 99):
+                    first += 100
+                    await trio.sleep(0.02)
+            assert answer == v2.AddAcks(Rc.READ_ONLY, 7, first, first + 99)
+            assert bookie.world.disk.free_bytes("/data") > spare // 2
+            assert bookie.world.disk.exists(RESERVE), "it is not needed yet"
+
+        machine.config = replace(CONFIG, journal_prealloc_mb=0)
+        await machine.live(life)
+
+    in_universe(story)
+
+
+@pytest.mark.expect_error("journal group not written")
+@pytest.mark.expect_error("no room")
 def test_a_full_disk_fails_adds_cleanly_and_the_bookie_goes_on_when_there_is_room() -> None:
     async def story(machine: Machine) -> None:
         async def life(bookie: Bookie) -> None:
@@ -284,6 +356,9 @@ def test_a_full_disk_fails_adds_cleanly_and_the_bookie_goes_on_when_there_is_roo
             machine.host.disk.limit(100)
             assert await client.add(7, 1, 20) == v2.AddAcks(Rc.IO, 7, 1, 20)
             machine.host.disk.limit(None)
+            with trio.fail_after(5):
+                while bookie.read_only:
+                    await bookie.state_changed.wait()
             assert await client.add(7, 1, 20) == v2.AddAcks(Rc.OK, 7, 1, 20)
 
         async def check(bookie: Bookie) -> None:

@@ -230,6 +230,7 @@ class FakeLedgers:
         write_quorum: int = 1,
         ack_quorum: int = 1,
         custom_metadata: Sequence[tuple[str, bytes]] = (),
+        high_priority: bool = False,
         also: Callable[[int], Sequence[Op]] = lambda ledger_id: (),
     ) -> FakeWriter:
         await self.step("create")
