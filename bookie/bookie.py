@@ -122,6 +122,7 @@ class Bookie:
         journal.on_failed = self._journal_failed
         storage.on_flush_due = self.request_flush
         storage.on_flushed = self._flushed
+        storage.on_forgotten = journal.forget_keys
 
     def _workers(self, name: str, count: int) -> ReadWorkers:
         count = min(max(count, 1), READ_WORKERS_MAX)
@@ -269,17 +270,25 @@ class Bookie:
         """Everything acknowledged until now is in the storage for good, and lastMark says so. OSError, StorageFailedError:
         lastMark stands where it stood."""
         async with self._checkpointing:
-            await self._force()
+            removed = self.storage.removed_ledgers()
+            # The mark has to pass every record of a removed ledger, those on their way to the disk included.
+            await self._force(drain=bool(removed))
             mark = self.journal.mark()
             await self.storage.flush()
             self.stats.checkpoints += 1
-            if mark > self._last_mark:
+            moved = mark > self._last_mark
+            if moved:
                 await self._write_last_mark(mark)
+            if removed:
+                self.storage.release_ledgers(removed)
+                self._flushed()
+            if moved:
                 await self.journal.checkpoint_complete(mark)
 
-    async def _force(self) -> None:
-        """Deferred adds do not stay unsynced for longer than a flush interval: the mark waits for them."""
-        if self.journal.has_unsynced and not self._journal_closed:
+    async def _force(self, *, drain: bool = False) -> None:
+        """Sync what was written without a sync: the mark waits for it. With `drain`, also wait until everything appended
+        so far is on the disk."""
+        if (drain or self.journal.has_unsynced) and not self._journal_closed:
             synced = trio.Event()
             try:
                 self.journal.force(-1, lambda _: synced.set())
@@ -321,8 +330,14 @@ class Bookie:
 
     async def collect_garbage(self, metadata: MetadataStore, instance_id: str) -> Collected:
         """Drop what belongs to deleted ledgers. MetadataError, OSError, BookieError: nothing or a part was dropped."""
-        root = self.config.ledgers_root
-        return await collect_garbage(self.storage, metadata, root=root, instance_id=instance_id, rng=self.world.rng)
+        return await collect_garbage(
+            self.storage,
+            metadata,
+            root=self.config.ledgers_root,
+            instance_id=instance_id,
+            rng=self.world.rng,
+            settle=self.checkpoint,
+        )
 
     async def _collect_often(self, metadata: MetadataStore, instance_id: str) -> None:
         while True:
@@ -357,6 +372,7 @@ class Bookie:
         nursery.start_soon(self._checkpoint_loop, name="bookie checkpoints")
         nursery.start_soon(self.timers.run, self._pass_done, name="bookie timers")
         nursery.start_soon(self.journal.run, name="journal groups")
+        nursery.start_soon(self.journal.sync_often, name="journal syncs")
         nursery.start_soon(self._collect_often, metadata, instance_id, name="bookie garbage")
 
     async def _stop(self) -> None:
