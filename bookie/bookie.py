@@ -11,7 +11,7 @@ place that the flush before it did not cover. A cancelled or failed bookie skips
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -48,6 +48,7 @@ from bookie.timers import Timers
 from quire.metadata.errors import MetadataError
 from quire.metadata.ledgers import read_instance_id
 from quire.metadata.store import MetadataStore
+from quire.service.background import Backoff, JobFailures, keep_trying
 from quire.service.log import get_logger
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import Rc
@@ -111,6 +112,11 @@ class Bookie:
         self._flush_wanted = trio.Event()
         self._checkpointing = trio.Lock()
         self._last_mark = NO_MARK
+        self.job_failures = JobFailures()
+        """Of background jobs, by name: each is tried again."""
+        self._stop_wanted = trio.Event()
+        self._garbage_scopes: set[trio.CancelScope] = set()
+        self._garbage_ended = trio.Event()
         self._stopping = False
         self._journal_closed = False
         self._checkpoints_ended = trio.Event()
@@ -310,6 +316,7 @@ class Bookie:
             self._checkpoints_ended.set()
 
     async def _checkpoint_often(self) -> None:
+        backoff = Backoff()
         while not self._stopping:
             with trio.move_on_after(self.config.flush_interval_ms / 1000):
                 await self._flush_wanted.wait()
@@ -325,19 +332,37 @@ class Bookie:
             except OSError as error:
                 log.error("checkpoint failed, it will be tried again", error=str(error))
                 await trio.sleep(CHECKPOINT_RETRY_S)
+            except Exception:
+                self.job_failures.add("checkpoint")
+                with trio.move_on_after(backoff.next_s()):
+                    await self._stop_wanted.wait()
+            else:
+                backoff.reset()
 
     # --- garbage
 
     async def collect_garbage(self, metadata: MetadataStore, instance_id: str) -> Collected:
-        """Drop what belongs to deleted ledgers. MetadataError, OSError, BookieError: nothing or a part was dropped."""
-        return await collect_garbage(
-            self.storage,
-            metadata,
-            root=self.config.ledgers_root,
-            instance_id=instance_id,
-            rng=self.world.rng,
-            settle=self.checkpoint,
-        )
+        """Drop what belongs to deleted ledgers; a stop breaks it off. MetadataError, OSError, BookieError: nothing or a part
+        was dropped."""
+        collected = Collected()
+        if self._stopping:
+            return collected
+        with trio.CancelScope() as scope:
+            self._garbage_scopes.add(scope)
+            try:
+                collected = await collect_garbage(
+                    self.storage,
+                    metadata,
+                    root=self.config.ledgers_root,
+                    instance_id=instance_id,
+                    rng=self.world.rng,
+                    settle=self.checkpoint,
+                )
+            finally:
+                self._garbage_scopes.discard(scope)
+                if self._stopping and not self._garbage_scopes:
+                    self._garbage_ended.set()
+        return collected
 
     async def _collect_often(self, metadata: MetadataStore, instance_id: str) -> None:
         while True:
@@ -370,10 +395,21 @@ class Bookie:
     def _start(self, nursery: trio.Nursery, metadata: MetadataStore, instance_id: str) -> None:
         self.instance_id = instance_id
         nursery.start_soon(self._checkpoint_loop, name="bookie checkpoints")
-        nursery.start_soon(self.timers.run, self._pass_done, name="bookie timers")
-        nursery.start_soon(self.journal.run, name="journal groups")
-        nursery.start_soon(self.journal.sync_often, name="journal syncs")
-        nursery.start_soon(self._collect_often, metadata, instance_id, name="bookie garbage")
+        jobs: dict[str, Callable[[], Awaitable[None]]] = {
+            "timers": partial(self.timers.run, self._pass_done),
+            "journal groups": self.journal.run,
+            "journal syncs": self.journal.sync_often,
+            "garbage collection": partial(self._collect_often, metadata, instance_id),
+        }
+        for name, job in jobs.items():
+            nursery.start_soon(keep_trying, name, job, self.job_failures, name=f"bookie {name}")
+
+    async def _end_garbage(self) -> None:
+        """Break off what is collected, and wait for the job that runs: it uses the indexes that are closed later."""
+        for scope in list(self._garbage_scopes):
+            scope.cancel()
+        if self._garbage_scopes:
+            await self._garbage_ended.wait()
 
     async def _stop(self) -> None:
         self.read_only = True
@@ -381,6 +417,8 @@ class Bookie:
         self.adds.refuse_waiting()
         self._pass_done()
         self._flush_wanted.set()
+        self._stop_wanted.set()
+        await self._end_garbage()
         await self._checkpoints_ended.wait()
         await self._readers.aclose()  # they use what is closed below
         await self._urgent_readers.aclose()

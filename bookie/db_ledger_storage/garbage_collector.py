@@ -105,9 +105,7 @@ async def collect(
                 _log.warning("no checkpoint after ledgers were deleted: their ids are held back", reason=str(error))
     dropped = _Dropped()
     await _drop_logs(storage, logs, local, anchors, dropped)
-    return Collected(
-        ledgers=tuple(gone), logs=tuple(dropped.logs), bytes=dropped.bytes, failed=tuple(dropped.failed)
-    )
+    return Collected(ledgers=tuple(gone), logs=tuple(dropped.logs), bytes=dropped.bytes, failed=tuple(dropped.failed))
 
 
 @dataclass(slots=True)

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import random  # noqa: TID251 - for the type
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, TypeVar
+
+from quire.world.faults import Faults
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Rng: TypeAlias = random.Random
@@ -217,7 +219,8 @@ class Offload(Protocol):
         done: Callable[[list[Item], T | None, BaseException | None], None],
     ) -> Lane[Item]:
         """A worker of its own. It takes all items queued, calls `job(items)` off the loop, then `done(items, result,
-        error)` on the loop, in order; meanwhile new items queue up for the next run. `done` must not raise."""
+        error)` on the loop, in order; meanwhile new items queue up for the next run. `done` must not raise: what it raises is a fault, which ends
+        the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,3 +233,5 @@ class World:
     network: Network
     offload: Offload
     rng: Rng
+    faults: Faults = field(default_factory=Faults)
+    """What callbacks raise that belong to no task."""

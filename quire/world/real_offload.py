@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 import trio
 
 from quire.world.doors import Lane
+from quire.world.faults import Faults
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -24,7 +25,8 @@ _WORKERS = 16
 
 
 class RealOffload:
-    def __init__(self) -> None:
+    def __init__(self, faults: Faults | None = None) -> None:
+        self._faults = faults or Faults()
         self._limiter = trio.CapacityLimiter(_WORKERS)
 
     async def run(self, job: Callable[[], T], *, name: str = "") -> T:
@@ -36,7 +38,7 @@ class RealOffload:
         job: Callable[[list[Item]], T],
         done: Callable[[list[Item], T | None, BaseException | None], None],
     ) -> Lane[Item]:
-        return RealLane(name, job, done)
+        return RealLane(name, job, done, self._faults)
 
 
 _STOP: Any = object()
@@ -48,7 +50,10 @@ class RealLane(Generic[Item]):
         name: str,
         job: Callable[[list[Item]], Any],
         done: Callable[[list[Item], Any, BaseException | None], None],
+        faults: Faults,
     ) -> None:
+        self._call = faults.call
+        self._where = f"a callback of the thread {name!r}"
         self._job = job
         self._done = done
         self._queue: SimpleQueue[Item] = SimpleQueue()
@@ -88,6 +93,6 @@ class RealLane(Generic[Item]):
                         result = self._job(items)
                     except BaseException as raised:
                         error = raised
-                    post(self._done, items, result, error)
+                    post(self._call, self._where, self._done, items, result, error)
                     del items, result, error  # an idle lane must not keep the last run's buffers alive
             post(self._stopped.set)
