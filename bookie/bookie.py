@@ -12,7 +12,7 @@ place that the flush before it did not cover. A cancelled or failed bookie skips
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -52,13 +52,15 @@ from quire.service.background import Backoff, JobFailures, keep_trying
 from quire.service.log import get_logger
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import Rc
-from quire.world.doors import World
+from quire.world.doors import GivenUpError, World
 
 log = get_logger(__name__)
 
 READ_WORKERS_MAX: Final = 64
 CHECKPOINT_RETRY_S: Final = 1.0
 """Seconds from a checkpoint that failed to the next try."""
+STOP_MAX_S: Final = 60.0
+"""Seconds that a stop may take. Then the disk is taken for dead, and the process ends as if killed."""
 
 
 @dataclass(slots=True)
@@ -118,6 +120,7 @@ class Bookie:
         self._garbage_scopes: set[trio.CancelScope] = set()
         self._garbage_ended = trio.Event()
         self._stopping = False
+        self._given_up = False
         self._journal_closed = False
         self._checkpoints_ended = trio.Event()
         self.total_bytes: Callable[[str], int] = lambda _: 0
@@ -411,6 +414,22 @@ class Bookie:
         if self._garbage_scopes:
             await self._garbage_ended.wait()
 
+    async def _stop_in_time(self) -> None:
+        """Stop, but do not wait for ever for a disk that does not answer."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._give_up_late, name="bookie stop deadline")
+            with suppress(GivenUpError):
+                await self._stop()
+            nursery.cancel_scope.cancel()
+        if self._given_up:
+            raise StorageFailedError("a disk does not answer: the stop was broken off. The journal has everything")
+
+    async def _give_up_late(self) -> None:
+        await trio.sleep(STOP_MAX_S)
+        log.error("the stop is broken off, a disk does not answer", seconds=STOP_MAX_S)
+        self._given_up = True
+        self.world.offload.give_up()
+
     async def _stop(self) -> None:
         self.read_only = True
         self._stopping = True
@@ -452,7 +471,7 @@ async def open_bookie(world: World, config: BookieConfig, metadata: MetadataStor
             except Exception as error:
                 failure = error  # raised outside, so that the nursery does not wrap it
             else:
-                await bookie._stop()
+                await bookie._stop_in_time()
             nursery.cancel_scope.cancel()
         if failure is not None:
             raise failure

@@ -206,11 +206,18 @@ class Lane(Protocol[Item_contra]):
         """Run what is queued, report it, stop. No item is dropped."""
 
 
+class GivenUpError(OSError):
+    """The caller of `Offload.give_up` does not wait any longer for a job that has begun."""
+
+
 class Offload(Protocol):
     """Blocking work, off the event loop: threads in the real world, inline after a seeded delay in the simulator."""
 
     async def run(self, job: Callable[[], T], *, name: str = "") -> T:
-        """Run `job` in some worker; not cancellable once begun."""
+        """Run `job` in some worker; not cancellable once begun. GivenUpError after `give_up`."""
+
+    def give_up(self) -> None:
+        """Wait for no job any longer, not even for the end of lanes: a disk does not answer, and the process ends."""
 
     def lane(
         self,

@@ -4,14 +4,20 @@ quire/service/background.py and the jobs of bookie/bookie.py and bookie/registra
 from __future__ import annotations
 
 import struct
+import threading
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import trio
 
+from bookie import bookie as bookie_module
 from bookie.bookie import Bookie, open_bookie
 from bookie.metrics import register
 from bookie.registration import stay_registered
+from quire.cli.errors import leaves
 from quire.metadata import bookies
 from quire.metadata.bookies import BookieServiceInfo
 from quire.metadata.memory import MemoryStore, MemoryTree
@@ -20,8 +26,11 @@ from quire.service.serve import ConnectionCounts
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
+from quire.world.real import real_world
 from simulation.world import run_world
 from tests.unit.bookie.build import CONFIG, Client, cluster, with_bookie
+
+T = TypeVar("T")
 
 FAILED = "a background job failed"
 
@@ -97,6 +106,58 @@ def test_a_stop_does_not_wait_for_the_pause_behind_a_failed_checkpoint(monkeypat
         assert trio.current_time() - begun < 5
 
     run_world(1, main)
+
+
+@pytest.mark.expect_error("the stop is broken off", "last checkpoint failed")
+def test_a_stop_does_not_wait_for_ever_for_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bookie_module, "STOP_MAX_S", 0.2)
+    config = replace(CONFIG, journal_directory=f"{tmp_path}/journal", ledger_directory=f"{tmp_path}/ledgers")
+    hanging = threading.Event()
+
+    async def main() -> None:
+        world = real_world()
+        store = await cluster(MemoryTree(), world)
+        with trio.fail_after(20):
+            async with open_bookie(world, config, store) as bookie:
+                await Client(bookie).add(7, 0)
+                monkeypatch.setattr(bookie.storage._logs, "append", lambda runs: hanging.wait(60))
+
+    try:
+        with pytest.raises(ExceptionGroup) as raised:
+            trio.run(main)
+    finally:
+        hanging.set()
+    assert "a disk does not answer" in str(list(leaves(raised.value)))
+    assert (tmp_path / "ledgers/current/DIRTY").exists()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_stop_breaks_off_a_garbage_collection_and_waits_for_the_job_that_runs(seed: int) -> None:
+    async def main(world: World) -> None:
+        store = await cluster(MemoryTree(), world)
+        running: list[str] = []
+        async with trio.open_nursery() as nursery, open_bookie(world, CONFIG, store) as bookie:
+            client = Client(bookie)
+            for ledger_id in range(20):
+                await client.add(ledger_id, 0)
+            run, close = world.offload.run, bookie.storage._close
+
+            async def noted(job: Callable[[], T], *, name: str = "") -> T:
+                running.append(name)
+                result = await run(job, name=name)
+                running.remove(name)
+                return result
+
+            def closed() -> None:
+                assert running == ["close storage"], "nothing else uses the indexes"
+                close()
+
+            object.__setattr__(bookie.world.offload, "run", noted)
+            bookie.storage._close = closed  # type: ignore[method-assign]
+            nursery.start_soon(bookie.collect_garbage, store, bookie.instance_id)
+            await trio.sleep(world.rng.uniform(0, 0.02))
+
+    run_world(seed, main)
 
 
 @pytest.mark.expect_error(FAILED)
