@@ -144,12 +144,13 @@ def test_a_stop_breaks_off_a_garbage_collection_and_waits_for_the_job_that_runs(
 
             async def noted(job: Callable[[], T], *, name: str = "") -> T:
                 running.append(name)
-                if name == "ledgers of the index":
-                    with trio.CancelScope(shield=True):
-                        await trio.sleep(5)
-                result = await run(job, name=name)
-                running.remove(name)
-                return result
+                try:
+                    if name == "ledgers of the index":
+                        with trio.CancelScope(shield=True):
+                            await trio.sleep(5)
+                    return await run(job, name=name)
+                finally:
+                    running.remove(name)
 
             def closed() -> None:
                 assert running == ["close storage"], "nothing else uses the indexes"
