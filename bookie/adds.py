@@ -107,7 +107,7 @@ class Adds:
         if rc is not Rc.OK:
             self._refused(add, rc)
             return True
-        if not journal.has_room(run.size):
+        if not journal.has_room(run.size) or ledger_id in storage.held_ledgers:
             return False
         try:
             storage.add(run)

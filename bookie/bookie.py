@@ -11,8 +11,8 @@ place that the flush before it did not cover. A cancelled or failed bookie skips
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -49,10 +49,11 @@ from bookie.timers import Timers
 from quire.metadata.errors import MetadataError
 from quire.metadata.ledgers import read_instance_id
 from quire.metadata.store import MetadataStore
+from quire.service.background import Backoff, JobFailures, keep_trying
 from quire.service.log import get_logger
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import Rc
-from quire.world.doors import World
+from quire.world.doors import GivenUpError, World
 
 log = get_logger(__name__)
 
@@ -61,6 +62,8 @@ GC_WAIT_FULL_S: Final = 5.0
 """Between two rounds of garbage collection while a disk is full."""
 CHECKPOINT_RETRY_S: Final = 1.0
 """Seconds from a checkpoint that failed to the next try."""
+STOP_MAX_S: Final = 60.0
+"""Seconds that a stop may take. Then the disk is taken for dead, and the process ends as if killed."""
 
 
 @dataclass(slots=True)
@@ -119,7 +122,13 @@ class Bookie:
         self._disk_filled = trio.Event()
         self._checkpointing = trio.Lock()
         self._last_mark = NO_MARK
+        self.job_failures = JobFailures()
+        """Of background jobs, by name: each is tried again."""
+        self._stop_wanted = trio.Event()
+        self._garbage_scopes: set[trio.CancelScope] = set()
+        self._garbage_ended = trio.Event()
         self._stopping = False
+        self._given_up = False
         self._journal_closed = False
         self._checkpoints_ended = trio.Event()
         self.total_bytes: Callable[[str], int] = lambda _: 0
@@ -133,6 +142,7 @@ class Bookie:
         disks.changed = self._room_changed
         storage.on_flush_due = self.request_flush
         storage.on_flushed = self._flushed
+        storage.on_forgotten = journal.forget_keys
 
     def _workers(self, name: str, count: int) -> ReadWorkers:
         count = min(max(count, 1), READ_WORKERS_MAX)
@@ -296,17 +306,25 @@ class Bookie:
         """Everything acknowledged until now is in the storage for good, and lastMark says so. OSError, StorageFailedError:
         lastMark stands where it stood."""
         async with self._checkpointing:
-            await self._force()
+            removed = self.storage.removed_ledgers()
+            # The mark has to pass every record of a removed ledger, those on their way to the disk included.
+            await self._force(drain=bool(removed))
             mark = self.journal.mark()
             await self.storage.flush()
             self.stats.checkpoints += 1
-            if mark > self._last_mark:
+            moved = mark > self._last_mark
+            if moved:
                 await self._write_last_mark(mark)
+            if removed:
+                self.storage.release_ledgers(removed)
+                self._flushed()
+            if moved:
                 await self.journal.checkpoint_complete(mark)
 
-    async def _force(self) -> None:
-        """Deferred adds do not stay unsynced for longer than a flush interval: the mark waits for them."""
-        if self.journal.has_unsynced and not self._journal_closed:
+    async def _force(self, *, drain: bool = False) -> None:
+        """Sync what was written without a sync: the mark waits for it. With `drain`, also wait until everything appended
+        so far is on the disk."""
+        if (drain or self.journal.has_unsynced) and not self._journal_closed:
             synced = trio.Event()
             try:
                 self.journal.force(-1, lambda _: synced.set())
@@ -328,6 +346,7 @@ class Bookie:
             self._checkpoints_ended.set()
 
     async def _checkpoint_often(self) -> None:
+        backoff = Backoff()
         while not self._stopping:
             with trio.move_on_after(self.config.flush_interval_ms / 1000):
                 await self._flush_wanted.wait()
@@ -345,13 +364,37 @@ class Bookie:
                 self.disks.failed(f"a checkpoint failed: {error}")
                 await trio.sleep(CHECKPOINT_RETRY_S)
                 self.request_flush()
+            except Exception:
+                self.job_failures.add("checkpoint")
+                with trio.move_on_after(backoff.next_s()):
+                    await self._stop_wanted.wait()
+            else:
+                backoff.reset()
 
     # --- garbage
 
     async def collect_garbage(self, metadata: MetadataStore, instance_id: str) -> Collected:
-        """Drop what belongs to deleted ledgers. MetadataError, OSError, BookieError: nothing or a part was dropped."""
-        root = self.config.ledgers_root
-        return await collect_garbage(self.storage, metadata, root=root, instance_id=instance_id, rng=self.world.rng)
+        """Drop what belongs to deleted ledgers; a stop breaks it off. MetadataError, OSError, BookieError: nothing or a part
+        was dropped."""
+        collected = Collected()
+        if self._stopping:
+            return collected
+        with trio.CancelScope() as scope:
+            self._garbage_scopes.add(scope)
+            try:
+                collected = await collect_garbage(
+                    self.storage,
+                    metadata,
+                    root=self.config.ledgers_root,
+                    instance_id=instance_id,
+                    rng=self.world.rng,
+                    settle=self.checkpoint,
+                )
+            finally:
+                self._garbage_scopes.discard(scope)
+                if self._stopping and not self._garbage_scopes:
+                    self._garbage_ended.set()
+        return collected
 
     async def _collect_often(self, metadata: MetadataStore, instance_id: str) -> None:
         while True:
@@ -394,10 +437,38 @@ class Bookie:
     def _start(self, nursery: trio.Nursery, metadata: MetadataStore, instance_id: str) -> None:
         self.instance_id = instance_id
         nursery.start_soon(self._checkpoint_loop, name="bookie checkpoints")
-        nursery.start_soon(self.timers.run, self._pass_done, name="bookie timers")
-        nursery.start_soon(self.journal.run, name="journal groups")
-        nursery.start_soon(self.disks.run, name="bookie disks")
-        nursery.start_soon(self._collect_often, metadata, instance_id, name="bookie garbage")
+        jobs: dict[str, Callable[[], Awaitable[None]]] = {
+            "timers": partial(self.timers.run, self._pass_done),
+            "journal groups": self.journal.run,
+            "journal syncs": self.journal.sync_often,
+            "disks": self.disks.run,
+            "garbage collection": partial(self._collect_often, metadata, instance_id),
+        }
+        for name, job in jobs.items():
+            nursery.start_soon(keep_trying, name, job, self.job_failures, name=f"bookie {name}")
+
+    async def _end_garbage(self) -> None:
+        """Break off what is collected, and wait for the job that runs: it uses the indexes that are closed later."""
+        for scope in list(self._garbage_scopes):
+            scope.cancel()
+        if self._garbage_scopes:
+            await self._garbage_ended.wait()
+
+    async def _stop_in_time(self) -> None:
+        """Stop, but do not wait for ever for a disk that does not answer."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._give_up_late, name="bookie stop deadline")
+            with suppress(GivenUpError):
+                await self._stop()
+            nursery.cancel_scope.cancel()
+        if self._given_up:
+            raise StorageFailedError("a disk does not answer: the stop was broken off. The journal has everything")
+
+    async def _give_up_late(self) -> None:
+        await trio.sleep(STOP_MAX_S)
+        log.error("the stop is broken off, a disk does not answer", seconds=STOP_MAX_S)
+        self._given_up = True
+        self.world.offload.give_up()
 
     async def _stop(self) -> None:
         self.read_only = True
@@ -405,6 +476,8 @@ class Bookie:
         self.adds.refuse_waiting()
         self._pass_done()
         self._flush_wanted.set()
+        self._stop_wanted.set()
+        await self._end_garbage()
         await self._checkpoints_ended.wait()
         await self._readers.aclose()  # they use what is closed below
         await self._urgent_readers.aclose()
@@ -445,7 +518,7 @@ async def open_bookie(
             except Exception as error:
                 failure = error  # raised outside, so that the nursery does not wrap it
             else:
-                await bookie._stop()
+                await bookie._stop_in_time()
             nursery.cancel_scope.cancel()
         if failure is not None:
             raise failure

@@ -57,7 +57,16 @@ class BookieConfig:
         doc="Megabytes that may wait for the journal; more adds wait before it.",
     )
     journal_sync: bool = conf_key(
-        "journalSyncData", True, doc="false: acknowledge before the sync. A power cut then loses acknowledged entries."
+        "journalSyncData",
+        True,
+        doc="false: acknowledge before the sync. A power cut then loses acknowledged entries of the last "
+        "journalPageCacheFlushIntervalMSec; what a client forces is synced.",
+    )
+    journal_sync_interval_ms: int = conf_key(
+        "journalPageCacheFlushIntervalMSec",
+        1000,
+        minimum=1,
+        doc="With journalSyncData=false, milliseconds between two syncs of the journal.",
     )
     journal_remove_from_page_cache: bool = conf_key(
         "journalRemoveFromPageCache",
@@ -148,6 +157,7 @@ class BookieConfig:
             backups=self.journal_backups_max,
             queue_size_max=self.journal_memory_mb * MB,
             sync=self.journal_sync,
+            sync_interval_s=self.journal_sync_interval_ms / 1000,
             group_wait_s=self.journal_group_wait_ms / 1000,
             remove_from_page_cache=self.journal_remove_from_page_cache,
         )

@@ -6,6 +6,7 @@ read and not assumed, what is read is no older than the local snapshot, and each
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol, runtime_checkable
 
 from bookie.db_ledger_storage.garbage_collector import Collected
@@ -25,9 +26,15 @@ class _Lagging(Protocol):
 
 
 async def collect_garbage(
-    storage: DbLedgerStorage, metadata: MetadataStore, *, root: str, instance_id: str, rng: Random
+    storage: DbLedgerStorage,
+    metadata: MetadataStore,
+    *,
+    root: str,
+    instance_id: str,
+    rng: Random,
+    settle: Callable[[], Awaitable[None]],
 ) -> Collected:
-    """Drop what belongs to deleted ledgers. MetadataError, OSError, BookieError: nothing or a part was dropped."""
+    """Drop what belongs to deleted ledgers; `settle` makes a checkpoint. MetadataError, OSError, BookieError: nothing or a part was dropped."""
 
     async def manager() -> LedgerManager:
         if isinstance(metadata, _Lagging):
@@ -38,11 +45,12 @@ async def collect_garbage(
         layout = await read_layout(metadata, root)
         return LedgerManager(metadata, ids=SequenceLedgerIds(metadata, root), rng=rng, root=root, layout=layout)
 
-    async def live_ledgers() -> set[int]:
-        return {ledger_id async for ledger_id in (await manager()).ledger_ids()}
+    async def live_ledgers() -> AsyncIterator[int]:
+        async for ledger_id in (await manager()).ledger_ids():
+            yield ledger_id
 
     async def are_gone(ledgers: list[int]) -> list[int]:
         ledgers_now = await manager()
         return [ledger_id for ledger_id in ledgers if await ledgers_now.read(ledger_id) is None]
 
-    return await storage.collect_garbage(live_ledgers, are_gone)
+    return await storage.collect_garbage(live_ledgers, are_gone, settle)

@@ -61,6 +61,13 @@ def register(metrics: Metrics, bookie: Bookie, counts: ConnectionCounts) -> None
     metrics.gauge("bookie_write_cache_size", "Bytes in the write cache.", lambda: storage.write_cache_bytes)
     metrics.gauge("bookie_write_cache_max_size", "Bytes it may have.", lambda: bookie.config.write_cache_mb << 20)
 
+    metrics.family(
+        "counter",
+        "quire_bookie_job_failures",
+        "Background jobs that failed for an unforeseen reason, and were tried again.",
+        ("job",),
+        lambda: [((job,), count) for job, count in sorted(bookie.job_failures.counts.items())],
+    )
     metrics.gauge("quire_bookie_connections", "Connections of clients.", lambda: counts.active)
     metrics.gauge("quire_bookie_long_polls", "Reads that wait for a LAC now.", lambda: bookie.long_polls)
     metrics.counter(

@@ -71,7 +71,6 @@ IGNORED: Final[Mapping[str, str]] = MappingProxyType(
         "journalBufferedEntriesThreshold": _OUR_JOURNAL,
         "journalFlushWhenQueueEmpty": _OUR_JOURNAL,
         "journalWriteBufferSizeKB": _OUR_JOURNAL,
-        "journalPageCacheFlushIntervalMSec": _OUR_JOURNAL,
         "journalQueueSize": "bounded by journalMaxMemorySizeMb",
         # Ledger storage
         "entryLogFilePreallocationEnabled": "entry logs grow as they are written",

@@ -13,8 +13,9 @@ import trio
 
 from bookie.bookie import Bookie
 from quire.metadata.bookies import BookieServiceInfo, keep_registered
-from quire.metadata.errors import MetadataUnavailableError
+from quire.metadata.errors import MetadataError, MetadataUnavailableError
 from quire.metadata.store import MetadataStore
+from quire.service.background import Backoff
 from quire.service.log import get_logger
 
 log = get_logger(__name__)
@@ -60,6 +61,7 @@ async def _keep(
 ) -> None:
     """Register it as what it is now; again and again, if it is not for the first time."""
     config = bookie.config
+    backoff = Backoff()
     while True:
         try:
             await keep_registered(
@@ -76,3 +78,10 @@ async def _keep(
                 raise
             log.warning("the bookie cannot be registered, it will be tried again", error=str(error))
             await trio.sleep(RETRY_S)
+        except MetadataError:
+            raise
+        except Exception:
+            if first:
+                raise
+            bookie.job_failures.add("registration")
+            await trio.sleep(backoff.next_s())

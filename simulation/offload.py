@@ -37,6 +37,9 @@ class SimOffload:
         self._begun: dict[int, Callable[[], object]] = {}
         self._jobs = 0
 
+    def give_up(self) -> None:
+        """Nothing to do: a simulated disk always answers."""
+
     def begin(self, job: Callable[[], object]) -> int:
         """Note that a worker has begun `job`; returns what `ended` takes."""
         self._jobs += 1

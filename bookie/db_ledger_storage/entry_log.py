@@ -6,23 +6,26 @@
 - Only the newest pages stay in the machine's memory, as many as `PageWindow` says. Copying into memory that was given back a
   moment ago costs a tenth of copying into memory that nobody has touched for long (64 KB: 15 us instead of 170, measured in
   a virtual machine), and an entry log is hardly read soon: who keeps up is served before the disk is asked.
-- Readers run beside the flush. A file that is dropped or pushed out of the table of open files is closed only when
-  every read that had begun before has ended (`_retire`), without a lock: each step on a dict is one step of the interpreter.
+- Readers run beside the flush. A file that is dropped or pushed out of the table of open files is closed by the last of the
+  reads of that log which had begun before (`_retire`), without a lock: each step on a dict is one step of the interpreter.
+- A sealed log carries a checksum of its ledgers map, so that the map proves what the log holds. Of any other log only the
+  location index knows for sure.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from itertools import count
-from typing import Final
+from itertools import count, islice
+from typing import Final, NamedTuple
 
 from bookie.db_ledger_storage.entry_log_format import (
     HEADER_LENGTH,
     LOG_ID_MAX,
     MAP_FIELDS_OFFSET,
+    MAP_SEAL_OFFSET,
     POSITION_MAX,
     SIZE_LENGTH,
     Header,
@@ -34,6 +37,8 @@ from bookie.db_ledger_storage.entry_log_format import (
     encode_last_id,
     encode_ledgers_map,
     encode_map_fields,
+    encode_map_seal,
+    has_map_seal,
     log_id_of,
     log_name,
     pack_location,
@@ -47,7 +52,12 @@ _WRITE_BYTES: Final = 2 << 20
 """Runs are gathered up to this many bytes for one vectored write..."""
 _WRITE_PARTS: Final = 1000
 """...or this many buffers."""
-_OPEN_FILES_MAX: Final = 64
+OPEN_FILES_MAX: Final = 64
+"""Logs that stay open for the next read."""
+_SCANNED_LEDGERS_MAX: Final = 1 << 17
+"""Ledgers that are remembered of logs without a map, which had to be read record by record; 100 bytes each."""
+_SCAN_STEP: Final = 2000
+"""Records of such a log that are read in one step."""
 _LAST_ID: Final = "lastId"
 _PAGES_TOGETHER: Final = 2 << 20
 """Bytes; pages are given back up to a multiple of it, or to the end of a log: a kernel keeps large pages that a range cuts."""
@@ -57,13 +67,22 @@ _PAGES_TOGETHER: Final = 2 << 20
 class LogMetadata:
     """What a log that is not written any more holds. `ledgers`: ledger id to bytes, size fields included.
 
-    Nothing guards a ledgers map against a flipped bit, and a torn log is read only to the tear: before a log is dropped,
-    the location index is asked too.
+    `proven`: a checksum guards the ledgers map. A torn log is read only to the tear, and nothing guards the map of a log of
+    the original against a flipped bit: before such a log is dropped, the location index is asked too.
     """
 
     log_id: int
     size: int
     ledgers: Mapping[int, int]
+    proven: bool = False
+
+
+class _FoundMap(NamedTuple):
+    """`ledgers` is None if there is no good map at `offset`; `proven` if its checksum is there and right."""
+
+    offset: int
+    ledgers: dict[int, int] | None
+    proven: bool
 
 
 class PageWindow:
@@ -122,8 +141,11 @@ class _ActiveLog:
 
     def seal(self) -> None:
         """Write the ledgers map and tell the header of it; durable on return."""
-        self.file.pwrite(encode_ledgers_map(self.ledgers), self.position)
-        self.file.pwrite(encode_map_fields(self.position, len(self.ledgers)), MAP_FIELDS_OFFSET)
+        ledgers_map = encode_ledgers_map(self.ledgers)
+        fields = encode_map_fields(self.position, len(self.ledgers))
+        self.file.pwrite(ledgers_map, self.position)
+        self.file.pwrite(encode_map_seal(fields, ledgers_map), MAP_SEAL_OFFSET)
+        self.file.pwrite(fields, MAP_FIELDS_OFFSET)
         self.file.sync()
 
 
@@ -149,12 +171,15 @@ class EntryLogs:
         self._log_ids: dict[int, None] = {}
         self._next_id = 0
         self._active: _ActiveLog | None = None
-        self._metadata: dict[int, LogMetadata] = {}
+        self._scanned: dict[int, LogMetadata] = {}
+        """What was found in logs without a map."""
         self._ends: dict[int, int] = {}
         self._files: dict[int, File] = {}
-        self._reads: dict[int, None] = {}
+        self._reads: dict[int, int] = {}
+        """The log that each read which is under way reads from."""
         self._read_ids = count()
-        self._retired: list[tuple[File, frozenset[int]]] = []
+        self._retired: deque[tuple[File, frozenset[int]]] = deque()
+        """Files that were pushed out, each with the reads that may still use it."""
 
     # ---------------------------------------------------------------------------------------------------- life
 
@@ -291,7 +316,6 @@ class EntryLogs:
         log.seal()
         self._forget(log.log_id, log.file.size(), log.file)
         log.file.close()
-        self._metadata[log.log_id] = LogMetadata(log_id=log.log_id, size=log.position, ledgers=log.ledgers)
         self._ends[log.log_id] = log.position
         self._active = None
 
@@ -305,7 +329,7 @@ class EntryLogs:
             log.file.truncate(log.safe)
         log.file.close()
         # Should the cut have failed: no row of the index leads there, and what lies there is in the journal.
-        self._metadata[log.log_id] = LogMetadata(log_id=log.log_id, size=log.safe, ledgers=log.safe_ledgers)
+        self._remember(LogMetadata(log_id=log.log_id, size=log.safe, ledgers=log.safe_ledgers))
         self._ends[log.log_id] = log.safe
         if empty:
             with suppress(OSError):
@@ -316,21 +340,23 @@ class EntryLogs:
     @contextmanager
     def reading(self, log_id: int) -> Iterator[File]:
         """The log, open until the block ends. StorageDamagedError if it is not there."""
-        read_id = self.begin_read()
+        read_id = self.begin_read(log_id)
         try:
             yield self.file(log_id)
         finally:
             self.end_read(read_id)
 
-    def begin_read(self) -> int:
-        """As `reading`, for who has no microsecond to spare: no file is closed before `end_read`."""
+    def begin_read(self, log_id: int) -> int:
+        """As `reading`, without the cost of a context: the log's file is not closed before `end_read`."""
         read_id = next(self._read_ids)
-        self._reads[read_id] = None
+        self._reads[read_id] = log_id
         return read_id
 
     def end_read(self, read_id: int) -> None:
-        """For what `begin_read` answered."""
+        """End the read that `begin_read` returned, and close the files that were pushed out and have no reader left."""
         del self._reads[read_id]
+        if self._retired:
+            self._close_retired()
 
     def file(self, log_id: int) -> File:
         """The log, between `begin_read` and `end_read`. StorageDamagedError."""
@@ -344,7 +370,7 @@ class EntryLogs:
         file = self._files.setdefault(log_id, opened)
         if file is not opened:
             opened.close()  # another worker was faster
-        elif len(self._files) > _OPEN_FILES_MAX:
+        elif len(self._files) > OPEN_FILES_MAX:
             with suppress(StopIteration, RuntimeError):
                 self._retire(next(each for each in self._files if each != log_id))
         return file
@@ -357,57 +383,83 @@ class EntryLogs:
             return active.safe
         end = self._ends.get(log_id)
         if end is None:
-            header, found = self._ledgers_map(file)
-            end = self._ends[log_id] = -1 if found is None else header.map_offset
+            found = self._ledgers_map(file)
+            end = self._ends[log_id] = -1 if found.ledgers is None else found.offset
         return end
 
-    def _ledgers_map(self, file: File) -> tuple[Header, dict[int, int] | None]:
-        """The header of a log, and its ledgers map unless it has no good one."""
-        header = Header()
+    def _ledgers_map(self, file: File) -> _FoundMap:
+        """The ledgers map of a log, if it has a good one."""
         with suppress(StorageDamagedError):
-            header = decode_header(file.pread(HEADER_LENGTH, 0))
+            head = file.pread(HEADER_LENGTH, 0)
+            header = decode_header(head)
             size = file.size()
             if header.has_map and HEADER_LENGTH <= header.map_offset < size:
-                return header, decode_ledgers_map(
-                    file.pread(size - header.map_offset, header.map_offset), header.ledgers
-                )
-        return header, None
+                data = file.pread(size - header.map_offset, header.map_offset)
+                ledgers = decode_ledgers_map(data, header.ledgers)
+                return _FoundMap(header.map_offset, ledgers, has_map_seal(head, data))
+        return _FoundMap(0, None, False)
 
     def _retire(self, log_id: int) -> None:
         file = self._files.pop(log_id, None)
         if file is not None:
-            self._retired.append((file, frozenset(list(self._reads))))
+            # Out of the table first: a read that is not in this list cannot find the file any more.
+            reads = frozenset(read_id for read_id, read in list(self._reads.items()) if read == log_id)
+            self._retired.append((file, reads))
 
-    def close_retired(self) -> None:
-        """Close the files that no read uses any more. Called by one worker at a time."""
-        waiting: list[tuple[File, frozenset[int]]] = []
-        retired, self._retired = self._retired, []
-        for file, reads in retired:
+    def _close_retired(self) -> None:
+        """Close the files that no read uses any more. Any worker may call this at any time: a file that is taken out of the
+        queue belongs to one of them."""
+        retired = self._retired
+        for _ in range(len(retired)):
+            try:
+                file, reads = retired.popleft()
+            except IndexError:
+                return  # other workers were faster
             if reads.isdisjoint(list(self._reads)):
                 file.close()
             else:
-                waiting.append((file, reads))
-        self._retired.extend(waiting)
+                retired.append((file, reads))
 
     # ------------------------------------------------------------------------------------------------- contents
 
     def metadata(self, log_id: int) -> LogMetadata:
-        """What a log holds that is not written any more: from its ledgers map, or by reading all of it. Remembered."""
-        known = self._metadata.get(log_id)
-        if known is None:
-            known = self._metadata[log_id] = self._extract(log_id)
-        return known
+        """What a log holds that is not written any more. StorageDamagedError if it is missing, OSError."""
+        return next(found for found in self.read_metadata(log_id) if found is not None)
 
-    def _extract(self, log_id: int) -> LogMetadata:
-        with self.reading(log_id) as file:
+    def read_metadata(self, log_id: int) -> Generator[LogMetadata | None, None, None]:
+        """As `metadata`, from the ledgers map or by reading all of the log, in steps of a few milliseconds: None after each
+        of them, the result in the end. The table of open files is left as it is: it belongs to the readers of entries."""
+        known = self._scanned.get(log_id)
+        if known is not None:
+            yield known
+            return
+        try:
+            file = self._disk.open(self._path(log_name(log_id)), writable=False)
+        except FileNotFoundError as error:
+            raise StorageDamagedError(f"entry log {log_name(log_id)} is missing") from error
+        with closing(file):
             size = file.size()
-            ledgers = self._ledgers_map(file)[1]
-            if ledgers is None:
-                # Without a map a log is not empty: it was being written when its bookie died.
-                ledgers = {}
-                for entry in Scan(file.pread, size):
+            found = self._ledgers_map(file)
+            if found.ledgers is not None:
+                yield LogMetadata(log_id=log_id, size=size, ledgers=found.ledgers, proven=found.proven)
+                return
+            # Without a map a log is not empty: it was being written when its bookie died.
+            ledgers: dict[int, int] = {}
+            scan = iter(Scan(file.pread, size))
+            while step := list(islice(scan, _SCAN_STEP)):
+                for entry in step:
                     ledgers[entry.ledger_id] = ledgers.get(entry.ledger_id, 0) + SIZE_LENGTH + entry.size
-            return LogMetadata(log_id=log_id, size=size, ledgers=ledgers)
+                yield None
+        yield self._remember(LogMetadata(log_id=log_id, size=size, ledgers=ledgers))
+
+    def _remember(self, metadata: LogMetadata) -> LogMetadata:
+        """Keep what a log without a map holds, at the expense of what was found first."""
+        scanned = self._scanned
+        scanned[metadata.log_id] = metadata
+        ledgers = sum([len(each.ledgers) for each in scanned.values()])
+        while ledgers > _SCANNED_LEDGERS_MAX and len(scanned) > 1:
+            ledgers -= len(scanned.pop(next(iter(scanned))).ledgers)
+        return metadata
 
     def delete(self, log_id: int) -> int:
         """Remove a log that is not written any more; returns the bytes this frees."""
@@ -420,8 +472,8 @@ class EntryLogs:
             file.close()
             self._disk.unlink(path)
         self._log_ids.pop(log_id, None)
-        self._metadata.pop(log_id, None)
+        self._scanned.pop(log_id, None)
         self._ends.pop(log_id, None)
         self._retire(log_id)
-        self.close_retired()
+        self._close_retired()
         return freed

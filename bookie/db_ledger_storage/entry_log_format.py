@@ -6,6 +6,9 @@
         8     int64  offset of the ledgers map, 0 while the log is not sealed
         16    int32  ledgers in the map
         20    zeros
+        1008  "QUIREMAP"      ours alone, zeros in the original's logs: a sealed log
+        1016  uint32 crc32c of the 12 bytes at 8 and of the ledgers map
+        1020  zeros
     records, from 1024 on
         int32 size, then `size` bytes of entry, which begin with int64 ledger id and int64 entry id
         size <= 0: padding, go on one byte later      ledger id -1: not an entry (ledgers map, filler), skip it
@@ -26,6 +29,8 @@ from itertools import islice
 from struct import Struct
 from typing import Final
 
+from crc32c import crc32c
+
 from bookie.errors import StorageDamagedError
 
 HEADER_LENGTH: Final = 1024
@@ -44,6 +49,10 @@ _HEADER: Final = Struct("!4siqi")
 _MAP_FIELDS: Final = Struct("!qi")
 MAP_FIELDS_OFFSET: Final = 8
 """Where, in the header, the two fields that sealing fills in begin."""
+MAP_SEAL_OFFSET: Final = 1008
+"""Where, in the header, the checksum of the ledgers map begins."""
+_MAP_SEAL: Final = Struct("!8sI")
+_MAP_SEAL_MAGIC: Final = b"QUIREMAP"
 _BATCH_HEAD: Final = Struct("!iqqi")
 _BATCH_ROW: Final = Struct("!qq")
 _MAP_LEDGER: Final = -1
@@ -88,6 +97,18 @@ def decode_header(data: bytes) -> Header:
 def encode_map_fields(map_offset: int, ledgers: int) -> bytes:
     """What sealing writes at MAP_FIELDS_OFFSET."""
     return _MAP_FIELDS.pack(map_offset, ledgers)
+
+
+def encode_map_seal(fields: bytes, ledgers_map: bytes) -> bytes:
+    """What sealing writes at MAP_SEAL_OFFSET: the checksum of `encode_map_fields` and `encode_ledgers_map`."""
+    return _MAP_SEAL.pack(_MAP_SEAL_MAGIC, crc32c(ledgers_map, crc32c(fields)))
+
+
+def has_map_seal(header: bytes, ledgers_map: bytes) -> bool:
+    """Whether the header of a log proves these bytes, from its map's offset to its end."""
+    fields = header[MAP_FIELDS_OFFSET : MAP_FIELDS_OFFSET + _MAP_FIELDS.size]
+    seal = encode_map_seal(fields, ledgers_map)
+    return header[MAP_SEAL_OFFSET : MAP_SEAL_OFFSET + len(seal)] == seal
 
 
 def encode_ledgers_map(ledgers: Mapping[int, int]) -> bytes:

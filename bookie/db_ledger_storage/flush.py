@@ -34,4 +34,3 @@ class FlushJob:
             self.locations.put(self.logs.append(self.table.sorted_runs()))
         if self.ledgers:
             self.ledger_index.write(self.ledgers)
-        self.logs.close_retired()

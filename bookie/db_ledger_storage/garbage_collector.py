@@ -8,15 +8,20 @@ Source: BookKeeper's ScanAndCompareGarbageCollector and GarbageCollectorThread.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import AsyncIterable, Awaitable, Callable, Collection
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import trio
 
 from bookie.db_ledger_storage.entry_log import LogMetadata
 from bookie.errors import BookieError
 from quire.service.log import get_logger
 
 _log = get_logger(__name__)
+
+_IDS_PER_STEP: Final = 1000
+"""Ids of the cluster that are looked at before other tasks have their turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,18 +34,25 @@ class Collected:
     failed: tuple[int, ...] = ()
 
 
-def gone_ledgers(local: Iterable[int], live: Collection[int]) -> list[int]:
-    """The local ledgers that are not live, in order.
+async def gone_ledgers(local: Collection[int], live: AsyncIterable[int]) -> list[int]:
+    """The local ledgers that are not live, in order. Holds no more ids than are local: a cluster may have many more."""
+    left = set(local)
+    count = 0
+    async for ledger_id in live:
+        left.discard(ledger_id)
+        count += 1
+        if count % _IDS_PER_STEP == 0:
+            await trio.lowlevel.checkpoint()
+    return sorted(left)
 
-    >>> gone_ledgers([1, 2, 3], {2, 9})
-    [1, 3]
+
+def anchor_of(log: LogMetadata, local: Collection[int]) -> int:
+    """The highest local ledger that the log has entries of, -1 if there is none: the log stays as long as that ledger does.
+
+    >>> anchor_of(LogMetadata(log_id=0, size=1, ledgers={1: 10, 2: 10}), {0, 1})
+    1
     """
-    return [ledger_id for ledger_id in local if ledger_id not in live]
-
-
-def droppable_logs(logs: Iterable[LogMetadata], local: Collection[int]) -> list[int]:
-    """The logs that hold no entry of a local ledger."""
-    return [log.log_id for log in logs if not any(ledger_id in local for ledger_id in log.ledgers)]
+    return max((ledger_id for ledger_id in log.ledgers if ledger_id in local), default=-1)
 
 
 class Collectable(Protocol):
@@ -51,12 +63,15 @@ class Collectable(Protocol):
 
     async def log_metadata(self, log_id: int) -> LogMetadata: ...
 
-    async def local_ledgers(self) -> list[int]:
-        """Every ledger of which anything is here, sorted."""
+    async def local_ledgers(self) -> set[int]:
+        """Every ledger of which anything is here."""
 
-    async def delete_ledgers(self, ledgers: list[int]) -> None: ...
+    async def delete_ledgers(
+        self, ledgers: list[int], are_gone: Callable[[list[int]], Awaitable[list[int]]] | None = None
+    ) -> list[int]:
+        """Forget those that `are_gone` confirms and that nothing touches meanwhile; returns which."""
 
-    async def logs_in_use(self, logs: list[int]) -> set[int]:
+    async def logs_in_use(self, logs: Collection[int]) -> set[int]:
         """Those into which a row of the location index leads."""
 
     async def delete_log(self, log_id: int) -> int:
@@ -65,50 +80,70 @@ class Collectable(Protocol):
 
 async def collect(
     storage: Collectable,
-    live_ledgers: Callable[[], Awaitable[Collection[int]]],
+    anchors: dict[int, int],
+    live_ledgers: Callable[[], AsyncIterable[int]],
     are_gone: Callable[[list[int]], Awaitable[list[int]]] | None = None,
+    settle: Callable[[], Awaitable[None]] | None = None,
 ) -> Collected:
     """One round. `live_ledgers` reads the ids of all ledgers from the metadata; if it raises, nothing is dropped. Those
-    that seem gone are dropped as far as `are_gone`, if given, confirms it.
+    that seem gone are dropped as far as `are_gone`, if given, confirms it; `settle`, if given, is called when some were.
+    `anchors`, by log, belongs to the collector: it saves reading again what a log holds that stays anyway.
 
     A log that cannot be read does not stop the others.
     """
-    failed: list[int] = []
-    contents: dict[int, LogMetadata] = {}
-    for log_id in await storage.inactive_logs():
-        try:
-            contents[log_id] = await storage.log_metadata(log_id)
-        except (OSError, BookieError) as error:
-            failed.append(log_id)
-            _log.warning("entry log cannot be read", log=f"{log_id:x}", error=str(error))
+    logs = await storage.inactive_logs()
     local = await storage.local_ledgers()
-    live = await live_ledgers()
-    gone = gone_ledgers(local, live)
-    if gone and are_gone is not None:
-        gone = await are_gone(gone)
+    gone = await gone_ledgers(local, live_ledgers())
     if gone:
-        await storage.delete_ledgers(gone)
-    logs, freed = await _drop_logs(storage, contents, failed)
-    return Collected(ledgers=tuple(gone), logs=tuple(logs), bytes=freed, failed=tuple(failed))
+        gone = await storage.delete_ledgers(gone, are_gone)
+        local.difference_update(gone)
+        if settle is not None:
+            try:
+                await settle()
+            except (OSError, BookieError) as error:
+                # A full disk may need the room that the logs below make.
+                _log.warning("no checkpoint after ledgers were deleted: their ids are held back", reason=str(error))
+    dropped = _Dropped()
+    await _drop_logs(storage, logs, local, anchors, dropped)
+    return Collected(ledgers=tuple(gone), logs=tuple(dropped.logs), bytes=dropped.bytes, failed=tuple(dropped.failed))
+
+
+@dataclass(slots=True)
+class _Dropped:
+    """As in `Collected`."""
+
+    logs: list[int] = field(default_factory=list)
+    bytes: int = 0
+    failed: list[int] = field(default_factory=list)
 
 
 async def _drop_logs(
-    storage: Collectable, contents: Mapping[int, LogMetadata], failed: list[int]
-) -> tuple[list[int], int]:
-    remaining = set(await storage.local_ledgers())
-    candidates = droppable_logs(contents.values(), remaining)
-    # The last word has the index: a damaged or torn log may hold more than could be read of it.
-    used = await storage.logs_in_use(candidates)
-    dropped: list[int] = []
-    freed = 0
-    for log_id in candidates:
+    storage: Collectable, logs: list[int], local: Collection[int], anchors: dict[int, int], dropped: _Dropped
+) -> None:
+    candidates: list[LogMetadata] = []
+    for log_id in logs:
+        if anchors.get(log_id, -1) in local:
+            continue
+        try:
+            contents = await storage.log_metadata(log_id)
+        except (OSError, BookieError) as error:
+            dropped.failed.append(log_id)
+            _log.warning("entry log cannot be read", log=f"{log_id:x}", reason=str(error))
+            continue
+        anchors[log_id] = anchor_of(contents, local)
+        if anchors[log_id] < 0:
+            candidates.append(contents)
+    # A map that nothing proves, or a torn log, may hold more than could be read of it: the last word has the index.
+    used = await storage.logs_in_use([log.log_id for log in candidates if not log.proven])
+    for log in candidates:
+        log_id = log.log_id
         if log_id in used:
             _log.warning("entry log holds more than its ledgers map says", log=f"{log_id:x}")
             continue
         try:
-            freed += await storage.delete_log(log_id)
-            dropped.append(log_id)
+            dropped.bytes += await storage.delete_log(log_id)
+            dropped.logs.append(log_id)
+            anchors.pop(log_id, None)
         except OSError as error:
-            failed.append(log_id)
-            _log.warning("entry log cannot be removed", log=f"{log_id:x}", error=str(error))
-    return dropped, freed
+            dropped.failed.append(log_id)
+            _log.warning("entry log cannot be removed", log=f"{log_id:x}", reason=str(error))

@@ -100,6 +100,10 @@ class LedgerIndex:
         """Ids of all known ledgers, sorted."""
         return sorted(self._states)
 
+    def known(self) -> list[int]:
+        """As `ledgers`, in no order."""
+        return list(self._states)
+
     def get(self, ledger_id: int) -> LedgerState | None:
         """What is known of the ledger, None if it is not."""
         return self._states.get(ledger_id)
@@ -136,10 +140,6 @@ class LedgerIndex:
         taken = [(ledger_id, self._states[ledger_id]) for ledger_id in self._dirty if ledger_id in self._states]
         self._dirty.clear()
         return taken
-
-    def keep(self, ledger_id: int) -> None:
-        """Its row was deleted, and is needed: the next flush writes it again."""
-        self._dirty[ledger_id] = None
 
     def mark_dirty(self, taken: Sequence[tuple[int, LedgerState]]) -> None:
         """These were not written after all."""

@@ -28,9 +28,10 @@ def read_single(logs: EntryLogs, locations: LocationIndex, ledger_id: int, entry
     start = (location & _POSITION) - SIZE_LENGTH
     if location < 0 or start < HEADER_LENGTH:
         return None
-    read_id = logs.begin_read()
+    log_id = location >> 32
+    read_id = logs.begin_read(log_id)
     try:
-        file = logs.file(location >> 32)
+        file = logs.file(log_id)
         data = file.pread(_GUESS, start)
         if len(data) < _BEHIND:
             return None

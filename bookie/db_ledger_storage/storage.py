@@ -10,7 +10,8 @@ The loop calls what is sync and does not say "blocking"; `read_run` and `last_en
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from heapq import merge
@@ -24,7 +25,8 @@ from bookie.db_ledger_storage.flush import FlushJob
 from bookie.db_ledger_storage.forgotten_fences import FILE_NAME, ForgottenFences
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerState
-from bookie.db_ledger_storage.location_index import ENTRY_ID_MAX, LocationIndex
+from bookie.db_ledger_storage.ledger_removal import LedgerRemoval
+from bookie.db_ledger_storage.location_index import ENTRY_ID_MAX, ROWS_PER_STEP, LocationIndex
 from bookie.db_ledger_storage.read_cache import ReadCache
 from bookie.db_ledger_storage.region import Region, Wanted, read_region
 from bookie.db_ledger_storage.single import read_single
@@ -38,6 +40,13 @@ from quire.world.doors import World
 _STEP_MAX: Final = 16
 """Entries by which a reader moves on that reads one after the other: a striped ledger has holes on each bookie."""
 _READERS_MAX: Final = 10_000
+_DELETED_TOGETHER: Final = 1000
+"""Ledgers that are deleted before the next flush may begin."""
+_LEDGERS_PER_STEP: Final = 10_000
+_SEEKS_PER_STEP: Final = 100
+_BETWEEN_STEPS_S: Final = 0.002
+"""Garbage collection looks through an index in steps of about half a millisecond of the interpreter, and pauses between them
+so that it takes a fifth of it at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +87,8 @@ class StorageStats:
     disk_reads: int = 0
     """Regions read from entry logs."""
     disk_read_bytes: int = 0
+    garbage_steps: int = 0
+    """Steps in which garbage collection looked through rows of the location index."""
 
 
 class DbLedgerStorage:
@@ -110,7 +121,12 @@ class DbLedgerStorage:
         self._ledgers: LedgerIndex
         self._read_before: dict[int, int] = {}
         """By ledger, the entry that was last read from the disk by itself."""
+        self._removal = LedgerRemoval()
+        self._strays: dict[int, None] | None = None
+        """Ledgers that had rows when they were looked for, and were unknown; None before."""
+        self._anchors: dict[int, int] = {}
         self._flush_lock = trio.Lock()
+        self._collecting = trio.Lock()
         self._flush_at = self._options.flush_at_bytes
         self._flush_asked = False
         self.on_flush_due: Callable[[], None] | None = None
@@ -118,6 +134,8 @@ class DbLedgerStorage:
         flush if the cache has filled meanwhile."""
         self.on_flushed: Callable[[], None] | None = None
         """Called when a flush has made room in the write cache."""
+        self.on_forgotten: Callable[[Sequence[int]], None] | None = None
+        """Called, synchronously, when ledgers are forgotten: whatever comes for one of them is its first."""
         self.stats = StorageStats()
 
     # ---------------------------------------------------------------------------------------------------- life
@@ -157,6 +175,8 @@ class DbLedgerStorage:
     def add(self, run: Run) -> None:
         """Put a run into the write cache. WriteCacheFullError, and nothing put in, if there is no room."""
         self._cache.add(run)
+        if self._removal.watching:
+            self._removal.touched(run.ledger_id)
         self._read_cache.forget_overlap(run)
         if self._cache.active.size >= self._flush_at and not self._flush_asked:
             self._flush_asked = True
@@ -185,6 +205,8 @@ class DbLedgerStorage:
         nothing is sure, everything stays readable, and the next flush tries again.
         """
         async with self._flush_lock:
+            if self._removal.rows_left:
+                await self._delete_rows()  # what a removal left, before rows of a new life are written
             if self._cache.flushing is not None:
                 await self._flush_table()  # what the last flush failed to write
             await self._flush_table()
@@ -318,7 +340,7 @@ class DbLedgerStorage:
         wanted = Wanted(
             ledger_id=ledger_id,
             first=first,
-            stop=ENTRY_ID_MAX if stop is None else stop,
+            stop=ENTRY_ID_MAX + 1 if stop is None else stop,
             count=count,
             size=size,
             ahead_count=self._options.read_ahead_entries,
@@ -366,6 +388,7 @@ class DbLedgerStorage:
 
     def set_master_key(self, ledger_id: int, key: bytes) -> None:
         """Make the ledger known. In memory until the next flush, as all that follows: the journal has it first."""
+        self._removal.touched(ledger_id)
         self._ledgers.set_master_key(ledger_id, key)
 
     def is_fenced(self, ledger_id: int) -> bool:
@@ -374,6 +397,7 @@ class DbLedgerStorage:
 
     def set_fenced(self, ledger_id: int) -> None:
         """For good."""
+        self._removal.touched(ledger_id)
         self._ledgers.set_fenced(ledger_id)
 
     def explicit_lac(self, ledger_id: int) -> bytes | None:
@@ -382,6 +406,7 @@ class DbLedgerStorage:
         return None if state is None else state.explicit_lac
 
     def set_explicit_lac(self, ledger_id: int, package: bytes) -> None:
+        self._removal.touched(ledger_id)
         self._ledgers.set_explicit_lac(ledger_id, package)
 
     def ledgers(self) -> list[int]:
@@ -392,35 +417,82 @@ class DbLedgerStorage:
 
     async def collect_garbage(
         self,
-        live_ledgers: Callable[[], Awaitable[Collection[int]]],
+        live_ledgers: Callable[[], AsyncIterable[int]],
         are_gone: Callable[[list[int]], Awaitable[list[int]]] | None = None,
+        settle: Callable[[], Awaitable[None]] | None = None,
     ) -> Collected:
-        """Drop the ledgers that are not live any more, and the entry logs that nobody needs. See garbage_collector.py."""
-        return await garbage_collector.collect(self, live_ledgers, are_gone)
+        """Drop the ledgers that are not live any more, and the entry logs that nobody needs. `settle` makes a checkpoint.
+        See garbage_collector.py."""
+        async with self._collecting:
+            return await garbage_collector.collect(self, self._anchors, live_ledgers, are_gone, settle)
+
+    @property
+    def held_ledgers(self) -> Collection[int]:
+        """Ledgers that were forgotten, and take no adds before a checkpoint: `removed_ledgers`, `release_ledgers`."""
+        return self._removal.held
+
+    def removed_ledgers(self) -> list[int]:
+        """Held ledgers that a checkpoint that begins now frees: give them to `release_ledgers` when lastMark is written."""
+        return self._removal.removed
+
+    def release_ledgers(self, ledgers: Iterable[int]) -> None:
+        """The journal's mark has passed all that was written of these before they were forgotten."""
+        self._removal.release(ledgers)
 
     async def delete_ledger(self, ledger_id: int) -> None:
         """Forget a ledger and its entries; its bytes go when their entry logs do."""
         await self.delete_ledgers([ledger_id])
 
-    async def delete_ledgers(self, ledgers: list[int]) -> None:
-        """As `delete_ledger`, for many at once."""
-        async with self._flush_lock:  # a flush that runs would write rows of the ledger behind us
-            for ledger_id in ledgers:
-                self._cache.drop_ledger(ledger_id)
-                self._read_cache.drop_ledger(ledger_id)
-            await self._world.offload.run(partial(self._locations.delete_ledgers, ledgers), name="delete ledgers")
-            # A fence outlives its row.
-            fenced = [ledger_id for ledger_id in ledgers if self.is_fenced(ledger_id)]
-            if fenced:
-                self._forgotten_fences.add(fenced)
-                await self._world.offload.run(self._forgotten_fences.save, name="forgotten fences")
-            # Entries first: a ledger whose facts are gone while rows remain would look unknown, and stay for ever.
-            await self._world.offload.run(partial(self._ledgers.delete_rows, ledgers), name="delete ledgers")
-            for ledger_id in ledgers:
-                if self.is_fenced(ledger_id) and ledger_id not in self._forgotten_fences:
-                    self._ledgers.keep(ledger_id)  # fenced meanwhile: it goes with the next round
-                else:
-                    self._ledgers.forget(ledger_id)
+    async def delete_ledgers(
+        self, ledgers: list[int], are_gone: Callable[[list[int]], Awaitable[list[int]]] | None = None
+    ) -> list[int]:
+        """As `delete_ledger`, for many at once: those that `are_gone` confirms, if given, and that nothing touches from now
+        on. Returns which. OSError: a part of them may be forgotten; the next flush, or round, goes on with it."""
+        deleted: list[int] = []
+        with self._removal.watch(ledgers) as untouched:
+            if are_gone is not None:
+                ledgers = await are_gone(ledgers)
+            for start in range(0, len(ledgers), _DELETED_TOGETHER):
+                portion = ledgers[start : start + _DELETED_TOGETHER]
+                async with self._flush_lock:  # a flush that runs would write rows of the ledger behind us
+                    deleted += await self._delete_portion(portion, untouched)
+        return deleted
+
+    async def _delete_portion(self, ledgers: list[int], untouched: Collection[int]) -> list[int]:
+        # A fence outlives its row.
+        fenced = [ledger_id for ledger_id in ledgers if self.is_fenced(ledger_id)]
+        if fenced:
+            cached = {ledger_id for ledger_id in fenced if self._cache.last_entry_id(ledger_id) >= 0}
+            await self._world.offload.run(partial(self._remember_fences, fenced, cached), name="forgotten fences")
+        gone = [ledger_id for ledger_id in ledgers if ledger_id in untouched]
+        for ledger_id in gone:
+            self._cache.drop_ledger(ledger_id)
+            self._read_cache.drop_ledger(ledger_id)
+            self._ledgers.forget(ledger_id)
+            if self._strays:
+                self._strays.pop(ledger_id, None)
+        self._removal.forgotten(gone)
+        if self.on_forgotten is not None:
+            self.on_forgotten(gone)
+        await self._delete_rows()
+        return gone
+
+    def _remember_fences(self, fenced: list[int], cached: Collection[int]) -> None:
+        written = {each for each in fenced if each in cached or self._locations.last_entry_id(each) >= 0}
+        self._forgotten_fences.add(fenced, written)
+        self._forgotten_fences.save()
+
+    async def _delete_rows(self) -> None:
+        """Delete the rows of forgotten ledgers. Not beside a flush."""
+        ledgers = self._removal.rows_left
+
+        def delete() -> None:
+            # Entries first: a ledger whose facts are gone while rows remain would look unknown.
+            self._locations.delete_ledgers(ledgers)
+            self._ledgers.delete_rows(ledgers)
+
+        await self._world.offload.run(delete, name="delete ledgers")
+        self._removal.rows_deleted(ledgers)
 
     async def inactive_logs(self) -> list[int]:
         """Entry logs that are not written any more and whose entries are all in the index."""
@@ -429,17 +501,51 @@ class DbLedgerStorage:
 
     async def log_metadata(self, log_id: int) -> LogMetadata:
         """What an inactive log holds. StorageDamagedError, OSError."""
-        return await self._world.offload.run(partial(self._logs.metadata, log_id), name="entry log metadata")
+        with closing(self._logs.read_metadata(log_id)) as steps:
+            while True:
+                found = await self._world.offload.run(steps.__next__, name="entry log metadata")
+                if found is not None:
+                    return found
+                await trio.sleep(_BETWEEN_STEPS_S)
 
-    async def local_ledgers(self) -> list[int]:
-        """Every ledger of which anything is here: known, with rows, or with entries in the write cache; sorted."""
-        cached = self._cache.ledgers()
-        with_rows = await self._world.offload.run(self._locations.ledgers, name="ledgers of the index")
-        return sorted({*cached, *with_rows, *self._ledgers.ledgers(), *self._cache.ledgers()})
+    async def local_ledgers(self) -> set[int]:
+        """Every ledger of which anything is here: known, with entries in the write cache, or with rows that an earlier
+        process left."""
+        if self._strays is None:
+            self._strays = await self._find_strays()
+        local: set[int] = set()
+        for ledgers in (self._ledgers.known(), self._cache.ledgers(), list(self._strays)):
+            for start in range(0, len(ledgers), _LEDGERS_PER_STEP):
+                local.update(ledgers[start : start + _LEDGERS_PER_STEP])
+                await trio.lowlevel.checkpoint()
+        return local
 
-    async def logs_in_use(self, logs: list[int]) -> set[int]:
-        """Those of `logs` into which a row of the location index leads."""
-        return await self._world.offload.run(partial(self._locations.logs_in_use, logs), name="logs in use")
+    async def _find_strays(self) -> dict[int, None]:
+        """Ledgers that have rows and are unknown. A crash may leave them, and the original: of ours that run, none."""
+        strays: dict[int, None] = {}
+        first = 0
+        while True:
+            look = partial(self._locations.ledgers_from, first, _SEEKS_PER_STEP)
+            found = await self._world.offload.run(look, name="ledgers of the index")
+            strays.update(dict.fromkeys([ledger_id for ledger_id in found if ledger_id not in self._ledgers]))
+            if len(found) < _SEEKS_PER_STEP or found[-1] == ENTRY_ID_MAX:
+                return strays
+            first = found[-1] + 1
+            await trio.sleep(_BETWEEN_STEPS_S)
+
+    async def logs_in_use(self, logs: Collection[int]) -> set[int]:
+        """Those of `logs` into which a row of the location index leads. Looks through all rows, a step at a time."""
+        used: set[int] = set()
+        asked = set(logs)
+        start: bytes | None = b""
+        while start is not None and asked:
+            look = partial(self._locations.logs_in_use_from, frozenset(asked), start, ROWS_PER_STEP)
+            found, start = await self._world.offload.run(look, name="logs in use")
+            self.stats.garbage_steps += 1
+            asked -= found
+            used |= found
+            await trio.sleep(_BETWEEN_STEPS_S)
+        return used
 
     async def delete_log(self, log_id: int) -> int:
         """Remove an inactive log; returns the bytes freed."""

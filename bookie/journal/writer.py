@@ -5,8 +5,8 @@
 What holds:
 - A callback says None only after the fdatasync that covers its record; so an ack means that replay finds the record.
 - A group is written only when the one before it is synced. So a bad group with a good one behind it is damage (replay.py).
-  Groups of deferred adds alone are not synced: those that follow say so in their trailers, the next synced one syncs them
-  first.
+  Groups of deferred adds alone are not synced, nor, with journalSyncData=false, any group without a force: those that follow
+  say so in their trailers, the next synced one syncs them first. A new file begins with all of the one before it synced.
 - A deferred add is reported when the kernel has it. `force` is reported after a sync that covers all that was reported before it.
 - A write that fails (disk full) fails its group alone: the file is cut back, the next group takes its place.
 - An fdatasync that fails is final. The kernel may have thrown the pages away and the next fdatasync would succeed
@@ -79,7 +79,10 @@ class JournalConfig:
     group_wait_s: float = 0.0
     """journalMaxGroupWaitMSec: wait so long for more before a group is begun; GROUP_WAIT_SIZE bytes end the wait."""
     sync: bool = True
-    """journalSyncData: false acknowledges what the kernel has taken; a power cut then loses acknowledged entries."""
+    """journalSyncData: false acknowledges what the kernel has taken; a power cut then loses acknowledged entries of up to
+    the last `sync_interval_s`. A force is synced nevertheless."""
+    sync_interval_s: float = 1.0
+    """journalPageCacheFlushIntervalMSec: without `sync`, seconds between two syncs."""
     remove_from_page_cache: bool = True
     """journalRemoveFromPageCache: write past the page cache, or have it give up what is synced."""
 
@@ -91,10 +94,20 @@ ITEM_OVERHEAD: Final = 400
 """Bytes that a waiting record costs besides its own: the queue's bound holds for fences and forces too."""
 
 
+class KeysForgotten(NamedTuple):
+    """The storage forgot these ledgers: their keys are written again before their next records. Never in a file."""
+
+    ledgers: Sequence[int]
+    ledger_id: int = -1
+
+    def encode(self) -> bytes:
+        return b""
+
+
 class Item(NamedTuple):
     """What waits on the lane. `key` is the ledger's master key, written before its first record."""
 
-    record: Record
+    record: Record | KeysForgotten
     size: int
     key: bytes | None
     on_durable: OnDurable
@@ -178,17 +191,15 @@ class GroupWriter:
             self._make_room(group_size(size))
             file = self._file
             assert file is not None, "create comes first"
-            deferred = items[0].deferred and self._config.sync and all([item.deferred for item in items])
+            deferred = self._is_deferred(items)
             if not deferred and self._synced >= 0:
                 self._sync(file)
             total = seal_group(parts, size, self._file_id, self._position, after_unsynced=self._synced >= 0)
             if deferred:
                 self._write(file, parts)
                 self._synced = self._position if self._synced < 0 else self._synced
-            elif self._config.sync:
-                self._write_synced(file, parts)
             else:
-                self._write(file, parts)
+                self._write_synced(file, parts)
         except JournalFailedError as error:
             self._failed = error
             return GroupResult(len(items), None, error)
@@ -205,6 +216,12 @@ class GroupWriter:
         self._keys.update(keys)
         return GroupResult(len(items), self.mark, None, not deferred)
 
+    def _is_deferred(self, items: list[Item]) -> bool:
+        """May the group be reported before it is synced?"""
+        if self._config.sync:
+            return items[0].deferred and all([item.deferred for item in items])
+        return not any([type(item.record) is Force for item in items])
+
     def _gather(self, items: list[Item]) -> tuple[list[Buffer], int, set[int]]:
         """The group's parts, their size, and the ledgers whose key is in it."""
         parts: list[Buffer] = []
@@ -220,6 +237,9 @@ class GroupWriter:
                 size += len(encoded)
             if isinstance(record, Run):
                 parts += record.parts
+            elif isinstance(record, KeysForgotten):
+                written.difference_update(record.ledgers)
+                keys.difference_update(record.ledgers)
             else:
                 parts.append(record.encode())
             size += record_size
@@ -342,9 +362,15 @@ class Journal:
         """May `size` bytes more be queued? One record more than the bound is always taken."""
         return self.queued_bytes == 0 or self.queued_bytes + size <= self._config.queue_size_max
 
-    def append(self, record: Record, on_durable: OnDurable, key: bytes | None = None, deferred: bool = False) -> None:
+    def append(
+        self,
+        record: Record | KeysForgotten,
+        on_durable: OnDurable,
+        key: bytes | None = None,
+        deferred: bool = False,
+    ) -> None:
         """Queue a record; `on_durable(None)` when it is on the disk, `on_durable(error)` if it is not. With `key`, the
-        ledger's master key is written before it if this process has not written it yet. `deferred`: when the kernel has
+        ledger's master key is written before it if this process has not written it yet, or was told to `forget_keys`. `deferred`: when the kernel has
         it will do; `force` makes it durable.
 
         The storage must have the record already (see `mark`). Raises JournalFailedError, and then calls nothing."""
@@ -374,6 +400,20 @@ class Journal:
     def force(self, ledger_id: int, on_durable: OnDurable) -> None:
         """Tell `on_durable` when everything reported until now is on the disk. Raises as `append`."""
         self.append(Force(ledger_id), on_durable)
+
+    def forget_keys(self, ledgers: Sequence[int]) -> None:
+        """The storage has forgotten these ledgers: what is appended from now on is the first of its ledger, and needs the
+        key before it, or a replay would take it for the rest of a deleted ledger."""
+        if self.failed is None and self._lane is not None:
+            self.append(KeysForgotten(ledgers), _whatever)
+
+    async def sync_often(self) -> None:
+        """Without `sync`, sync what was written every `sync_interval_s`, for ever. Source: BookKeeper's
+        journalPageCacheFlushIntervalMSec."""
+        while not self._config.sync:
+            await trio.sleep(self._config.sync_interval_s)
+            if self.has_unsynced and self.failed is None and self._lane is not None:
+                self.force(-1, _whatever)
 
     async def run(self) -> None:
         """Begin groups when their time has come, for ever; needed only with `group_wait_s`."""
@@ -463,6 +503,9 @@ def _nothing() -> None: ...
 
 
 def _say_nothing(_: str) -> None: ...
+
+
+def _whatever(_: BookieError | None) -> None: ...
 
 
 def _ignore(_: JournalFailedError) -> None: ...

@@ -27,7 +27,7 @@ from bookie.server_config import BookieServerConfig, load_server_config
 from quire.cli.addresses import free_port
 from quire.cli.errors import CliError, leaves
 from quire.cli.exit_codes import BOOKIE_EXCEPTION, INVALID_CONF, SERVER_EXCEPTION, ZK_EXPIRED, ZK_REG_FAIL
-from quire.cli.process import closing, end_when, run_server
+from quire.cli.process import closing, end_at_fault, end_when, run_server
 from quire.cli.zookeeper_keys import PULSAR_PREFIX, credentials, tls
 from quire.metadata.bookies import Endpoint, check_bookie_id
 from quire.metadata.errors import (
@@ -206,6 +206,7 @@ async def serve(
         bookie.total_bytes = total_bytes
         nursery = await stack.enter_async_context(trio.open_nursery())
         stack.callback(nursery.cancel_scope.cancel)
+        nursery.start_soon(end_at_fault, world.faults, name="faults")
         lost = "a sync failed and nobody knows what is on the disk; the next start will tell"
         nursery.start_soon(end_when, bookie.failed, StorageFailedError(lost), name="bookie failed")
         expired = SessionExpiredError("ZooKeeper has given this bookie up: start it again")

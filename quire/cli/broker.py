@@ -39,7 +39,7 @@ from quire.cli.broker_parts import (
     zookeeper_config,
 )
 from quire.cli.errors import CliError
-from quire.cli.process import closing, end_when, run_server
+from quire.cli.process import closing, end_at_fault, end_when, run_server
 from quire.cli.serving import broker_port
 from quire.cli.standalone_metadata import next_incarnation
 from quire.ledger.opening import open_client_on
@@ -92,6 +92,7 @@ async def run_broker_on(
     async with AsyncExitStack() as stack:
         nursery = await stack.enter_async_context(trio.open_nursery())
         stack.callback(nursery.cancel_scope.cancel)
+        nursery.start_soon(end_at_fault, world.faults, name="faults")
         expired = SessionExpiredError("ZooKeeper has given this broker up: start it again")
         nursery.start_soon(end_when, metadata.expired, expired, name="metadata expired")
         listener = await world.network.listen(config.bind_address, config.broker_port)

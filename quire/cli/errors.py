@@ -9,6 +9,10 @@ class CliError(Exception):
     """Root: catching it catches every failure of the package. Final: the message says what to do."""
 
 
+class InternalError(CliError):
+    """A mistake of the program in a callback. Final: start the server again, and report the traceback that its log has."""
+
+
 class DataDirectoryError(CliError):
     """The data directory is in use, is of a newer version, or holds something else."""
 

@@ -1,6 +1,7 @@
 """A server as a process: signals become a stop, failures become one line and an exit code.
 
-Exit codes: 0 stopped as asked, 1 could not start or go on, 2 the configuration is wrong.
+Exit codes: 0 stopped as asked, 1 could not start or go on (an internal error in a callback included), 2 the configuration is
+wrong.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ from typing import TypeVar
 
 import trio
 
-from quire.cli.errors import CliError, leaves
+from quire.cli.errors import CliError, InternalError, leaves
 from quire.metadata.store import MetadataStore
 from quire.service.errors import ConfigError
+from quire.service.log import get_logger
+from quire.world.faults import Faults
+
+log = get_logger(__name__)
 
 Store = TypeVar("Store", bound=MetadataStore)
 
@@ -93,6 +98,13 @@ async def end_when(failed: trio.Event, error: Exception) -> None:
     """A task that fails with `error` when the event comes."""
     await failed.wait()
     raise error
+
+
+async def end_at_fault(faults: Faults) -> None:
+    """A task that fails when a callback has raised: what it left undone cannot be known, so the server ends."""
+    fault = await faults.wait()
+    log.error("internal error, the server ends", where=fault.where, exc_info=fault.error)
+    raise InternalError(f"internal error in {fault.where}: {fault.error!r}; its traceback is in the log")
 
 
 async def _serve_with_signals(serve: Callable[[trio.Event], Awaitable[None]]) -> None:

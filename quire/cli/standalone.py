@@ -26,7 +26,7 @@ from managed_ledger.factory import ManagedLedgerFactory
 from quire.cli.addresses import Addresses
 from quire.cli.broker_keys import broker_options
 from quire.cli.data_directory import DataDirectory, claim
-from quire.cli.process import end_when
+from quire.cli.process import end_at_fault, end_when
 from quire.cli.serving import broker_port
 from quire.cli.standalone_config import StandaloneConfig
 from quire.cli.standalone_metadata import initialize, next_incarnation
@@ -71,6 +71,7 @@ async def run_standalone(
         bookie = await stack.enter_async_context(open_bookie(world, wanted, metadata, disks))
         nursery = await stack.enter_async_context(trio.open_nursery())
         stack.callback(nursery.cancel_scope.cancel)
+        nursery.start_soon(end_at_fault, world.faults, name="faults")
         lost = "a sync failed and nobody knows what is on the disk; the next start will tell"
         nursery.start_soon(end_when, bookie.failed, StorageFailedError(f"bookie: {lost}"), name="bookie failed")
         nursery.start_soon(end_when, metadata.expired, SessionExpiredError(f"metadata: {lost}"), name="metadata failed")

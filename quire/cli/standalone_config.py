@@ -47,6 +47,12 @@ class StandaloneConfig(BrokerKeys):
     journal_sync: bool = conf_key(
         "journalSyncData", True, doc="false: answer before the sync. A power cut then loses acknowledged messages."
     )
+    journal_sync_interval_ms: int = conf_key(
+        "journalPageCacheFlushIntervalMSec",
+        1000,
+        minimum=1,
+        doc="With journalSyncData=false, milliseconds between two syncs of the journal.",
+    )
     skip_invalid_records: bool = conf_key(
         "skipReplayJournalInvalidRecord",
         False,

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import random  # noqa: TID251 - for the type
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, TypeVar
+
+from quire.world.faults import Faults
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Rng: TypeAlias = random.Random
@@ -207,11 +209,18 @@ class Lane(Protocol[Item_contra]):
         """Run what is queued, report it, stop. No item is dropped."""
 
 
+class GivenUpError(OSError):
+    """The caller of `Offload.give_up` does not wait any longer for a job that has begun."""
+
+
 class Offload(Protocol):
     """Blocking work, off the event loop: threads in the real world, inline after a seeded delay in the simulator."""
 
     async def run(self, job: Callable[[], T], *, name: str = "") -> T:
-        """Run `job` in some worker; not cancellable once begun."""
+        """Run `job` in some worker; not cancellable once begun. GivenUpError after `give_up`."""
+
+    def give_up(self) -> None:
+        """Wait for no job any longer, not even for the end of lanes: a disk does not answer, and the process ends."""
 
     def lane(
         self,
@@ -220,7 +229,8 @@ class Offload(Protocol):
         done: Callable[[list[Item], T | None, BaseException | None], None],
     ) -> Lane[Item]:
         """A worker of its own. It takes all items queued, calls `job(items)` off the loop, then `done(items, result,
-        error)` on the loop, in order; meanwhile new items queue up for the next run. `done` must not raise."""
+        error)` on the loop, in order; meanwhile new items queue up for the next run. `done` must not raise: what it raises is a fault, which ends
+        the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,3 +243,5 @@ class World:
     network: Network
     offload: Offload
     rng: Rng
+    faults: Faults = field(default_factory=Faults)
+    """What callbacks raise that belong to no task."""

@@ -6,6 +6,7 @@ import random
 import time
 
 from quire.world.doors import World
+from quire.world.faults import Faults
 from quire.world.real_disk import RealDisk
 from quire.world.real_key_value import RealKeyValueMaker
 from quire.world.real_network import RealNetwork
@@ -15,13 +16,15 @@ from quire.world.real_offload import RealOffload
 def real_world(seed: int | None = None) -> World:
     """The world as it is. `seed` fixes `World.rng` only; None takes one from the system, which is a must for whoever makes
     ledgers beside others: a ledger is known as one's own by a number drawn from `rng`."""
+    faults = Faults()
     return World(
         clock=RealClock(),
         disk=RealDisk(),
         key_value=RealKeyValueMaker(),
         network=RealNetwork(),
-        offload=RealOffload(),
+        offload=RealOffload(faults),
         rng=random.Random(seed),
+        faults=faults,
     )
 
 

@@ -17,6 +17,11 @@ LENT_MAX = 128 * 1024
 """Bytes of an ADD (of version 2 its frame, of version 3 its entry) that is copied out of the chunk it came in, together with those
 of its run: the chunk can be filled again, and a run is dealt with at once. Bigger ones stay in their chunk."""
 
+ID_MAX = (1 << 63) - 2
+"""The highest ledger id and entry id that a bookie takes. Above it, no key of an index would lie behind the last of a range."""
+RUN_FIRST_MAX = ID_MAX - (1 << 32)
+"""Up to this first entry id, no buffer is long enough for a run that ends above ID_MAX; adds above it are runs of one."""
+
 DO_FENCING = 1
 RECOVERY_ADD = 2
 HIGH_PRIORITY = 4

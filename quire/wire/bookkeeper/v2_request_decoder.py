@@ -18,8 +18,10 @@ from quire.wire.bookkeeper.v2_messages import (
     FRAME_MAX,
     HEAD,
     ID,
+    ID_MAX,
     LENT_MAX,
     READ,
+    RUN_FIRST_MAX,
     SIZE,
     VERSION,
     AddRun,
@@ -83,7 +85,14 @@ def _decode_adds(view: memoryview, position: int, end: int, requests: list[Reque
     length, prefix, first = _ADD_PREFIX.unpack_from(view, position)
     ledger_id = ID.unpack_from(prefix, 24)[0]
     flags = prefix[2] << 8 | prefix[3]
-    if first < 0 or ledger_id < 0:
+    if not 0 <= first <= RUN_FIRST_MAX or not 0 <= ledger_id <= ID_MAX:
+        if 0 <= first <= ID_MAX and 0 <= ledger_id <= ID_MAX:
+            stop = position + 4 + length
+            entry = bytes(view[position + 28 : stop])
+            requests.append(
+                AddRun(ledger_id, first, prefix[4:24], flags, [SIZE.pack(length - 24), entry], length - 20, [0])
+            )
+            return stop
         requests.append(Unsupported(Opcode.ADD, ledger_id, first, Rc.BAD_REQUEST))
         return position + 4 + length
     key = prefix[4:24]
@@ -170,7 +179,7 @@ def _big_add(head: bytes, payload: Buffer) -> Request:
         return Malformed(f"a frame of {length} bytes in {len(head)} and {len(payload)}")
     if prefix[0] != VERSION or prefix[1] != Opcode.ADD:
         return Malformed("only an ADD may come in two pieces")
-    if length < _ADD_LENGTH_MIN or entry_id < 0 or ledger_id < 0:
+    if length < _ADD_LENGTH_MIN or not 0 <= entry_id <= ID_MAX or not 0 <= ledger_id <= ID_MAX:
         return Unsupported(Opcode.ADD, ledger_id, entry_id, Rc.BAD_REQUEST)
     flags = prefix[2] << 8 | prefix[3]
     parts: list[Buffer] = [SIZE.pack(length - 24) + head[ADD_OVERHEAD:], payload]
@@ -192,7 +201,7 @@ def _decode_other(body: memoryview, head: int) -> Request:
                 if len(body) < FENCE_READ.size - 4:
                     return Malformed(f"a fencing READ of {len(body)} bytes")
                 key = bytes(body[20 : 20 + MASTER_KEY_LENGTH])
-            if ledger_id < 0:
+            if ledger_id < 0 or (key is not None and ledger_id > ID_MAX):
                 return Unsupported(opcode, ledger_id, entry_id, Rc.BAD_REQUEST)
             return ReadRequest(ledger_id, entry_id, flags, key)
         case Opcode.BATCH_READ:
@@ -203,6 +212,8 @@ def _decode_other(body: memoryview, head: int) -> Request:
                 if len(body) < BATCH_READ.size - 4 + MASTER_KEY_LENGTH:
                     return Malformed(f"a fencing BATCH_READ of {len(body)} bytes")
                 key = bytes(body[BATCH_READ.size - 4 : BATCH_READ.size - 4 + MASTER_KEY_LENGTH])
+            if key is not None and ledger_id > ID_MAX:
+                return Unsupported(opcode, ledger_id, entry_id, Rc.BAD_REQUEST)
             return BatchReadRequest(ledger_id, entry_id, request_id, count_max, size_max, flags, key)
         case Opcode.AUTH:
             return AuthRequest(bytes(body[4:]))

@@ -23,7 +23,16 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from quire.wire.bookkeeper import BookkeeperProtocol_pb2 as pb
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import MASTER_KEY_LENGTH, METADATA_LENGTH, Buffer
-from quire.wire.bookkeeper.v2 import DO_FENCING, FRAME_MAX, HIGH_PRIORITY, LENT_MAX, RECOVERY_ADD, Rc
+from quire.wire.bookkeeper.v2 import (
+    DO_FENCING,
+    FRAME_MAX,
+    HIGH_PRIORITY,
+    ID_MAX,
+    LENT_MAX,
+    RECOVERY_ADD,
+    RUN_FIRST_MAX,
+    Rc,
+)
 from quire.wire.bookkeeper.v3_messages import (
     DEFERRED_SYNC,
     FIRST_BYTE,
@@ -142,7 +151,9 @@ def _decode_adds(view: memoryview, position: int, stop: int, end: int, requests:
         ):
             break
         ids = _IDS.unpack_from(view, start)
-        if ids != (decode_signed(ledger), decode_signed(entry_id)) or ids[0] < 0 or ids[1] < 0:
+        if ids != (decode_signed(ledger), decode_signed(entry_id)):
+            break
+        if not 0 <= ids[0] <= ID_MAX or not 0 <= ids[1] <= RUN_FIRST_MAX:
             break
         flags = known_tail[0] | (HIGH_PRIORITY if priority is not None and decode(priority) else 0)
         if length > LENT_MAX:
@@ -218,7 +229,7 @@ def _decode_read(view: memoryview, position: int, stop: int) -> Request | None:
     if flag == b"\x01":
         flags |= DO_FENCING
     ledger_id = decode_signed(ledger)
-    if ledger_id < 0:
+    if ledger_id < 0 or (flags & DO_FENCING and ledger_id > ID_MAX):
         return Unsupported(Operation.READ_ENTRY, decode(txn), Rc.BAD_REQUEST, ledger_id, decode_signed(entry))
     return ReadRequest(
         decode(txn),
@@ -243,6 +254,10 @@ _BODY_OF: Final = {
     Operation.FORCE_LEDGER: "forceLedgerRequest",
     Operation.GET_LIST_OF_ENTRIES: "getListOfEntriesOfLedgerRequest",
 }
+
+
+_MAKE_LEDGERS: Final = (Operation.ADD_ENTRY, Operation.WRITE_LAC)
+"""Operations that make a ledger known to a bookie, as a fencing read does."""
 
 
 def _unknown_operation(header: Message) -> int:
@@ -279,6 +294,10 @@ def _decode_other(body: memoryview, position: int) -> Request:
     if not content.IsInitialized() or ledger_id < 0:
         return Unsupported(operation, txn_id, Rc.BAD_REQUEST, ledger_id, entry_id)
     flags = HIGH_PRIORITY if header.priority else 0
+    if ledger_id > ID_MAX and (
+        operation in _MAKE_LEDGERS or getattr(content, "flag", 0) == pb.ReadRequest.FENCE_LEDGER
+    ):
+        return Unsupported(operation, txn_id, Rc.BAD_REQUEST, ledger_id, entry_id)
     match operation:
         case Operation.READ_ENTRY:
             return _read_of(txn_id, request.readRequest, flags)
@@ -315,7 +334,9 @@ def _read_of(txn_id: int, read: pb.ReadRequest, flags: int) -> ReadRequest:
 def _add_of(txn_id: int, add: pb.AddRequest, flags: int) -> Request:
     """An ADD_ENTRY that came in another shape, or with ids that are not its entry's."""
     entry = add.body
-    if len(entry) < METADATA_LENGTH or _IDS.unpack_from(entry) != (add.ledgerId, add.entryId) or add.entryId < 0:
+    if len(entry) < METADATA_LENGTH or _IDS.unpack_from(entry) != (add.ledgerId, add.entryId):
+        return Unsupported(Operation.ADD_ENTRY, txn_id, Rc.BAD_REQUEST, add.ledgerId, add.entryId)
+    if not 0 <= add.entryId <= ID_MAX:
         return Unsupported(Operation.ADD_ENTRY, txn_id, Rc.BAD_REQUEST, add.ledgerId, add.entryId)
     if len(add.masterKey) != MASTER_KEY_LENGTH:
         return Unsupported(Operation.ADD_ENTRY, txn_id, Rc.BAD_REQUEST, add.ledgerId, add.entryId)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
+from struct import pack
 
 import pytest
 import trio
@@ -53,9 +54,15 @@ class Machine:
         self.config = CONFIG
 
     async def live(
-        self, story: Callable[[Bookie], Awaitable[None]], *, crash: bool = False, crash_after: int = 0
+        self,
+        story: Callable[[Bookie], Awaitable[None]],
+        *,
+        crash: bool = False,
+        crash_after: int = 0,
+        lose_unsynced: bool = True,
     ) -> None:
-        """One incarnation: runs `story`, then stops cleanly or crashes; or crashes after so many changes to the disk."""
+        """One incarnation: runs `story`, then stops cleanly or crashes (without `lose_unsynced`: as by SIGKILL); or crashes
+        after so many changes to the disk."""
         failures: list[BaseException] = []
 
         async def main(world: World, stop: trio.Event) -> None:
@@ -63,7 +70,7 @@ class Machine:
                 async with opened(world, self.tree, self.config) as bookie:
                     await story(bookie)
                     if crash:
-                        self.host.cut_power()
+                        self.host.cut_power(lose_unsynced=lose_unsynced)
                     await trio.lowlevel.checkpoint()
             except Exception as error:
                 if self.host.running:
@@ -489,6 +496,116 @@ def test_garbage_of_ledgers_without_metadata_is_dropped() -> None:
         assert (await client.read(7, 0)).rc == Rc.NO_LEDGER
 
     with_bookie(story)
+
+
+async def make_again_after_garbage(bookie: Bookie) -> None:
+    """Ledger 7 is written, flushed, deleted and collected, and then written anew."""
+    client = Client(bookie)
+    await client.add(7, 0, 9)
+    await bookie.checkpoint()
+    await trio.sleep(bookie.config.gc_wait_ms / 1000 + 30)
+    assert bookie.storage.ledgers() == []
+    assert await client.ask(add_frames(7, 0, 5, b"anew")) == [v2.AddAcks(Rc.OK, 7, 0, 4)]
+
+
+@pytest.mark.parametrize("how", ["power cut", "kill -9", "stop"])
+def test_a_ledger_whose_id_is_used_again_after_garbage_collection_survives_a_crash(how: str) -> None:
+    async def second(bookie: Bookie) -> None:
+        client = Client(bookie)
+        for entry_id in range(5):
+            assert bytes((await client.read(7, entry_id)).entry) == entry(7, entry_id, b"anew")
+        assert (await client.read(7, 5)).rc == Rc.NO_ENTRY, "of its former life nothing is left"
+
+    async def story(machine: Machine) -> None:
+        await machine.live(make_again_after_garbage, crash=how != "stop", lose_unsynced=how == "power cut")
+        await machine.live(second)
+
+    in_universe(story)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_the_journal_has_of_a_deleted_ledger_is_not_mixed_with_its_next_life(seed: int) -> None:
+    # Nothing is flushed before the collection: the journal has nine entries of the first life, and five of the second.
+    async def first(bookie: Bookie) -> None:
+        client = Client(bookie)
+        client.send(add_frames(7, 0, 9))
+        with trio.fail_after(10):
+            while bookie.storage.ledgers() != [] or not client.answers:
+                await trio.sleep(0.001)
+        await client.take()
+        assert await client.ask(add_frames(7, 0, 5, b"anew")) == [v2.AddAcks(Rc.OK, 7, 0, 4)]
+
+    async def second(bookie: Bookie) -> None:
+        client = Client(bookie)
+        for entry_id in range(5):
+            assert bytes((await client.read(7, entry_id)).entry) == entry(7, entry_id, b"anew")
+        assert (await client.read(7, 5)).rc == Rc.NO_ENTRY
+
+    async def story(machine: Machine) -> None:
+        machine.config = replace(CONFIG, flush_interval_ms=10**9, gc_wait_ms=200)
+        await machine.live(first, crash=True)
+        await machine.live(second)
+
+    in_universe(story, seed)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_add_while_its_ledger_is_deleted_waits_and_is_readable_afterwards(seed: int) -> None:
+    async def story(bookie: Bookie) -> None:
+        client = Client(bookie)
+        await client.add(7, 0, 9)
+        await bookie.checkpoint()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(bookie.storage.delete_ledgers, [7], name="delete")
+            while bookie.storage.master_key(7) is not None:
+                await trio.sleep(0.0001)
+            client.send(add_frames(7, 0, 2, b"anew"))
+            assert client.answers == []
+        await bookie.checkpoint()
+        assert await client.take() == [v2.AddAcks(Rc.OK, 7, 0, 1)]
+        for _ in range(2):
+            assert bytes((await client.read(7, 1)).entry) == entry(7, 1, b"anew")
+            assert (await client.read(7, 2)).rc == Rc.NO_ENTRY
+            await bookie.checkpoint()
+
+    with_bookie(story, seed=seed)
+
+
+@pytest.mark.parametrize("what", ["add", "fence", "explicit LAC"])
+def test_a_ledger_that_is_written_to_while_the_cluster_is_asked_for_it_is_not_deleted(what: str) -> None:
+    async def story(bookie: Bookie) -> None:
+        client = Client(bookie)
+        for ledger_id in (7, 8):
+            await client.add(ledger_id, 0, 9)
+
+        async def are_gone(ledgers: list[int]) -> list[int]:
+            if what == "add":
+                await client.add(7, 9)
+            elif what == "fence":
+                await client.fence(7)
+            else:
+                assert bookie.write_lac(7, KEY, pack("!qq", 7, 3), lambda error: None) is Rc.OK
+            return ledgers
+
+        assert await bookie.storage.delete_ledgers([7, 8], are_gone) == [8]
+        assert bookie.storage.ledgers() == [7]
+        assert (await client.read(7, 0)).rc == Rc.OK
+
+    with_bookie(story)
+
+
+def test_while_no_checkpoint_comes_about_a_deleted_ledger_takes_no_adds() -> None:
+    config = replace(CONFIG, add_wait_ms=1000, flush_interval_ms=10**9)
+
+    async def story(bookie: Bookie) -> None:
+        client = Client(bookie)
+        await client.add(7, 0, 9)
+        await bookie.storage.delete_ledgers([7])
+        assert await client.add(7, 0) == v2.AddAcks(Rc.TOO_MANY_REQUESTS, 7, 0, 0)
+        await bookie.checkpoint()
+        assert await client.add(7, 0) == v2.AddAcks(Rc.OK, 7, 0, 0)
+
+    with_bookie(story, config=config)
 
 
 def test_a_writer_that_slept_while_its_ledger_was_recovered_and_deleted_adds_nothing_more() -> None:

@@ -22,7 +22,8 @@ from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import Rc
 from simulation.host import Host
 from simulation.world import Universe
-from tests.unit.bookie.build import CONFIG, JOURNAL, KEY, entry, run_of, with_bookie
+from tests.unit.bookie.build import CONFIG, JOURNAL, KEY, Client, add_frame, entry, run_of, with_bookie
+from tests.unit.bookie.test_bookie import Machine, in_universe
 
 FOLDER = "/journal"
 
@@ -282,3 +283,56 @@ def test_nothing_of_a_force_is_in_the_file_for_other_readers() -> None:
         assert Fence(8) in records
 
     with_bookie(story)
+
+
+UNSYNCED = replace(CONFIG, journal_sync=False, journal_sync_interval_ms=1000, flush_interval_ms=10**6)
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("file_mb", [1, 2048], ids=["with rolls", "one file"])
+def test_without_syncs_a_bookie_starts_after_a_power_cut_and_has_what_was_forced(seed: int, file_mb: int) -> None:
+    forced = -1
+    added = -1
+
+    async def work(bookie: Bookie) -> None:
+        nonlocal forced, added
+        client, forcing = Client(bookie), Client3(bookie)
+        rng = random.Random(seed)
+        payload = b"x" * (200_000 if file_mb == 1 else 100)
+        for entry_id in range(12):
+            assert await client.ask(add_frame(7, entry_id, payload)) == [v2.AddAcks(Rc.OK, 7, entry_id, entry_id)]
+            added = entry_id
+            if rng.random() < 0.2:
+                assert await forcing.force(7) == Rc.OK
+                forced = added
+
+    async def check(bookie: Bookie) -> None:
+        client = Client(bookie)
+        found = [(await client.read(7, entry_id)).rc == Rc.OK for entry_id in range(added + 1)]
+        assert all(found[: forced + 1]), "what was forced is there"
+        assert found == sorted(found, reverse=True), "what is missing is the end"
+
+    async def story(machine: Machine) -> None:
+        machine.config = replace(UNSYNCED, journal_size_max_mb=file_mb)
+        await machine.live(work, crash=True)
+        await machine.live(check)
+
+    in_universe(story, seed)
+
+
+def test_without_syncs_the_journal_is_synced_at_its_interval() -> None:
+    async def work(bookie: Bookie) -> None:
+        await Client(bookie).add(7, 0)
+        assert bookie.journal.has_unsynced
+        await trio.sleep(1.5)
+        assert not bookie.journal.has_unsynced
+
+    async def check(bookie: Bookie) -> None:
+        assert (await Client(bookie).read(7, 0)).rc == Rc.OK
+
+    async def story(machine: Machine) -> None:
+        machine.config = UNSYNCED
+        await machine.live(work, crash=True)
+        await machine.live(check)
+
+    in_universe(story)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookie.db_ledger_storage.entry_log import EntryLogs, PageWindow
+from bookie.db_ledger_storage import entry_log
+from bookie.db_ledger_storage.entry_log import OPEN_FILES_MAX, EntryLogs, PageWindow
 from bookie.db_ledger_storage.entry_log_format import HEADER_LENGTH, Header, decode_header, encode_header, pack_location
 from bookie.errors import StorageDamagedError
 from simulation.host import Host
@@ -173,6 +174,35 @@ def test_a_torn_map_leads_to_a_scan(host, run_of):
         host.end()
 
 
+def test_a_sealed_log_proves_its_ledgers_and_a_flipped_bit_of_the_map_or_the_checksum_does_not(host, run_of):
+    logs = opened(host)
+    logs.append([run_of(7, range(3)), run_of(9, [5])])
+    assert not logs.metadata(0).proven, "it is still written"
+    logs.close()
+    host.end()
+    found = opened(host).metadata(0)
+    assert (found.proven, dict(found.ledgers)) == (True, {7: 132, 9: 44})
+    host.end()
+    whole = len(host.disk.read(f"{FOLDER}/0.log"))
+    for offset in (1008, 1019, 1024 + 4 * 44 + 25, whole - 1):
+        host.disk.flip(f"{FOLDER}/0.log", offset, 1)
+        assert not opened(host).metadata(0).proven, offset
+        host.end()
+        host.disk.flip(f"{FOLDER}/0.log", offset, 1)
+
+
+def test_what_logs_without_a_map_hold_is_remembered_up_to_a_bound(host, run_of, monkeypatch):
+    monkeypatch.setattr(entry_log, "_SCANNED_LEDGERS_MAX", 3)
+    for _ in range(5):
+        logs = opened(host)
+        logs.append([run_of(7, [0]), run_of(9, [5])])
+        host.cut_power()
+    logs = opened(host)
+    for log_id in logs.inactive_ids():
+        assert dict(logs.metadata(log_id).ledgers) == {7: 44, 9: 44}
+    assert list(logs._scanned) == [4]
+
+
 def test_a_missing_log_is_damage_not_absence(host):
     logs = opened(host)
     with pytest.raises(StorageDamagedError, match=r"3\.log is missing"), logs.reading(3):
@@ -185,7 +215,6 @@ def test_a_log_deleted_under_a_reader_stays_readable_until_it_is_done(host, run_
     with logs.reading(0) as file:
         assert logs.delete(0) == len(host.disk.read(f"{FOLDER}/1.log")) + 24 + 16
         assert file.pread(44, 1024) == records_of(7, [0])
-    logs.close_retired()
     with pytest.raises(OSError, match="closed"):
         file.pread(44, 1024)
     assert logs.inactive_ids() == []
@@ -200,7 +229,88 @@ def test_files_pushed_out_of_the_table_are_opened_again(host, run_of, records_of
         for log_id in range(100):
             with logs.reading(log_id) as file:
                 assert file.pread(44, 1024) == records_of(7, [log_id])
-        logs.close_retired()
+
+
+class CountingDisk:
+    """A disk that counts the files that are open."""
+
+    def __init__(self, disk: Any) -> None:
+        self._disk = disk
+        self.open_files = 0
+        self.most = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+    def open(self, path: str, **options: Any) -> Any:
+        self.open_files += 1
+        self.most = max(self.most, self.open_files)
+        return _CountedFile(self, self._disk.open(path, **options))
+
+
+class _CountedFile:
+    def __init__(self, disk: CountingDisk, file: Any) -> None:
+        self._disk = disk
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def close(self) -> None:
+        self._disk.open_files -= 1
+        self._file.close()
+
+
+def test_reads_over_many_logs_never_hold_more_files_than_the_table_has(host, run_of, records_of):
+    disk = CountingDisk(host.world().disk)
+    logs = EntryLogs(disk, FOLDER, size_max=1100)
+    logs.open()
+    logs.append([run_of(7, [each]) for each in range(200)])
+    for log_id in [*range(199), *range(0, 199, 3)]:
+        with logs.reading(log_id) as file:
+            assert file.pread(44, 1024) == records_of(7, [log_id])
+    assert disk.open_files <= OPEN_FILES_MAX + 1, "the table, and the log that is written"
+    assert disk.most <= OPEN_FILES_MAX + 2
+
+
+def test_a_long_read_keeps_only_its_own_file_open(host, run_of, records_of):
+    disk = CountingDisk(host.world().disk)
+    logs = EntryLogs(disk, FOLDER, size_max=1100)
+    logs.open()
+    logs.append([run_of(7, [each]) for each in range(200)])
+    with logs.reading(3) as long_read:
+        for log_id in [*range(4, 199), *range(4, 199)]:
+            with logs.reading(log_id):
+                pass
+        assert long_read.pread(44, 1024) == records_of(7, [3])
+        assert disk.open_files <= OPEN_FILES_MAX + 2
+    assert disk.open_files <= OPEN_FILES_MAX + 1
+
+
+def test_looking_through_all_logs_for_garbage_leaves_the_open_files_as_they_are(host, run_of):
+    logs = EntryLogs(host.world().disk, FOLDER, size_max=1100)
+    logs.open()
+    logs.append([run_of(7, [each]) for each in range(200)])
+    logs.close()
+    host.end()
+    disk = CountingDisk(host.world().disk)
+    logs = EntryLogs(disk, FOLDER, size_max=1100)
+    logs.open()
+    for log_id in logs.inactive_ids():
+        assert dict(logs.metadata(log_id).ledgers) == {7: 44}
+    assert (disk.open_files, disk.most) == (0, 1)
+
+
+def test_a_read_of_one_entry_counts_as_a_reader_of_its_log(host, run_of):
+    logs = opened(host, size_max=1100)
+    logs.append([run_of(7, [0]), run_of(7, [1])])
+    read_id = logs.begin_read(0)
+    file = logs.file(0)
+    logs.delete(0)
+    file.pread(44, 1024)
+    logs.end_read(read_id)
+    with pytest.raises(OSError, match="closed"):
+        file.pread(44, 1024)
 
 
 # --- the page cache

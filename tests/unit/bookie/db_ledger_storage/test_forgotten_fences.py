@@ -100,7 +100,7 @@ def test_at_the_bound_the_oldest_go_and_the_log_says_so(
 
 def test_every_damaged_byte_and_every_torn_file_refuses_the_start(fences: ForgottenFences, clock: Clock) -> None:
     good = encode({7: clock.now, 9: clock.now})
-    assert decode(good) == {7: clock.now, 9: clock.now}
+    assert decode(good) == ({7: clock.now, 9: clock.now}, {})
     bad = [good[:size] for size in range(len(good))]
     bad += [bytes([*good[:at], good[at] ^ 4, *good[at + 1 :]]) for at in range(len(good))]
     for data in bad:

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import doctest
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 
 import pytest
 
 from bookie.db_ledger_storage import garbage_collector
 from bookie.db_ledger_storage.entry_log import LogMetadata
-from bookie.db_ledger_storage.garbage_collector import droppable_logs, gone_ledgers
+from bookie.db_ledger_storage.garbage_collector import anchor_of
 from bookie.db_ledger_storage.storage import DbLedgerStorage, StorageOptions
 from bookie.errors import NoLedgerError
 from simulation.host import Host
@@ -19,9 +19,10 @@ OPTIONS = StorageOptions(log_size_max=1024 + 10 * 44)
 """Ten entries a log."""
 
 
-def live(*ledgers: int) -> Callable[[], Awaitable[Collection[int]]]:
-    async def ledger_ids() -> Collection[int]:
-        return set(ledgers)
+def live(*ledgers: int) -> Callable[[], AsyncIterable[int]]:
+    async def ledger_ids() -> AsyncIterator[int]:
+        for ledger_id in ledgers:
+            yield ledger_id
 
     return ledger_ids
 
@@ -58,20 +59,10 @@ def test_the_examples_in_the_module_hold():
     assert doctest.testmod(garbage_collector).attempted > 0
 
 
-def test_a_ledger_is_gone_when_it_is_local_and_not_live():
-    assert gone_ledgers([], {1}) == []
-    assert gone_ledgers([0, 1, 2], {1}) == [0, 2]
-
-
-def test_a_log_may_go_when_none_of_its_ledgers_is_local():
-    logs = [
-        LogMetadata(log_id=0, size=1, ledgers={1: 10, 2: 10}),
-        LogMetadata(log_id=1, size=1, ledgers={2: 10}),
-        LogMetadata(log_id=2, size=1, ledgers={}),
-    ]
-    assert droppable_logs(logs, {1, 2}) == [2]
-    assert droppable_logs(logs, {1}) == [1, 2]
-    assert droppable_logs(logs, set()) == [0, 1, 2]
+def test_a_log_is_anchored_by_the_highest_local_ledger_that_it_holds():
+    log = LogMetadata(log_id=0, size=1, ledgers={1: 10, 2: 10})
+    assert [anchor_of(log, local) for local in ({1, 2, 3}, {0, 1}, {3}, set())] == [2, 1, -1, -1]
+    assert anchor_of(LogMetadata(log_id=2, size=1, ledgers={}), {1}) == -1
 
 
 def test_gone_ledgers_and_the_logs_that_held_only_them_are_dropped(run_of):
@@ -113,7 +104,8 @@ def test_the_log_that_is_written_never_goes(run_of):
 
 
 def test_nothing_goes_when_the_metadata_cannot_be_read(run_of):
-    async def broken() -> Collection[int]:
+    async def broken() -> AsyncIterator[int]:
+        yield 1
         raise OSError("metadata is away")
 
     async def body(host: Host, storage: DbLedgerStorage) -> None:
@@ -130,11 +122,10 @@ def test_a_ledger_created_while_the_collector_looks_is_safe(run_of):
     async def body(host: Host, storage: DbLedgerStorage) -> None:
         await fill(storage, run_of, 1)
 
-        async def ledger_ids() -> Collection[int]:
-            ids = {1}  # as it stood when the listing began...
+        async def ledger_ids() -> AsyncIterator[int]:
+            yield 1  # as it stood when the listing began...
             storage.set_master_key(9, b"k")
             storage.add(run_of(9, range(3)))  # ...and ledger 9 got its first entries before it ended
-            return ids
 
         assert (await storage.collect_garbage(ledger_ids)).ledgers == ()
         assert storage.last_entry_id(9) == 2
@@ -193,6 +184,6 @@ def test_rows_whose_ledger_is_unknown_are_garbage_too(run_of):
         storage._ledgers.forget(2)
         collected = await storage.collect_garbage(live(2))
         assert (collected.ledgers, collected.logs) == ((1,), (0,))
-        assert await storage.local_ledgers() == [2]
+        assert await storage.local_ledgers() == {2}
 
     with_host(body)
