@@ -357,6 +357,7 @@ class Bookie:
         nursery.start_soon(self._checkpoint_loop, name="bookie checkpoints")
         nursery.start_soon(self.timers.run, self._pass_done, name="bookie timers")
         nursery.start_soon(self.journal.run, name="journal groups")
+        nursery.start_soon(self.journal.keep_witness, name="journal witness")
         nursery.start_soon(self._collect_often, metadata, instance_id, name="bookie garbage")
 
     async def _stop(self) -> None:

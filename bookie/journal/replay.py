@@ -8,6 +8,8 @@ Files of ours carry a trailer per group (format.py), so each group is either goo
     file's header tells
     a group that is not good, nothing good behind it           an unsynced tail: nobody was told that it is there; dropped,
                                                                and logged with file, offset and bytes
+    the same, before the place up to which the journal was     damage: that far it was acknowledged. So is a file that is
+    synced by its witness (witness.py)                         too short, or missing
     the same, and only groups behind it that say they were     an unsynced tail too, all of it: deferred sync, whose writer
     written after an unsynced one                              was told nothing of a sync
 
@@ -48,6 +50,7 @@ from bookie.journal.format import (
     file_name,
     group_is_good,
 )
+from bookie.journal.witness import read_witness
 from quire.service.log import get_logger
 from quire.world.doors import Disk, File
 
@@ -88,10 +91,15 @@ class Replay:
         if self.mark.file_id > 0 and (not ids or ids[0] != self.mark.file_id):
             path = f"{self.directory}/{file_name(self.mark.file_id)}"
             raise JournalDamagedError(path, 0, "lastMark names this file, and it is missing")
+        witness = self._witness(ids)
         headers = {i: self._header(i) for i in ids}
         for index, file_id in enumerate(ids):
             header = headers[file_id]
             self.end = LogMark(file_id, 0)
+            path = f"{self.directory}/{file_name(file_id)}"
+            proved = witness.offset if witness is not None and witness.file_id == file_id else None
+            if proved is not None and (header is None or not header.ours):
+                self.give_up(path, 0, proved, f"its header is not there, and it was synced up to {proved}")
             if header is None:
                 continue
             start = max(header.start, self.mark.offset if file_id == self.mark.file_id else 0)
@@ -99,13 +107,29 @@ class Replay:
             promised: int | None = None
             if following is not None and following.previous is not None and following.previous.file_id == file_id:
                 promised = following.previous.offset
-            path = f"{self.directory}/{file_name(file_id)}"
+            if proved is not None:
+                promised = max(proved, promised or 0)
             file = self.disk.open(path, writable=False)
             try:
                 reader = _FileReader(self, file, path, file_id, header, start)
-                yield from reader.read_ours(promised) if header.ours else reader.read_originals()
+                yield from (
+                    reader.read_ours(promised, is_proved=promised == proved) if header.ours else reader.read_originals()
+                )
             finally:
                 file.close()
+
+    def _witness(self, ids: list[int]) -> LogMark | None:
+        """Up to where the journal was synced, if that is known and behind the mark."""
+        witness, bad = read_witness(self.disk, self.directory)
+        for name in bad:
+            log.warning("damaged or missing witness of the journal, written anew", file=f"{self.directory}/{name}")
+        if witness is None or witness <= self.mark:
+            return None
+        if witness.file_id not in ids:
+            path = f"{self.directory}/{file_name(witness.file_id)}"
+            self.give_up(path, 0, witness.offset, f"it is missing, and it was synced up to {witness.offset}")
+            return None
+        return witness
 
     def _header(self, file_id: int) -> FileHeader | None:
         path = f"{self.directory}/{file_name(file_id)}"
@@ -190,8 +214,9 @@ class _FileReader:
 
     # --- files of ours
 
-    def read_ours(self, promised: int | None) -> Iterator[list[Record]]:
-        """Good groups until the end, which is not before `promised`: so far this one reached when the next was begun."""
+    def read_ours(self, promised: int | None, *, is_proved: bool) -> Iterator[list[Record]]:
+        """Good groups until the end, which is not before `promised`: so far this one reached when the next was begun, or, if
+        `is_proved`, when its witness was written."""
         position = self._start - self._start % ALIGNMENT
         self._replay.end = LogMark(self._file_id, position)
         while (found := self._next_good_group(position)) is not None:
@@ -206,7 +231,8 @@ class _FileReader:
             self._replay.end = LogMark(self._file_id, position)
         size = _extent(self._file, position) - position
         if promised is not None and position < promised:
-            reason = f"the next file says that it is good up to {promised}"
+            source = "its witness" if is_proved else "the next file"
+            reason = f"{source} says that it is good up to {promised}"
             self._replay.give_up(self._path, position, promised - position, reason)
         elif size:
             self._replay.drop(self._path, position, size)

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Final, NamedTuple, NoReturn, TypeAlias
 
@@ -45,6 +46,7 @@ from bookie.journal.format import (
     seal_group,
 )
 from bookie.journal.replay import journal_ids
+from bookie.journal.witness import EVERY_S, WitnessWriter
 from bookie.run import Run
 from quire.service.log import get_logger
 from quire.wire.bookkeeper.entry import Buffer
@@ -301,6 +303,10 @@ class Journal:
         self._writer = GroupWriter(world.disk, directory, config)
         self._lane: Lane[list[Item]] | None = None
         self._mark = LogMark(0, 0)
+        self._witness = WitnessWriter(world.disk, directory)
+        self._witnessing = trio.Lock()
+        self._moved = trio.Event()
+        """Set when the mark has moved since the witness was last written."""
         self.on_pass: Callable[[], None] = _nothing
         self.on_failed: Callable[[JournalFailedError], None] = _ignore
         self.failed: JournalFailedError | None = None
@@ -324,6 +330,7 @@ class Journal:
             file_id = ids[-1] + 1 if ids else self._world.clock.wall_ms() + 1
             known = previous if previous is not None and ids and previous.file_id == ids[-1] else None
             self._writer.create(file_id, known)
+            self._witness.begin(self._writer.mark)
 
         await self._world.offload.run(create, name="journal open")
         self._mark = self._writer.mark
@@ -378,6 +385,23 @@ class Journal:
             self._wake = trio.Event()
             self._release()
 
+    async def keep_witness(self) -> None:
+        """Write the witness while the journal grows, for ever; see witness.py. Without syncs there is nothing to witness."""
+        while self._config.sync:
+            await self._moved.wait()
+            await trio.sleep(EVERY_S)
+            self._moved = trio.Event()
+            async with self._witnessing:
+                if self._lane is None:
+                    return
+                record = partial(self._witness.record, self._mark)
+                try:
+                    await self._world.offload.run(record, name="journal witness")
+                except OSError as error:
+                    log.warning(
+                        "the witness of the journal cannot be written", folder=self._directory, error=str(error)
+                    )
+
     def _release(self) -> None:
         assert self._lane is not None
         items, self._waiting, self._waiting_size = self._waiting, [], 0
@@ -408,6 +432,7 @@ class Journal:
                 self.queued_bytes -= item.size + ITEM_OVERHEAD
                 item.on_durable(group_error)
             index += count
+        self._moved.set()
         self.on_pass()
 
     def _fail(self, error: JournalFailedError) -> None:
@@ -438,7 +463,12 @@ class Journal:
             self._release()
             self._lane = None
             await lane.aclose()
-        await self._world.offload.run(self._writer.close, name="journal close")
+        async with self._witnessing:
+            await self._world.offload.run(self._close, name="journal close")
+
+    def _close(self) -> None:
+        self._witness.close()
+        self._writer.close()
 
 
 def _nothing() -> None: ...

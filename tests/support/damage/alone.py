@@ -27,6 +27,7 @@ from quire.wire.bookkeeper.v2 import Rc
 from quire.world.real import real_world
 from tests.support.damage.judging import answer, dropped_tail, refused
 from tests.support.damage.places import Case, Stop
+from tests.support.damage.standalone import WITNESSED_S
 from tests.support.damage.verdicts import Verdict
 from tests.unit.bookie.build import DIGEST, Client, add_frames, entry
 
@@ -103,7 +104,7 @@ def live(data: Path, stop: Stop, number: int, before: dict[str, Any]) -> dict[st
                 done["entries"][str(_LEDGERS[0])] = _PER_LEDGER
                 done["fenced"].append(_LEDGERS[0])
             if stop is Stop.UNFLUSHED:
-                await _end(done)
+                await _end()
             await bookie.checkpoint()
             if number == 0:
                 await _add(client, _DELETED, 0, 3)
@@ -119,10 +120,11 @@ def live(data: Path, stop: Stop, number: int, before: dict[str, Any]) -> dict[st
                     await client.fence(_LEDGERS[1])
                     done["fenced"].append(_LEDGERS[1])
             if stop is not Stop.CLEAN or number == 0:
-                await _end(done)
+                await _end()
 
-    async def _end(result: dict[str, Any]) -> None:
+    async def _end() -> None:
         # As a kill: nothing that is open is closed. What `_forked` reads is sent by it when this returns.
+        await trio.sleep(WITNESSED_S)
         raise _KilledError
 
     try:
