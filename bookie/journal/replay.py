@@ -122,7 +122,7 @@ class Replay:
         """Up to where the journal was synced, if that is known and behind the mark."""
         witness, bad = read_witness(self.disk, self.directory)
         for name in bad:
-            log.warning("damaged or missing witness of the journal, written anew", file=f"{self.directory}/{name}")
+            self.note_bad_witness(f"{self.directory}/{name}")
         if witness is None or witness <= self.mark:
             return None
         if witness.file_id not in ids:
@@ -140,11 +140,7 @@ class Replay:
             if header is None and _extent(file, 0) > HEADER_SIZE:
                 raise BadHeaderError("no header, and something behind its place")
         except BadHeaderError as error:
-            damage = JournalDamagedError(path, 0, str(error))
-            if not self.skip_invalid:
-                raise damage from error
-            log.error("journal file given up", file=path, bytes=file.size(), reason=str(error))
-            self.given_up.append((path, 0, file.size()))
+            self.give_up(path, 0, file.size(), str(error))
             return None
         else:
             if header is None and data:
@@ -152,6 +148,10 @@ class Replay:
             return header
         finally:
             file.close()
+
+    def note_bad_witness(self, path: str) -> None:
+        """Note a witness file that is damaged or missing, whose twin is good or says nothing."""
+        log.warning("damaged or missing witness of the journal, written anew", file=path)
 
     def drop(self, path: str, offset: int, size: int) -> None:
         """Note an unsynced tail."""

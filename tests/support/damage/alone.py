@@ -14,6 +14,7 @@ import trio
 
 from bookie.bookie import Bookie, open_bookie
 from bookie.config import BookieConfig
+from quire.cli.doctor import examine_bookie
 from quire.cli.errors import leaves
 from quire.cli.process import exit_code
 from quire.metadata.bookies import Cookie, write_cookie
@@ -24,7 +25,10 @@ from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.errors import DigestMismatchError
 from quire.wire.bookkeeper.v2 import Rc
+from quire.world.damage import Finding
 from quire.world.real import real_world
+from quire.world.real_disk import RealDisk
+from quire.world.real_look import look_into
 from tests.support.damage.judging import answer, dropped_tail, refused
 from tests.support.damage.places import Case, Stop
 from tests.support.damage.standalone import WITNESSED_S
@@ -159,6 +163,13 @@ def look(data: Path, log_path: Path, acknowledged: dict[str, Any], case: Case) -
             raise
         return refused(case, "; ".join(map(str, leaves(error))))
     raise AssertionError("it ends by being killed")
+
+
+def examine(data: Path, stop: Stop) -> list[Finding]:
+    """What `quire doctor` finds damaged."""
+    config = _config(data, stop)
+    folders = (config.journal_directory, config.ledger_directory, config.ledger_directory)
+    return examine_bookie(RealDisk(), look_into, config.id, folders, lambda what, count: None).damaged
 
 
 def _is_sealed(ledger_id: int, entry_id: int, data: Buffer) -> bool:

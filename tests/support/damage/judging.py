@@ -34,3 +34,13 @@ def troubles(log: str) -> list[str]:
 def dropped_tail(log: str) -> str:
     """The line that names a dropped tail, empty if there is none."""
     return next((line for line in log.splitlines() if _TAIL in line), "")
+
+
+def diagnosed(answered: dict[str, str], damaged: list[str]) -> dict[str, str]:
+    """The answer of a server, held against what `quire doctor` had found damaged before."""
+    verdict = Verdict[answered["verdict"]]
+    if verdict is Verdict.RIGHT and damaged:
+        return answer(Verdict.ALARM, "; ".join(damaged))
+    if verdict in (Verdict.REFUSED, Verdict.ERROR) and not damaged:
+        return answer(Verdict.MISSED, f"{verdict.value}: {answered['detail']}")
+    return answered

@@ -21,6 +21,7 @@ from queue import SimpleQueue
 from typing import Any, Final
 
 from tests.support.damage import alone, standalone
+from tests.support.damage.judging import diagnosed
 from tests.support.damage.places import Case, Damage, Place, Stop, cases_of, inflict
 from tests.support.damage.verdicts import Outcome, Verdict
 
@@ -173,7 +174,12 @@ def _case(job: dict[str, Any]) -> dict[str, Any]:
         done = inflict(case, copy / "data")
         acknowledged = json.loads((root / "acknowledged.json").read_text())
         log_path = copy / "log"
-        answer = _forked(lambda: shape.look(copy / "data", log_path, acknowledged, case), log_path)
+
+        def look_at() -> dict[str, Any]:
+            damaged = [str(finding) for finding in shape.examine(copy / "data", case.stop)]
+            return diagnosed(shape.look(copy / "data", log_path, acknowledged, case), damaged)
+
+        answer = _forked(look_at, log_path)
         if "failed" in answer:
             answer = {"verdict": Verdict.CRASHED.name, "detail": answer["failed"]}
         return {**answer, "done": done}

@@ -12,6 +12,7 @@ from typing import Any, Final
 import trio
 
 from quire.cli.addresses import Addresses
+from quire.cli.doctor import examine_standalone
 from quire.cli.errors import leaves
 from quire.cli.process import exit_code
 from quire.cli.standalone import run_standalone
@@ -19,7 +20,10 @@ from quire.cli.standalone_config import StandaloneConfig
 from quire.service import log
 from quire.service.config import build, parse
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.world.damage import Finding
 from quire.world.real import real_world
+from quire.world.real_disk import RealDisk
+from quire.world.real_look import look_into
 from tests.support.damage.judging import answer, dropped_tail, refused, troubles
 from tests.support.damage.places import Case, Stop
 from tests.support.damage.verdicts import Verdict
@@ -144,6 +148,11 @@ def look(data: Path, log_path: Path, acknowledged: dict[str, Any], case: Case) -
         if exit_code(error) is None:
             raise
         return refused(case, "; ".join(map(str, leaves(error))))
+
+
+def examine(data: Path, stop: Stop) -> list[Finding]:
+    """What `quire doctor` finds damaged."""
+    return examine_standalone(RealDisk(), look_into, str(data), lambda what, count: None).damaged
 
 
 class _RefusedError(Exception):
