@@ -50,6 +50,10 @@ HARMLESS: Final = ("LOCK", "quire.lock", "DIRTY", " LOG", " OPTIONS", " IDENTITY
 """Ends of kinds whose damage loses nothing: a start that is refused for it is a false refusal."""
 
 
+TURNS: Final = {"journal": 2, "log": 3, "MANIFEST": 2}
+"""By the last word of a kind."""
+
+
 def kind_of(path: str) -> str:
     """The kind of a file, from its path below the data directory; the name itself for what has no pattern."""
     for pattern, kind in _PATTERNS:
@@ -103,15 +107,28 @@ class Case:
         return f"{self.shape}/{self.stop.value}/{self.place.kind}#{self.place.index}/{self.damage.value}/{self.turn}"
 
 
-def cases_of(shape: str, stop: Stop, root: Path, turns: int) -> Iterator[Case]:
-    """All that can happen to the files below `root`; `turns` places for what has a place."""
-    for place in places(root):
+def cases_of(shape: str, stop: Stop, root: Path) -> Iterator[Case]:
+    """All that can happen to the files below `root`: one place of each damage, more of those where it matters where. Of files
+    that are harmless only the newest of each kind."""
+    found = places(root)
+    newest = {place.kind: place.index for place in found}
+    for place in found:
+        harmless = place.kind.endswith(HARMLESS)
+        if harmless and place.index < newest[place.kind]:
+            continue
         for damage in Damage:
             if damage is Damage.MISSING:
                 yield Case(shape, stop, place, damage)
-            elif place.extent:
-                for turn in range(turns):
+            elif place.extent and not (harmless and damage in (Damage.SECTOR, Damage.ZERO)):
+                for turn in range(_turns(place, damage)):
                     yield Case(shape, stop, place, damage, turn)
+
+
+def _turns(place: Place, damage: Damage) -> int:
+    """How many places of this damage are tried: more where it matters where."""
+    if place.kind == "lastMark":
+        return 6 if damage is Damage.FLIP else 1
+    return TURNS.get(place.kind.rpartition(" ")[2], 1)
 
 
 def inflict(case: Case, root: Path) -> str:

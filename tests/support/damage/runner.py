@@ -72,13 +72,13 @@ def prepare(folder: Path, shapes: Iterable[str] = SHAPES, stops: Iterable[Stop] 
         runner.close()
 
 
-def all_cases(folder: Path, turns: int = 1) -> list[Case]:
+def all_cases(folder: Path) -> list[Case]:
     """Every case on what `prepare` made."""
     return [
         case
         for shape in sorted(path.name for path in folder.iterdir() if path.name in SHAPES)
         for stop in Stop
-        for case in cases_of(shape, stop, folder / shape / stop.name / "data", turns)
+        for case in cases_of(shape, stop, folder / shape / stop.name / "data")
     ]
 
 

@@ -40,7 +40,9 @@ def test_a_known_bookie_with_its_folders_goes_on() -> None:
 
 
 def test_a_wiped_folder_of_a_known_bookie_is_refused_with_the_safe_way_to_rebuild_it() -> None:
-    with pytest.raises(CookieMismatchError, match=r"/l is empty.*knows bookie bookie:1\. Mount the right disk") as caught:
+    with pytest.raises(
+        CookieMismatchError, match=r"/l is empty.*knows bookie bookie:1\. Mount the right disk"
+    ) as caught:
         must_stamp(COOKIE, COOKIE, {"/j": DATA, "/l": EMPTY})
     assert "scripts/replace-disk bookie:1" in str(caught.value)
     # Started empty under a new cookie it would deny what was acknowledged, and a recovery may believe it.
