@@ -354,11 +354,20 @@ def test_a_lane_whose_loop_has_ended_ends_too():
     assert ran == [[1]]
 
 
-def test_a_map_that_cannot_be_closed_cleanly_says_so_as_a_disk_does():
+def test_a_map_that_cannot_be_closed_cleanly_says_so_as_a_disk_does(tmp_path):
+    map_ = real_world().key_value.open(str(tmp_path))
+    assert isinstance(map_, RealKeyValue)
+    opened = map_._database
+
     class Database:
+        def latest_sequence_number(self):
+            return 0
+
         def close(self):
+            opened.close()
             raise Exception("IO error: Writer has previous error.")
 
+    map_._database = Database()
     with pytest.raises(OSError, match="previous error") as caught:
-        RealKeyValue(Database(), list).close()
+        map_.close()
     assert caught.value.errno == errno.EIO
