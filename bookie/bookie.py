@@ -1,8 +1,8 @@
 """A bookie put together: folders, journal, storage, and the loop that moves the mark.
 
-Start      lock -> cookies -> storage opened -> journal replayed into it -> full flush -> lastMark -> new journal file -> serve
+Start      lock -> cookies -> journal checked -> storage opened -> journal replayed into it -> full flush -> lastMark -> new journal file -> serve
 Checkpoint every flush interval, and when the write cache is half full:
-           mark taken -> storage flushed -> lastMark written -> journal files before it deleted
+           mark taken -> storage flushed -> the seal and lastMark written -> journal files before it deleted
 Stop       adds refused -> journal drained -> checkpoint -> storage closed -> DIRTY removed
 
 What is durable when: an entry when its journal group is synced, which is before it is acknowledged; lastMark never names a
@@ -38,10 +38,11 @@ from bookie.journal.format import (
     LogMark,
     encode_last_mark,
 )
+from bookie.journal.seal import JournalSeal
 from bookie.journal.writer import Journal, OnDurable
 from bookie.last_confirmed import LacTable
 from bookie.reads import ReadWorkers
-from bookie.recovery import last_mark_path, recover
+from bookie.recovery import Start, last_mark_path, plan, recover, seal_path_of
 from bookie.requests import check_fence, check_write_lac, lac_of_package
 from bookie.session import BookieSession
 from bookie.timers import Timers
@@ -111,6 +112,7 @@ class Bookie:
         self._flush_wanted = trio.Event()
         self._checkpointing = trio.Lock()
         self._last_mark = NO_MARK
+        self._seal: JournalSeal | None = None
         self._stopping = False
         self._journal_closed = False
         self._checkpoints_ended = trio.Event()
@@ -288,11 +290,14 @@ class Bookie:
             await synced.wait()
 
     async def _write_last_mark(self, mark: LogMark) -> None:
-        path = last_mark_path(self.config)
-        await self.world.offload.run(
-            partial(self.world.disk.write_atomic, path, encode_last_mark(mark)), name="last mark"
-        )
+        await self.world.offload.run(partial(self._write_mark_files, mark), name="last mark")
         self._last_mark = mark
+
+    def _write_mark_files(self, mark: LogMark) -> None:
+        # The sealed copy first: a start goes by that, and lastMark is never ahead of it.
+        assert self._seal is not None
+        self._seal.write_mark(mark)
+        self.world.disk.write_atomic(last_mark_path(self.config), encode_last_mark(mark))
 
     async def _checkpoint_loop(self) -> None:
         try:
@@ -342,12 +347,15 @@ class Bookie:
 
     # --- start and stop
 
-    async def _open(self) -> None:
-        await self.storage.open()
-        self._last_mark, end = await recover(self.world, self.config, self.storage)
-        if end is not None and end > self._last_mark:
+    async def _open(self, start: Start) -> None:
+        await self.storage.open(has_served=start.has_served, has_seal=start.has_seal)
+        end = await recover(self.world, self.config, self.storage, start.plan)
+        self._last_mark = start.plan.mark
+        path = seal_path_of(self.config)
+        self._seal = await self.world.offload.run(partial(JournalSeal.open, self.world.disk, path), name="seal")
+        if end is not None:
             await self._write_last_mark(end)
-        await self.journal.open(end)
+        await self.journal.open(end, self._seal)
         if end is None:
             # From now on a start without the journal is refused, even if this run never comes to a checkpoint.
             await self._write_last_mark(self.journal.mark())
@@ -357,7 +365,6 @@ class Bookie:
         nursery.start_soon(self._checkpoint_loop, name="bookie checkpoints")
         nursery.start_soon(self.timers.run, self._pass_done, name="bookie timers")
         nursery.start_soon(self.journal.run, name="journal groups")
-        nursery.start_soon(self.journal.keep_witness, name="journal witness")
         nursery.start_soon(self._collect_often, metadata, instance_id, name="bookie garbage")
 
     async def _stop(self) -> None:
@@ -377,6 +384,8 @@ class Bookie:
         except (OSError, StorageFailedError) as error:
             log.error("last checkpoint failed, the journal has everything", error=str(error))
         await self.storage.close()
+        if self._seal is not None:
+            self._seal.close()
 
 
 @asynccontextmanager
@@ -387,10 +396,11 @@ async def open_bookie(world: World, config: BookieConfig, metadata: MetadataStor
     locks = await folders.lock(world, config)
     try:
         await folders.check(world, config, metadata, instance_id)
+        start = await plan(world, config)
         await folders.mark_dirty(world, config)
         journal = Journal(world, f"{config.journal_directory}/current", config.journal)
         bookie = Bookie(world, config, journal, _storage(world, config))
-        await bookie._open()
+        await bookie._open(start)
         failure: Exception | None = None
         async with trio.open_nursery() as nursery:
             bookie._start(nursery, metadata, instance_id)

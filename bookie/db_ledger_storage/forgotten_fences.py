@@ -37,6 +37,10 @@ KEPT_MAX: Final = 100_000
 """Ledgers remembered at most: 16 bytes of the file and about 100 of memory for each."""
 _MAGIC: Final = b"QUIREFF1"
 _SUM_LENGTH: Final = 4
+_REMEDY: Final = (
+    "If no client that was writing before this bookie went down still runs, an empty one may take its place: "
+    f"echo {(_MAGIC + crc32c(_MAGIC).to_bytes(_SUM_LENGTH, 'big')).hex()} | xxd -r -p > {FILE_NAME}"
+)
 
 
 class ForgottenFences:
@@ -56,19 +60,19 @@ class ForgottenFences:
     def __len__(self) -> int:
         return len(self._forgotten_at)
 
-    def load(self) -> None:
-        """Read the file, if there is one. StorageDamagedError, OSError: a lost fence lets a writer go on."""
+    def load(self, *, must_exist: bool = False) -> None:
+        """Read the file; an empty one is made where none was yet. StorageDamagedError, OSError: a lost fence lets a writer go on."""
         try:
             data = self._disk.read(self._path)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if must_exist:
+                raise StorageDamagedError(f"{self._path} is missing: {_REMEDY}") from error
+            self.save()
             return
         try:
             self._forgotten_at = decode(data)
         except ValueError as error:
-            raise StorageDamagedError(
-                f"{self._path} is damaged: {error}. If no client that was writing before this bookie went down still runs,"
-                " it may be removed"
-            ) from error
+            raise StorageDamagedError(f"{self._path} is damaged: {error}. {_REMEDY}") from error
 
     def add(self, ledgers: Iterable[int]) -> None:
         """Remember these from now on, in memory; `save` before their rows are deleted."""

@@ -2,7 +2,7 @@
 
     VERSION                each folder's cookie can be read, and all are the same
     lastMark, lastId       they are what they should be
-    journals               every group, and the places that headers and witness name; those behind the mark are needed
+    journals               every group, and the places that headers and the seal name; those behind the mark are needed
     locations/, ledgers/   the files against their witness and their own checksums, then every row
     entry logs             every entry that the index leads to: it is there, it is that entry, it matches its digest
     forgottenFences        its checksum
@@ -12,14 +12,13 @@ What the start checks is checked by the same code. The rest is what a server fin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final, TypeAlias
 
 from bookie.cookie import VERSION_FILE
-from bookie.db_ledger_storage import forgotten_fences
 from bookie.db_ledger_storage.entry_log_format import (
     HEADER_LENGTH,
     decode_header,
@@ -27,12 +26,14 @@ from bookie.db_ledger_storage.entry_log_format import (
     log_id_of,
     log_name,
 )
+from bookie.db_ledger_storage.forgotten_fences import FILE_NAME, ForgottenFences
 from bookie.db_ledger_storage.ledger_index import LedgerIndex
-from bookie.doctor.entries import EntryCheck
+from bookie.doctor.entries import Damaged, EntryCheck
 from bookie.errors import JournalDamagedError, StorageDamagedError
-from bookie.journal.format import NO_MARK, LedgerKey, LogMark, decode_last_mark
+from bookie.journal.format import LedgerKey
 from bookie.journal.replay import Replay
-from bookie.recovery import LAST_MARK_FILE
+from bookie.journal.seal import SEAL_FILE, ReplayPlan
+from bookie.recovery import LAST_MARK_FILE, Start, read_plan
 from bookie.run import Run
 from quire.metadata.cookies import decode_cookie
 from quire.metadata.errors import MetadataError
@@ -105,6 +106,7 @@ class _Doctor:
     remedies: Remedies
     found: Examined
     progress: Progress
+    start: Start = field(init=False)
 
     def run(self) -> None:
         missing = [folder for folder in self.folders if not self.disk.exists(folder)]
@@ -113,8 +115,7 @@ class _Doctor:
         if missing:
             return
         self._cookies()
-        mark = self._mark()
-        journalled = self._journals(mark)
+        journalled = self._journals(self._plan())
         known = self._ledger_index()
         self._locations(known, journalled)
         self._entry_logs()
@@ -137,23 +138,19 @@ class _Doctor:
             if cookies[path] != cookies[paths[0]]:
                 self.found.lost(path, f"is not the same as {paths[0]}: one of them is damaged", self.remedies.cookie)
 
-    def _mark(self) -> LogMark:
-        path = f"{self.ledgers}/{LAST_MARK_FILE}"
-        self.found.files += 1
-        try:
-            mark = decode_last_mark(self.disk.read(path))
-        except FileNotFoundError:
-            self.found.noted(path, "is missing: a start replays every journal file that is there")
-            return NO_MARK
-        if mark is None:
-            self.found.noted(path, "is not 16 bytes long: a start replays every journal file that is there")
-        return mark or NO_MARK
+    def _plan(self) -> ReplayPlan:
+        """Where a start would begin its replay, and up to where the journal is proved."""
+        mark_path, seal_path = f"{self.ledgers}/{LAST_MARK_FILE}", f"{self.ledgers}/{SEAL_FILE}"
+        self.found.files += 2
+        self.start = read_plan(self.disk, self.journal, mark_path, seal_path)
+        self.found.findings.extend(self.start.plan.findings)
+        return self.start.plan
 
     # --- journals
 
-    def _journals(self, mark: LogMark) -> dict[int, list[tuple[int, int]]]:
+    def _journals(self, plan: ReplayPlan) -> dict[int, list[tuple[int, int]]]:
         """What is behind the mark, by ledger: (first, last) of runs of entries, of ledgers whose key is there too."""
-        behind = _LookingReplay(self.disk, self.journal, mark, self.found, self.remedies.journal)
+        behind = _LookingReplay(self.disk, self.journal, plan, self.found, self.remedies.journal)
         runs: dict[int, list[tuple[int, int]]] = {}
         number = 0
         try:
@@ -242,10 +239,21 @@ class _Doctor:
             what = f"has no row of ledger {ledger_id}, of which there are entries"
             self.found.lost(f"{self.index}/ledgers", what, self.remedies.storage)
         for log_id, damages in entries.damages():
-            shown = "; ".join(damages[:_NAMED_MAX]) + (
-                f"; and {len(damages) - _NAMED_MAX} more" if len(damages) > _NAMED_MAX else ""
-            )
-            self.found.lost(f"{self.ledgers}/{log_name(log_id)}", f"is damaged: {shown}", self.remedies.storage)
+            self._damaged_log(f"{self.ledgers}/{log_name(log_id)}", damages, journalled)
+
+    def _damaged_log(
+        self, file: str, damages: Sequence[Damaged], journalled: Mapping[int, Sequence[tuple[int, int]]]
+    ) -> None:
+        """What is in the journal too is written anew by the next start: nothing is lost by that."""
+        lost: list[Damaged] = []
+        again: list[Damaged] = []
+        for each in damages:
+            runs = journalled.get(each.ledger_id, ())
+            (again if any(first <= each.entry_id <= last for first, last in runs) else lost).append(each)
+        if lost:
+            self.found.lost(file, f"is damaged: {_named(lost)}", self.remedies.storage)
+        if again:
+            self.found.noted(file, f"is damaged: {_named(again)}; the journal has these, and a start writes them anew")
 
     def _count_journalled(self, rows: KeyValue, ledger_id: int, runs: list[tuple[int, int]]) -> None:
         seen: set[int] = set()
@@ -274,14 +282,18 @@ class _Doctor:
                         f"{self.ledgers}/{name}", f"has a damaged header: {error}. Its entries are found by the index"
                     )
         self._last_id(newest)
-        path = f"{self.ledgers}/{forgotten_fences.FILE_NAME}"
-        if self.disk.exists(path):
-            self.found.files += 1
-            try:
-                forgotten_fences.decode(self.disk.read(path))
-            except ValueError as error:
-                remedy = "If no client that was writing before this bookie went down still runs, it may be removed"
-                self.found.lost(path, f"is damaged: {error}", remedy)
+        self._fences()
+
+    def _fences(self) -> None:
+        path = f"{self.ledgers}/{FILE_NAME}"
+        if not self.start.has_seal and not self.disk.exists(path):
+            return  # a start makes it
+        self.found.files += 1
+        try:
+            ForgottenFences(self.disk, path, lambda: 0).load(must_exist=True)
+        except StorageDamagedError as error:
+            what, _, remedy = str(error).removeprefix(f"{path} ").partition(": If ")
+            self.found.lost(path, what, f"If {remedy}")
 
     def _last_id(self, newest: int) -> None:
         path = f"{self.ledgers}/lastId"
@@ -297,19 +309,22 @@ class _Doctor:
             self.found.noted(path, f"is damaged: it says {last}, and there is {log_name(newest)}")
 
 
+def _named(damages: Sequence[Damaged]) -> str:
+    texts = list(dict.fromkeys(each.what for each in damages))
+    more = len(texts) - _NAMED_MAX
+    return "; ".join(texts[:_NAMED_MAX]) + (f"; and {more} more" if more > 0 else "")
+
+
 class _LookingReplay(Replay):
     """A replay that notes every damage and goes on."""
 
-    def __init__(self, disk: Disk, directory: str, mark: LogMark, found: Examined, remedy: str) -> None:
-        super().__init__(disk, directory, mark, skip_invalid=True)
+    def __init__(self, disk: Disk, directory: str, plan: ReplayPlan, found: Examined, remedy: str) -> None:
+        super().__init__(disk, directory, plan.mark, skip_invalid=True, promised=plan.promised, named=plan.named)
         self._found = found
         self._remedy = remedy
 
     def drop(self, path: str, offset: int, size: int) -> None:
         self._found.noted(path, f"has an unsynced tail, {size} bytes at offset {offset}: a start drops it")
-
-    def note_bad_witness(self, path: str) -> None:
-        self._found.noted(path, "is damaged or missing: its twin proves the journal; it is written anew")
 
     def give_up(self, path: str, offset: int, size: int, reason: str) -> None:
         self._found.lost(path, f"is damaged at offset {offset}: {reason}", self._remedy)

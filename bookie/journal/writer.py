@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from typing import Final, NamedTuple, NoReturn, TypeAlias
 
@@ -46,7 +45,7 @@ from bookie.journal.format import (
     seal_group,
 )
 from bookie.journal.replay import journal_ids
-from bookie.journal.witness import EVERY_S, WitnessWriter
+from bookie.journal.seal import JournalSeal
 from bookie.run import Run
 from quire.service.log import get_logger
 from quire.wire.bookkeeper.entry import Buffer
@@ -119,6 +118,8 @@ class GroupWriter:
         self._disk = disk
         self._directory = directory
         self._config = config
+        self.seal: JournalSeal | None = None
+        """Where the end of what is synced is noted."""
         self._file: File | None = None
         self._file_id = -1
         self._position = 0
@@ -137,7 +138,8 @@ class GroupWriter:
         return LogMark(self._file_id, self._position if self._synced < 0 else self._synced)
 
     def create(self, file_id: int, previous: LogMark | None) -> None:
-        """Begin file `file_id`: its header and its name are durable on return. OSError: nothing has changed."""
+        """Begin file `file_id`: its header and its name are durable on return. OSError: nothing has changed.
+        JournalFailedError: the seal is not sure to know of it."""
         path = f"{self._directory}/{file_name(file_id)}"
         direct = self._config.sync and self._config.remove_from_page_cache
         file = self._disk.open(path, create=True, direct=direct)
@@ -155,6 +157,8 @@ class GroupWriter:
         self._file_id = file_id
         self._position = self._reserved = HEADER_SIZE
         self._forgotten = 0
+        if self.seal is not None:
+            self.seal.begun(self.mark)
 
     def write(self, items: list[Item]) -> list[GroupResult]:
         """Write the items as one group, or as several if they are many; a result per group, in order."""
@@ -193,6 +197,8 @@ class GroupWriter:
         except JournalWriteError as error:
             return GroupResult(len(items), None, error)
         self._position += total
+        if self.seal is not None and self._config.sync and not deferred:
+            self.seal.reached(self.mark)
         if self._config.remove_from_page_cache and self._position - self._forgotten >= FORGET_STEP:
             # Where it went through the page cache after all: giving its pages back at once keeps the following writes in
             # memory that is warm. With page after page of new memory, copying into it was half of a bookie's CPU time.
@@ -303,10 +309,6 @@ class Journal:
         self._writer = GroupWriter(world.disk, directory, config)
         self._lane: Lane[list[Item]] | None = None
         self._mark = LogMark(0, 0)
-        self._witness = WitnessWriter(world.disk, directory)
-        self._witnessing = trio.Lock()
-        self._moved = trio.Event()
-        """Set when the mark has moved since the witness was last written."""
         self.on_pass: Callable[[], None] = _nothing
         self.on_failed: Callable[[JournalFailedError], None] = _ignore
         self.failed: JournalFailedError | None = None
@@ -321,16 +323,16 @@ class Journal:
         self.groups = 0
         self.write_failures = 0
 
-    async def open(self, previous: LogMark | None) -> None:
+    async def open(self, previous: LogMark | None, seal: JournalSeal | None = None) -> None:
         """Begin a new file behind all there are; `previous` is where replay found the journal to end (None: no journal).
-        OSError."""
+        OSError, JournalFailedError."""
+        self._writer.seal = seal
 
         def create() -> None:
             ids = journal_ids(self._world.disk, self._directory)
             file_id = ids[-1] + 1 if ids else self._world.clock.wall_ms() + 1
             known = previous if previous is not None and ids and previous.file_id == ids[-1] else None
             self._writer.create(file_id, known)
-            self._witness.begin(self._writer.mark)
 
         await self._world.offload.run(create, name="journal open")
         self._mark = self._writer.mark
@@ -385,23 +387,6 @@ class Journal:
             self._wake = trio.Event()
             self._release()
 
-    async def keep_witness(self) -> None:
-        """Write the witness while the journal grows, for ever; see witness.py. Without syncs there is nothing to witness."""
-        while self._config.sync:
-            await self._moved.wait()
-            await trio.sleep(EVERY_S)
-            self._moved = trio.Event()
-            async with self._witnessing:
-                if self._lane is None:
-                    return
-                record = partial(self._witness.record, self._mark)
-                try:
-                    await self._world.offload.run(record, name="journal witness")
-                except OSError as error:
-                    log.warning(
-                        "the witness of the journal cannot be written", folder=self._directory, error=str(error)
-                    )
-
     def _release(self) -> None:
         assert self._lane is not None
         items, self._waiting, self._waiting_size = self._waiting, [], 0
@@ -432,7 +417,6 @@ class Journal:
                 self.queued_bytes -= item.size + ITEM_OVERHEAD
                 item.on_durable(group_error)
             index += count
-        self._moved.set()
         self.on_pass()
 
     def _fail(self, error: JournalFailedError) -> None:
@@ -463,12 +447,7 @@ class Journal:
             self._release()
             self._lane = None
             await lane.aclose()
-        async with self._witnessing:
-            await self._world.offload.run(self._close, name="journal close")
-
-    def _close(self) -> None:
-        self._witness.close()
-        self._writer.close()
+        await self._world.offload.run(self._writer.close, name="journal close")
 
 
 def _nothing() -> None: ...

@@ -1,4 +1,4 @@
-"""Looking into RocksDB's files without a change to them, not even to those that RocksDB only logs to.
+"""Looking into RocksDB's files without a change to them, not even to those that RocksDB and rocksdict only note things in.
 
 The folder is shown to RocksDB as a temporary one of links, opened to be read only. Its logs are read into memory.
 """
@@ -9,90 +9,61 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
-from quire.world.damage import Finding
-from quire.world.doors import Batch
+from quire.world.real_key_value import RealKeyValue
 
-_COPIED = ("CURRENT", "IDENTITY")
-_LEFT_OUT = ("LOCK", "rocksdict-config.json")
+_LEFT_OUT = ("LOCK", "LOG", "rocksdict-config.json")
 
 
-def look_into(path: str) -> ReadOnlyKeyValue:
-    """The map in folder `path`, which no process has open. OSError if RocksDB cannot read it."""
+def look_into(path: str) -> LookedInto:
+    """The map in folder `path` as it is on the disk now. OSError if it cannot be read."""
     import rocksdict  # as in real_key_value.py
 
     view = tempfile.mkdtemp(prefix="quire-look-")
     try:
         for name in os.listdir(path):
-            if name in _COPIED:
-                shutil.copyfile(os.path.join(path, name), os.path.join(view, name))
-            elif name not in _LEFT_OUT and not name.startswith("LOG"):
+            if name not in _LEFT_OUT:
                 os.symlink(os.path.abspath(os.path.join(path, name)), os.path.join(view, name))
         options = rocksdict.Options(raw_mode=True)
-        options.create_if_missing(False)
-        mode = rocksdict.AccessType.read_only(False)
         try:
-            database = rocksdict.Rdict(view, options, access_type=mode)
+            database = rocksdict.Rdict(view, options, access_type=rocksdict.AccessType.read_only(False))
         except Exception as error:
-            raise _os_error(error, view, path) from None
+            raise OSError(errno.EIO, str(error).replace(view, path)) from error
     except BaseException:
         shutil.rmtree(view, ignore_errors=True)
         raise
-    return ReadOnlyKeyValue(database, view, path)
+    return LookedInto(database, rocksdict.WriteBatch, view, path)
 
 
-def _os_error(error: Exception, view: str, path: str) -> OSError:
-    return OSError(errno.EIO, str(error).replace(view, path))
+class LookedInto(RealKeyValue):
+    """A map for reading alone: RocksDB refuses the rest."""
 
-
-class ReadOnlyKeyValue:
-    """A map as `look_into` opened it. Its methods that change something raise OSError (EROFS)."""
-
-    noticed: Sequence[Finding] = ()
-
-    def __init__(self, database: Any, view: str, path: str) -> None:
-        self._database = database
+    def __init__(self, database: Any, make_batch: Callable[..., Any], view: str, path: str) -> None:
+        super().__init__(database, make_batch)
         self._view = view
         self._path = path
 
     def get(self, key: bytes) -> bytes | None:
-        try:
-            value: bytes | None = self._database.get(key)
-        except Exception as error:
-            raise _os_error(error, self._view, self._path) from None
-        return value
+        with self._named():
+            return super().get(key)
 
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        assert not reverse, "nothing looks backwards"
+        with self._named():
+            yield from super().scan(start, stop, reverse=reverse)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """RocksDB's complaints name the files that are meant, not the links to them."""
         try:
-            rows = self._database.iter()
-            rows.seek(start)
-            while rows.valid():
-                key: bytes = rows.key()
-                if key >= stop:
-                    return
-                yield key, rows.value()
-                rows.next()
-            rows.status()
-        except Exception as error:
-            raise _os_error(error, self._view, self._path) from None
-
-    def batch(self) -> Batch:
-        self._refuse()
-
-    def write(self, batch: Batch, *, sync: bool) -> None:
-        self._refuse()
-
-    def compact(self) -> None:
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
-        raise OSError(errno.EROFS, "opened to be looked at only", self._path)
+            yield
+        except OSError as error:
+            raise OSError(error.errno, str(error.strerror).replace(self._view, self._path)) from error
 
     def close(self) -> None:
         try:
-            self._database.close()
+            super().close()
         finally:
             shutil.rmtree(self._view, ignore_errors=True)

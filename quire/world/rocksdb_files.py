@@ -80,7 +80,7 @@ def records(data: bytes, start: int = 0) -> Iterator[tuple[int, bytes]]:
         kind = fragment.kind
         if kind == _WHOLE and not parts:
             yield fragment.end, fragment.payload
-        elif (kind == _FIRST and not parts) or (kind == _MIDDLE and parts):
+        elif kind == (_MIDDLE if parts else _FIRST):
             parts.append(fragment.payload)
         elif kind == _LAST and parts:
             parts.append(fragment.payload)
@@ -98,9 +98,7 @@ def log_end(data: bytes, start: int = 0) -> LogEnd:
     Behind a bad record the next is looked for at every byte of its block, then at the start of every other block: no
     length has to be trusted. A part of a record proves nothing of what is before it, but that it was written, behind it.
     """
-    end = start
-    for end, _ in records(data, start):
-        pass
+    end = max((end for end, _ in records(data, start)), default=start)
     if not any(memoryview(data)[end:]):
         return LogEnd(end)
     block_end = (end // BLOCK + 1) * BLOCK
@@ -198,7 +196,7 @@ def _apply(edit: bytes, families: dict[int, int], state: ManifestState) -> int:
         tag = reader.number()
         if tag in (_NEXT_FILE, _LAST_SEQUENCE, _PREVIOUS_LOG, _FAMILY_MAX, _ATOMIC_GROUP):
             reader.number()
-        elif tag == _COMPARATOR or tag == _FAMILY_ADD:
+        elif tag in (_COMPARATOR, _FAMILY_ADD):
             reader.piece()
         elif tag == _LOG:
             log = reader.number()

@@ -31,7 +31,6 @@ from quire.world.real_disk import RealDisk
 from quire.world.real_look import look_into
 from tests.support.damage.judging import answer, dropped_tail, refused
 from tests.support.damage.places import Case, Stop
-from tests.support.damage.standalone import WITNESSED_S
 from tests.support.damage.verdicts import Verdict
 from tests.unit.bookie.build import DIGEST, Client, add_frames, entry
 
@@ -128,7 +127,6 @@ def live(data: Path, stop: Stop, number: int, before: dict[str, Any]) -> dict[st
 
     async def _end() -> None:
         # As a kill: nothing that is open is closed. What `_forked` reads is sent by it when this returns.
-        await trio.sleep(WITNESSED_S)
         raise _KilledError
 
     try:

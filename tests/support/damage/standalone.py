@@ -31,8 +31,6 @@ from tests.support.raw import RawClient
 
 TOPICS: Final = tuple(f"persistent://public/default/damage-{number}" for number in range(3))
 _PER_SESSION: Final = 14
-WITNESSED_S: Final = 0.3
-"""The journal's witness is at most 0.1 s behind: what was acknowledged so long before a kill is proved."""
 _STALL_S: Final = 1.5
 """Without a message for so long, a reader that wants more stands still."""
 _CONF: Final = """
@@ -126,7 +124,6 @@ def _write(data: Path, number: int, before: dict[str, Any], port: int, *, flushe
                 assert time.monotonic() < deadline, "no checkpoint came"
                 time.sleep(0.01)
             _publish(client, known, number * 2 + 1)
-    time.sleep(WITNESSED_S)
     return known
 
 
