@@ -1,8 +1,8 @@
 """A bookie put together: folders, journal, storage, and the loop that moves the mark.
 
-Start      lock -> cookies -> storage opened -> journal replayed into it -> full flush -> lastMark -> new journal file -> serve
+Start      lock -> cookies -> journal checked -> storage opened -> journal replayed into it -> full flush -> lastMark -> new journal file -> serve
 Checkpoint every flush interval, and when the write cache is half full:
-           mark taken -> storage flushed -> lastMark written -> journal files before it deleted
+           mark taken -> storage flushed -> the seal and lastMark written -> journal files before it deleted
 Stop       adds refused -> journal drained -> checkpoint -> storage closed -> DIRTY removed
 
 What is durable when: an entry when its journal group is synced, which is before it is acknowledged; lastMark never names a
@@ -39,10 +39,11 @@ from bookie.journal.format import (
     LogMark,
     encode_last_mark,
 )
+from bookie.journal.seal import JournalSeal
 from bookie.journal.writer import Journal, OnDurable
 from bookie.last_confirmed import LacTable
 from bookie.reads import ReadWorkers
-from bookie.recovery import last_mark_path, recover
+from bookie.recovery import Start, last_mark_path, plan, recover, seal_path_of
 from bookie.requests import check_fence, check_write_lac, lac_of_package
 from bookie.session import BookieSession
 from bookie.timers import Timers
@@ -127,6 +128,7 @@ class Bookie:
         self._stop_wanted = trio.Event()
         self._garbage_scopes: set[trio.CancelScope] = set()
         self._garbage_ended = trio.Event()
+        self._seal: JournalSeal | None = None
         self._stopping = False
         self._given_up = False
         self._journal_closed = False
@@ -333,11 +335,14 @@ class Bookie:
             await synced.wait()
 
     async def _write_last_mark(self, mark: LogMark) -> None:
-        path = last_mark_path(self.config)
-        await self.world.offload.run(
-            partial(self.world.disk.write_atomic, path, encode_last_mark(mark)), name="last mark"
-        )
+        await self.world.offload.run(partial(self._write_mark_files, mark), name="last mark")
         self._last_mark = mark
+
+    def _write_mark_files(self, mark: LogMark) -> None:
+        # The sealed copy first: a start goes by that, and lastMark is never ahead of it.
+        assert self._seal is not None
+        self._seal.write_mark(mark)
+        self.world.disk.write_atomic(last_mark_path(self.config), encode_last_mark(mark))
 
     async def _checkpoint_loop(self) -> None:
         try:
@@ -424,12 +429,15 @@ class Bookie:
 
     # --- start and stop
 
-    async def _open(self) -> None:
-        await self.storage.open()
-        self._last_mark, end = await recover(self.world, self.config, self.storage)
-        if end is not None and end > self._last_mark:
+    async def _open(self, start: Start) -> None:
+        await self.storage.open(has_served=start.has_served, has_seal=start.has_seal)
+        end = await recover(self.world, self.config, self.storage, start.plan)
+        self._last_mark = start.plan.mark
+        path = seal_path_of(self.config)
+        self._seal = await self.world.offload.run(partial(JournalSeal.open, self.world.disk, path), name="seal")
+        if end is not None:
             await self._write_last_mark(end)
-        await self.journal.open(end)
+        await self.journal.open(end, self._seal)
         if end is None:
             # From now on a start without the journal is refused, even if this run never comes to a checkpoint.
             await self._write_last_mark(self.journal.mark())
@@ -489,6 +497,8 @@ class Bookie:
         except (OSError, StorageFailedError) as error:
             log.error("last checkpoint failed, the journal has everything", error=str(error))
         await self.storage.close()
+        if self._seal is not None:
+            self._seal.close()
 
 
 @asynccontextmanager
@@ -501,6 +511,7 @@ async def open_bookie(
     locks = await folders.lock(world, config)
     try:
         await folders.check(world, config, metadata, instance_id)
+        start = await plan(world, config)
         if disks is None:
             disks = DiskWatch(world, config)
             await world.offload.run(disks.make_room, name="disk room")
@@ -509,7 +520,7 @@ async def open_bookie(
         journal = Journal(world, f"{config.journal_directory}/current", journal_config)
         journal.economize(disks.reason != "")
         bookie = Bookie(world, config, journal, _storage(world, config), disks)
-        await bookie._open()
+        await bookie._open(start)
         failure: Exception | None = None
         async with trio.open_nursery() as nursery:
             bookie._start(nursery, metadata, instance_id)

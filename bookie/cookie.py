@@ -37,16 +37,12 @@ def must_stamp(expected: Cookie, stored: Cookie | None, found: Mapping[str, Foun
         _same(expected, stored, "the cluster")
         for folder, there in found.items():
             if there.cookie is None:
-                what = "holds data but no cookie" if there.has_data else "is empty: it was wiped, or is not mounted"
-                raise CookieMismatchError(
-                    f"{folder} {what}, but the cluster knows bookie {expected.bookie_id}. Mount the right disk; or, if "
-                    "its data is lost, delete the bookie's cookie in the cluster and let auto recovery copy its ledgers"
-                )
-            _same(expected, there.cookie, folder)
+                raise CookieMismatchError(_without_cookie(expected.bookie_id, folder, has_data=there.has_data))
+            _same(expected, there.cookie, f"{folder}/{VERSION_FILE}")
         return False
     for folder, there in found.items():
         if there.cookie is not None:
-            _same(expected, there.cookie, folder)
+            _same(expected, there.cookie, f"{folder}/{VERSION_FILE}")
         if there.has_data:
             raise CookieMismatchError(
                 f"{folder} holds data, but the cluster does not know bookie {expected.bookie_id}. Name the right "
@@ -55,13 +51,31 @@ def must_stamp(expected: Cookie, stored: Cookie | None, found: Mapping[str, Foun
     return True
 
 
+def _without_cookie(bookie_id: str, folder: str, *, has_data: bool) -> str:
+    if has_data:
+        return (
+            f"{folder}/{VERSION_FILE} is missing, but the folder holds data, and the cluster knows bookie {bookie_id}. Mount the "
+            "right disk; or, if the file alone was lost, copy it from the bookie's other folder, which has the same one"
+        )
+    return (
+        f"{folder} is empty: it was wiped, or is not mounted, but the cluster knows bookie {bookie_id}. Mount the right disk; or, "
+        f"if its data is lost, rebuild it: {rebuild_command(bookie_id)}"
+    )
+
+
+def rebuild_command(bookie_id: str) -> str:
+    """The one safe way to give a bookie of a cluster empty folders. One that is emptied by hand, and started with its cookie
+    deleted, denies entries that were acknowledged, and a ledger may be closed without them."""
+    return f"`scripts/replace-disk {bookie_id} --conf bk_server.conf`"
+
+
 def _same(expected: Cookie, other: Cookie, whose: str) -> None:
     for name in ("bookie_id", "instance_id", "journal_directories", "ledger_directories", "index_directories"):
         mine, theirs = getattr(expected, name), getattr(other, name)
         if mine != theirs and not (name == "instance_id" and not theirs):
             raise CookieMismatchError(
-                f"the cookie of {whose} is for another bookie: its {name} is {theirs!r}, ours is {mine!r}. "
-                "Start with the configuration the folders were made with, or give the bookie empty ones"
+                f"the cookie of {whose} is for another bookie: its {name} is {theirs!r}, ours is {mine!r}. Start with the "
+                f"configuration the folders were made with; if the file is damaged, copy {VERSION_FILE} from the bookie's other folder"
             )
 
 
@@ -74,7 +88,9 @@ def _find(disk: Disk, folder: str) -> Found:
         try:
             cookie = decode_cookie(disk.read(f"{folder}/{VERSION_FILE}"))
         except MetadataError as error:
-            raise CookieMismatchError(f"{folder}/{VERSION_FILE}: {error}. Restore the file from a backup") from error
+            raise CookieMismatchError(
+                f"{folder}/{VERSION_FILE}: {error}. Copy the file from the bookie's other folder"
+            ) from error
     return Found(cookie, any(name != VERSION_FILE for name in names))
 
 

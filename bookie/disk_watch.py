@@ -6,6 +6,7 @@ space ahead and keeps no files behind the mark, so that room comes back with the
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -67,8 +68,7 @@ class DiskWatch:
     def make_room(self) -> None:
         """Give the reserve up if a start has no room without it. Blocking; before anything else is written."""
         disk, folder = self._world.disk, self._folders[0]
-        disk.make_dirs(folder)
-        part = disk.total_bytes(folder) // DISK_PART
+        part = disk.total_bytes(self._existing(folder)) // DISK_PART
         size = min(self._size_max, part)
         self.journal_ahead = min(self.journal_ahead, part)
         self._room = DiskRoom(size, self.journal_ahead)
@@ -129,5 +129,10 @@ class DiskWatch:
 
     def _free(self) -> int:
         """Bytes free on the fullest disk."""
-        disk = self._world.disk
-        return min([disk.free_bytes(folder) for folder in self._folders if disk.exists(folder)])
+        return min([self._world.disk.free_bytes(self._existing(folder)) for folder in self._folders])
+
+    def _existing(self, folder: str) -> str:
+        """The folder, or the next one above it that exists: nothing is made before it is known whether the bookie may start."""
+        while folder != "/" and not self._world.disk.exists(folder):
+            folder = posixpath.dirname(folder)
+        return folder

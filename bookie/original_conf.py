@@ -263,8 +263,7 @@ REFUSED: Final[Mapping[str, Refusal]] = MappingProxyType(
         ),
         "dataIntegrityCheckingEnabled": Refusal(
             is_true,
-            "a wiped bookie is not filled up by itself; set it to false, delete the bookie's cookie and let auto "
-            "recovery copy its ledgers",
+            "a wiped bookie is not filled up by itself; set it to false, and rebuild one with `scripts/replace-disk`",
         ),
         "dataIntegrityStampMissingCookies": Refusal(is_true, "see dataIntegrityCheckingEnabled; set it to false"),
         "disableServerSocketBind": Refusal(

@@ -1,4 +1,4 @@
-"""What a start takes from the journal: everything behind lastMark, into the storage, and flushed there."""
+"""What a start takes from the journal: everything behind the mark, into the storage, and flushed there; see journal/seal.py."""
 
 from __future__ import annotations
 
@@ -18,42 +18,85 @@ from bookie.journal.format import (
     Record,
     decode_last_mark,
 )
-from bookie.journal.replay import Replay
+from bookie.journal.replay import Replay, journal_ids, written_ids
+from bookie.journal.seal import SEAL_FILE, ReplayPlan, plan_replay, read_seal
 from bookie.run import Run
 from quire.service.log import get_logger
-from quire.world.doors import World
+from quire.world.doors import Disk, World
 
 log = get_logger(__name__)
 
 LAST_MARK_FILE: Final = "lastMark"
 
 
-class Recovered(NamedTuple):
-    """`mark` is what lastMark says, `end` where the journal ends; None if there is none."""
+class Start(NamedTuple):
+    """What a start goes by. `has_served`: the folders were in use before, so that the indexes must be there; `has_seal`: by
+    a version that keeps a seal."""
 
-    mark: LogMark
-    end: LogMark | None
+    plan: ReplayPlan
+    has_served: bool
+    has_seal: bool
 
 
 def last_mark_path(config: BookieConfig) -> str:
     return f"{config.ledger_directory}/current/{LAST_MARK_FILE}"
 
 
-async def recover(world: World, config: BookieConfig, storage: DbLedgerStorage) -> Recovered:
-    """Replay and flush. The caller then writes lastMark. JournalDamagedError, StorageFailedError, OSError."""
+def seal_path_of(config: BookieConfig) -> str:
+    return f"{config.ledger_directory}/current/{SEAL_FILE}"
+
+
+async def plan(world: World, config: BookieConfig) -> Start:
+    """Look where replay begins, and whether the journal is whole from there on: nothing is changed. JournalDamagedError,
+    OSError."""
+    return await world.offload.run(partial(check_journal, world.disk, config), name="journal check")
+
+
+def check_journal(disk: Disk, config: BookieConfig) -> Start:
+    """As `plan`. Blocking."""
+    start = read_plan(disk, f"{config.journal_directory}/current", last_mark_path(config), seal_path_of(config))
+    for _ in _replay(disk, config, start.plan, quiet=True).batches():
+        pass
+    return start
+
+
+def read_plan(disk: Disk, directory: str, mark_path: str, seal_path: str) -> Start:
+    """Look where replay of the journal in `directory` begins. Blocking. OSError."""
+    try:
+        last_mark = decode_last_mark(disk.read(mark_path))
+    except FileNotFoundError:
+        last_mark = NO_MARK
+    sealed = read_seal(disk, seal_path)
+    reached = sealed.end.file_id if sealed is not None and sealed.end is not None else -1
+    ids = written_ids(disk, directory, reached)
+    found = plan_replay(last_mark, sealed, ids, last_mark_path=mark_path, seal_path=seal_path)
+    has_served = last_mark != NO_MARK or sealed is not None or bool(journal_ids(disk, directory))
+    return Start(found, has_served=has_served, has_seal=sealed is not None and sealed.mark is not None)
+
+
+def _replay(disk: Disk, config: BookieConfig, plan: ReplayPlan, *, quiet: bool = False) -> Replay:
+    directory = f"{config.journal_directory}/current"
+    skip = config.skip_invalid_records
+    return Replay(disk, directory, plan.mark, skip, promised=plan.promised, named=plan.named, quiet=quiet)
+
+
+async def recover(world: World, config: BookieConfig, storage: DbLedgerStorage, plan: ReplayPlan) -> LogMark | None:
+    """Replay and flush; returns where the journal ends, None if there is none. The caller then moves the mark there.
+    JournalDamagedError, StorageFailedError, OSError."""
     run = world.offload.run
-    mark = await run(partial(_read_last_mark, world, last_mark_path(config)), name="last mark")
-    reading = Replay(world.disk, f"{config.journal_directory}/current", mark, config.skip_invalid_records)
+    for finding in plan.findings:
+        log.warning("found when the bookie started", file=finding.file, found=finding.what)
+    reading = _replay(world.disk, config, plan)
     batches = reading.batches()
     while (records := await run(partial(next, batches, None), name="journal replay")) is not None:
         for record in records:
             await _apply(storage, record)
     if reading.end == NO_MARK:
-        return Recovered(mark, None)
+        return None
     if reading.records:
-        log.info("journal replayed", records=reading.records, from_mark=str(mark), to_mark=str(reading.end))
+        log.info("journal replayed", records=reading.records, from_mark=str(plan.mark), to_mark=str(reading.end))
     await storage.flush()
-    return Recovered(mark, reading.end)
+    return reading.end
 
 
 async def _apply(storage: DbLedgerStorage, record: Record) -> None:
@@ -77,13 +120,3 @@ async def _apply(storage: DbLedgerStorage, record: Record) -> None:
             storage.set_explicit_lac(ledger_id, package)
         case Force():
             pass
-
-
-def _read_last_mark(world: World, path: str) -> LogMark:
-    try:
-        mark = decode_last_mark(world.disk.read(path))
-    except FileNotFoundError:
-        return NO_MARK
-    if mark is None:
-        log.warning("lastMark is not 16 bytes long: every journal is replayed", file=path)
-    return mark or NO_MARK

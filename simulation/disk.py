@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
-from quire.world.doors import Buffer, DiskLock, File, NotSyncedError
+from quire.world.doors import Board, Buffer, DiskLock, File, NotSyncedError
 from simulation.power import Power
 from simulation.trace import Trace
 
@@ -315,6 +315,10 @@ class SimDisk:
         self._power.check()
         return self._image.read(path)
 
+    def board(self, path: str) -> Board:
+        self._power.check()
+        return _SimBoard(self, self._image._file(path), path)
+
     def write_atomic(self, path: str, data: bytes) -> None:
         # Step by step as the real one does it, so that a crash can come between any two of them.
         temporary = f"{path}.tmp"
@@ -393,6 +397,31 @@ class SimDisk:
         self.open(path, create=True)
         self._image._locks[path] = self._power
         return _SimLock(self._image._locks, path, self._power)
+
+
+class _SimBoard:
+    """Stores are writes that nothing waits for: they crash with the host, and are no moment of their own to crash at."""
+
+    def __init__(self, disk: SimDisk, inode: _Inode, path: str) -> None:
+        self._disk = disk
+        self._inode = inode
+        self._file = _SimFile(disk, inode, path, writable=True, direct=False)
+
+    def store(self, offset: int, data: bytes) -> None:
+        self._disk._power.check()
+        inode = self._inode
+        assert offset + len(data) <= inode.volatile.size, "a board does not grow"
+        assert offset // SECTOR == (offset + len(data) - 1) // SECTOR, "a store stays within a sector"
+        # A machine writes the page as it is, so only the last store to a sector waits to be written.
+        inode.changes = [change for change in inode.changes if change[1] is None or change[0] != offset]
+        inode.change((offset, data))
+        self._disk._image._dirty[inode.number] = inode
+
+    def sync(self) -> None:
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()
 
 
 class _SimLock:

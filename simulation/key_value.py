@@ -9,6 +9,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import TypeAlias
 
+from quire.world.damage import Finding
 from quire.world.doors import Batch, KeyValue
 from simulation.disk import SimDisk
 from simulation.power import Power
@@ -132,6 +133,7 @@ class _SimKeyValue:
         self._image = image
         self._path = path
         self._open = True
+        self.noticed: tuple[Finding, ...] = ()
 
     def get(self, key: bytes) -> bytes | None:
         self._look()

@@ -45,8 +45,11 @@ from bookie.db_ledger_storage.entry_log_format import (
 )
 from bookie.errors import StorageDamagedError, StorageFailedError
 from bookie.run import Run
+from quire.service.log import get_logger
 from quire.wire.bookkeeper.entry import Buffer
 from quire.world.doors import Disk, File
+
+_log = get_logger(__name__)
 
 _WRITE_BYTES: Final = 2 << 20
 """Runs are gathered up to this many bytes for one vectored write..."""
@@ -59,6 +62,8 @@ _SCANNED_LEDGERS_MAX: Final = 1 << 17
 _SCAN_STEP: Final = 2000
 """Records of such a log that are read in one step."""
 _LAST_ID: Final = "lastId"
+_IDS_AHEAD_MAX: Final = 1 << 28
+"""Entry logs that may have been made since the newest one that is there: more are a bit that flipped."""
 _PAGES_TOGETHER: Final = 2 << 20
 """Bytes; pages are given back up to a multiple of it, or to the end of a log: a kernel keeps large pages that a range cuts."""
 
@@ -189,7 +194,12 @@ class EntryLogs:
         self._log_ids = dict.fromkeys(ids)
         last = ids[-1] if ids else -1
         with suppress(FileNotFoundError):
-            last = max(last, decode_last_id(self._disk.read(self._path(_LAST_ID))))
+            noted = decode_last_id(self._disk.read(self._path(_LAST_ID)))
+            if noted < 0 or noted > last + _IDS_AHEAD_MAX:
+                # It has no checksum, and only keeps the ids of logs that are gone from being used again.
+                _log.warning("lastId is damaged, the newest entry log counts", file=self._path(_LAST_ID), newest=last)
+                noted = last
+            last = max(last, noted)
         self._next_id = last + 1
 
     def close(self) -> None:

@@ -41,6 +41,10 @@ KEPT_MAX: Final = 100_000
 """Ledgers remembered at most: 16 bytes of the file and about 100 of memory for each."""
 _MAGIC: Final = b"QUIREFF1"
 _SUM_LENGTH: Final = 4
+_REMEDY: Final = (
+    "If no client that was writing before this bookie went down still runs, an empty one may take its place: "
+    f"echo {(_MAGIC + crc32c(_MAGIC).to_bytes(_SUM_LENGTH, 'big')).hex()} | xxd -r -p > {FILE_NAME}"
+)
 
 
 class ForgottenFences:
@@ -64,19 +68,19 @@ class ForgottenFences:
     def __len__(self) -> int:
         return len(self._forgotten_at) + len(self._empty_forgotten_at)
 
-    def load(self) -> None:
-        """Read the file, if there is one. StorageDamagedError, OSError: a lost fence lets a writer go on."""
+    def load(self, *, must_exist: bool = False) -> None:
+        """Read the file; an empty one is made where none was yet. StorageDamagedError, OSError: a lost fence lets a writer go on."""
         try:
             data = self._disk.read(self._path)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if must_exist:
+                raise StorageDamagedError(f"{self._path} is missing: {_REMEDY}") from error
+            self.save()
             return
         try:
             self._forgotten_at, self._empty_forgotten_at = decode(data)
         except ValueError as error:
-            raise StorageDamagedError(
-                f"{self._path} is damaged: {error}. If no client that was writing before this bookie went down still runs,"
-                " it may be removed"
-            ) from error
+            raise StorageDamagedError(f"{self._path} is damaged: {error}. {_REMEDY}") from error
 
     def add(self, ledgers: Iterable[int], written: Collection[int] | None = None) -> None:
         """Remember these from now on, in memory; `save` before their rows are deleted. `written`: those of them that had
@@ -88,7 +92,7 @@ class ForgottenFences:
             has_entries = written is None or ledger_id in written
             (self._forgotten_at if has_entries else self._empty_forgotten_at)[ledger_id] = now
         for kept in (self._forgotten_at, self._empty_forgotten_at):
-            for ledger_id in list(takewhile(lambda each: now - kept[each] >= KEPT_MS, kept)):
+            for ledger_id, _ in list(takewhile(lambda each: now - each[1] >= KEPT_MS, kept.items())):
                 del kept[ledger_id]
             if (too_many := len(kept) - KEPT_MAX) > 0:
                 for ledger_id in list(islice(kept, too_many)):

@@ -33,9 +33,12 @@ from bookie.db_ledger_storage.single import read_single
 from bookie.db_ledger_storage.write_cache import WriteCache, cut, cut_parts
 from bookie.errors import LedgerInLimboError, NoEntryError, NoLedgerError, StorageDamagedError
 from bookie.run import SIZE_LENGTH, Run
+from quire.service.log import get_logger
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import FRAME_MAX
-from quire.world.doors import World
+from quire.world.doors import KeyValue, World
+
+log = get_logger(__name__)
 
 _STEP_MAX: Final = 16
 """Entries by which a reader moves on that reads one after the other: a striped ledger has holes on each bookie."""
@@ -119,6 +122,8 @@ class DbLedgerStorage:
         self._forgotten_fences = ForgottenFences(world.disk, f"{self._current}/{FILE_NAME}", world.clock.wall_ms)
         self._locations: LocationIndex
         self._ledgers: LedgerIndex
+        self._is_new = True
+        """The indexes may be made; otherwise they must be there."""
         self._read_before: dict[int, int] = {}
         """By ledger, the entry that was last read from the disk by itself."""
         self._removal = LedgerRemoval()
@@ -140,23 +145,45 @@ class DbLedgerStorage:
 
     # ---------------------------------------------------------------------------------------------------- life
 
-    async def open(self) -> None:
-        """Open the indexes, load the ledgers. StorageDamagedError if the ledger index cannot be read; OSError."""
-        await self._world.offload.run(self._open, name="open storage")
+    async def open(self, *, has_served: bool = False, has_seal: bool = False) -> None:
+        """Open the indexes, load the ledgers. StorageDamagedError if the ledger index cannot be read; OSError.
 
-    def _open(self) -> None:
-        world = self._world
-        world.disk.make_dirs(self._current)
+        `has_served`: the folder was in use before, and has its indexes; `has_seal`: and its forgotten fences too, which older
+        versions and BookKeeper do not keep."""
+        await self._world.offload.run(partial(self._open, has_served, has_seal), name="open storage")
+
+    def _open(self, has_served: bool, has_seal: bool) -> None:
+        self._is_new = not has_served
+        self._world.disk.make_dirs(self._current)
         self._logs.open()
-        for name in ("ledgers", "locations"):
-            world.disk.make_dirs(f"{self._index_current}/{name}")
-        self._forgotten_fences.load()
-        ledger_rows = world.key_value.open(f"{self._index_current}/ledgers", cache_bytes=1 << 20)
+        self._forgotten_fences.load(must_exist=has_seal)
+        ledger_rows = self._open_map("ledgers", 1 << 20)
         self._ledgers = LedgerIndex(ledger_rows, self._forgotten_fences.__contains__)
-        self._locations = LocationIndex(
-            world.key_value.open(f"{self._index_current}/locations", cache_bytes=self._options.block_cache_bytes)
-        )
-        self._ledgers.load()
+        try:
+            self._locations = LocationIndex(self._open_map("locations", self._options.block_cache_bytes))
+        except BaseException:
+            ledger_rows.close()
+            raise
+        try:
+            self._ledgers.load()
+        except BaseException:
+            self._close()
+            raise
+
+    def _open_map(self, name: str, cache_bytes: int) -> KeyValue:
+        """One of the two indexes. Once the bookie has served they are never made anew: an index without rows would call
+        everything absent."""
+        path = f"{self._index_current}/{name}"
+        try:
+            map_ = self._world.key_value.open(path, create=self._is_new, cache_bytes=cache_bytes)
+        except FileNotFoundError as error:
+            raise StorageDamagedError(
+                f"{path} is missing, and the bookie has served before: restore it, or have the bookie's ledgers copied "
+                "from the others"
+            ) from error
+        for finding in map_.noticed:
+            log.warning("found when an index was opened", file=finding.file, found=finding.what)
+        return map_
 
     async def close(self) -> None:
         """Seal the entry log and close everything. Does not flush: what only the write cache holds is in the journal."""

@@ -62,6 +62,19 @@ def journal_ids(disk: Disk, directory: str) -> list[int]:
     return sorted(i for i in (file_id_of(name) for name in disk.names(directory)) if i is not None)
 
 
+def written_ids(disk: Disk, directory: str, after: int) -> list[int]:
+    """Ids of the journal files, oldest first, without those above `after` that hold nothing but a header. Blocking."""
+
+    def is_written(file_id: int) -> bool:
+        file = disk.open(f"{directory}/{file_name(file_id)}", writable=False)
+        try:
+            return _extent(file, HEADER_SIZE) > HEADER_SIZE
+        finally:
+            file.close()
+
+    return [i for i in journal_ids(disk, directory) if i <= after or is_written(i)]
+
+
 @dataclass
 class Replay:
     """One reading of the journal in `directory` from `mark` on. Blocking."""
@@ -71,6 +84,12 @@ class Replay:
     mark: LogMark
     skip_invalid: bool = False
     """skipReplayJournalInvalidRecord"""
+    promised: LogMark | None = None
+    """So far the journal was synced, by the word of its seal: less than that is damage."""
+    named: int = 0
+    """Id of a file that must be there; 0: none."""
+    quiet: bool = False
+    """Log nothing: this is only a look."""
     end: LogMark = field(init=False)
     """After `batches` is exhausted: where the next record would have been; the mark if there was no file."""
     records: int = field(init=False, default=0)
@@ -86,19 +105,29 @@ class Replay:
         """The records, in order, a group or a megabyte or so at a time. JournalDamagedError, OSError."""
         ids = [i for i in journal_ids(self.disk, self.directory) if i >= self.mark.file_id]
         if self.mark.file_id > 0 and (not ids or ids[0] != self.mark.file_id):
-            path = f"{self.directory}/{file_name(self.mark.file_id)}"
-            raise JournalDamagedError(path, 0, "lastMark names this file, and it is missing")
+            self._missing(self.mark.file_id, "lastMark names this file, and it is missing")
+        if self.named and self.named not in ids:
+            self._missing(self.named, "lastMark names this file, and it is missing")
+        sealed = self.promised
+        if sealed is not None and sealed.file_id not in ids:
+            self._missing(sealed.file_id, f"it is missing, and was synced up to {sealed.offset}")
         headers = {i: self._header(i) for i in ids}
         for index, file_id in enumerate(ids):
             header = headers[file_id]
             self.end = LogMark(file_id, 0)
+            promised = sealed.offset if sealed is not None and sealed.file_id == file_id else -1
+            following = headers[ids[index + 1]] if index + 1 < len(ids) else None
+            if following is not None and following.previous is not None:
+                if following.previous.file_id != file_id:
+                    self._missing(following.previous.file_id, f"it is missing: {file_name(ids[index + 1])} follows it")
+                else:
+                    promised = max(promised, following.previous.offset)
             if header is None:
+                if promised > HEADER_SIZE:
+                    path = f"{self.directory}/{file_name(file_id)}"
+                    self.give_up(path, 0, promised, f"it has no header, and was synced up to {promised}")
                 continue
             start = max(header.start, self.mark.offset if file_id == self.mark.file_id else 0)
-            following = headers[ids[index + 1]] if index + 1 < len(ids) else None
-            promised: int | None = None
-            if following is not None and following.previous is not None and following.previous.file_id == file_id:
-                promised = following.previous.offset
             path = f"{self.directory}/{file_name(file_id)}"
             file = self.disk.open(path, writable=False)
             try:
@@ -116,11 +145,7 @@ class Replay:
             if header is None and _extent(file, 0) > HEADER_SIZE:
                 raise BadHeaderError("no header, and something behind its place")
         except BadHeaderError as error:
-            damage = JournalDamagedError(path, 0, str(error))
-            if not self.skip_invalid:
-                raise damage from error
-            log.error("journal file given up", file=path, bytes=file.size(), reason=str(error))
-            self.given_up.append((path, 0, file.size()))
+            self.give_up(path, 0, file.size(), str(error))
             return None
         else:
             if header is None and data:
@@ -129,16 +154,21 @@ class Replay:
         finally:
             file.close()
 
+    def _missing(self, file_id: int, reason: str) -> None:
+        self.give_up(f"{self.directory}/{file_name(file_id)}", 0, 0, reason)
+
     def drop(self, path: str, offset: int, size: int) -> None:
         """Note an unsynced tail."""
-        log.warning("unsynced tail of the journal dropped", file=path, offset=offset, bytes=size)
+        if not self.quiet:
+            log.warning("unsynced tail of the journal dropped", file=path, offset=offset, bytes=size)
         self.dropped.append((path, offset, size))
 
     def give_up(self, path: str, offset: int, size: int, reason: str) -> None:
         """Raise JournalDamagedError, or note that we go on without these bytes."""
         if not self.skip_invalid:
             raise JournalDamagedError(path, offset, reason)
-        log.error("damaged part of the journal given up", file=path, offset=offset, bytes=size, reason=reason)
+        if not self.quiet:
+            log.error("damaged part of the journal given up", file=path, offset=offset, bytes=size, reason=reason)
         self.given_up.append((path, offset, size))
 
 
@@ -183,14 +213,14 @@ class _FileReader:
             records = list(decode_records(data, self._version, unknown))
         except BadRecordError as error:
             raise JournalDamagedError(self._path, base + error.offset, str(error)) from error
-        for kind in unknown:
+        for kind in unknown if not self._replay.quiet else ():
             log.warning("journal record of an unknown kind left out", file=self._path, kind=kind)
         self._replay.records += len(records)
         return records
 
     # --- files of ours
 
-    def read_ours(self, promised: int | None) -> Iterator[list[Record]]:
+    def read_ours(self, promised: int) -> Iterator[list[Record]]:
         """Good groups until the end, which is not before `promised`: so far this one reached when the next was begun."""
         position = self._start - self._start % ALIGNMENT
         self._replay.end = LogMark(self._file_id, position)
@@ -205,8 +235,8 @@ class _FileReader:
             position = trailer.offset + trailer.size
             self._replay.end = LogMark(self._file_id, position)
         size = _extent(self._file, position) - position
-        if promised is not None and position < promised:
-            reason = f"the next file says that it is good up to {promised}"
+        if position < promised:
+            reason = f"it was synced up to {promised}"
             self._replay.give_up(self._path, position, promised - position, reason)
         elif size:
             self._replay.drop(self._path, position, size)

@@ -45,6 +45,7 @@ from bookie.journal.format import (
     seal_group,
 )
 from bookie.journal.replay import journal_ids
+from bookie.journal.seal import JournalSeal
 from bookie.run import Run
 from quire.service.log import get_logger
 from quire.wire.bookkeeper.entry import Buffer
@@ -130,6 +131,8 @@ class GroupWriter:
         self._disk = disk
         self._directory = directory
         self._config = config
+        self.seal: JournalSeal | None = None
+        """Where the end of what is synced is noted."""
         self._file: File | None = None
         self._file_id = -1
         self._position = 0
@@ -152,7 +155,8 @@ class GroupWriter:
         return LogMark(self._file_id, self._position if self._synced < 0 else self._synced)
 
     def create(self, file_id: int, previous: LogMark | None) -> None:
-        """Begin file `file_id`: its header and its name are durable on return. OSError: nothing has changed."""
+        """Begin file `file_id`: its header and its name are durable on return. OSError: nothing has changed.
+        JournalFailedError: the seal is not sure to know of it."""
         path = f"{self._directory}/{file_name(file_id)}"
         direct = self._config.sync and self._config.remove_from_page_cache
         file = self._disk.open(path, create=True, direct=direct)
@@ -170,6 +174,8 @@ class GroupWriter:
         self._file_id = file_id
         self._position = self._reserved = HEADER_SIZE
         self._forgotten = 0
+        if self.seal is not None:
+            self.seal.begun(self.mark)
 
     def write(self, items: list[Item]) -> list[GroupResult]:
         """Write the items as one group, or as several if they are many; a result per group, in order."""
@@ -206,6 +212,8 @@ class GroupWriter:
         except JournalWriteError as error:
             return GroupResult(len(items), None, error)
         self._position += total
+        if self.seal is not None and self._config.sync and not deferred:
+            self.seal.reached(self.mark)
         if self._config.remove_from_page_cache and self._position - self._forgotten >= FORGET_STEP:
             # Where it went through the page cache after all: giving its pages back at once keeps the following writes in
             # memory that is warm. With page after page of new memory, copying into it was half of a bookie's CPU time.
@@ -344,9 +352,10 @@ class Journal:
         self.groups = 0
         self.write_failures = 0
 
-    async def open(self, previous: LogMark | None) -> None:
+    async def open(self, previous: LogMark | None, seal: JournalSeal | None = None) -> None:
         """Begin a new file behind all there are; `previous` is where replay found the journal to end (None: no journal).
-        OSError."""
+        OSError, JournalFailedError."""
+        self._writer.seal = seal
 
         def create() -> None:
             ids = journal_ids(self._world.disk, self._directory)

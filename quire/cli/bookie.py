@@ -21,6 +21,7 @@ from pathlib import Path
 import trio
 
 from bookie.bookie import open_bookie
+from bookie.cookie import rebuild_command
 from bookie.errors import BookieError, StorageFailedError
 from bookie.server import serve_bookie
 from bookie.server_config import BookieServerConfig, load_server_config
@@ -282,7 +283,9 @@ def run_bookie(conf: Path | None, log_level: str) -> int:
         async with closing(await open_store(world, store_config)) as store:
             await serve(world, config, store, ready=announce, stop=stop, beside=beside)
 
-    return run_server("bookie", main, exit_code)
+    named = "" if conf is None else f"`quire doctor --conf {conf}` names everything that is damaged; "
+    remedy = f"{named}{rebuild_command(config.id)} rebuilds this bookie from the others (docs/operating.md)"
+    return run_server("bookie", main, exit_code, remedy=remedy)
 
 
 def _auto_recovery(

@@ -16,8 +16,8 @@ from quire.world.doors import Disk, DiskLock
 
 FORMAT_VERSION = 1
 _FORMAT_HEAD = b"quire standalone "
-_LOCK_NAME = "LOCK"
-_FORMAT_NAME = "FORMAT"
+LOCK_NAME = "LOCK"
+FORMAT_NAME = "FORMAT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +47,17 @@ def claim(disk: Disk, root: str) -> DataDirectory:
     directory and not empty; OSError as the disk raises it."""
     disk.make_dirs(root)
     # A crash in the very first start can leave the temporary file of FORMAT.
-    names = [name for name in disk.names(root) if name not in (_LOCK_NAME, f"{_FORMAT_NAME}.tmp")]
-    if _FORMAT_NAME not in names and names:
+    names = [name for name in disk.names(root) if name not in (LOCK_NAME, f"{FORMAT_NAME}.tmp")]
+    if FORMAT_NAME not in names and names:
         raise DataDirectoryError(
-            f"{root} holds {names[0]!r} but no {_FORMAT_NAME} file: it is no data directory of quire; name an empty one"
+            f"{root} holds {names[0]!r} but no {FORMAT_NAME} file: it is no data directory of quire; name an empty one"
         )
     try:
-        lock = disk.lock(f"{root}/{_LOCK_NAME}")
+        lock = disk.lock(f"{root}/{LOCK_NAME}")
     except BlockingIOError:
         raise DataDirectoryError(f"{root} is in use by another server") from None
     try:
-        _check_format(disk, f"{root}/{_FORMAT_NAME}")
+        _check_format(disk, f"{root}/{FORMAT_NAME}")
     except BaseException:
         lock.release()
         raise
@@ -66,10 +66,14 @@ def claim(disk: Disk, root: str) -> DataDirectory:
 
 def _check_format(disk: Disk, path: str) -> None:
     try:
-        text = disk.read(path)
+        read_format(disk, path)
     except FileNotFoundError:
         disk.write_atomic(path, _FORMAT_HEAD + b"%d\n" % FORMAT_VERSION)
-        return
+
+
+def read_format(disk: Disk, path: str) -> None:
+    """Check the version that the file says. DataDirectoryError; FileNotFoundError. Blocking."""
+    text = disk.read(path)
     number = text.removeprefix(_FORMAT_HEAD).strip()
     if not text.startswith(_FORMAT_HEAD) or not number.isdigit():
         raise DataDirectoryError(f"{path} is damaged: {text[:40]!r}")

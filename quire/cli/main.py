@@ -239,6 +239,21 @@ def localbookie(
     raise SystemExit(run_localbookie(count, data_dir, port=port, zookeeper_port=zookeeper_port, log_level=log_level))
 
 
+@app.command()
+def doctor(
+    data_dir: Annotated[Path | None, typer.Option(help="The data directory of a standalone server.")] = None,
+    conf: Annotated[Path | None, typer.Option(help="A bookie's bk_server.conf, which names its folders.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One value a line, for programs.")] = False,
+) -> None:
+    """Look for damage in the folders of a stopped server, and say what can be done. Nothing is written.
+
+    Exit codes: 0 healthy, 1 damaged, 2 it could not look (the server runs, there is no such folder).
+    """
+    from quire.cli.doctor import run_doctor
+
+    raise SystemExit(run_doctor(data_dir, conf, as_json=as_json))
+
+
 @app.command(
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
     add_help_option=False,
@@ -282,7 +297,8 @@ def _run_standalone(data_dir: str, conf: Path | None, overrides: dict[str, Any],
     async def serve(stop: trio.Event) -> None:
         await run_standalone(world, config, data_dir=data_dir, ready=ready, stop=stop, http=http)
 
-    return run_server("standalone", serve)
+    remedy = f"`quire doctor --data-dir {data_dir}` names everything that is damaged, and what can be done"
+    return run_server("standalone", serve, remedy=remedy)
 
 
 def _load_config(conf: Path | None, overrides: dict[str, Any]) -> StandaloneConfig:

@@ -6,6 +6,7 @@ wrong.
 
 from __future__ import annotations
 
+import errno
 import gc
 import signal
 import sys
@@ -44,10 +45,12 @@ def run_server(
     command: str,
     serve: Callable[[trio.Event], Awaitable[None]],
     exit_code: Callable[[BaseException], int | None] = exit_code,
+    *,
+    remedy: str = "",
 ) -> int:
     """Run `serve(stop)` until it ends; SIGTERM and SIGINT set `stop`, a second one cuts. Returns the exit code.
 
-    A failure for which there is an exit code is told on standard error, each cause in a line; any other is our mistake and is raised
+    A failure for which there is an exit code is told on standard error, each cause in a line, and, if it is damage, `remedy`; any other is our mistake and is raised
     with its traceback."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     # What is loaded by now stays: the collector need not look at it again, and young garbage is nearly all there is.
@@ -62,8 +65,20 @@ def run_server(
             raise
         for cause in leaves(error):
             print(f"quire {command}: {cause}", file=sys.stderr)
+        if remedy and any(map(_is_damage, leaves(error))):
+            print(f"quire {command}: {remedy}", file=sys.stderr)
         return code
     return 0
+
+
+def _is_damage(cause: BaseException) -> bool:
+    """Whether something that was stored is not as it was written."""
+    from bookie.errors import JournalDamagedError, StorageDamagedError
+    from quire.metadata.errors import MalformedMetadataError
+
+    if isinstance(cause, OSError):
+        return cause.errno == errno.EIO
+    return isinstance(cause, (JournalDamagedError, StorageDamagedError, MalformedMetadataError))
 
 
 def _mendable() -> tuple[type[BaseException], ...]:

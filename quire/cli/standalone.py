@@ -26,6 +26,7 @@ from managed_ledger.factory import ManagedLedgerFactory
 from quire.cli.addresses import Addresses
 from quire.cli.broker_keys import broker_options
 from quire.cli.data_directory import DataDirectory, claim
+from quire.cli.errors import DataDirectoryError
 from quire.cli.process import end_at_fault, end_when
 from quire.cli.serving import broker_port
 from quire.cli.standalone_config import StandaloneConfig
@@ -62,10 +63,17 @@ async def run_standalone(
     directory = await world.offload.run(partial(claim, world.disk, data_dir), name="claim")
     async with AsyncExitStack() as stack:
         stack.callback(directory.lock.release)
+        # Once there is a bookie there was metadata: without it, all its ledgers would count as deleted.
+        has_served = await world.offload.run(partial(world.disk.exists, directory.ledgers), name="has served")
         wanted = bookie_config(config, directory)
         disks = DiskWatch(world, wanted)
         await world.offload.run(disks.make_room, name="disk room")
-        metadata = await open_store(world, directory.metadata)
+        try:
+            metadata = await open_store(world, directory.metadata, create=not has_served)
+        except FileNotFoundError as error:
+            raise DataDirectoryError(
+                f"{directory.metadata} is missing, and {directory.ledgers} is there: restore it from a copy"
+            ) from error
         stack.push_async_callback(metadata.aclose)
         await initialize(metadata, config.cluster_name, world.rng)
         bookie = await stack.enter_async_context(open_bookie(world, wanted, metadata, disks))

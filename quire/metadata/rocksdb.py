@@ -31,7 +31,10 @@ from quire.metadata.rows import load, row_key, row_value
 from quire.metadata.store import ANY_VERSION, Create, Delete, Kind, Node, Op, Put
 from quire.metadata.tree import NOBODY, Effects, Tree, Znode, plan
 from quire.metadata.watches import TreeWatch, WatchTable
+from quire.service.log import get_logger
 from quire.world.doors import KeyValue, World
+
+log = get_logger(__name__)
 
 CACHE_BYTES = 1 << 20
 """For RocksDB's blocks: little, since reads are answered from the tree."""
@@ -243,18 +246,20 @@ class KeyValueStore:
         return SessionExpiredError("the metadata store is closed")
 
 
-async def open_store(world: World, directory: str) -> KeyValueStore:
-    """Open the metadata kept in `directory`, which is made if it is missing; the caller holds the directory's lock.
+async def open_store(world: World, directory: str, *, create: bool = True) -> KeyValueStore:
+    """Open the metadata kept in `directory`, which is made if it is missing, unless `create` is false; the caller holds the
+    directory's lock.
 
-    UnsupportedLayoutError, MalformedMetadataError; OSError as the disk raises it.
+    UnsupportedLayoutError, MalformedMetadataError; OSError as the disk raises it, DamagedError among them: nothing was changed.
     """
-    key_value, tree = await world.offload.run(partial(_open, world, directory), name="metadata open")
+    key_value, tree = await world.offload.run(partial(_open, world, directory, create), name="metadata open")
     return KeyValueStore(world, key_value, tree)
 
 
-def _open(world: World, directory: str) -> tuple[KeyValue, Tree]:
-    world.disk.make_dirs(directory)
-    key_value = world.key_value.open(directory, create=True, cache_bytes=CACHE_BYTES)
+def _open(world: World, directory: str, create: bool) -> tuple[KeyValue, Tree]:
+    key_value = world.key_value.open(directory, create=create, cache_bytes=CACHE_BYTES)
+    for finding in key_value.noticed:
+        log.warning("found when the metadata was opened", file=finding.file, found=finding.what)
     try:
         return key_value, load(key_value)
     except BaseException:

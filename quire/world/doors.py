@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, TypeVar
 
+from quire.world.damage import Finding
 from quire.world.faults import Faults
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -75,6 +76,19 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+class Board(Protocol):
+    """A few sectors of a file, in memory that the machine shares with it."""
+
+    def store(self, offset: int, data: bytes) -> None:
+        """Put `data` there, within one sector: at once, and never an error. It is there for the next opening if the process
+        dies after that; after a power cut only if a `sync` came between, or by chance, whole or torn."""
+
+    def sync(self) -> None:
+        """Make what was stored durable. OSError."""
+
+    def close(self) -> None: ...
+
+
 class DiskLock(Protocol):
     """Held until released or until the process dies."""
 
@@ -92,6 +106,9 @@ class Disk(Protocol):
 
     def read(self, path: str) -> bytes:
         """The whole of a small file; FileNotFoundError."""
+
+    def board(self, path: str) -> Board:
+        """Share a small file that is there, and long enough for all that is ever stored; FileNotFoundError."""
 
     def write_atomic(self, path: str, data: bytes) -> None:
         """Replace a small file durably: temporary file, fsync, rename, fsync of the folder. Old or new, never torn."""
@@ -138,6 +155,10 @@ class Batch(Protocol):
 class KeyValue(Protocol):
     """An ordered map of bytes in a folder. Blocking. Unsynced batches may vanish in a crash, always as a suffix."""
 
+    @property
+    def noticed(self) -> Sequence[Finding]:
+        """What opening it found to be not as it was left, by which nothing is lost: for the log."""
+
     def get(self, key: bytes) -> bytes | None: ...
 
     def batch(self) -> Batch: ...
@@ -156,7 +177,10 @@ class KeyValue(Protocol):
 
 class KeyValueMaker(Protocol):
     def open(self, path: str, *, create: bool = True, cache_bytes: int = 8 << 20) -> KeyValue:
-        """Open the map kept in folder `path`. The real one is RocksDB (bytewise comparator, raw keys and values)."""
+        """Open the map kept in folder `path`. The real one is RocksDB (bytewise comparator, raw keys and values).
+
+        DamagedError: something that was synced is not there, or not as it was; nothing was changed. FileNotFoundError: there
+        is no map, and `create` does not allow one to be made. BlockingIOError: it is open already."""
 
 
 class Stream(Protocol):

@@ -195,6 +195,26 @@ def _without(parts: Sequence[Buffer], size: int) -> list[Buffer]:
     return []
 
 
+class _Board:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._memory = mmap.mmap(fd, 0, flags=mmap.MAP_SHARED)
+
+    def store(self, offset: int, data: bytes) -> None:
+        self._memory[offset : offset + len(data)] = data
+
+    def sync(self) -> None:
+        if self._fd < 0:
+            raise closed()
+        os.fdatasync(self._fd)  # and not the map's flush, which holds the interpreter
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            self._memory.close()
+            os.close(fd)
+
+
 class _DiskLock:
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -216,6 +236,14 @@ class RealDisk:
     def read(self, path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
+
+    def board(self, path: str) -> _Board:
+        fd = os.open(path, os.O_CLOEXEC | os.O_RDWR)
+        try:
+            return _Board(fd)
+        except BaseException:
+            os.close(fd)
+            raise
 
     def write_atomic(self, path: str, data: bytes) -> None:
         temporary = f"{path}.tmp"

@@ -120,7 +120,7 @@ def test_a_wiped_a_foreign_and_a_moved_folder_are_refused_with_the_remedy(cluste
     code, said = first.refused()
     assert code == 5
     assert "was wiped, or is not mounted" in said
-    assert "delete the bookie's cookie" in said
+    assert f"scripts/replace-disk {first.id}" in said
 
     shutil.rmtree(first.folder / "journal")
     shutil.copytree(second.folder / "journal", first.folder / "journal")

@@ -1,16 +1,26 @@
-"""Bits that change on the disk behind the server's back are noticed, and never reach a consumer."""
+"""Bits that change on the disk behind the server's back are noticed, never reach a consumer, and lose nothing without a word."""
 
 from __future__ import annotations
 
+import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.damage.page import promises, row_of
+from tests.support.damage.places import Case
+from tests.support.damage.runner import all_cases, prepare, run_cases
+from tests.support.damage.verdicts import Outcome, table
 from tests.support.raw import RawClient
 from tests.support.server import standalone
 
 pytestmark = pytest.mark.cluster
 TOPIC = "persistent://public/default/damage"
+CASES_MIN = 600
+AMONG = 10
+"""One in so many cases is run with every `scripts/test`."""
 
 
 @pytest.mark.parametrize("field", ["payload", "entry id"])
@@ -30,6 +40,14 @@ def test_a_flipped_bit_in_an_entry_log_is_never_delivered(tmp_path: Path, field:
             place = data.rindex((7).to_bytes(8, "big"), 0, place) + 7
         data[place] ^= 0x10
         log.write_bytes(data)
+        found = subprocess.run(
+            [sys.executable, "-m", "quire.cli.main", "doctor", "--data-dir", server.data],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert found.returncode == 1
+        assert f"DAMAGED {log} is damaged: " in found.stdout
         server.announced.append("read failed")
         server.start()
         with RawClient(server.port) as client:
@@ -39,3 +57,40 @@ def test_a_flipped_bit_in_an_entry_log_is_never_delivered(tmp_path: Path, field:
             assert client.silent(1.0)
         assert seen == [b"message %d" % number for number in range(7)]
         assert "read failed" in server.log()
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data directories of a standalone server and of a bookie, one for each way to end."""
+    folder = tmp_path_factory.mktemp("damage")
+    prepare(folder)
+    return folder
+
+
+def drawn(folders: Path, *, every: bool) -> list[Case]:
+    """The seeded tenth of the cases that every run has, or all others."""
+    cases = all_cases(folders)
+    assert len(cases) >= CASES_MIN
+    random.Random(11).shuffle(cases)
+    tenth = -(-len(cases) // AMONG)
+    return cases[:tenth] if every else cases[tenth:]
+
+
+def judge(outcomes: list[tuple[Case, Outcome]]) -> None:
+    print(table(outcomes))
+    promised = promises()
+    bad = [
+        (case, outcome)
+        for case, outcome in outcomes
+        if outcome.verdict not in promised[row_of(case.place.kind), case.damage]
+    ]
+    assert not bad, "\n".join(f"{o.verdict.value}: {case.name}, {o.done}: {o.detail}" for case, o in bad)
+
+
+def test_damage_to_any_file_is_right_refused_or_answered_with_an_error(folders: Path) -> None:
+    judge(list(run_cases(folders, drawn(folders, every=True))))
+
+
+@pytest.mark.full
+def test_damage_to_any_file_in_every_place_is_right_refused_or_answered_with_an_error(folders: Path) -> None:
+    judge(list(run_cases(folders, drawn(folders, every=False))))

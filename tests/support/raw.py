@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from typing import Any
+from typing import Any, Self
 
 from crc32c import crc32c
 
@@ -52,7 +52,7 @@ class RawClient:
             self.socket.close()
             raise
 
-    def __enter__(self) -> RawClient:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

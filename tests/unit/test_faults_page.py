@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tests.support.damage.page import promises, row_of
+from tests.support.damage.places import Damage, kind_of
+from tests.support.damage.verdicts import GOOD
+
 CHECKOUT = Path(__file__).parents[2]
 PAGE = (CHECKOUT / "docs/faults.md").read_text()
 ROWS = {
@@ -47,3 +51,29 @@ def test_every_row_that_is_covered_names_tests_that_there_are() -> None:
         for name, is_beginning in cited:
             found = [each for each in names if (each.startswith(name) if is_beginning else each == name)]
             assert found, f"{row[0]} names {name}, which is not there"
+
+
+def test_every_kind_of_file_has_what_damage_to_it_does_and_none_of_it_is_a_loss() -> None:
+    paths = ["FORMAT", "LOCK", "bookie/journal/quire.lock", "bookie/journal/current/1a.txn"]
+    names = ("1.log", "VERSION", "lastMark", "lastMark.sealed", "lastId", "forgottenFences", "DIRTY")
+    paths += [f"bookie/ledgers/current/{name}" for name in names]
+    rocksdb = (
+        "000004.log",
+        "000005.sst",
+        "MANIFEST-000003",
+        "OPTIONS-000007",
+        "LOG",
+        "LOG.old.1",
+        "CURRENT",
+        "LOCK",
+        "IDENTITY",
+    )
+    for folder in ("metadata", "bookie/ledgers/current/locations", "bookie/ledgers/current/ledgers"):
+        paths += [
+            f"{folder}/{name}" for name in (*rocksdb, "rocksdict-config.json", "quire-synced.a", "quire-synced.b")
+        ]
+    promised = promises()
+    rows = {row_of(kind_of(path)) for path in paths}
+    assert {row for row, _ in promised} == rows
+    assert set(promised) == {(row, damage) for row in rows for damage in Damage}
+    assert all(verdicts and verdicts <= set(GOOD) for verdicts in promised.values())

@@ -3,19 +3,17 @@ runs beside them, and Ctrl-C ends them at once."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Final
 
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import ShellError, UsageError
 from quire.world.doors import File, KeyValue
-from quire.world.real_key_value import RealKeyValue
+from quire.world.real_look import look_into
 
 OPEN_ATTEMPTS: Final = 3
-_NOT_LINKED: Final = ("LOCK", "LOG", "rocksdict-config.json")
 
 
 @contextmanager
@@ -61,31 +59,16 @@ def file_id(text: str, suffix: str, *, base: int = 10) -> int:
 def index(path: str) -> Iterator[KeyValue]:
     """A RocksDB as it is on the disk now, for reading alone: a bookie may be running on it. ShellError.
 
-    It is opened in a folder of links to its files, as even a reader writes into the folder (rocksdict its settings, RocksDB
-    a log).
+    (A file that a running bookie deletes meanwhile has another in its place at the next attempt.)
     """
-    import rocksdict
-
-    with tempfile.TemporaryDirectory(prefix="quire-shell-") as folder:
-        for attempt in range(OPEN_ATTEMPTS):
-            view = Path(folder, str(attempt))
-            view.mkdir()
-            try:
-                for file in Path(path).absolute().iterdir():
-                    if file.name not in _NOT_LINKED:
-                        Path(view, file.name).symlink_to(file)
-            except OSError as error:
-                raise ShellError(f"the index {path} cannot be read: {error.strerror}") from error
-            options = rocksdict.Options(raw_mode=True)
-            try:
-                database = rocksdict.Rdict(str(view), options, access_type=rocksdict.AccessType.read_only(False))
-                break
-            except Exception as error:
-                # (A file that a running bookie deleted meanwhile: there is another in its place.)
-                if attempt + 1 == OPEN_ATTEMPTS:
-                    raise ShellError(f"the index {path} cannot be read: {error}") from error
-        rows = RealKeyValue(database, rocksdict.WriteBatch)
+    for attempt in range(OPEN_ATTEMPTS):
         try:
-            yield rows
-        finally:
-            rows.close()
+            rows = look_into(path)
+            break
+        except OSError as error:
+            if attempt + 1 == OPEN_ATTEMPTS:
+                raise ShellError(f"the index {path} cannot be read: {error.strerror}") from error
+    try:
+        yield rows
+    finally:
+        rows.close()

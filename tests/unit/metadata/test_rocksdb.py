@@ -22,6 +22,7 @@ from quire.metadata.errors import (
 from quire.metadata.rocksdb import KeyValueStore, open_store
 from quire.metadata.rows import load, row_key
 from quire.metadata.store import ANY_VERSION, Create, Kind, Node, Op, Put
+from quire.world.damage import Finding
 from quire.world.doors import Batch, World
 from quire.world.real import real_world
 
@@ -85,6 +86,8 @@ class ByHand:
 
     def make_dirs(self, path: str) -> None:
         pass
+
+    noticed: tuple[Finding, ...] = ()
 
     def get(self, key: bytes) -> bytes | None:
         return self.rows.get(key)

@@ -37,7 +37,7 @@ def python(code: str, *args: str) -> str:
     ).stdout  # fmt: skip
 
 
-def test_only_the_real_doors_and_the_shell_import_rocksdict():
+def test_only_the_real_doors_import_rocksdict():
     importers = []
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
@@ -46,8 +46,8 @@ def test_only_the_real_doors_and_the_shell_import_rocksdict():
                 names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
                 if any(name.split(".")[0] == "rocksdict" for name in names):
                     importers.append(str(path.relative_to(ROOT)))
-    # The shell reads a stopped bookie's indexes without changing a byte, which no door offers.
-    assert importers == ["quire/cli/shell/files.py", "quire/world/real_key_value.py"]
+    # Shell and doctor read a stopped bookie's indexes without changing a byte, which no door offers.
+    assert importers == ["quire/world/real_key_value.py", "quire/world/real_look.py"]
 
 
 def test_rocksdict_is_not_imported_before_a_map_is_opened():
@@ -354,11 +354,20 @@ def test_a_lane_whose_loop_has_ended_ends_too():
     assert ran == [[1]]
 
 
-def test_a_map_that_cannot_be_closed_cleanly_says_so_as_a_disk_does():
+def test_a_map_that_cannot_be_closed_cleanly_says_so_as_a_disk_does(tmp_path):
+    map_ = real_world().key_value.open(str(tmp_path))
+    assert isinstance(map_, RealKeyValue)
+    opened = map_._database
+
     class Database:
+        def latest_sequence_number(self):
+            return 0
+
         def close(self):
+            opened.close()
             raise Exception("IO error: Writer has previous error.")
 
+    map_._database = Database()
     with pytest.raises(OSError, match="previous error") as caught:
-        RealKeyValue(Database(), list).close()
+        map_.close()
     assert caught.value.errno == errno.EIO

@@ -452,7 +452,7 @@ def test_indexes_may_lie_in_a_folder_of_their_own(run_of):
         storage.add(run_of(1, [0]))
         await storage.flush()
         await storage.close()
-        assert world.disk.names("/b/current") == ["0.log", "lastId"]
+        assert world.disk.names("/b/current") == ["0.log", "forgottenFences", "lastId"]
         assert world.disk.names("/i/current") == ["ledgers", "locations"]
 
     run_world(1, main)

@@ -1,0 +1,1 @@
+"""`quire doctor`, as far as a bookie's folders go."""

@@ -1,0 +1,330 @@
+"""A look at everything in a stopped bookie's folders, which changes nothing. Blocking.
+
+    VERSION                each folder's cookie can be read, and all are the same
+    lastMark, lastId       they are what they should be
+    journals               every group, and the places that headers and the seal name; those behind the mark are needed
+    locations/, ledgers/   the files against their witness and their own checksums, then every row
+    entry logs             every entry that the index leads to: it is there, it is that entry, it matches its digest
+    forgottenFences        its checksum
+
+What the start checks is checked by the same code. The rest is what a server finds out entry by entry, when it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Final, TypeAlias
+
+from bookie.cookie import VERSION_FILE
+from bookie.db_ledger_storage.entry_log_format import (
+    HEADER_LENGTH,
+    decode_header,
+    decode_last_id,
+    log_id_of,
+    log_name,
+)
+from bookie.db_ledger_storage.forgotten_fences import FILE_NAME, ForgottenFences
+from bookie.db_ledger_storage.ledger_index import LedgerIndex
+from bookie.doctor.entries import Damaged, EntryCheck
+from bookie.errors import JournalDamagedError, StorageDamagedError
+from bookie.journal.format import LedgerKey
+from bookie.journal.replay import Replay
+from bookie.journal.seal import SEAL_FILE, ReplayPlan
+from bookie.recovery import LAST_MARK_FILE, Start, read_plan
+from bookie.run import Run
+from quire.metadata.cookies import decode_cookie
+from quire.metadata.errors import MetadataError
+from quire.world.damage import Finding
+from quire.world.doors import Disk, KeyValue
+from quire.world.map_witness import check_map
+
+Look: TypeAlias = Callable[[str], KeyValue]
+"""Opens the map in a folder without a change to it."""
+Progress: TypeAlias = Callable[[str, int], None]
+"""What is counted, and how many there were so far."""
+
+_KEY: Final = Struct("!qq")
+_ALL: Final = (_KEY.pack(0, 0), b"\x80")
+_NAMED_MAX: Final = 5
+"""Damaged entries of one log that are named one by one."""
+_STEP: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedies:
+    """What can be done, a sentence for each kind of file."""
+
+    journal: str
+    storage: str
+    """Of entry logs and indexes."""
+    cookie: str = "Copy the file from the bookie's other folder, which has the same one"
+    mark: str = ""
+
+
+@dataclass(slots=True)
+class Examined:
+    """What was found. `entries`: of each ledger with a key, how many entries the index and the journal hold."""
+
+    findings: list[Finding] = field(default_factory=list)
+    files: int = 0
+    entries: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def damaged(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.loses]
+
+    def lost(self, file: str, what: str, remedy: str) -> None:
+        self.findings.append(Finding(file, what, remedy))
+
+    def noted(self, file: str, what: str, remedy: str = "") -> None:
+        self.findings.append(Finding(file, what, remedy, loses=False))
+
+
+def examine(
+    disk: Disk, look: Look, *, journal: str, ledgers: str, index: str, remedies: Remedies, progress: Progress
+) -> Examined:
+    """Look at a bookie whose folders (without `current`) are locked by the caller. OSError if a folder cannot be read."""
+    found = Examined()
+    folders = [f"{folder}/current" for folder in dict.fromkeys((journal, ledgers, index))]
+    _Doctor(
+        disk, look, folders, f"{journal}/current", f"{ledgers}/current", f"{index}/current", remedies, found, progress
+    ).run()
+    return found
+
+
+@dataclass(slots=True)
+class _Doctor:
+    disk: Disk
+    look: Look
+    folders: list[str]
+    journal: str
+    ledgers: str
+    index: str
+    remedies: Remedies
+    found: Examined
+    progress: Progress
+    start: Start = field(init=False)
+
+    def run(self) -> None:
+        missing = [folder for folder in self.folders if not self.disk.exists(folder)]
+        for folder in missing:
+            self.found.lost(folder, "is missing: it was wiped, or is not mounted", self.remedies.storage)
+        if missing:
+            return
+        self._cookies()
+        journalled = self._journals(self._plan())
+        known = self._ledger_index()
+        self._locations(known, journalled)
+        self._entry_logs()
+
+    # --- small files
+
+    def _cookies(self) -> None:
+        cookies: dict[str, object] = {}
+        for folder in self.folders:
+            path = f"{folder}/{VERSION_FILE}"
+            try:
+                cookies[path] = decode_cookie(self.disk.read(path))
+            except FileNotFoundError:
+                self.found.lost(path, "is missing", self.remedies.cookie)
+            except MetadataError as error:
+                self.found.lost(path, f"is damaged: {error}", self.remedies.cookie)
+            self.found.files += 1
+        paths = list(cookies)
+        for path in paths[1:]:
+            if cookies[path] != cookies[paths[0]]:
+                self.found.lost(path, f"is not the same as {paths[0]}: one of them is damaged", self.remedies.cookie)
+
+    def _plan(self) -> ReplayPlan:
+        """Where a start would begin its replay, and up to where the journal is proved."""
+        mark_path, seal_path = f"{self.ledgers}/{LAST_MARK_FILE}", f"{self.ledgers}/{SEAL_FILE}"
+        self.found.files += 2
+        self.start = read_plan(self.disk, self.journal, mark_path, seal_path)
+        self.found.findings.extend(self.start.plan.findings)
+        return self.start.plan
+
+    # --- journals
+
+    def _journals(self, plan: ReplayPlan) -> dict[int, list[tuple[int, int]]]:
+        """What is behind the mark, by ledger: (first, last) of runs of entries, of ledgers whose key is there too."""
+        behind = _LookingReplay(self.disk, self.journal, plan, self.found, self.remedies.journal)
+        runs: dict[int, list[tuple[int, int]]] = {}
+        number = 0
+        try:
+            for records in behind.batches():
+                for record in records:
+                    number += 1
+                    if isinstance(record, Run):
+                        runs.setdefault(record.ledger_id, []).append((record.first, record.last))
+                    elif isinstance(record, LedgerKey):
+                        runs.setdefault(record.ledger_id, [])
+                self.progress("journal records", number)
+        except JournalDamagedError as error:
+            what = f"is damaged at offset {error.offset}: {error.reason}"
+            self.found.lost(error.path, what, self.remedies.journal)
+        # Those before the mark are copies: damage there loses nothing.
+        self.found.files += sum(name.endswith(".txn") for name in self.disk.names(self.journal))
+        return runs
+
+    # --- indexes
+
+    def _map(self, path: str) -> KeyValue | None:
+        """The map, if its files are sound and it can be opened."""
+        check = check_map(self.disk, path)
+        self.found.files += len(self.disk.names(path)) if self.disk.exists(path) else 0
+        for finding in check.findings:
+            remedy = self.remedies.storage if finding.loses else finding.remedy
+            self.found.findings.append(Finding(finding.file, finding.what, remedy, finding.loses))
+        if check.damage is not None:
+            return None
+        if check.is_new:
+            self.found.noted(path, "has no map yet: the bookie was never started to its end")
+            return None
+        try:
+            return self.look(path)
+        except OSError as error:
+            self.found.lost(path, f"cannot be opened: {error.strerror}", self.remedies.storage)
+            return None
+
+    def _ledger_index(self) -> set[int] | None:
+        """The ledgers that have a row; None if that cannot be told."""
+        path = f"{self.index}/ledgers"
+        rows = self._map(path)
+        if rows is None:
+            return None
+        try:
+            index = LedgerIndex(rows)
+            index.load()
+            return set(index.ledgers())
+        except (StorageDamagedError, OSError) as error:
+            self.found.lost(path, f"is damaged: {error}", self.remedies.storage)
+            return None
+        finally:
+            rows.close()
+
+    def _locations(self, known: set[int] | None, journalled: Mapping[int, list[tuple[int, int]]]) -> None:
+        """Every row leads to its entry."""
+        path = f"{self.index}/locations"
+        rows = self._map(path)
+        if rows is None:
+            return
+        entries = EntryCheck(self.disk, self.ledgers)
+        orphans: dict[int, None] = {}
+        number = 0
+        try:
+            for key, value in rows.scan(*_ALL):
+                number += 1
+                if len(key) != _KEY.size or len(value) != 8:
+                    self.found.lost(path, f"has a row of {len(key)} and {len(value)} bytes", self.remedies.storage)
+                    continue
+                ledger_id, entry_id = _KEY.unpack(key)
+                if known is not None and ledger_id not in known and ledger_id not in journalled:
+                    orphans[ledger_id] = None
+                self.found.entries[ledger_id] = self.found.entries.get(ledger_id, 0) + 1
+                entries.check(ledger_id, entry_id, int.from_bytes(value, "big"))
+                if number % _STEP == 0:
+                    self.progress("entries", number)
+            for ledger_id, runs in journalled.items():
+                if known is not None and (ledger_id in known or ledger_id in journalled):
+                    self._count_journalled(rows, ledger_id, runs)
+        except OSError as error:
+            self.found.lost(path, f"is damaged: {error.strerror}", self.remedies.storage)
+        finally:
+            rows.close()
+            entries.close()
+        for ledger_id in orphans:
+            what = f"has no row of ledger {ledger_id}, of which there are entries"
+            self.found.lost(f"{self.index}/ledgers", what, self.remedies.storage)
+        for log_id, damages in entries.damages():
+            self._damaged_log(f"{self.ledgers}/{log_name(log_id)}", damages, journalled)
+
+    def _damaged_log(
+        self, file: str, damages: Sequence[Damaged], journalled: Mapping[int, Sequence[tuple[int, int]]]
+    ) -> None:
+        """What is in the journal too is written anew by the next start: nothing is lost by that."""
+        lost: list[Damaged] = []
+        again: list[Damaged] = []
+        for each in damages:
+            runs = journalled.get(each.ledger_id, ())
+            (again if any(first <= each.entry_id <= last for first, last in runs) else lost).append(each)
+        if lost:
+            self.found.lost(file, f"is damaged: {_named(lost)}", self.remedies.storage)
+        if again:
+            self.found.noted(file, f"is damaged: {_named(again)}; the journal has these, and a start writes them anew")
+
+    def _count_journalled(self, rows: KeyValue, ledger_id: int, runs: list[tuple[int, int]]) -> None:
+        seen: set[int] = set()
+        for first, last in runs:
+            for entry_id in range(first, last + 1):
+                if entry_id not in seen and rows.get(_KEY.pack(ledger_id, entry_id)) is None:
+                    self.found.entries[ledger_id] = self.found.entries.get(ledger_id, 0) + 1
+                seen.add(entry_id)
+
+    # --- entry logs
+
+    def _entry_logs(self) -> None:
+        """What no row leads to: headers, lastId, forgottenFences."""
+        newest = -1
+        for name in self.disk.names(self.ledgers):
+            log_id = log_id_of(name)
+            if log_id < 0:
+                continue
+            newest = max(newest, log_id)
+            self.found.files += 1
+            with closing(self.disk.open(f"{self.ledgers}/{name}", writable=False)) as file:
+                try:
+                    decode_header(file.pread(HEADER_LENGTH, 0))
+                except StorageDamagedError as error:
+                    self.found.noted(
+                        f"{self.ledgers}/{name}", f"has a damaged header: {error}. Its entries are found by the index"
+                    )
+        self._last_id(newest)
+        self._fences()
+
+    def _fences(self) -> None:
+        path = f"{self.ledgers}/{FILE_NAME}"
+        if not self.start.has_seal and not self.disk.exists(path):
+            return  # a start makes it
+        self.found.files += 1
+        try:
+            ForgottenFences(self.disk, path, lambda: 0).load(must_exist=True)
+        except StorageDamagedError as error:
+            what, _, remedy = str(error).removeprefix(f"{path} ").partition(": If ")
+            self.found.lost(path, what, f"If {remedy}")
+
+    def _last_id(self, newest: int) -> None:
+        path = f"{self.ledgers}/lastId"
+        if newest < 0 and not self.disk.exists(path):
+            return
+        self.found.files += 1
+        try:
+            last = decode_last_id(self.disk.read(path))
+        except FileNotFoundError:
+            self.found.noted(path, "is missing: the next entry log gets an id above all that are there")
+            return
+        if last < newest:
+            self.found.noted(path, f"is damaged: it says {last}, and there is {log_name(newest)}")
+
+
+def _named(damages: Sequence[Damaged]) -> str:
+    texts = list(dict.fromkeys(each.what for each in damages))
+    more = len(texts) - _NAMED_MAX
+    return "; ".join(texts[:_NAMED_MAX]) + (f"; and {more} more" if more > 0 else "")
+
+
+class _LookingReplay(Replay):
+    """A replay that notes every damage and goes on."""
+
+    def __init__(self, disk: Disk, directory: str, plan: ReplayPlan, found: Examined, remedy: str) -> None:
+        super().__init__(disk, directory, plan.mark, skip_invalid=True, promised=plan.promised, named=plan.named)
+        self._found = found
+        self._remedy = remedy
+
+    def drop(self, path: str, offset: int, size: int) -> None:
+        self._found.noted(path, f"has an unsynced tail, {size} bytes at offset {offset}: a start drops it")
+
+    def give_up(self, path: str, offset: int, size: int, reason: str) -> None:
+        self._found.lost(path, f"is damaged at offset {offset}: {reason}", self._remedy)

@@ -1,0 +1,172 @@
+"""The seal: a proof, outside of the journal, of where replay begins and how far the journal was synced.
+
+`lastMark` has BookKeeper's 16 bytes and no checksum: one bit that makes it larger hides all that lies between. A journal that is
+cut, or whose newest file is missing, looks like one that ends earlier; a damaged last group looks like an unsynced tail. So
+beside lastMark stands `lastMark.sealed`, with a mark that is written, and synced, before lastMark, and the end of what the
+journal has synced.
+
+The end is stored after every sync, before anything is acknowledged, into memory that the machine keeps when the process dies
+(`Disk.board`): 1 us, no call, no sync. It is synced with each mark and each new file of the journal; between these a power cut
+may set it back, never forward. It may be behind the truth and is never before it.
+
+    file    4 sectors of 512 bytes: two for the mark, written in turn, two for the end, likewise
+    sector  "QUIREMRK" or "QUIREEND"(8) number(8) fileId(8) offset(8) crc32c(4) of these, zeros; the higher number counts
+
+What a start makes of it (`plan_replay`, pure):
+
+    the seal's mark        replay begins there, whatever lastMark says; and the journal must reach to the seal's end
+    no seal, or one that   a folder of BookKeeper's or of an older version, or one that such a program has served since (there
+    others left behind     are newer journal files): everything that is in the journal is replayed. That a record is there
+                           twice does no harm
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+from crc32c import crc32c
+
+from bookie.errors import JournalFailedError
+from bookie.journal.format import NO_MARK, LogMark, file_name
+from quire.world.damage import Finding
+from quire.world.doors import Board, Disk
+
+SEAL_FILE: Final = "lastMark.sealed"
+SECTOR: Final = 512
+SIZE: Final = 4 * SECTOR
+_MARK_MAGIC: Final = b"QUIREMRK"
+_END_MAGIC: Final = b"QUIREEND"
+_FIELDS: Final = Struct("!8sqqq")
+_SUM: Final = Struct("!I")
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """What a seal says. `mark`: where replay begins; `end`: the journal was synced up to there; None: not known. `number`: of
+    the last mark and the last end. `damaged`: sectors that are neither good nor empty."""
+
+    mark: LogMark | None = None
+    end: LogMark | None = None
+    mark_number: int = 0
+    end_number: int = 0
+    damaged: int = 0
+
+
+def encode_sector(magic: bytes, number: int, mark: LogMark) -> bytes:
+    data = _FIELDS.pack(magic, number, *mark)
+    return data + _SUM.pack(crc32c(data))
+
+
+def decode_seal(data: bytes) -> Sealed:
+    """The best of each pair of sectors."""
+    found: dict[bytes, tuple[int, LogMark]] = {}
+    damaged = 0
+    for index in range(4):
+        sector = data[index * SECTOR : (index + 1) * SECTOR]
+        magic = _MARK_MAGIC if index < 2 else _END_MAGIC
+        end = _FIELDS.size + _SUM.size
+        if len(sector) >= end and _SUM.unpack_from(sector, _FIELDS.size)[0] == crc32c(sector[: _FIELDS.size]):
+            found_magic, number, file_id, offset = _FIELDS.unpack_from(sector)
+            if found_magic == magic:
+                found[magic] = max(found.get(magic, (-1, NO_MARK)), (number, LogMark(file_id, offset)))
+                continue
+        damaged += len(sector) < SECTOR or any(sector)
+    mark_number, mark = found.get(_MARK_MAGIC, (0, None))
+    end_number, reached = found.get(_END_MAGIC, (0, None))
+    return Sealed(mark, reached, mark_number, end_number, damaged)
+
+
+def read_seal(disk: Disk, path: str) -> Sealed | None:
+    """None if there is none. Blocking."""
+    try:
+        return decode_seal(disk.read(path))
+    except FileNotFoundError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPlan:
+    """Replay begins at `mark`; file `named` must be there (0: none need); the journal must reach to `promised`, if that is known."""
+
+    mark: LogMark
+    named: int = 0
+    promised: LogMark | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+def plan_replay(
+    last_mark: LogMark | None, sealed: Sealed | None, journal_ids: Sequence[int], *, last_mark_path: str, seal_path: str
+) -> ReplayPlan:
+    """Pure. `last_mark`: what the file says; NO_MARK: it is missing, None: it is not 16 bytes long. `journal_ids`: of the files
+    that hold more than a header, ascending."""
+    findings: list[Finding] = []
+
+    def note(file: str, what: str) -> None:
+        findings.append(Finding(file, what, loses=False))
+
+    if last_mark is None:
+        note(last_mark_path, "is damaged: it is not 16 bytes long")
+    if sealed is not None and sealed.damaged:
+        note(seal_path, f"has {sealed.damaged} sectors that are damaged or torn")
+    known = last_mark or NO_MARK
+    newest = journal_ids[-1] if journal_ids else -1
+    if sealed is None or sealed.mark is None or sealed.end is None:
+        if sealed is not None or (known != NO_MARK and journal_ids):
+            note(seal_path, "proves no mark: the whole journal is replayed")
+        promised = (
+            sealed.end if sealed is not None and sealed.end is not None and newest <= sealed.end.file_id else None
+        )
+        return ReplayPlan(NO_MARK, known.file_id, promised, tuple(findings))
+    if newest > sealed.end.file_id:
+        note(seal_path, f"is older than journal file {file_name(newest)}: the whole journal is replayed")
+        return ReplayPlan(NO_MARK, known.file_id, None, tuple(findings))
+    if known != sealed.mark and last_mark is not None:
+        missing = "is missing" if known == NO_MARK else f"says {known.file_id:x}, {known.offset}"
+        where = f"{sealed.mark.file_id:x}, {sealed.mark.offset}"
+        note(last_mark_path, f"{missing}, its sealed copy {where}: replay begins at that")
+    return ReplayPlan(sealed.mark, sealed.mark.file_id, sealed.end, tuple(findings))
+
+
+class JournalSeal:
+    """Keeps the seal of a bookie that serves. `reached` is called by the journal's thread, `write_mark` by any other: they
+    write different sectors."""
+
+    def __init__(self, board: Board, sealed: Sealed) -> None:
+        self._board = board
+        self._mark_number = sealed.mark_number
+        self._end_number = sealed.end_number
+
+    @classmethod
+    def open(cls, disk: Disk, path: str) -> JournalSeal:
+        """The seal in file `path`, which is made if it is missing or was cut. Blocking. OSError."""
+        sealed = read_seal(disk, path)
+        data = disk.read(path) if sealed is not None else b""
+        if len(data) != SIZE:
+            disk.write_atomic(path, data[:SIZE].ljust(SIZE, b"\0"))
+        return cls(disk.board(path), sealed or Sealed())
+
+    def write_mark(self, mark: LogMark) -> None:
+        """Durable on return. OSError."""
+        self._mark_number += 1
+        place = self._mark_number % 2 * SECTOR
+        self._board.store(place, encode_sector(_MARK_MAGIC, self._mark_number, mark))
+        self._board.sync()
+
+    def reached(self, end: LogMark) -> None:
+        """The journal is synced up to `end`. Never fails; durable when the next mark is, or the machine writes it."""
+        number = self._end_number = self._end_number + 1
+        self._board.store((2 + number % 2) * SECTOR, encode_sector(_END_MAGIC, number, end))
+
+    def begun(self, end: LogMark) -> None:
+        """A file of the journal has been begun, and may not be missing from now on: durable on return. JournalFailedError."""
+        self.reached(end)
+        try:
+            self._board.sync()
+        except OSError as error:
+            raise JournalFailedError(f"the seal of the journal cannot be synced: {error}") from error
+
+    def close(self) -> None:
+        self._board.close()

@@ -1,0 +1,63 @@
+"""What a damaged server does with what it had acknowledged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from tests.support.damage.places import Case
+
+
+class Verdict(Enum):
+    RIGHT = "right"
+    """Everything acknowledged is there, and right."""
+    REFUSED = "refused"
+    """The start was refused, and the file named."""
+    ERROR = "error"
+    """What is not there is answered with an error."""
+    TAIL = "tail dropped"
+    """The end of the journal was taken for an unsynced tail, which the log names."""
+    UNNAMED = "REFUSED UNNAMED"
+    FALSE = "FALSE REFUSAL"
+    ALARM = "FALSE ALARM"
+    """Everything is right, and `quire doctor` says that something is damaged."""
+    MISSED = "DOCTOR MISSED IT"
+    """`quire doctor` says that nothing is damaged, and the server refuses to start, or to read something."""
+    CRASHED = "CRASHED"
+    """A traceback, a signal, or no end."""
+    SILENT = "SILENT LOSS"
+    WRONG = "WRONG DATA"
+    """Other bytes, an acknowledged message again, an id twice, a fence undone."""
+
+
+GOOD = (Verdict.RIGHT, Verdict.REFUSED, Verdict.ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`done` is what was done to the file, `detail` the first thing that was noticed."""
+
+    verdict: Verdict
+    detail: str
+    done: str = ""
+
+
+def table(outcomes: Iterable[tuple[Case, Outcome]]) -> str:
+    """Kinds of files by verdicts, those that occur."""
+    counts: Counter[tuple[str, Verdict]] = Counter()
+    for case, outcome in outcomes:
+        counts[case.place.kind, outcome.verdict] += 1
+    verdicts = [verdict for verdict in Verdict if any(found is verdict for _, found in counts)]
+    kinds = sorted({kind for kind, _ in counts})
+    width = max(map(len, kinds), default=0)
+    lines = [" " * width + "".join(f"  {verdict.value}" for verdict in verdicts)]
+    for kind in kinds:
+        cells = "".join(f"{counts[kind, verdict] or '':>{len(verdict.value) + 2}}" for verdict in verdicts)
+        lines.append(kind.ljust(width) + cells)
+    totals = (sum(counts[kind, verdict] for kind in kinds) for verdict in verdicts)
+    lines.append(
+        "all".ljust(width) + "".join(f"{n:>{len(v.value) + 2}}" for n, v in zip(totals, verdicts, strict=True))
+    )
+    return "\n".join(lines)
