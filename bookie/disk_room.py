@@ -45,18 +45,23 @@ class DiskRoom:
         return not self.is_full
 
     def failed(self, error: str) -> None:
-        """Note that a write found no room, wherever it was."""
+        """Note that a write found no room, wherever it was: that counts until the reserve was given up and put back."""
         self._failure = self.reason = error
 
     def measured(self, free: int, unflushed: int, *, reserve_held: bool) -> None:
         """Take new figures: bytes free on the fullest disk, and bytes that are not in an entry log yet."""
-        if self._failure:
-            if not reserve_held:
-                return
-            self._failure = ""
+        if self._failure and self._spare:
+            return
+        self._failure = ""
         wanted = unflushed + self._ahead + self._spare * (2 if self.is_full or not reserve_held else 1)
         self._left = free - wanted
+        if self.is_full and not reserve_held and free >= wanted:
+            return
         self.reason = "" if free >= wanted else f"{free} bytes are free, {wanted} are needed"
+
+    def reserve_taken(self) -> None:
+        """The reserve was put back: what failed before for want of room counts no longer."""
+        self._failure = ""
 
     def needs_reserve(self, free: int) -> bool:
         """Decide whether the reserve is to be given up, so that acknowledgements, metadata and flushes have room."""

@@ -111,6 +111,8 @@ class DiskWatch:
 
         was, held = room.reason, reserve.held
         free = await self._world.offload.run(look, name="disk room")
+        if reserve.held and not held:
+            room.reserve_taken()
         if held and not reserve.held:
             log.warning("disk reserve given up", free=free, bytes=reserve.size)
         if not reserve.size and trio.current_time() < self._failed_at + RETRY_S:

@@ -53,10 +53,21 @@ def test_a_failed_write_counts_until_the_reserve_is_there_again() -> None:
     room = DiskRoom(RESERVE, 0)
     room.measured(1 << 40, 0, reserve_held=True)
     room.failed("no space")
-    room.measured(1 << 40, 0, reserve_held=False)
-    assert room.reason == "no space"
+    for held in (True, False):
+        room.measured(1 << 40, 0, reserve_held=held)
+        assert room.reason == "no space"
+    room.reserve_taken()
     room.measured(1 << 40, 0, reserve_held=True)
     assert room.reason == ""
+
+
+def test_adds_begin_again_only_with_the_reserve() -> None:
+    room = DiskRoom(RESERVE, 0)
+    room.measured(0, 0, reserve_held=True)
+    room.measured(1 << 40, 0, reserve_held=False)
+    assert room.is_full
+    room.measured(1 << 40, 0, reserve_held=True)
+    assert not room.is_full
 
 
 def test_the_reserve_is_given_up_only_when_it_is_needed() -> None:
@@ -86,5 +97,6 @@ def test_what_is_put_back_does_not_end_the_adds_at_once(free: int, unflushed: in
     room = DiskRoom(RESERVE, 0)
     room.failed("no space")
     if room.may_take_reserve(free, unflushed, size):
+        room.reserve_taken()
         room.measured(free - size, unflushed, reserve_held=True)
         assert not room.is_full
