@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from broker import replies
+from broker.client_versions import refusal_code
+from broker.entry_screen import REFUSED, why_refused
+from quire.service.log import get_logger
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.entry_features import EntryFeatures, features_of
 from quire.wire.pulsar.messages import ReceiptEncoder
-from quire.wire.pulsar.splitter import SendRun
+from quire.wire.pulsar.splitter import MARKER, SHADOW, TRANSACTION, SendRun
 
 if TYPE_CHECKING:
     from broker.connection import Connection
     from broker.topic import Topic
+
+log = get_logger(__name__)
 
 
 class Producer:
@@ -25,6 +31,7 @@ class Producer:
         "closed",
         "connection",
         "epoch",
+        "features",
         "messages_in",
         "name",
         "producer_id",
@@ -46,6 +53,32 @@ class Producer:
         """Of those, the ones that are durable or failed."""
         self._deferred: list[tuple[int, bytes]] = []
         self._receipts = ReceiptEncoder(producer_id)
+        self.features = EntryFeatures()
+
+    def accepted(self, run: SendRun) -> Iterator[tuple[SendRun, int]]:
+        """The parts of `run` that may be stored, with their features, each to be published before the next is asked for: the
+        sends between them are answered with SEND_ERROR, in the order of all."""
+        start = 0
+        features = 0
+        for index, payload in enumerate(run.payloads):
+            found = features_of(payload)
+            why = _why_flags(run.flags) or (why_refused(found) if found & REFUSED else "")
+            if not why:
+                features |= found
+                continue
+            if start < index:
+                yield run.part(start, index), features
+            start, features = index + 1, 0
+            self._refuse(run.sequence_ids[index], why)
+        if start < len(run.payloads):
+            yield run.part(start, len(run.payloads)), features
+
+    def _refuse(self, sequence_id: int, why: str) -> None:
+        connection = self.connection
+        connection.sends_answered(1)
+        log.debug("send refused", topic=self.topic.name.full, producer=self.name, reason=why)
+        code = refusal_code(connection.client_version)
+        self.after_sends(replies.send_error(self.producer_id, sequence_id, code, why))
 
     def confirmed(self, run: SendRun, offset: int, ledger_id: int, first_entry_id: int, count: int) -> None:
         """`count` sends of `run`, from its `offset`, are durable as entries from `first_entry_id`."""
@@ -96,6 +129,16 @@ class Producer:
             self.closed = True
             self.connection.producer_closed(self)
             self.connection.write((replies.close_producer(self.producer_id, self.topic.next_owner),))
+
+
+def _why_flags(flags: int) -> str:
+    if flags & TRANSACTION:
+        return "transactions are not served"
+    if flags & MARKER:
+        return "markers are for brokers: replication between clusters is not served"
+    if flags & SHADOW:
+        return "a SEND with a message id is for shadow topics, which are not served"
+    return ""
 
 
 class PublishSink:

@@ -41,7 +41,7 @@ def test_a_late_replay_read_does_not_overtake_what_was_unblocked_meanwhile() -> 
         key_x, key_y = keys_of(stage, x, y)
         for payload, key in ((b"0", key_x), (b"1", key_y), (b"2", key_x)):
             stage.publish(payload, partition_key=key)
-        stage.subscription.flow(y, 1)
+        stage.subscription.flow(y, 3)
         await until(lambda: len(stage.log.reads) == 1)
         stage.log.reads[0].arrived.set()
         await trio.testing.wait_all_tasks_blocked()
