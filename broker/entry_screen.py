@@ -9,7 +9,6 @@ are read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import trio
@@ -26,6 +25,7 @@ from quire.wire.pulsar.entry_features import (
     TRANSACTION,
     UNREADABLE,
     EntryFeatures,
+    features_of,
     without_broker_metadata,
 )
 from quire.world.doors import Buffer
@@ -123,13 +123,9 @@ class EntryScreen:
         )
 
 
-def last_readable(payloads: Sequence[Buffer]) -> int:
-    """The index of the last entry that consumers get; -1 if there is none."""
-    found = dict(EntryFeatures().unusual(payloads))
-    for index in range(len(payloads) - 1, -1, -1):
-        if not found.get(index, 0) & (UNREADABLE | MARKER):
-            return index
-    return -1
+def is_passed_over(entry: Buffer) -> bool:
+    """Whether no consumer gets the entry."""
+    return bool(features_of(entry, check=True) & (UNREADABLE | MARKER))
 
 
 __all__ = [
@@ -140,6 +136,6 @@ __all__ = [
     "UNREADABLE_METADATA",
     "EntryScreen",
     "Screened",
-    "last_readable",
+    "is_passed_over",
     "why_refused",
 ]

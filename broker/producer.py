@@ -32,6 +32,7 @@ class Producer:
         "connection",
         "epoch",
         "features",
+        "leaving",
         "messages_in",
         "name",
         "producer_id",
@@ -46,12 +47,15 @@ class Producer:
         self.name = name
         self.epoch = epoch
         self.closed = False
+        self.leaving = False
+        """It is told to go when everything it sent has its receipt."""
         self.messages_in = 0
         self.sent = 0
         """Sends handed to the managed ledger."""
         self.answered = 0
         """Of those, the ones that are durable or failed."""
-        self._deferred: list[tuple[int, bytes]] = []
+        self._deferred: list[tuple[int, bytes | None]] = []
+        """Frames to be sent when so many sends are answered; None: CLOSE_PRODUCER."""
         self._receipts = ReceiptEncoder(producer_id)
         self.features = EntryFeatures()
 
@@ -103,7 +107,7 @@ class Producer:
         count = len(run.sequence_ids) - offset
         self.connection.sends_answered(count)
         self.answered += count
-        if not self.closed:
+        if not self.closed and not self.leaving:
             for sequence_id in run.sequence_ids[offset:]:
                 failure = replies.send_error(self.producer_id, sequence_id, pb.PersistenceError, message)
                 self.connection.write((failure,))
@@ -120,8 +124,23 @@ class Producer:
     def _release(self) -> None:
         while self._deferred and self._deferred[0][0] <= self.answered:
             _, frame = self._deferred.pop(0)
-            self.connection.write((frame,))
-            self.connection.request_done()
+            if frame is None:
+                self.disconnect()
+            else:
+                self.connection.write((frame,))
+                self.connection.request_done()
+
+    def disconnect_behind_receipts(self) -> None:
+        """As `disconnect`, when everything it has sent is answered. What it sends from now on is ignored: its client sends it
+        again to the next owner."""
+        if self.closed:
+            return
+        if self.answered == self.sent:
+            self.disconnect()
+        else:
+            self.leaving = True
+            self.connection.producer_closed(self)
+            self._deferred.append((self.sent, None))
 
     def disconnect(self) -> None:
         """Tell the client that this producer is closed; it looks up again and sends again what has no receipt."""

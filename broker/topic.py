@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
+RECEIPTS_GRACE_S = 5.0
+"""How long the producers of a topic that is closed wait for the receipts of what is on its way."""
 NOT_SERVED = TRANSACTION | MARKER | SHADOW
 """SENDs with these flags are refused."""
 
@@ -329,9 +331,28 @@ class Topic:
             raise ServiceNotReadyError(f"topic {self.name.full} is being closed; look it up again")
 
     async def close(self) -> None:
-        """Disconnect everybody, then close the managed ledger (which writes nothing if it is another owner's now)."""
+        """Disconnect everybody, then close the managed ledger (which writes nothing if it is another owner's now). A producer
+        gets its receipts first: what it has no receipt for, it sends again."""
+        leaving = list(self.producers.values())
+        for producer in leaving:
+            producer.disconnect_behind_receipts()
+            self.release_producer(producer)
         self._disconnect_all()
-        await self.ledger.close()
+        waiting = trio.CancelScope()
+        self.nursery.start_soon(self._cut_off, waiting, leaving, name=f"cut off {self.name.full}")
+        try:
+            await self.ledger.close()
+        finally:
+            waiting.cancel()
+            for producer in leaving:
+                producer.disconnect()
+
+    async def _cut_off(self, waiting: trio.CancelScope, producers: list[Producer]) -> None:
+        """Bookies that do not answer do not keep clients from the next owner for ever."""
+        with waiting:
+            await trio.sleep(RECEIPTS_GRACE_S)
+            for producer in producers:
+                producer.disconnect()
 
     def abandon(self) -> None:
         """Another broker has it: disconnect everybody, and write nothing any more, neither entries nor positions. At once."""

@@ -37,6 +37,8 @@ class HeldRead:
         self.first = first
         self.count = count
         self.replay = replay
+        self.given = 0
+        """Entries it came with."""
         self.arrived = trio.Event()
         self.error: ManagedLedgerReadError | None = None
 
@@ -49,6 +51,8 @@ class FakeLog:
         self.cold = cold
         self.entries: list[Buffer] = []
         self.reads: list[HeldRead] = []
+        self.cached = 0
+        """Entries read from the cache."""
         self.index = LogIndex()
         self.index.set((LedgerInfo(ledger_id=LEDGER),), LEDGER)
         self.index.last_confirmed = Position(LEDGER, -1)
@@ -75,7 +79,9 @@ class FakeLog:
     ) -> EntryRun | None:
         if self.cold or position > self.last_confirmed:
             return None
-        return self._run(position.entry_id, count_max)
+        run = self._run(position.entry_id, count_max)
+        self.cached += len(run.payloads)
+        return run
 
     async def read(self, position: Position, count_max: int, size_max: int, *, replay: bool = False) -> EntryRun:
         held = HeldRead(position.entry_id, count_max, replay)
@@ -83,7 +89,9 @@ class FakeLog:
         await held.arrived.wait()
         if held.error is not None:
             raise held.error
-        return self._run(position.entry_id, count_max)
+        run = self._run(position.entry_id, count_max)
+        held.given = len(run.payloads)
+        return run
 
 
 class FakeConnection:
