@@ -51,6 +51,8 @@ class FakeLog:
         self.cold = cold
         self.entries: list[Buffer] = []
         self.reads: list[HeldRead] = []
+        self.trimmed = 0
+        """Entries below this one are gone."""
         self.cached = 0
         """Entries read from the cache."""
         self.index = LogIndex()
@@ -77,7 +79,7 @@ class FakeLog:
     def read_cached(
         self, position: Position, count_max: int, size_max: int, *, replay: bool = False
     ) -> EntryRun | None:
-        if self.cold or position > self.last_confirmed:
+        if self.cold or position > self.last_confirmed or position.entry_id < self.trimmed:
             return None
         run = self._run(position.entry_id, count_max)
         self.cached += len(run.payloads)
@@ -89,7 +91,7 @@ class FakeLog:
         await held.arrived.wait()
         if held.error is not None:
             raise held.error
-        run = self._run(position.entry_id, count_max)
+        run = self._run(max(position.entry_id, self.trimmed), count_max)
         held.given = len(run.payloads)
         return run
 
