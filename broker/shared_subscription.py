@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
-from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from broker.consumer import Consumer
@@ -181,7 +180,8 @@ class ManyConsumers(Subscription):
                         self.cursor.is_acked, position.ledger_id, position.entry_id, position.entry_id + count
                     )
                     continue
-                run = ledger.read_cached(position, count, options.read_batch_bytes_max, replay=True)
+                span = min(max(count, permits * self._replay_span()), options.read_batch_entries_max)
+                run = ledger.read_cached(position, span, options.read_batch_bytes_max, replay=True)
                 if run is None:
                     self._start_read(position, count, replay=True)
                     return
@@ -200,6 +200,10 @@ class ManyConsumers(Subscription):
                 return
             if not self._offer(self._screened(run), replay=False):
                 return
+
+    def _replay_span(self) -> int:
+        """Entries looked at in the cache per permit: those that wait for others, or are held, may lie between."""
+        return 0
 
     def _entries_for(self, permits: int) -> int:
         return self._read_size.entries(permits, self.topic.broker.options.read_batch_entries_max)
@@ -400,6 +404,9 @@ class KeySharedSubscription(ManyConsumers):
         self._policy.released(consumer, key_hash)
         self._replay.regroup(key_hash)
 
+    def _replay_span(self) -> int:
+        return len(self.consumers)
+
     def _offer(self, run: EntryRun, *, replay: bool) -> bool:
         first, ledger_id = run.first_entry_id, run.ledger_id
         last = first + len(run.payloads) - 1
@@ -411,11 +418,12 @@ class KeySharedSubscription(ManyConsumers):
             payloads = run.payloads[start - first : start - first + count]
             counts = self._message_counts(ledger_id, start, payloads)
             self._read_size.seen(count, sum(counts))
-            known = [waiting.hash_of(Position(ledger_id, start + index)) for index in range(count)] if replay else ()
-            hashes = [
-                policy.hash_of(key_of(payload)) if key_hash is None else key_hash
-                for payload, key_hash in zip_longest(payloads, known)
-            ]
+            if replay:
+                # Between those that wait there may be others, which are held.
+                known = [waiting.hash_of(Position(ledger_id, start + index)) for index in range(count)]
+                hashes = [0 if key_hash is None else key_hash for key_hash in known]
+            else:
+                hashes = [policy.hash_of(key_of(payload)) for payload in payloads]
             assigned, blocked = policy.assign(hashes, counts, () if replay else waiting.hashes)
             progress = progress or bool(assigned)
             self._hand_over_each(assigned, ledger_id, start, payloads, counts, hashes)

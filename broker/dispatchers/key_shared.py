@@ -83,7 +83,7 @@ class KeyShared(Permits[C]):
     ) -> tuple[list[tuple[C, list[int]]], list[int]]:
         """Who gets which of a run of entries with these hashes and counts of messages (at least 1).
 
-        `waiting` are hashes of which an older entry waits to be delivered again. Returns the indexes per consumer, in
+        A hash of 0 stands for an entry that is not to be given. `waiting` are hashes of which an older entry waits to be delivered again. Returns the indexes per consumer, in
         order, and those that nobody may have now.
         """
         given: dict[C, list[int]] = {}
@@ -91,6 +91,8 @@ class KeyShared(Permits[C]):
         holders = self._holders
         ordered = self._ordered
         for index, key_hash in enumerate(hashes):
+            if not key_hash:
+                continue
             slot = self._owner(key_hash)
             if slot is None or slot.permits <= 0 or slot.paused:
                 blocked.append(index)

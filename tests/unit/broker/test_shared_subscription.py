@@ -474,7 +474,12 @@ def test_a_pump_costs_the_same_whatever_waits_for_other_consumers() -> None:
         assert len(stage.subscription._replay) == 1500
         asked: list[int] = []
         replay = stage.subscription._replay
-        replay._group_of = lambda key_hash: asked.append(key_hash) or policy.group_of(key_hash)
+
+        def group_of(key_hash: int) -> Any:
+            asked.append(key_hash)
+            return policy.group_of(key_hash)
+
+        replay._group_of = group_of
         stage.log.cached = 0
         for _ in range(10):
             stage.subscription.flow(y, 1)
