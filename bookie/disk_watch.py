@@ -45,6 +45,7 @@ class DiskWatch:
         """Bytes that the journal may reserve ahead: what is configured, if the disk is not a small one."""
         self._room = DiskRoom(0, 0)
         self._reserve = DiskReserve(world.disk, config.ledger_directory, 0)
+        self._told_full = False
         self._wake = trio.Event()
         self._failed_at = float("-inf")
         self.unflushed: Callable[[], int] = lambda: 0
@@ -82,11 +83,9 @@ class DiskWatch:
 
     def failed(self, error: str) -> None:
         """A write found no room, or failed otherwise; on the loop."""
-        was = self._room.reason
         self._room.failed(error)
         self._failed_at = trio.current_time()
-        if not was:
-            self._tell()
+        self._tell()
         self._wake.set()
 
     async def run(self) -> None:
@@ -109,7 +108,7 @@ class DiskWatch:
                 reserve.take()
             return self._free()
 
-        was, held = room.reason, reserve.held
+        held = reserve.held
         free = await self._world.offload.run(look, name="disk room")
         if reserve.held and not held:
             room.reserve_taken()
@@ -118,12 +117,15 @@ class DiskWatch:
         if not reserve.size and trio.current_time() < self._failed_at + RETRY_S:
             return free
         room.measured(free, unflushed, reserve_held=reserve.held)
-        if bool(was) != room.is_full:
-            self._tell()
+        self._tell()
         return free
 
     def _tell(self) -> None:
-        if self._room.is_full:
+        """Log and report a change, once."""
+        if self._room.is_full == self._told_full:
+            return
+        self._told_full = self._room.is_full
+        if self._told_full:
             log.error("no room: adds are refused, but for acknowledgements and recovery", reason=self._room.reason)
         else:
             log.info("there is room again")

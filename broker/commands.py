@@ -20,15 +20,16 @@ from broker.errors import (
     ProducerBusyError,
     ServiceNotReadyError,
 )
+from broker.last_message import last_message
 from broker.ownership.lookup import Connect, Redirect
 from broker.producer import Producer
+from broker.refusals import check_schema
 from broker.topic import Topic, to_signed
 from broker.topic_lists import topic_pattern, topics_hash
 from managed_ledger.errors import ManagedLedgerError
 from quire.ledger.position import Position
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.errors import InvalidNameError, UnsupportedTopicNameError
-from quire.wire.pulsar.metadata import peek
 from quire.wire.pulsar.names import NAME_SIZE_MAX, NamespaceName, TopicName, check_subscription_name
 
 if TYPE_CHECKING:
@@ -154,6 +155,8 @@ async def producer(connection: Connection, command: pb.BaseCommand, creation: Cr
         raise NotAllowedError("only the shared producer access mode is served")
     if request.txn_enabled:
         raise NotAllowedError("transactions are not served")
+    if request.HasField("schema"):
+        check_schema(request.topic, request.schema)
     check_properties(connection, request.metadata)
     check_size(request.producer_name, "producer name")
     name = parse_topic(request.topic)
@@ -221,6 +224,8 @@ async def subscribe(connection: Connection, command: pb.BaseCommand, creation: C
     check_subscription(request.subscription)
     if request.read_compacted and request.subType in (pb.CommandSubscribe.Shared, pb.CommandSubscribe.Key_Shared):
         raise NotAllowedError("read_compacted goes with exclusive and failover subscriptions only")
+    if request.HasField("schema"):
+        check_schema(request.topic, request.schema)
     check_properties(connection, request.metadata)
     check_properties(connection, request.subscription_properties)
     check_size(request.consumer_name, "consumer name")
@@ -342,19 +347,11 @@ async def get_last_message_id(connection: Connection, command: pb.BaseCommand) -
     request = command.getLastMessageId
     consumer = find_consumer(connection, request.consumer_id)
     subscription = consumer.subscription
-    ledger = subscription.topic.ledger
-    last = ledger.last_confirmed
-    batch_index = -1
-    if last.entry_id < 0 or ledger.last_entry_of(last.ledger_id) is None:
-        last = Position(-1, -1)  # nothing was ever published, or all of it is trimmed
-    else:
-        try:
-            run = await ledger.read(last, 1, 1)
-        except ManagedLedgerError as error:
-            raise ServiceNotReadyError(f"the last message cannot be read: {error}") from error
-        if run.payloads and (run.ledger_id, run.first_entry_id) == last:
-            found = peek(run.payloads[0])
-            batch_index = found.count - 1 if found.batched else -1
+    topic = subscription.topic
+    try:
+        last, batch_index = await last_message(topic.ledger, topic.screen)
+    except ManagedLedgerError as error:
+        raise ServiceNotReadyError(f"the last message cannot be read: {error}") from error
     partition = subscription.topic.name.partition
     mark_delete = subscription.cursor.mark_delete
     connection.write((replies.last_message_id(request.request_id, last, partition, batch_index, mark_delete),))

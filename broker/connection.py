@@ -23,7 +23,7 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.errors import FrameError
 from quire.wire.pulsar.frames import FRAME_HEADROOM, PROTOCOL_VERSION
 from quire.wire.pulsar.receive_buffer import ReceiveBuffer
-from quire.wire.pulsar.splitter import TRANSACTION, BadChecksum, Other, SendRun
+from quire.wire.pulsar.splitter import BadChecksum, Other, SendRun
 from quire.world.doors import Buffer, Stream
 from quire.world.outbox import Outbox
 
@@ -227,11 +227,6 @@ class Connection:
             if run.producer_id in self.closed_producers:
                 return
             raise ProtocolError(f"SEND of unknown producer {run.producer_id}")
-        if run.flags & TRANSACTION:
-            for sequence_id in run.sequence_ids:
-                message = "transactions are not served"
-                producer.after_sends(replies.send_error(run.producer_id, sequence_id, pb.NotAllowedError, message))
-            return
         self.sends_in_flight += len(run.sequence_ids)
         producer.topic.publish(producer, run)
 

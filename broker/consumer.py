@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from broker import replies
+from broker.client_versions import understands_end_of_topic
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.messages import MessageEncoder
 
@@ -90,8 +91,8 @@ class Consumer:
         self.connection.write(out)
 
     def tell_end(self) -> None:
-        """REACHED_END_OF_TOPIC, once."""
-        if not self.told_end and not self.closed:
+        """REACHED_END_OF_TOPIC, once, to a client that knows it."""
+        if not self.told_end and not self.closed and understands_end_of_topic(self.connection.client_version):
             self.told_end = True
             self.connection.write((replies.reached_end_of_topic(self.consumer_id),))
 

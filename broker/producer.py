@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from broker import replies
+from broker.client_versions import refusal_code
+from broker.entry_screen import REFUSED, why_refused
+from quire.service.log import get_logger
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.entry_features import EntryFeatures, features_of
 from quire.wire.pulsar.messages import ReceiptEncoder
-from quire.wire.pulsar.splitter import SendRun
+from quire.wire.pulsar.splitter import MARKER, SHADOW, TRANSACTION, SendRun
 
 if TYPE_CHECKING:
     from broker.connection import Connection
     from broker.topic import Topic
+
+log = get_logger(__name__)
 
 
 class Producer:
@@ -25,6 +31,8 @@ class Producer:
         "closed",
         "connection",
         "epoch",
+        "features",
+        "leaving",
         "messages_in",
         "name",
         "producer_id",
@@ -39,13 +47,42 @@ class Producer:
         self.name = name
         self.epoch = epoch
         self.closed = False
+        self.leaving = False
+        """It is told to go when everything it sent has its receipt."""
         self.messages_in = 0
         self.sent = 0
         """Sends handed to the managed ledger."""
         self.answered = 0
         """Of those, the ones that are durable or failed."""
-        self._deferred: list[tuple[int, bytes]] = []
+        self._deferred: list[tuple[int, bytes | None]] = []
+        """Frames to be sent when so many sends are answered; None: CLOSE_PRODUCER."""
         self._receipts = ReceiptEncoder(producer_id)
+        self.features = EntryFeatures()
+
+    def accepted(self, run: SendRun) -> Iterator[tuple[SendRun, int]]:
+        """The parts of `run` that may be stored, with their features, each to be published before the next is asked for: the
+        sends between them are answered with SEND_ERROR, in the order of all."""
+        start = 0
+        features = 0
+        for index, payload in enumerate(run.payloads):
+            found = features_of(payload)
+            why = _why_flags(run.flags) or (why_refused(found) if found & REFUSED else "")
+            if not why:
+                features |= found
+                continue
+            if start < index:
+                yield run.part(start, index), features
+            start, features = index + 1, 0
+            self._refuse(run.sequence_ids[index], why)
+        if start < len(run.payloads):
+            yield run.part(start, len(run.payloads)), features
+
+    def _refuse(self, sequence_id: int, why: str) -> None:
+        connection = self.connection
+        connection.sends_answered(1)
+        log.debug("send refused", topic=self.topic.name.full, producer=self.name, reason=why)
+        code = refusal_code(connection.client_version)
+        self.after_sends(replies.send_error(self.producer_id, sequence_id, code, why))
 
     def confirmed(self, run: SendRun, offset: int, ledger_id: int, first_entry_id: int, count: int) -> None:
         """`count` sends of `run`, from its `offset`, are durable as entries from `first_entry_id`."""
@@ -70,7 +107,7 @@ class Producer:
         count = len(run.sequence_ids) - offset
         self.connection.sends_answered(count)
         self.answered += count
-        if not self.closed:
+        if not self.closed and not self.leaving:
             for sequence_id in run.sequence_ids[offset:]:
                 failure = replies.send_error(self.producer_id, sequence_id, pb.PersistenceError, message)
                 self.connection.write((failure,))
@@ -87,8 +124,23 @@ class Producer:
     def _release(self) -> None:
         while self._deferred and self._deferred[0][0] <= self.answered:
             _, frame = self._deferred.pop(0)
-            self.connection.write((frame,))
-            self.connection.request_done()
+            if frame is None:
+                self.disconnect()
+            else:
+                self.connection.write((frame,))
+                self.connection.request_done()
+
+    def disconnect_behind_receipts(self) -> None:
+        """As `disconnect`, when everything it has sent is answered. What it sends from now on is ignored: its client sends it
+        again to the next owner."""
+        if self.closed:
+            return
+        if self.answered == self.sent:
+            self.disconnect()
+        else:
+            self.leaving = True
+            self.connection.producer_closed(self)
+            self._deferred.append((self.sent, None))
 
     def disconnect(self) -> None:
         """Tell the client that this producer is closed; it looks up again and sends again what has no receipt."""
@@ -96,6 +148,16 @@ class Producer:
             self.closed = True
             self.connection.producer_closed(self)
             self.connection.write((replies.close_producer(self.producer_id, self.topic.next_owner),))
+
+
+def _why_flags(flags: int) -> str:
+    if flags & TRANSACTION:
+        return "transactions are not served"
+    if flags & MARKER:
+        return "markers are for brokers: replication between clusters is not served"
+    if flags & SHADOW:
+        return "a SEND with a message id is for shadow topics, which are not served"
+    return ""
 
 
 class PublishSink:

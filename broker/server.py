@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import trio
@@ -74,6 +75,8 @@ class Broker:
         self.connections: dict[Connection, None] = {}
         self.closed = trio.Event()
         """Set when `begin_close` is done."""
+        self.passed_over: Counter[str] = Counter()
+        """Stored entries that were acknowledged in place of their consumers, by reason."""
         self.publish_bytes = 0
         """Payload bytes of all topics that are not confirmed yet."""
         self._factory = factory

@@ -7,32 +7,44 @@ and then the log from the read position on. Both are offered to the policy as ru
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from broker.consumer import Consumer
+from broker.dispatchers.hashing import murmur
 from broker.dispatchers.key_shared import KeyShared
+from broker.dispatchers.read_size import ReadSize
 from broker.dispatchers.redelivery import PendingAcks, Redelivery
-from broker.dispatchers.shared import Shared
-from broker.subscription import Subscription
+from broker.dispatchers.shared import Chunk, Shared
+from broker.entry_screen import CHUNK
+from broker.subscription import Subscription, key_of, wanted_messages
 from cursors.cursor import Cursor
 from cursors.errors import InvalidAckError
 from managed_ledger.managed_ledger import EntryRun
 from quire.ledger.position import Position
 from quire.wire.pulsar.errors import PulsarWireError
-from quire.wire.pulsar.metadata import sticky_key
+from quire.wire.pulsar.metadata import chunk_of
 from quire.world.doors import Buffer
 
 if TYPE_CHECKING:
     from broker.topic import Topic
 
 
+AHEAD_MAX = 64
+"""Key_Shared: reads are at most so many times what there are permits for, while the keys that come are held up."""
+
+
 class ManyConsumers(Subscription):
     """The part that Shared and Key_Shared have in common: replay, pending acks, permits."""
 
+    _policy: Shared[Consumer] | KeyShared[Consumer]
+
     def __init__(self, topic: Topic, name: str, cursor: Cursor, kind: int, durable: bool) -> None:
         super().__init__(topic, name, cursor, kind, durable)
-        self._replay = Redelivery()
+        self._replay = Redelivery(self._group_of)
+        self._read_size = ReadSize()
+        self._ahead = 1
+        """How many times as many entries are read as there are permits for: more than once while few of them can be given."""
         self._pending: dict[Consumer, PendingAcks] = {}
         self._unacked = 0
         self._over_limit = False
@@ -77,6 +89,21 @@ class ManyConsumers(Subscription):
             for position, _ in parts:
                 if self.cursor.is_acked(position):
                     self._release(consumer, position)
+                else:
+                    self._release_part(consumer, position)
+
+    def _release_part(self, consumer: Consumer, position: Position) -> None:
+        """Part of a batch is acknowledged: who holds it, holds so many messages fewer."""
+        words = self.cursor.ack_set(position)
+        if words is None:
+            return
+        wanted = wanted_messages(words)
+        for holder in (consumer, *self._pending):
+            pending = self._pending.get(holder)
+            fewer = None if pending is None else pending.reduce(position, wanted)
+            if fewer is not None:
+                self._unacked -= fewer
+                return
 
     def _release(self, consumer: Consumer, position: Position) -> None:
         """An entry is acknowledged: whoever held it does no more."""
@@ -120,6 +147,8 @@ class ManyConsumers(Subscription):
             pending.clear()
         self._unacked = 0
 
+        self._ahead = 1
+
     # Dispatch
 
     def _blocked_by_unacked(self) -> bool:
@@ -140,28 +169,44 @@ class ManyConsumers(Subscription):
         stuck = False
         while self._reading is None:
             self._refresh_slots()
-            if not self._has_permits() or self._blocked_by_unacked():
+            if not self._policy.has_permits or self._blocked_by_unacked():
                 return
-            if not stuck and (ready := self._replay.first_run(options.read_batch_entries_max, self._is_blocked)):
+            permits = self._policy.available
+            if not stuck and (ready := self._replay.first_run(self._entries_for(permits), self._policy.ready_groups())):
                 position, count = ready
-                run = ledger.read_cached(position, count, options.read_batch_bytes_max, replay=True)
+                if self.cursor.is_acked(position):
+                    # The cursor went on without acks of ours: what waited was trimmed.
+                    self._replay.discard_acked(
+                        self.cursor.is_acked, position.ledger_id, position.entry_id, position.entry_id + count
+                    )
+                    continue
+                span = min(max(count, permits * self._replay_span()), options.read_batch_entries_max)
+                run = ledger.read_cached(position, span, options.read_batch_bytes_max, replay=True)
                 if run is None:
                     self._start_read(position, count, replay=True)
                     return
-                stuck = not self._offer(run, replay=True)
+                stuck = not self._offer(self._screened(run), replay=True)
                 continue
             if len(self._replay) >= self._lookahead():
                 return
             position = self.cursor.read_position
-            run = ledger.read_cached(position, options.read_batch_entries_max, options.read_batch_bytes_max)
+            count = min(self._entries_for(permits) * self._ahead, options.read_batch_entries_max)
+            run = ledger.read_cached(position, count, options.read_batch_bytes_max)
             if run is None:
                 if position > ledger.last_confirmed:
                     self._caught_up()
                 else:
-                    self._start_read(position, options.read_batch_entries_max)
+                    self._start_read(position, count)
                 return
-            if not self._offer(run, replay=False):
+            if not self._offer(self._screened(run), replay=False):
                 return
+
+    def _replay_span(self) -> int:
+        """Entries looked at in the cache per permit: those that wait for others, or are held, may lie between."""
+        return 0
+
+    def _entries_for(self, permits: int) -> int:
+        return self._read_size.entries(permits, self.topic.broker.options.read_batch_entries_max)
 
     def _read_done(self, run: EntryRun, replay: bool) -> None:
         self._refresh_slots()
@@ -169,10 +214,10 @@ class ManyConsumers(Subscription):
             return
         if replay:
             # A consumer may have left meanwhile: older entries of a key that now wait have to go first.
-            ready = self._replay.first_run(1, self._is_blocked)
+            ready = self._replay.first_run(1, self._policy.ready_groups())
             if ready is None or ready[0] != (run.ledger_id, run.first_entry_id):
                 return
-        self._offer(run, replay=replay)
+        self._offer(self._screened(run), replay=replay)
 
     def _lookahead(self) -> int:
         """Entries waiting to be delivered again at which nothing new is read."""
@@ -186,7 +231,7 @@ class ManyConsumers(Subscription):
         for consumer, pending in self._pending.items():
             if limit > 0:
                 consumer.blocked = pending.messages > limit // 2 if consumer.blocked else pending.messages >= limit
-            self._pause(consumer, consumer.blocked or not consumer.writable)
+            self._policy.pause(consumer, consumer.blocked or not consumer.writable)
 
     @abstractmethod
     def _offer(self, run: EntryRun, *, replay: bool) -> bool:
@@ -230,25 +275,46 @@ class ManyConsumers(Subscription):
             ack_sets=self._ack_sets(ledger_id, entry_ids),
         )
 
-    @abstractmethod
-    def _has_permits(self) -> bool:
-        """Whether anybody can be given something."""
+    def _hand_over_each(
+        self,
+        assigned: Iterable[tuple[Consumer, list[int]]],
+        ledger_id: int,
+        start: int,
+        payloads: Sequence[Buffer],
+        counts: Sequence[int],
+        hashes: Sequence[int],
+    ) -> None:
+        """Send to each consumer the entries of its indexes in `payloads`."""
+        for consumer, indexes in assigned:
+            self._hand_over(
+                consumer,
+                ledger_id,
+                [start + index for index in indexes],
+                [payloads[index] for index in indexes],
+                [counts[index] for index in indexes],
+                [hashes[index] for index in indexes],
+            )
 
-    @abstractmethod
-    def _pause(self, consumer: Consumer, paused: bool) -> None:
-        """Give it nothing until it is no longer paused."""
+    def flow(self, consumer: Consumer, permits: int) -> None:
+        if permits > 0 and consumer in self._pending:
+            self._policy.flow(consumer, permits, self.topic.broker.options.permits_max)
+            self.pump()
 
-    def _is_blocked(self, key_hash: int) -> bool:
-        """Key_Shared: nothing of this hash may be delivered now."""
-        return False
+    def permits_of(self, consumer: Consumer) -> int:
+        return self._policy.permits(consumer)
+
+    def _group_of(self, key_hash: int) -> Hashable:
+        return self._policy.group_of(key_hash)
 
 
 class SharedSubscription(ManyConsumers):
-    """Round robin over the consumers of the highest priority that have permits."""
+    """Round robin over the consumers of the highest priority that have permits; chunks of a message stay together."""
+
+    _policy: Shared[Consumer]
 
     def __init__(self, topic: Topic, name: str, cursor: Cursor, kind: int, durable: bool) -> None:
         super().__init__(topic, name, cursor, kind, durable)
-        self._policy: Shared[Consumer] = Shared(topic.broker.options.round_robin_batch_max)
+        self._policy = Shared(topic.broker.options.round_robin_batch_max)
 
     def _admit(self, consumer: Consumer) -> None:
         self._policy.add(consumer, consumer.priority)
@@ -256,41 +322,35 @@ class SharedSubscription(ManyConsumers):
 
     def _forget_consumer(self, consumer: Consumer) -> None:
         self._policy.remove(consumer)
-
-    def _has_permits(self) -> bool:
-        return self._policy.has_permits
-
-    def _pause(self, consumer: Consumer, paused: bool) -> None:
-        self._policy.pause(consumer, paused)
-
-    def flow(self, consumer: Consumer, permits: int) -> None:
-        if permits > 0 and consumer in self._pending:
-            self._policy.flow(consumer, permits, self.topic.broker.options.permits_max)
-            self.pump()
-
-    def permits_of(self, consumer: Consumer) -> int:
-        return self._policy.permits(consumer)
+        self._replay.regroup()
 
     def _offer(self, run: EntryRun, *, replay: bool) -> bool:
         first, ledger_id = run.first_entry_id, run.ledger_id
         last = first + len(run.payloads) - 1
+        chunked = not self.topic.screen.has_only(~CHUNK, ledger_id, first)
         progress = False
         taken_to = first
         for start, count in self.cursor.unacked_runs(Position(ledger_id, first), len(run.payloads)):
             payloads = run.payloads[start - first : start - first + count]
             counts = self._message_counts(ledger_id, start, payloads)
-            taken = 0
-            for consumer, begin, end in self._policy.assign(counts):
-                ids = range(start + begin, start + end)
-                self._hand_over(consumer, ledger_id, ids, payloads[begin:end], counts[begin:end], None)
-                taken = end
-                progress = True
+            self._read_size.seen(count, sum(counts))
+            chunks = [chunk_key(payload) for payload in payloads] if chunked else ()
+            if any(chunks):
+                taken, given = self._offer_chunks(ledger_id, start, payloads, counts, chunks, replay=replay)
+                progress = progress or given
+            else:
+                taken = 0
+                for consumer, begin, end in self._policy.assign(counts):
+                    ids = range(start + begin, start + end)
+                    self._hand_over(consumer, ledger_id, ids, payloads[begin:end], counts[begin:end], None)
+                    taken = end
+                    progress = True
             taken_to = start + taken
             if taken < len(payloads):
                 break
         else:
             taken_to = last + 1
-            progress = True
+            progress = progress or not replay
         if replay:
             # What was acknowledged since need not be delivered again.
             self._replay.discard_acked(self.cursor.is_acked, ledger_id, first, taken_to)
@@ -298,75 +358,95 @@ class SharedSubscription(ManyConsumers):
             self._advance(ledger_id, taken_to)
         return progress
 
+    def _offer_chunks(
+        self,
+        ledger_id: int,
+        start: int,
+        payloads: Sequence[Buffer],
+        counts: Sequence[int],
+        chunks: Sequence[Chunk | None],
+        *,
+        replay: bool,
+    ) -> tuple[int, bool]:
+        """Returns how many of the entries are done with, given or noted, and whether any was given."""
+        policy = self._policy
+        assigned, blocked, taken = policy.assign_chunks(counts, chunks, () if replay else self._replay.hashes)
+        hashes = [0 if chunk is None else chunk.key for chunk in chunks]
+        self._hand_over_each(assigned, ledger_id, start, payloads, counts, hashes)
+        if not replay:
+            for index in blocked:
+                self._replay.add(Position(ledger_id, start + index), hashes[index], again=False)
+        for key in policy.forgotten:
+            self._replay.regroup(key)
+        policy.forgotten.clear()
+        return taken, bool(assigned)
+
 
 class KeySharedSubscription(ManyConsumers):
     """All messages of a key go to one consumer, in order, however consumers come and go."""
 
+    _policy: KeyShared[Consumer]
+
     def __init__(self, topic: Topic, name: str, cursor: Cursor, kind: int, durable: bool) -> None:
         super().__init__(topic, name, cursor, kind, durable)
-        self._policy: KeyShared[Consumer] = KeyShared(topic.broker.options.key_shared_replica_points)
+        self._policy = KeyShared(topic.broker.options.key_shared_replica_points)
 
     def _admit(self, consumer: Consumer) -> None:
         self._policy.add(consumer, consumer.name, consumer.key_shared)
         self._pending[consumer] = PendingAcks()
+        self._replay.regroup()
 
     def _forget_consumer(self, consumer: Consumer) -> None:
         self._policy.remove(consumer)
-
-    def _has_permits(self) -> bool:
-        return self._policy.has_permits
-
-    def _pause(self, consumer: Consumer, paused: bool) -> None:
-        self._policy.pause(consumer, paused)
+        self._replay.regroup()
 
     def _released(self, consumer: Consumer, key_hash: int) -> None:
         self._policy.released(consumer, key_hash)
+        self._replay.regroup(key_hash)
 
-    def _is_blocked(self, key_hash: int) -> bool:
-        return self._policy.is_blocked(key_hash)
-
-    def flow(self, consumer: Consumer, permits: int) -> None:
-        if permits > 0 and consumer in self._pending:
-            self._policy.flow(consumer, permits, self.topic.broker.options.permits_max)
-            self.pump()
-
-    def permits_of(self, consumer: Consumer) -> int:
-        return self._policy.permits(consumer)
+    def _replay_span(self) -> int:
+        return len(self.consumers)
 
     def _offer(self, run: EntryRun, *, replay: bool) -> bool:
         first, ledger_id = run.first_entry_id, run.ledger_id
         last = first + len(run.payloads) - 1
+        policy = self._policy
+        waiting = self._replay
         progress = False
+        held_up = 0
         for start, count in self.cursor.unacked_runs(Position(ledger_id, first), len(run.payloads)):
             payloads = run.payloads[start - first : start - first + count]
             counts = self._message_counts(ledger_id, start, payloads)
-            hashes = [self._policy.hash_of(key_of(payload)) for payload in payloads]
-            assigned, blocked = self._policy.assign(hashes, counts, () if replay else self._replay.hashes)
-            for consumer, indexes in assigned:
-                progress = True
-                self._hand_over(
-                    consumer,
-                    ledger_id,
-                    [start + index for index in indexes],
-                    [payloads[index] for index in indexes],
-                    [counts[index] for index in indexes],
-                    [hashes[index] for index in indexes],
-                )
+            self._read_size.seen(count, sum(counts))
+            if replay:
+                # Between those that wait there may be others, which are held.
+                known = [waiting.hash_of(Position(ledger_id, start + index)) for index in range(count)]
+                hashes = [0 if key_hash is None else key_hash for key_hash in known]
+            else:
+                hashes = [policy.hash_of(key_of(payload)) for payload in payloads]
+            assigned, blocked = policy.assign(hashes, counts, () if replay else waiting.hashes)
+            progress = progress or bool(assigned)
+            self._hand_over_each(assigned, ledger_id, start, payloads, counts, hashes)
             if not replay:
                 for index in blocked:
-                    self._replay.add(Position(ledger_id, start + index), hashes[index], again=False)
+                    waiting.add(Position(ledger_id, start + index), hashes[index], again=False)
+                held_up += len(blocked)
         if replay:
-            self._replay.discard_acked(self.cursor.is_acked, ledger_id, first, last + 1)
+            waiting.discard_acked(self.cursor.is_acked, ledger_id, first, last + 1)
         else:
+            self._ahead = min(2 * self._ahead, AHEAD_MAX) if 2 * held_up > len(run.payloads) else 1
             self._advance(ledger_id, last + 1)
             progress = True
         return progress
 
 
-def key_of(payload: Buffer) -> bytes:
-    """What Key_Shared goes by. Entries are stored as clients sent them: one whose metadata makes no sense has no key, and is
-    for its consumer to refuse."""
+def chunk_key(payload: Buffer) -> Chunk | None:
+    """What Shared goes by: which chunked message an entry is a part of, and whether it is the last one; None: of none."""
     try:
-        return sticky_key(payload)
+        found = chunk_of(payload)
     except PulsarWireError:
-        return b""
+        return None
+    if found is None:
+        return None
+    uuid, chunk_id, chunks = found
+    return Chunk(murmur(uuid) + 1, chunk_id >= chunks - 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import trio
@@ -9,8 +11,10 @@ import trio
 from broker import replies
 from broker.consumer import Consumer
 from broker.dispatchers.failover import FailoverChoice
-from broker.errors import ConsumerBusyError
-from broker.subscription import Subscription
+from broker.dispatchers.hash_owners import Ranges, range_hash
+from broker.dispatchers.read_size import ReadSize
+from broker.errors import ConsumerAssignError, ConsumerBusyError
+from broker.subscription import Subscription, key_of
 from cursors.cursor import Cursor
 from managed_ledger.managed_ledger import EntryRun
 from quire.ledger.position import Position
@@ -29,6 +33,10 @@ class SingleActiveSubscription(Subscription):
         super().__init__(topic, name, cursor, kind, durable)
         self.active: Consumer | None = None
         self._permits: dict[Consumer, int] = {}
+        self._read_size = ReadSize()
+        self._ranges: Ranges[Consumer] | None = None
+        """Exclusive: the hashes of the keys that the consumer asked for; None: of all. What has another key is passed over, and not
+        acknowledged."""
         self._failover = kind == pb.CommandSubscribe.Failover
         hashing = topic.broker.options.failover_consistent_hashing
         self._choice = FailoverChoice(topic.name.full, topic.name.partition, consistent_hashing=hashing)
@@ -39,9 +47,10 @@ class SingleActiveSubscription(Subscription):
     def _admit(self, consumer: Consumer) -> None:
         if not self._failover and self.consumers:
             raise ConsumerBusyError(f"exclusive consumer of {self.name!r} is already connected")
-        self._permits[consumer] = 0
         if not self._failover:
+            self._ranges = _ranges_of(consumer)
             self.active = consumer
+        self._permits[consumer] = 0
 
     def _dismiss(self, consumer: Consumer) -> None:
         del self._permits[consumer]
@@ -130,7 +139,7 @@ class SingleActiveSubscription(Subscription):
             if permits <= 0 or not consumer.writable:
                 return
             position = self.cursor.read_position
-            count_max = min(permits, options.read_batch_entries_max)
+            count_max = self._read_size.entries(permits, options.read_batch_entries_max)
             run = ledger.read_cached(position, count_max, options.read_batch_bytes_max)
             if run is None:
                 if position > ledger.last_confirmed:
@@ -147,20 +156,29 @@ class SingleActiveSubscription(Subscription):
     def _deliver(self, consumer: Consumer, run: EntryRun) -> None:
         """Send what is not acknowledged of `run` while there are permits; the read position follows what was sent."""
         cursor = self.cursor
+        run = self._screened(run)
         first, ledger_id = run.first_entry_id, run.ledger_id
         permits = self._permits[consumer]
         next_entry = first + len(run.payloads)
-        for start, count in cursor.unacked_runs(Position(ledger_id, first), len(run.payloads)):
+        runs = cursor.unacked_runs(Position(ledger_id, first), len(run.payloads))
+        if self._ranges is not None:
+            runs = list(self._of_its_keys(self._ranges, run, runs))
+        for start, count in runs:
             if permits <= 0:
                 next_entry = start
                 break
             payloads = run.payloads[start - first : start - first + count]
+            counts = self._message_counts(ledger_id, start, payloads)
+            messages = sum(counts)
+            self._read_size.seen(count, messages)
             taken = 0
-            for messages in self._message_counts(ledger_id, start, payloads):
+            if messages <= permits:
+                taken = count
                 permits -= messages
-                taken += 1
-                if permits <= 0:
-                    break
+            else:
+                while permits > 0:
+                    permits -= counts[taken]
+                    taken += 1
             if taken < count:
                 payloads = payloads[:taken]
             consumer.deliver(
@@ -174,3 +192,32 @@ class SingleActiveSubscription(Subscription):
         consumer.messages_out += sent
         self.messages_out += sent
         self._advance(ledger_id, next_entry)
+
+    def _of_its_keys(
+        self, ranges: Ranges[Consumer], run: EntryRun, runs: Sequence[tuple[int, int]]
+    ) -> Iterator[tuple[int, int]]:
+        """Of `runs` in `run`, what has a key in `ranges`, as (first entry, count)."""
+        for start, count in runs:
+            wanted = [
+                ranges.owner(range_hash(key_of(payload))) is not None
+                for payload in run.payloads[start - run.first_entry_id : start - run.first_entry_id + count]
+            ]
+            at = start
+            for is_wanted, group in groupby(wanted):
+                size = len(list(group))
+                if is_wanted:
+                    yield at, size
+                at += size
+
+
+def _ranges_of(consumer: Consumer) -> Ranges[Consumer] | None:
+    """ConsumerAssignError. Source: Pulsar's AbstractDispatcherSingleActiveConsumer."""
+    meta = consumer.key_shared
+    if meta is None or meta.keySharedMode != pb.STICKY or not meta.hashRanges:
+        return None
+    ranges: Ranges[Consumer] = Ranges()
+    try:
+        ranges.add(consumer, [(each.start, each.end) for each in meta.hashRanges])
+    except ValueError as error:
+        raise ConsumerAssignError(str(error)) from None
+    return ranges

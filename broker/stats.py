@@ -115,6 +115,13 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
         SUBSCRIPTION_LABELS,
         subscriptions(lambda s: sum(s.unacked_of(consumer) for consumer in s.consumers)),
     )
+    metrics.family(
+        "counter",
+        "quire_entries_passed_over",
+        "Stored entries that no consumer could take, acknowledged in place of the consumers",
+        ("cluster", "reason"),
+        lambda: [((cluster, reason), count) for reason, count in broker.passed_over.items()],
+    )
     metrics.counter(
         "pulsar_ml_cache_hits",
         "Entries read from the tail caches",

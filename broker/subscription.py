@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker.consumer import Consumer
+from broker.entry_screen import BATCH
 from broker.errors import ConsumerBusyError, ServiceNotReadyError
 from broker.publish_time import first_published_at
 from cursors.cursor import Cursor
@@ -25,7 +26,7 @@ from quire.ledger.position import Position
 from quire.service.log import get_logger
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.errors import PulsarWireError
-from quire.wire.pulsar.metadata import batch_counts
+from quire.wire.pulsar.metadata import batch_counts, sticky_key
 from quire.world.doors import Buffer
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ READ_BACKOFF_MAX_S = 15.0
 WORD_MASK = (1 << 64) - 1
 
 
+def wanted_messages(ack_set: Sequence[int]) -> int:
+    """How many messages of a batch its bitmap (signed words) still asks for, at least 1."""
+    return max(1, sum((word & WORD_MASK).bit_count() for word in ack_set))
+
+
 def make_subscription(topic: Topic, name: str, cursor: Cursor, subscribe: pb.CommandSubscribe) -> Subscription:
     """A subscription of the type that SUBSCRIBE asks for, over an existing cursor."""
     from broker.shared_subscription import KeySharedSubscription, SharedSubscription
@@ -51,6 +57,14 @@ def make_subscription(topic: Topic, name: str, cursor: Cursor, subscribe: pb.Com
     if kind == pb.CommandSubscribe.Key_Shared:
         return KeySharedSubscription(topic, name, cursor, kind, subscribe.durable)
     return SingleActiveSubscription(topic, name, cursor, kind, subscribe.durable)
+
+
+def key_of(payload: Buffer) -> bytes:
+    """What Key_Shared goes by. One whose metadata makes no sense has no key."""
+    try:
+        return sticky_key(payload)
+    except PulsarWireError:
+        return b""
 
 
 class Subscription(ABC):
@@ -302,14 +316,29 @@ class Subscription(ABC):
 
     def _message_counts(self, ledger_id: int, first_entry_id: int, payloads: Sequence[Buffer]) -> list[int]:
         """Messages of each entry that are still wanted: what it costs in permits."""
-        counts = batch_counts(payloads)
+        if self.topic.screen.has_only(~BATCH, ledger_id, first_entry_id):
+            counts = [1] * len(payloads)
+        else:
+            counts = batch_counts(payloads)
         cursor = self.cursor
         if cursor.has_ack_sets:
             for index in range(len(counts)):
                 words = cursor.ack_set(Position(ledger_id, first_entry_id + index))
                 if words is not None:
-                    counts[index] = max(1, sum((word & WORD_MASK).bit_count() for word in words))
+                    counts[index] = wanted_messages(words)
         return counts
+
+    def _screened(self, run: EntryRun) -> EntryRun:
+        """`run` as it may be delivered. What no consumer could take is acknowledged, and so passed over."""
+        screen = self.topic.screen
+        if screen.knows(run.ledger_id, run.first_entry_id):
+            return run
+        screened = screen.screen(run)
+        if screened is None:
+            return run
+        if screened.passed_over:
+            self.cursor.ack_individual(screened.passed_over)
+        return screened.run
 
     @property
     def backlog(self) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import trio
 
 from broker.background import see_through
+from broker.entry_screen import REFUSED, EntryScreen
 from broker.errors import (
     ConsumerBusyError,
     NoRoomError,
@@ -33,13 +34,18 @@ from quire.service.log import get_logger
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.errors import PulsarWireError
 from quire.wire.pulsar.names import TopicName
-from quire.wire.pulsar.splitter import SendRun
+from quire.wire.pulsar.splitter import MARKER, SHADOW, TRANSACTION, SendRun
 
 if TYPE_CHECKING:
     from broker.connection import Connection
     from broker.server import Broker
 
 log = get_logger(__name__)
+
+RECEIPTS_GRACE_S = 5.0
+"""How long the producers of a topic that is closed wait for the receipts of what is on its way."""
+NOT_SERVED = TRANSACTION | MARKER | SHADOW
+"""SENDs with these flags are refused."""
 
 
 class Topic:
@@ -55,6 +61,8 @@ class Topic:
         self.closing = False
         self.next_owner = ""
         """While it is closed: the URL of the broker that will have it, if that is known; told to its clients."""
+        self.screen = EntryScreen(name.full, ledger.last_confirmed, broker.passed_over)
+        """Which entries are what they should be."""
         self._creating: dict[str, trio.Event] = {}
         self.bytes_in = 0
         self.messages_in = 0
@@ -96,10 +104,25 @@ class Topic:
         self.remove_producer(producer)
 
     def publish(self, producer: Producer, run: SendRun) -> None:
-        """Hand a run of entries to the managed ledger; receipts follow when they are durable."""
+        """Hand a run of entries to the managed ledger; receipts follow when they are durable. What must not be stored is
+        answered with SEND_ERROR."""
         if self.broker.no_room:
             self._refuse(producer, run, NoRoomError(self.broker.no_room))
             return
+        payloads = run.payloads
+        features = producer.features.union(payloads)
+        if features & REFUSED or run.flags & NOT_SERVED:
+            for part, has in producer.accepted(run):
+                if self.producers.get(producer.name) is not producer:  # an append failed: nothing goes behind the gap
+                    producer.connection.sends_answered(len(part.sequence_ids))
+                    continue
+                self.screen.features |= has
+                self._append(producer, part)
+        else:
+            self.screen.features |= features
+            self._append(producer, run)
+
+    def _append(self, producer: Producer, run: SendRun) -> None:
         payloads = run.payloads
         size = sum(map(len, payloads))
         self.entries_in += len(payloads)
@@ -180,17 +203,18 @@ class Topic:
     async def _open_cursor(self, subscribe: pb.CommandSubscribe) -> Cursor:
         ledger = self.ledger
         start = start_position(subscribe)
-        if start is None and subscribe.start_message_rollback_duration_sec > 0:
+        if subscribe.start_message_rollback_duration_sec > 0:
+            # It wins over a start id: Java sends both, the id being the first of all.
             start = await self._published_ago(subscribe.start_message_rollback_duration_sec)
         # Cursors are told what comes before the first entry to deliver.
         before = start if start is None or start in (EARLIEST, LATEST) else ledger.previous_position(start)
+        if before is None:
+            before = EARLIEST if subscribe.initialPosition == pb.CommandSubscribe.Earliest else LATEST
         if subscribe.durable:
-            if before is None:
-                before = EARLIEST if subscribe.initialPosition == pb.CommandSubscribe.Earliest else LATEST
             properties = [(pair.key, pair.value) for pair in subscribe.subscription_properties]
             return await self._open_durable_cursor(subscribe.subscription, before, properties)
         try:
-            return ledger.new_reader_cursor(LATEST if before is None else before)
+            return ledger.new_reader_cursor(before)
         except ManagedLedgerError as error:
             raise ServiceNotReadyError(f"subscription {subscribe.subscription!r}: {error}") from error
 
@@ -319,9 +343,28 @@ class Topic:
             raise ServiceNotReadyError(f"topic {self.name.full} is being closed; look it up again")
 
     async def close(self) -> None:
-        """Disconnect everybody, then close the managed ledger (which writes nothing if it is another owner's now)."""
+        """Disconnect everybody, then close the managed ledger (which writes nothing if it is another owner's now). A producer
+        gets its receipts first: what it has no receipt for, it sends again."""
+        leaving = list(self.producers.values())
+        for producer in leaving:
+            producer.disconnect_behind_receipts()
+            self.release_producer(producer)
         self._disconnect_all()
-        await self.ledger.close()
+        waiting = trio.CancelScope()
+        self.nursery.start_soon(self._cut_off, waiting, leaving, name=f"cut off {self.name.full}")
+        try:
+            await self.ledger.close()
+        finally:
+            waiting.cancel()
+            for producer in leaving:
+                producer.disconnect()
+
+    async def _cut_off(self, waiting: trio.CancelScope, producers: list[Producer]) -> None:
+        """Bookies that do not answer do not keep clients from the next owner for ever."""
+        with waiting:
+            await trio.sleep(RECEIPTS_GRACE_S)
+            for producer in producers:
+                producer.disconnect()
 
     def abandon(self) -> None:
         """Another broker has it: disconnect everybody, and write nothing any more, neither entries nor positions. At once."""

@@ -16,6 +16,11 @@ RANGE_SIZE = 65536
 """Ranges lie within 0 to RANGE_SIZE - 1; no key has hash 0."""
 
 
+def range_hash(key: bytes) -> int:
+    """The hash of a key for `Ranges`."""
+    return murmur(key) % RANGE_SIZE or 1
+
+
 class Ring(Generic[S]):
     """Each member has points on a ring and owns what lies between the point before and each of them, inclusive.
 

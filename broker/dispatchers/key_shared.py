@@ -12,10 +12,10 @@ shrink and holders only appear: no later entry of a run overtakes an earlier one
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Hashable, Iterator, Sequence
 from typing import TypeVar
 
-from broker.dispatchers.hash_owners import RANGE_SIZE, RING_SIZE, Ranges, Ring
+from broker.dispatchers.hash_owners import RING_SIZE, Ranges, Ring, range_hash
 from broker.dispatchers.hashing import murmur
 from broker.dispatchers.permits import Permits, Slot
 from broker.errors import ConsumerAssignError
@@ -76,14 +76,14 @@ class KeyShared(Permits[C]):
         """The hash of a sticky key in this mode: 1 to 65535."""
         if isinstance(self._owners, Ring):
             return murmur(key) % RING_SIZE + 1
-        return murmur(key) % RANGE_SIZE or 1
+        return range_hash(key)
 
     def assign(
         self, hashes: Sequence[int], counts: Sequence[int], waiting: Container[int] = ()
     ) -> tuple[list[tuple[C, list[int]]], list[int]]:
         """Who gets which of a run of entries with these hashes and counts of messages (at least 1).
 
-        `waiting` are hashes of which an older entry waits to be delivered again. Returns the indexes per consumer, in
+        A hash of 0 stands for an entry that is not to be given. `waiting` are hashes of which an older entry waits to be delivered again. Returns the indexes per consumer, in
         order, and those that nobody may have now.
         """
         given: dict[C, list[int]] = {}
@@ -91,6 +91,8 @@ class KeyShared(Permits[C]):
         holders = self._holders
         ordered = self._ordered
         for index, key_hash in enumerate(hashes):
+            if not key_hash:
+                continue
             slot = self._owner(key_hash)
             if slot is None or slot.permits <= 0 or slot.paused:
                 blocked.append(index)
@@ -116,12 +118,17 @@ class KeyShared(Permits[C]):
                 indexes.append(index)
         return list(given.items()), blocked
 
-    def is_blocked(self, key_hash: int) -> bool:
-        """Whether an entry of this hash could be given to nobody now, older ones of the hash aside."""
+    def group_of(self, key_hash: int) -> Hashable:
+        """Who may have entries of this hash: the slot of its owner; None while there is none, or another consumer still
+        holds some, which changes with `add`, `remove` and `released`."""
         slot = self._owner(key_hash)
-        if slot is None or slot.permits <= 0 or slot.paused:
-            return True
-        return self._holders.get(key_hash, slot) is not slot
+        if slot is None or self._holders.get(key_hash, slot) is not slot:
+            return None
+        return slot
+
+    def ready_groups(self) -> Iterator[Hashable]:
+        """The groups of which something can be given now."""
+        return (slot for slot in self._slots.values() if slot.is_ready)
 
     def released(self, consumer: C, key_hash: int) -> None:
         """The consumer no longer holds one entry of this hash: it was acknowledged, or is to be delivered again."""

@@ -22,6 +22,11 @@ class Slot(Generic[C]):
         self.held: dict[int, int] = {}
         """Key_Shared: entries held and not acknowledged, by hash."""
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether it can be given something."""
+        return self.permits > 0 and not self.paused
+
 
 class Permits(Generic[C]):
     """The consumers of one subscription, in the order in which they came. Consumers are told apart by identity."""
@@ -52,6 +57,11 @@ class Permits(Generic[C]):
         """What is left of its permits; below 0 after a batch larger than they were. 0 for a stranger."""
         slot = self._slots.get(consumer)
         return 0 if slot is None else slot.permits
+
+    @property
+    def available(self) -> int:
+        """Messages that all together can be sent now."""
+        return sum(slot.permits for slot in self._slots.values() if slot.permits > 0 and not slot.paused)
 
     @property
     def has_permits(self) -> bool:

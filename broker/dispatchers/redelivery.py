@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Mapping
+from collections.abc import Callable, Hashable, ItemsView, Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
@@ -50,6 +50,19 @@ class PendingAcks:
             self.messages -= entry.messages
         return entry
 
+    def reduce(self, position: Position, messages: int) -> int | None:
+        """Part of the entry was acknowledged: at most `messages` of it are held. Returns how many fewer these are; None if the
+        entry is not held."""
+        entry = self._entries.get(position)
+        if entry is None:
+            return None
+        fewer = entry.messages - messages
+        if fewer <= 0:
+            return 0
+        self._entries[position] = PendingAck(messages, entry.key_hash)
+        self.messages -= fewer
+        return fewer
+
     def items(self) -> ItemsView[Position, PendingAck]:
         return self._entries.items()
 
@@ -58,21 +71,33 @@ class PendingAcks:
         self.messages = 0
 
 
+def _one_group(key_hash: int) -> Hashable:
+    return True
+
+
 class Redelivery:
     """Entries that wait to be delivered again, in order, and how often each was. Bounded by what the subscription may
     hold unacknowledged and by the caller's look-ahead; the counts by COUNTS_MAX.
 
-    Per hash a heap of positions; positions that went away stay in it until they come up.
+    Per hash a heap of positions; positions that went away stay in it until they come up. The hashes are in groups: those that one
+    consumer may have now. Per group a heap of the oldest position of each of its hashes; so the oldest that somebody can have is
+    found without looking at what the others wait for. A hash that is in no group (None) waits until it is told to be in one.
     """
 
-    __slots__ = ("_counts", "_entries", "_heaps", "_waiting")
+    __slots__ = ("_counts", "_entries", "_group_of", "_heads", "_heaps", "_listed", "_waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, group_of: Callable[[int], Hashable] = _one_group) -> None:
+        """`group_of`: the group of a hash. When it changes its mind, it says so by `regroup`; unless a hash leaves a group for
+        another, which is found out."""
+        self._group_of = group_of
         self._entries: dict[Position, int] = {}
         """The hash of each position that waits."""
         self._heaps: dict[int, list[Position]] = {}
         self._waiting: dict[int, int] = {}
         """How many wait, by hash."""
+        self._heads: dict[Hashable, list[tuple[Position, int]]] = {}
+        """By group: the oldest position of a hash, and the hash. Only what `_listed` says too is true."""
+        self._listed: dict[int, tuple[Hashable, Position]] = {}
         self._counts: dict[Position, int] = {}
 
     def __len__(self) -> int:
@@ -104,8 +129,11 @@ class Redelivery:
         heap = self._heaps.get(key_hash)
         if heap is None:
             self._heaps[key_hash] = [position]
+            self._list(key_hash)
             return
         heappush(heap, position)
+        if heap[0] == position:
+            self._list(key_hash)
         if len(heap) > 2 * waiting + 64:  # mostly positions that went away
             heap[:] = [each for each in dict.fromkeys(heap) if each in self._entries]
             heapify(heap)
@@ -123,21 +151,25 @@ class Redelivery:
         else:
             del self._waiting[key_hash]
             del self._heaps[key_hash]
+            del self._listed[key_hash]
 
     def count(self, position: Position) -> int:
         """How often the entry was given back before: 0 for one that never was."""
         return self._counts.get(position, 0)
 
-    def first_run(self, count_max: int, is_blocked: Callable[[int], bool]) -> tuple[Position, int] | None:
-        """The oldest entry whose hash is not blocked and how many follow it without a gap (itself counted, whatever
-        their hashes), at most `count_max`; None if all are blocked. Asks once per hash."""
+    def hash_of(self, position: Position) -> int | None:
+        """The hash of an entry that waits; None for any other."""
+        return self._entries.get(position)
+
+    def first_run(self, count_max: int, groups: Iterable[Hashable] = (True,)) -> tuple[Position, int] | None:
+        """The oldest entry of a hash of `groups` and how many follow it without a gap (itself counted, whatever their
+        hashes), at most `count_max`; None if there is none."""
         entries = self._entries
         first: Position | None = None
-        for key_hash, heap in self._heaps.items():
-            while heap[0] not in entries:
-                heappop(heap)
-            if (first is None or heap[0] < first) and not is_blocked(key_hash):
-                first = heap[0]
+        for group in groups:
+            head = self._head(group)
+            if head is not None and (first is None or head < first):
+                first = head
         if first is None:
             return None
         ledger_id, entry_id = first
@@ -145,6 +177,47 @@ class Redelivery:
         while count < count_max and (ledger_id, entry_id + count) in entries:
             count += 1
         return first, count
+
+    def _head(self, group: Hashable) -> Position | None:
+        heads = self._heads.get(group)
+        while heads:
+            head, key_hash = heads[0]
+            if self._listed.get(key_hash) == (group, head):
+                if head in self._entries and self._group_of(key_hash) == group:
+                    return head
+                self._list(key_hash)
+            if heads and heads[0] == (head, key_hash):
+                heappop(heads)
+        return None
+
+    def _list(self, key_hash: int) -> None:
+        """Note the oldest position of a hash that waits in the group where it is now."""
+        heap = self._heaps[key_hash]
+        while heap[0] not in self._entries:
+            heappop(heap)
+        listed = (self._group_of(key_hash), heap[0])
+        if self._listed.get(key_hash) == listed:
+            return
+        self._listed[key_hash] = listed
+        group, head = listed
+        if group is None:
+            return
+        heads = self._heads.setdefault(group, [])
+        heappush(heads, (head, key_hash))
+        if len(heads) > 2 * len(self._waiting) + 64:  # mostly what is no longer true
+            heads[:] = [(where[1], each) for each, where in self._listed.items() if where[0] == group]
+            heapify(heads)
+
+    def regroup(self, key_hash: int | None = None) -> None:
+        """The group of a hash has changed; or of many."""
+        if key_hash is not None:
+            if key_hash in self._waiting:
+                self._list(key_hash)
+            return
+        self._heads.clear()
+        self._listed.clear()
+        for each in self._heaps:
+            self._list(each)
 
     def discard_acked(self, is_acked: Callable[[Position], bool], ledger_id: int, first: int, stop: int) -> None:
         """Of the entries `first` to `stop` (exclusive) of a ledger, those that are acknowledged wait no longer."""
@@ -158,4 +231,6 @@ class Redelivery:
         self._entries.clear()
         self._heaps.clear()
         self._waiting.clear()
+        self._heads.clear()
+        self._listed.clear()
         self._counts.clear()

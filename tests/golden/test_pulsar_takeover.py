@@ -255,13 +255,14 @@ class Served:
     broker: Broker
     nursery: trio.Nursery
 
-    async def connect(self) -> Peer:
+    async def connect(self, client_version: str = "t") -> Peer:
         stream = FakeStream()
         self.nursery.start_soon(self.broker.handle, cast(Any, stream))
         peer = Peer(stream)
         peer.send(
             api.BaseCommand(
-                type=api.BaseCommand.CONNECT, connect=api.CommandConnect(client_version="t", protocol_version=20)
+                type=api.BaseCommand.CONNECT,
+                connect=api.CommandConnect(client_version=client_version, protocol_version=20),
             )
         )
         await peer.expect(api.BaseCommand.CONNECTED)
@@ -338,7 +339,7 @@ def test_producers_are_refused_where_duplicates_are_to_be_dropped_and_where_no_m
     moment: str,
 ) -> None:
     async def test(room: Served) -> None:
-        peer = await room.connect()
+        peer = await room.connect("Pulsar-Java-v4.2.4")
         once, ended = "persistent://public/dedup/once", "persistent://public/default/ended"
         for topic, code in ((once, api.NotAllowedError), (ended, api.TopicTerminatedError)):
             peer.ask_producer(topic)

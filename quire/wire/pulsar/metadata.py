@@ -31,6 +31,7 @@ _SIZE = Struct("!I")
 _parse = MessageMetadata.FromString
 # The tag of num_messages_in_batch. Metadata without this byte cannot have the field, and most metadata has not.
 _find_count_tag = re.compile(b"\x58").search
+_find_uuid_tag = re.compile(b"\xd2\x01").search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +123,17 @@ def batch_counts(entries: Iterable[Buffer]) -> list[int]:
         except MalformedMetadataError:
             append(1)
     return counts
+
+
+def chunk_of(entry: Buffer) -> tuple[str, int, int] | None:
+    """(uuid, chunk id, chunks) of an entry that is a part of a chunked message; None of any other. MalformedMetadataError."""
+    start, stop = metadata_span(entry)
+    if not _find_uuid_tag(entry, start, stop):
+        return None
+    metadata = read_metadata(entry)
+    if not metadata.HasField("uuid"):
+        return None
+    return _text(metadata.uuid), metadata.chunk_id, metadata.num_chunks_from_msg
 
 
 def peek(entry: Buffer) -> Peek:

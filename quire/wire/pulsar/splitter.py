@@ -56,6 +56,16 @@ class SendRun:
         """Messages the client says are in each entry: 1 to 2^31-1."""
         self.payloads: list[memoryview] = []
 
+    def part(self, start: int, stop: int) -> SendRun:
+        """The SENDs from `start` to `stop` (exclusive)."""
+        part = SendRun(self.producer_id, self.flags, self.highest_ids is not None)
+        part.sequence_ids = self.sequence_ids[start:stop]
+        part.counts = self.counts[start:stop]
+        part.payloads = self.payloads[start:stop]
+        if self.highest_ids is not None:
+            part.highest_ids = self.highest_ids[start:stop]
+        return part
+
     def __repr__(self) -> str:
         return f"SendRun(producer_id={self.producer_id}, sequence_ids={self.sequence_ids}, flags={self.flags})"
 

@@ -6,11 +6,16 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
+import httpx
 import pulsar
 import pytest
+from crc32c import crc32c
 from pulsar import ConsumerType, InitialPosition, MessageId
 
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from tests.support.raw import RawClient
 from tests.support.server import StandaloneProcess
 
 RECEIVE_MS = 10_000
@@ -460,3 +465,82 @@ def test_an_unacknowledged_message_of_a_closed_client_goes_to_another_client(
     again = receive_all(staying, 30)
     assert sorted(message.data() for message in again) == sorted(numbers(30))
     assert nothing_more(staying)
+
+
+def test_chunked_messages_arrive_whole_on_two_shared_consumers(client: pulsar.Client, topic: str) -> None:
+    consumers = [client.subscribe(topic, "s", ConsumerType.Shared, receiver_queue_size=5) for _ in range(2)]
+    producer = client.create_producer(topic, batching_enabled=False, chunking_enabled=True)
+    size = (5 << 20) * 2 + 1000
+    sent = {bytes([number]) * size for number in range(6)}
+    got: list[bytes] = []
+    with ThreadPoolExecutor(2) as pool:
+        for payload in sent:
+            producer.send_async(payload, lambda *_: None)
+
+        def drain(consumer: pulsar.Consumer) -> None:
+            while True:
+                try:
+                    message = consumer.receive(2000)
+                except pulsar.Timeout:
+                    return
+                got.append(message.data())
+                consumer.acknowledge(message)
+
+        list(pool.map(drain, consumers))
+    assert len(got) == len(sent)
+    assert set(got) == sent
+
+
+def test_a_delayed_message_is_refused_at_once_and_the_producer_goes_on(client: pulsar.Client, topic: str) -> None:
+    consumer = client.subscribe(topic, "s", ConsumerType.Shared)
+    producer = client.create_producer(topic, batching_enabled=False)
+    begun = time.monotonic()
+    with pytest.raises(pulsar.ChecksumError):  # the one code that fails one send of this client
+        producer.send(b"later", deliver_after=timedelta(seconds=3))
+    assert time.monotonic() - begun < 2
+    producer.send(b"now")
+    assert consumer.receive(RECEIVE_MS).data() == b"now"
+    assert nothing_more(consumer)
+
+
+def test_an_unreadable_entry_does_not_get_into_a_topic(
+    client: pulsar.Client, server: StandaloneProcess, topic: str
+) -> None:
+    consumers = [client.subscribe(topic, kind.name, kind) for kind in (ConsumerType.Exclusive, ConsumerType.Shared)]
+    with RawClient(server.port) as raw:
+        raw.producer(topic)
+        metadata = b"\xff\xff\xff"
+        checked = len(metadata).to_bytes(4, "big") + metadata + b"payload"
+        body = pb.CommandSend(producer_id=1, sequence_id=0, num_messages=1)
+        raw.send(
+            pb.BaseCommand(type=pb.BaseCommand.SEND, send=body),
+            b"\x0e\x01" + crc32c(checked).to_bytes(4, "big") + checked,
+        )
+        assert raw.expect(pb.BaseCommand.SEND_ERROR).send_error.error == pb.NotAllowedError
+    publish(client, topic, numbers(3))
+    for consumer in consumers:
+        assert [message.data() for message in receive_all(consumer, 3)] == numbers(3)
+
+
+def test_unloading_a_topic_under_load_stores_nothing_twice(
+    client: pulsar.Client, server: StandaloneProcess, topic: str
+) -> None:
+    unload = f"{server.web}/admin/v2/persistent/{topic.removeprefix('persistent://')}/unload"
+    producer = client.create_producer(topic, batching_enabled=False, block_if_queue_full=True)
+    results: list[object] = []
+    with httpx.Client(timeout=20) as http:
+        count = 0
+        for _ in range(5):
+            until = time.monotonic() + 0.25
+            while time.monotonic() < until:
+                producer.send_async(b"%d" % count, lambda result, _: results.append(result))
+                count += 1
+            assert http.put(unload).status_code == 204
+    producer.flush()
+    assert Counter(results) == {pulsar.Result.Ok: count}
+    reader = client.create_reader(topic, MessageId.earliest)
+    got = []
+    while reader.has_message_available():
+        got.append(int(reader.read_next(RECEIVE_MS).data()))
+    assert len(got) == count, "nothing is lost, and nothing comes twice"
+    assert got == list(range(count))

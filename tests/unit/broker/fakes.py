@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ import trio
 
 from broker.config import BrokerOptions
 from broker.consumer import Consumer
+from broker.entry_screen import EntryScreen
 from broker.subscription import Subscription, make_subscription
 from cursors.opening import memory_cursor
 from managed_ledger.appends import State
@@ -19,6 +21,7 @@ from managed_ledger.ledger_list import LedgerInfo
 from managed_ledger.log_index import LogIndex
 from quire.ledger.position import Position
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.entry_features import features_of
 from quire.wire.pulsar.names import TopicName
 from quire.world.doors import Buffer
 from tests.unit.broker.peers import entry, payload_of
@@ -34,6 +37,8 @@ class HeldRead:
         self.first = first
         self.count = count
         self.replay = replay
+        self.given = 0
+        """Entries it came with."""
         self.arrived = trio.Event()
         self.error: ManagedLedgerReadError | None = None
 
@@ -46,6 +51,10 @@ class FakeLog:
         self.cold = cold
         self.entries: list[Buffer] = []
         self.reads: list[HeldRead] = []
+        self.trimmed = 0
+        """Entries below this one are gone."""
+        self.cached = 0
+        """Entries read from the cache."""
         self.index = LogIndex()
         self.index.set((LedgerInfo(ledger_id=LEDGER),), LEDGER)
         self.index.last_confirmed = Position(LEDGER, -1)
@@ -70,9 +79,11 @@ class FakeLog:
     def read_cached(
         self, position: Position, count_max: int, size_max: int, *, replay: bool = False
     ) -> EntryRun | None:
-        if self.cold or position > self.last_confirmed:
+        if self.cold or position > self.last_confirmed or position.entry_id < self.trimmed:
             return None
-        return self._run(position.entry_id, count_max)
+        run = self._run(position.entry_id, count_max)
+        self.cached += len(run.payloads)
+        return run
 
     async def read(self, position: Position, count_max: int, size_max: int, *, replay: bool = False) -> EntryRun:
         held = HeldRead(position.entry_id, count_max, replay)
@@ -80,12 +91,15 @@ class FakeLog:
         await held.arrived.wait()
         if held.error is not None:
             raise held.error
-        return self._run(position.entry_id, count_max)
+        run = self._run(max(position.entry_id, self.trimmed), count_max)
+        held.given = len(run.payloads)
+        return run
 
 
 class FakeConnection:
     def __init__(self) -> None:
         self.closed = False
+        self.client_version = "Pulsar-Java-test"
         self.output_below_bound = True
         self.consumers: dict[int, Consumer] = {}
         self.frames: list[Any] = []
@@ -103,9 +117,11 @@ class Stage:
         log: FakeLog,
         nursery: trio.Nursery,
         *,
+        stored: bool = False,
         topic: str = "persistent://public/default/orders",
         **options: Any,
     ) -> None:
+        """`stored`: all entries were there when the topic was loaded."""
         self.log = log
         self.dropped: list[Subscription] = []
         served: Any = SimpleNamespace(
@@ -115,8 +131,10 @@ class Stage:
             nursery=nursery,
             closing=False,
             next_owner="",
+            screen=EntryScreen(topic, Position(LEDGER, 1 << 40 if stored else -1), Counter()),
             drop_if_unused=self.dropped.append,
         )
+        self.screen: EntryScreen = served.screen
         world: Any = log
         cursor = memory_cursor(world, "s", Position(LEDGER, -1))
         wanted = pb.CommandSubscribe(subType=kind, durable=True)
@@ -134,6 +152,8 @@ class Stage:
 
     def publish(self, *payloads: bytes, **metadata: Any) -> list[Position]:
         positions = [self.log.add(payload, **metadata) for payload in payloads]
+        for position in positions:
+            self.screen.features |= features_of(self.log.entries[position.entry_id])
         if self.subscription.hungry:
             self.subscription.pump()
         return positions

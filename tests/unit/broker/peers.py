@@ -164,8 +164,9 @@ class Peer:
 
     # Commands
 
-    async def handshake(self) -> None:
-        self.send(C(type=C.CONNECT, connect=pb.CommandConnect(client_version="test", protocol_version=20)))
+    async def handshake(self, client_version: str = "test") -> None:
+        connect = pb.CommandConnect(client_version=client_version, protocol_version=20)
+        self.send(C(type=C.CONNECT, connect=connect))
         await self.expect(C.CONNECTED)
 
     async def lookup(self, topic: str = TOPIC, **options: Any) -> pb.CommandLookupTopicResponse:
@@ -272,9 +273,9 @@ class Room:
         self.nursery.start_soon(self.broker.handle, stream)
         return Peer(stream)
 
-    async def connect(self) -> Peer:
+    async def connect(self, client_version: str = "test") -> Peer:
         peer = self.open()
-        await peer.handshake()
+        await peer.handshake(client_version)
         return peer
 
     async def topic(self, name: str = TOPIC) -> Any:

@@ -122,7 +122,7 @@ def test_a_refused_reader_leaves_nothing_behind() -> None:
 @pytest.mark.parametrize("kind", [SUB.Exclusive, SUB.Shared, SUB.Key_Shared])
 def test_the_end_of_a_terminated_topic_is_told_once_all_is_acknowledged_and_to_who_comes_later(kind: int) -> None:
     async def test(room: Room) -> None:
-        peer = await room.connect()
+        peer = await room.connect("Pulsar-Java-v4.2.4")
         await peer.producer()
         await peer.publish(*numbers(3))
         (await room.topic()).ledger._appends.terminate()
@@ -362,3 +362,53 @@ def test_a_consumer_that_reads_the_tail_and_acknowledges_late_keeps_it_in_the_ca
         assert subscription.cursor.active
 
     in_broker(test, log={"entries_max": 100_000})
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_start_some_time_ago_wins_over_a_start_id(durable: bool) -> None:
+    """Java's readers send both, the id being the first of all."""
+
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        await peer.producer()
+        now = room.broker.world.clock.wall_ms()
+        for number, payload in enumerate(numbers(10)):
+            await peer.publish(payload, first=number, publish_time=now - 1000 * (10 - number))
+        everything = pb.MessageIdData(ledgerId=(1 << 64) - 1, entryId=(1 << 64) - 1)
+        await peer.subscribe(start_message_id=everything, start_message_rollback_duration_sec=4, durable=durable)
+        peer.flow(100)
+        assert (await peer.payloads(3))[0] in numbers(2, 6)
+
+    in_broker(test)
+
+
+@pytest.mark.parametrize(("initial", "expected"), [(SUB.Earliest, 5), (SUB.Latest, 0)])
+def test_a_subscription_that_is_not_durable_begins_where_it_asks_to(initial: int, expected: int) -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        await peer.producer()
+        await peer.publish(*numbers(5))
+        await peer.subscribe(durable=False, initialPosition=initial)
+        peer.flow(100)
+        assert await peer.payloads(expected) == numbers(expected)
+        assert await peer.silent()
+
+    in_broker(test)
+
+
+@pytest.mark.parametrize("version", ["Pulsar-CPP-v4.2.0", "Pulsar-Go-0.16.0", "2.8.1", ""])
+def test_the_end_of_a_terminated_topic_is_not_told_to_clients_that_break_on_it(version: str) -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect(version)
+        await peer.producer()
+        ids = await peer.publish(*numbers(3))
+        (await room.topic()).ledger._appends.terminate()
+        await peer.subscribe()
+        peer.flow(100)
+        await peer.payloads(3)
+        peer.ack(*ids)
+        assert await peer.silent()
+        peer.flow(100)
+        assert await peer.silent()
+
+    in_broker(test)

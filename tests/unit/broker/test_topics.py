@@ -230,3 +230,59 @@ def test_what_no_other_try_would_mend_is_told_at_once(error: Exception) -> None:
         assert trio.current_time() - begun < 0.01
 
     in_broker(test)
+
+
+def test_a_topic_that_is_closed_gives_every_receipt_before_it_sends_its_producers_away() -> None:
+    """What has no receipt is sent again, and would be stored twice."""
+
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        await peer.producer()
+        await peer.producer(producer_id=2)
+        ledgers = room.cluster.ledgers
+        ledgers.hold = True
+        await peer.publish()
+        topic = await room.topic()
+        for writer in ledgers.writers.values():
+            writer.held = True
+        for number in range(5):
+            peer.send_message(b"m%d" % number, number)
+        await until(lambda: topic.entries_in == 5)
+        room.broker.topics.close_soon(topic)
+        peer.send_message(b"late", 5)
+        assert (await peer.expect(C.CLOSE_PRODUCER)).close_producer.producer_id == 2, "it waits for nothing"
+        assert await peer.silent()
+        ledgers.release()
+        assert [(await peer.expect(C.SEND_RECEIPT)).send_receipt.sequence_id for _ in range(5)] == list(range(5))
+        assert (await peer.expect(C.CLOSE_PRODUCER)).close_producer.producer_id == 1
+        await until(lambda: not room.broker.topics.loaded())
+        await peer.producer()
+        await peer.publish(b"late", first=5)
+        await peer.subscribe()
+        peer.flow(100)
+        assert await peer.payloads(6) == [*(b"m%d" % number for number in range(5)), b"late"]
+        [connection] = room.broker.connections
+        assert (connection.sends_in_flight, connection.requests_in_flight) == (0, 0)
+
+    in_broker(test)
+
+
+def test_bookies_that_do_not_answer_keep_no_producer_of_a_closed_topic_for_long() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        await peer.producer()
+        topic = await room.topic()
+        room.cluster.ledgers.hold = True
+        for writer in room.cluster.ledgers.writers.values():
+            writer.held = True
+        peer.send_message(b"m", 0)
+        await until(lambda: topic.entries_in == 1)
+        begun = trio.current_time()
+        room.broker.topics.close_soon(topic)
+        await peer.expect(C.CLOSE_PRODUCER)
+        assert 4 < trio.current_time() - begun < 6
+        room.cluster.ledgers.release()
+        await until(lambda: not room.broker.topics.loaded())
+        assert await peer.silent()
+
+    in_broker(test)

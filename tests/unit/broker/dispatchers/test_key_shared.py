@@ -83,7 +83,7 @@ def test_permits_count_messages_and_end_below_zero_by_one_batch_at_most() -> Non
     assert policy.assign([5, 5, 5], [6, 6, 6]) == ([("a", [0, 1])], [2])
     assert policy.permits("a") == -2
     assert not policy.has_permits
-    assert policy.is_blocked(5)
+    assert is_blocked(policy, 5)
 
 
 def test_a_paused_consumer_blocks_its_hashes_only() -> None:
@@ -92,8 +92,8 @@ def test_a_paused_consumer_blocks_its_hashes_only() -> None:
     other = next(h for h in range(1, 65536) if owner(policy, h) == "b")
     policy.pause("a", True)
     assert policy.assign([mine, other, mine], [1, 1, 1]) == ([("b", [1])], [0, 2])
-    assert policy.is_blocked(mine)
-    assert not policy.is_blocked(other)
+    assert is_blocked(policy, mine)
+    assert not is_blocked(policy, other)
 
 
 def test_a_hash_that_moved_waits_until_the_one_before_has_acknowledged_everything() -> None:
@@ -104,11 +104,11 @@ def test_a_hash_that_moved_waits_until_the_one_before_has_acknowledged_everythin
     assert policy.draining() == {key_hash: 2}
     assert policy.assign([key_hash], [1]) == ([], [0])
     policy.released(before, key_hash)
-    assert policy.is_blocked(key_hash)
+    assert is_blocked(policy, key_hash)
     assert policy.draining() == {key_hash: 1}
     policy.released(before, key_hash)
     assert policy.draining() == {}
-    assert not policy.is_blocked(key_hash)
+    assert not is_blocked(policy, key_hash)
     assert policy.assign([key_hash], [1]) == ([("c", [0])], [])
 
 
@@ -117,7 +117,7 @@ def test_a_hash_that_moved_is_free_when_the_one_before_has_left() -> None:
     policy = with_permits("a", "b")
     policy.assign([key_hash], [1])
     join(policy, "c")
-    assert policy.is_blocked(key_hash)
+    assert is_blocked(policy, key_hash)
     policy.remove(before)
     assert policy.assign([key_hash], [1]) == ([("c", [0])], [])
 
@@ -141,7 +141,7 @@ def test_with_any_order_allowed_nothing_drains_and_nothing_waits() -> None:
     policy = with_permits("a", "b", meta=ANY_ORDER)
     assert policy.assign([key_hash], [1]) == ([(before, [0])], [])
     join(policy, "c", ANY_ORDER)
-    assert not policy.is_blocked(key_hash)
+    assert not is_blocked(policy, key_hash)
     assert policy.assign([key_hash], [1], waiting={key_hash}) == ([("c", [0])], [])
     policy.released(before, key_hash)
     policy.remove(before)
@@ -196,13 +196,18 @@ def test_news_of_strangers_and_of_what_is_not_held_is_ignored() -> None:
     assert policy.assign([5], [1])[0] == [(holder, [0])]
 
 
+def is_blocked(policy: KeyShared[str], key_hash: int) -> bool:
+    """Whether nobody can have an entry of this hash now, older ones of the hash aside."""
+    return policy.group_of(key_hash) not in list(policy.ready_groups())
+
+
 class Model:
     """A subscription around the policy, as the pump drives it, that checks every delivery."""
 
     def __init__(self, keys: list[int]) -> None:
         self.hashes = [1 + key * 7919 % 65535 for key in keys]
         self.policy: KeyShared[str] = KeyShared(10)
-        self.replay = Redelivery()
+        self.replay = Redelivery(self.policy.group_of)
         self.pending: dict[str, PendingAcks] = {}
         self.read = 0
         self.acked: set[int] = set()
@@ -211,6 +216,7 @@ class Model:
     def join(self, name: str) -> None:
         if name not in self.pending:
             self.policy.add(name, name)
+            self.replay.regroup()
             self.pending[name] = PendingAcks()
 
     def leave(self, name: str) -> None:
@@ -218,6 +224,7 @@ class Model:
             for position, entry in self.pending.pop(name).items():
                 self.replay.add(position, entry.key_hash, again=True)
             self.policy.remove(name)
+            self.replay.regroup()
 
     def flow(self, name: str, permits: int) -> None:
         if name in self.pending:
@@ -236,15 +243,30 @@ class Model:
                 self.acked.add(position.entry_id)
                 self.replay.discard(position)
             self.policy.released(name, entry.key_hash)
+            self.replay.regroup(entry.key_hash)
 
     def pump(self, run: int = 7) -> None:
-        while self.policy.has_permits and (ready := self.replay.first_run(run, self.policy.is_blocked)):
+        while self.policy.has_permits and (ready := self.first_run(run)):
             position, count = ready
             indexes = range(position.entry_id, position.entry_id + count)
             blocked = self.offer(indexes, replay=True)
             assert len(blocked) < count, "the first one was not blocked"
         while self.policy.has_permits and self.read < len(self.hashes) and len(self.replay) < LOOK_AHEAD:
             self.take_new(run)
+
+    def first_run(self, run: int) -> tuple[Position, int] | None:
+        """It is the oldest that anybody can have, whatever came and went."""
+        ready = self.replay.first_run(run, self.policy.ready_groups())
+        able = [
+            each
+            for each in range(len(self.hashes))
+            if self.waits(each) and not is_blocked(self.policy, self.hashes[each])
+        ]
+        assert (None if ready is None else ready[0].entry_id) == min(able, default=None)
+        return ready
+
+    def waits(self, entry: int) -> bool:
+        return Position(1, entry) in self.replay
 
     def take_new(self, run: int) -> None:
         """The next of the log are offered, maybe late: what else became possible meanwhile was not offered yet."""

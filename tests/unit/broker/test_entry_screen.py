@@ -1,0 +1,216 @@
+"""Entries that are not what they should be: not taken from producers, passed over where they are stored.
+
+Covers broker.entry_screen, broker.last_message and what Producer and Topic do about them."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+import trio
+from crc32c import crc32c
+
+from quire.service.log import Event
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from tests.unit.broker.fakes import Stage, delivered, on_stage
+from tests.unit.broker.peers import SUB, C, Peer, Room, entry, in_broker
+from tests.unit.managed_ledger.fake_ledgers import until
+
+GARBAGE = b"\x0e\x01\0\0\0\0\0\0\0\x03\xff\xff\xffgarbage"
+WITHOUT_NAME = entry(b"x")[:6] + struct.pack("!I", 4) + b"\x10\x01\x18\x01" + b"no producer name"
+KINDS = (SUB.Exclusive, SUB.Failover, SUB.Shared, SUB.Key_Shared)
+
+
+class StoredSink:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def confirmed(self, ledger_id: int, first_entry_id: int, count: int) -> None:
+        self.count += count
+
+    def failed(self, error: Exception) -> None:
+        raise error
+
+
+async def store(room: Room, *entries: bytes) -> None:
+    """As an earlier owner of the topic left them: it is loaded anew behind them."""
+    topic = await room.topic()
+    sink = StoredSink()
+    topic.ledger.append(list(entries), sink)
+    await until(lambda: sink.count == len(entries))
+    await unload(room)
+
+
+async def unload(room: Room) -> None:
+    topic = await room.topic()
+    room.broker.topics.close_soon(topic)
+    await until(lambda: topic not in room.broker.topics.loaded())
+
+
+async def producing(room: Room) -> Peer:
+    peer = await room.connect()
+    await peer.producer()
+    return peer
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("durable", [True, False])
+def test_an_entry_whose_metadata_cannot_be_read_is_passed_over_and_acknowledged(
+    kind: Any, durable: bool, log_events: list[Event]
+) -> None:
+    async def test(room: Room) -> None:
+        peer = await producing(room)
+        await store(
+            room, entry(b"before"), GARBAGE, WITHOUT_NAME, entry(b"behind")[:-1] + b"?", entry(b"after"), GARBAGE
+        )
+        peer = await producing(room)
+        await peer.publish(b"new")
+        await peer.subscribe(subType=kind, durable=durable)
+        if kind == SUB.Failover:
+            await peer.expect(C.ACTIVE_CONSUMER_CHANGE)
+        peer.flow(100)
+        ids = []
+        for expected in (b"before", b"after", b"new"):
+            message, payload = await peer.message()
+            assert payload == expected
+            ids.append(message.message_id)
+        assert await peer.silent()
+        peer.ack(*ids)
+        topic = await room.topic()
+        await until(lambda: topic.subscriptions["s"].backlog == 0)
+        assert topic.subscriptions["s"].unacked_of(next(iter(topic.subscriptions["s"].consumers))) == 0
+        assert dict(room.broker.passed_over) == {"unreadable metadata": 4}
+
+    in_broker(test)
+    [line] = [line for line in log_events if line["event"] == "entry of a topic is unusual"]
+    assert line["reason"].endswith("unreadable metadata")
+
+
+def test_a_topic_of_bad_entries_costs_one_line_a_minute(log_events: list[Event]) -> None:
+    async def test(stage: Stage) -> None:
+        consumer = stage.join()
+        stage.subscription.flow(consumer, 1000)
+        for _ in range(50):
+            stage.log.add(b"")
+            stage.log.entries[-1] = GARBAGE
+        stage.publish(b"1")
+        await trio.sleep(61)
+        stage.log.add(b"")
+        stage.log.entries[-1] = GARBAGE
+        stage.publish(b"2")
+        assert delivered(consumer) == [b"1", b"2"]
+        assert stage.screen.passed_over["unreadable metadata"] == 51
+
+    on_stage(SUB.Exclusive, test, stored=True)
+    assert [line["entries"] for line in log_events] == [1, 50]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_markers_of_servers_are_passed_over_and_what_brokers_added_is_taken_off(kind: Any) -> None:
+    """Of a topic that was taken over from Pulsar."""
+
+    async def test(stage: Stage) -> None:
+        consumer = stage.join()
+        stage.subscription.flow(consumer, 100)
+        stage.log.add(b"marker", marker_type=21)
+        stage.log.add(b"")
+        stage.log.entries[-1] = b"\x0e\x02" + struct.pack("!I", 4) + b"\x08\x01\x10\x01" + entry(b"plain")
+        positions = stage.publish(b"last", num_messages_in_batch=3)
+        assert delivered(consumer) == [b"plain", b"last"]
+        assert stage.screen.passed_over == {"server marker": 1}
+        assert stage.subscription.cursor.backlog() == 2
+        assert positions[0].entry_id == 2
+
+    on_stage(kind, test, stored=True)
+
+
+def test_messages_of_a_transaction_are_delivered_and_a_line_says_that_they_may_be_aborted(
+    log_events: list[Event],
+) -> None:
+    async def test(stage: Stage) -> None:
+        consumer = stage.join()
+        stage.subscription.flow(consumer, 100)
+        stage.publish(b"1", txnid_most_bits=1, txnid_least_bits=2)
+        assert delivered(consumer) == [b"1"]
+
+    on_stage(SUB.Shared, test, stored=True)
+    assert "aborted" in log_events[0]["reason"]
+
+
+def test_the_last_message_id_is_of_one_that_can_be_read() -> None:
+    async def test(room: Room) -> None:
+        peer = await producing(room)
+        await store(room, entry(b"batch", num_messages_in_batch=3), GARBAGE, entry(b"", marker_type=21))
+        peer = await room.connect()
+        await peer.subscribe()
+        _, entry_id, batch_index = await peer.last_message_id()
+        assert (entry_id, batch_index) == (0, 2)
+
+    in_broker(test)
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (GARBAGE, "cannot be read"),
+        (WITHOUT_NAME, "cannot be read"),
+        (entry(b"x", deliver_at_time=5), "deliver_at_time"),
+        (entry(b"x", marker_type=21), "marker_type"),
+        (entry(b"x", txnid_most_bits=1, txnid_least_bits=2), "transactions"),
+    ],
+)
+@pytest.mark.parametrize("version", ["Pulsar-CPP-v4.2.0", "Pulsar-Java-v4.2.4", "Pulsar-Go-0.16"])
+def test_a_send_that_cannot_be_obeyed_is_refused_and_those_around_it_are_stored(
+    bad: bytes, reason: str, version: str
+) -> None:
+    """To C++ only ChecksumError fails the one send: on any other code it connects again and sends the same again."""
+    size = struct.unpack_from("!I", bad, 6)[0]
+    bad = entry(b"")[:2] + struct.pack("!I", crc32c(bad[6:])) + bad[6:]
+    assert len(bad) >= 10 + size
+
+    async def test(room: Room) -> None:
+        peer = room.open()
+        await peer.handshake(version)
+        await peer.producer()
+        for number in range(60):
+            if number in (0, 20, 21, 50):
+                peer.send_entry(bad, number)
+            else:
+                peer.send_message(b"%d" % number, number)
+        refused, stored = [], []
+        for number in range(60):
+            command, _ = await peer.receive()
+            if command.type == C.SEND_ERROR:
+                answer = command.send_error
+                assert reason in answer.message
+                assert answer.error == (pb.ChecksumError if "CPP" in version else pb.NotAllowedError)
+                refused.append(answer.sequence_id)
+                assert answer.sequence_id == number, "answers are in the order of the sends"
+            else:
+                stored.append(command.send_receipt.sequence_id)
+                assert command.send_receipt.sequence_id == number
+        assert refused == [0, 20, 21, 50]
+        await peer.subscribe()
+        peer.flow(100)
+        assert await peer.payloads(56) == [b"%d" % number for number in stored]
+        [connection] = room.broker.connections
+        assert connection.sends_in_flight == 0
+        assert room.broker.publish_bytes == 0
+
+    in_broker(test)
+
+
+@pytest.mark.parametrize(
+    "flag", [{"marker": True}, {"txnid_most_bits": 1}, {"message_id": pb.MessageIdData(ledgerId=1, entryId=1)}]
+)
+def test_sends_for_replication_transactions_and_shadow_topics_are_refused(flag: dict[str, Any]) -> None:
+    async def test(room: Room) -> None:
+        peer = await producing(room)
+        body = pb.CommandSend(producer_id=1, sequence_id=7, num_messages=1, **flag)
+        peer.send(C(type=C.SEND, send=body), entry(b"x"))
+        answer = (await peer.expect(C.SEND_ERROR)).send_error
+        assert (answer.sequence_id, answer.error) == (7, pb.NotAllowedError)
+        assert (await room.topic()).entries_in == 0
+
+    in_broker(test)
