@@ -30,6 +30,8 @@ class Cursor:
         """Reads near the end of the log: new entries are kept in the cache for it. See `activate`."""
         self.on_activity: Callable[[int], None] = _ignore_activity
         """Told +1 and -1 when `active` changes."""
+        self.on_moved_back: Callable[[Cursor], None] = _ignore_move
+        """Called when the mark-delete position may have gone back."""
 
     @property
     def durable(self) -> bool:
@@ -174,6 +176,7 @@ class Cursor:
         else:
             mark_delete = log.previous_position(position)
         self._state.reset(mark_delete)
+        self.on_moved_back(self)
         last = log.last_entry_of(position.ledger_id)
         if ack_set and last is not None and 0 <= position.entry_id <= last:
             self._state.ack_batch(position, _bits(position, ack_set))
@@ -202,4 +205,8 @@ def _bits(position: Position, ack_set: Sequence[int]) -> int:
 
 
 def _ignore_activity(change: int) -> None:
+    pass
+
+
+def _ignore_move(cursor: Cursor) -> None:
     pass

@@ -22,7 +22,7 @@ from cursors.position_info import NO_LEDGER, CursorNode, Stored, decode_node, en
 from cursors.services import Services
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
 from quire.metadata.errors import BadVersionError, MetadataError, MetadataUnavailableError, NoNodeError
-from quire.metadata.store import Create, Op, Put
+from quire.metadata.store import Create, Delete, Op, Put
 from quire.service.log import get_logger
 
 log = get_logger(__name__)
@@ -71,6 +71,12 @@ class StoredNode:
         """Every ledger that the node names."""
         node = self.value
         return sorted({node.ledger_id, node.previous_ledger_id, *node.deleting} - {NO_LEDGER})
+
+    async def end(self) -> tuple[list[int], Delete]:
+        """Every ledger that the node names, one that a write of unknown outcome made included, and the deletion of the node as
+        it is. BadVersionError (the node was changed by another), MetadataError."""
+        await self._learn_outcome()
+        return self.ledger_ids(), Delete(path=self._path, version=self._version)
 
     def useless_ledger_ids(self) -> list[int]:
         """Those that no state is read from."""
