@@ -7,7 +7,7 @@ wait (PRODUCER, SUBSCRIBE, SEEK ...) runs in a task of this connection, in `brok
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,8 +22,9 @@ from quire.service.log import get_logger
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.errors import FrameError
 from quire.wire.pulsar.frames import FRAME_HEADROOM, PROTOCOL_VERSION
+from quire.wire.pulsar.large_commands import LargeCommand
 from quire.wire.pulsar.receive_buffer import ReceiveBuffer
-from quire.wire.pulsar.splitter import BadChecksum, Other, SendRun
+from quire.wire.pulsar.splitter import BadChecksum, Item, Other, SendRun
 from quire.world.doors import Buffer, Stream
 from quire.world.outbox import Outbox
 
@@ -34,6 +35,13 @@ log = get_logger(__name__)
 
 CLOSED_PRODUCERS_MAX = 10_000
 """Producers closed on one connection that are remembered; a SEND of one closed before them closes the connection."""
+
+
+WORK_PER_STEP = acks.IDS_PER_STEP
+"""Message ids of ACK and REDELIVER in all commands that a connection works on before others have their turn."""
+WORK_PER_COMMAND = 8
+"""What a command counts against that, beside its message ids."""
+_DONE = object()
 
 
 class ProtocolError(Exception):
@@ -57,6 +65,10 @@ class Connection:
         self.client_version = ""
         self.sends_in_flight = 0
         self.requests_in_flight = 0
+        self.work_left = 0
+        """Of WORK_PER_STEP, in the step that is under way."""
+        self._many: Iterator[None] | None = None
+        """The rest of a command with many message ids: one step of the event loop per element."""
         self.opened_at = self.last_heard = trio.current_time()
         self.pinged = False
         self._buffer = ReceiveBuffer(broker.options.message_size_max + FRAME_HEADROOM)
@@ -95,35 +107,60 @@ class Connection:
                 return
             self.last_heard = trio.current_time()
             self.pinged = False
-            try:
-                items = self._buffer.received(received)
-            except FrameError as error:
-                self._pass(error.items)
-                raise
-            self._pass(items)
+            await self._work_on(received)
+            while self._buffer.more and not self.closed:
+                await trio.lowlevel.checkpoint()
+                await self._work_on(0)
             in_flight = self.sends_in_flight
             if in_flight >= options.send_linger_threshold and received < options.send_linger_chunk_max:
                 await trio.sleep(min(in_flight * options.send_linger_per_send_s, options.send_linger_max_s))
             if self._must_pause():
                 await self._pause()
 
-    def _pass(self, items: Sequence[SendRun | BadChecksum | Other]) -> None:
-        """Work on everything a chunk brought, then send everything that caused."""
+    async def _work_on(self, received: int) -> None:
+        """Work on everything that so many bytes brought, in order: one pass, or several if that is much. FrameError."""
+        broken: FrameError | None = None
+        try:
+            items: Sequence[Item] = self._buffer.received(received)
+        except FrameError as error:
+            broken, items = error, error.items
+        left = iter(items)
+        while not self._pass(left):
+            await trio.lowlevel.checkpoint()
+            if self.closed:
+                return
+        if broken is not None:
+            raise broken
+
+    def _pass(self, items: Iterator[Item]) -> bool:
+        """Work for one step of the event loop, then send everything that caused; False if something is left."""
         turn = self.broker.turn
         turn.working = True
         try:
-            self._work(items)
+            return self._work(items)
         finally:
             turn.flush()
 
-    def _work(self, items: Sequence[SendRun | BadChecksum | Other]) -> None:
+    def _work(self, items: Iterator[Item]) -> bool:
+        self.work_left = WORK_PER_STEP
+        if self._many is not None:
+            if next(self._many, _DONE) is not _DONE:
+                return False
+            self._many = None
         for item in items:
             if isinstance(item, SendRun):
                 self._send(item)
-            elif isinstance(item, Other):
+                continue
+            if isinstance(item, Other):
                 self._handle(item.command)
+            elif isinstance(item, LargeCommand):
+                self._large(item)
             else:
                 self._bad_checksum(item)
+            self.work_left -= WORK_PER_COMMAND
+            if self._many is not None or self.work_left <= 0:
+                return False
+        return True
 
     def _gone(self) -> None:
         """The connection is over: its producers and consumers vanish; what they held is given to others."""
@@ -246,7 +283,7 @@ class Connection:
                 raise ProtocolError(f"{pb.BaseCommand.Type.Name(kind)} before CONNECT")
             self._connect(command.connect)
         elif kind == pb.BaseCommand.ACK:
-            acks.acknowledge(self, command.ack)
+            self._many = acks.acknowledge(self, command.ack)
         elif kind == pb.BaseCommand.FLOW:
             if (consumer := self.consumers.get(command.flow.consumer_id)) is not None:
                 consumer.subscription.flow(consumer, command.flow.messagePermits)
@@ -255,7 +292,7 @@ class Connection:
         elif kind == pb.BaseCommand.PONG:
             pass
         elif kind == pb.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES:
-            acks.redeliver(self, command.redeliverUnacknowledgedMessages)
+            self._many = acks.redeliver(self, command.redeliverUnacknowledgedMessages)
         elif kind == pb.BaseCommand.CONNECT:
             raise ProtocolError("a second CONNECT")
         elif kind == pb.BaseCommand.CLOSE_PRODUCER:
@@ -270,6 +307,11 @@ class Connection:
             self._start(command, partial(commands.Creation(self, command).run, maker, command))
         else:
             self.write((commands.refuse(command),))
+
+    def _large(self, command: LargeCommand) -> None:
+        if not self.connected:
+            raise ProtocolError(f"{pb.BaseCommand.Type.Name(command.kind)} before CONNECT")
+        self._many = acks.large(self, command)
 
     def _start(self, command: pb.BaseCommand, work: Callable[[], Awaitable[None]]) -> None:
         self.requests_in_flight += 1

@@ -75,6 +75,8 @@ class _Namespace:
         """By path."""
         self.refreshes = 0
         self.watched = watched
+        self.forgotten = False
+        """It is watched no longer: whoever asks next begins anew."""
         self.ready = trio.Event()
         """The first read is done, or has failed for good."""
 
@@ -205,6 +207,8 @@ class TopicPolicies:
             namespace = self._namespaces[key] = _Namespace(name, watched=True)
             self._tasks.nursery.start_soon(self._watch, key, namespace, name=f"policies of {name}")
         await namespace.ready.wait()
+        if namespace.forgotten:
+            return await self._known(name)  # the namespace was made again
         if self._namespaces.get(key) is not namespace:
             raise MetadataUnavailableError(f"policies of {name} cannot be read now")
         return namespace
@@ -227,7 +231,11 @@ class TopicPolicies:
                 while True:
                     try:
                         await self._refresh(namespace)
+                        first = not namespace.ready.is_set()
                         namespace.ready.set()
+                        if not first and namespace.own is None and not namespace.topics:
+                            namespace.forgotten = True  # it was deleted, and no topic of it is loaded
+                            break
                         await changed.wait()
                     except MetadataUnavailableError as error:
                         if not namespace.ready.is_set():
@@ -242,16 +250,29 @@ class TopicPolicies:
         finally:
             for watch in watches:
                 watch.close()
-            if not namespace.ready.is_set():
-                self._namespaces.pop(key, None)
+            if namespace.forgotten or not namespace.ready.is_set():
+                if self._namespaces.get(key) is namespace:
+                    del self._namespaces[key]
                 namespace.ready.set()
 
     async def _refresh(self, namespace: _Namespace) -> None:
+        """Topics without policies of their own, which is most, cost nothing: the folder says which have any."""
         namespace.refreshes += 1
         namespace.own = await self._read(namespace.path)
-        for topic in list(namespace.topics.values()):
-            topic.own = await self._read(topic.path)
+        topics = list(namespace.topics.values())
+        having = await self._topics_having(namespace) if topics else frozenset()
+        for topic in topics:
+            topic.own = await self._read(topic.path) if topic.path in having else None
             topic.known = True
+
+    async def _topics_having(self, namespace: _Namespace) -> frozenset[str]:
+        """Paths of the topics of a namespace that have policies of their own."""
+        with translated(namespace.folder):
+            try:
+                names = await self._metadata.children(namespace.folder)
+            except NoNodeError:
+                return frozenset()
+        return frozenset(paths.join(namespace.folder, each) for each in names)
 
     async def _read(self, path: str) -> Json | None:
         with translated(path):

@@ -1,6 +1,8 @@
-"""Finds an entry by the time it was published, by binary search over a managed ledger."""
+"""Finds an entry by the time it was published, by binary search over the ledgers of a log and the entries of one."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from managed_ledger.managed_ledger import ManagedLedger
 from quire.ledger.position import LATEST, Position
@@ -18,16 +20,21 @@ async def first_published_at(ledger: ManagedLedger, publish_time_ms: int) -> Pos
         run = await ledger.read(position, 1, 1)
         return bool(run.payloads) and read_metadata(run.payloads[0]).publish_time < publish_time_ms
 
-    for info in ledger.ledgers:
-        last = ledger.last_entry_of(info.ledger_id)
-        if last is None or last < 0 or await is_before(Position(info.ledger_id, last)):
-            continue
-        low, high = 0, last
+    async def first_not_before(count: int, place: Callable[[int], Position]) -> int:
+        """Of `count` places in order, the number of the first that is not before the time; `count` if all are."""
+        low, high = 0, count
         while low < high:
             middle = (low + high) // 2
-            if await is_before(Position(info.ledger_id, middle)):
+            if await is_before(place(middle)):
                 low = middle + 1
             else:
                 high = middle
-        return Position(info.ledger_id, low)
-    return LATEST
+        return low
+
+    lasts = [(info.ledger_id, ledger.last_entry_of(info.ledger_id)) for info in ledger.ledgers]
+    ends = [Position(ledger_id, last) for ledger_id, last in lasts if last is not None and last >= 0]
+    found = await first_not_before(len(ends), ends.__getitem__)
+    if found == len(ends):
+        return LATEST
+    ledger_id, last = ends[found]
+    return Position(ledger_id, await first_not_before(last, lambda entry_id: Position(ledger_id, entry_id)))

@@ -1,24 +1,28 @@
-"""Compressed metadata values, as Pulsar may write them above a size.
+"""Compressed metadata values, as Pulsar writes them above a size (LZ4 above 16 KiB is the default of 5.0).
 
     0x4778 (2)  size of the head (int32)  head: compression type, uncompressed size  compressed value
 
-A value that does not begin so is taken as it is. We write none. Source: Pulsar's managedLedgerInfoCompressionType.
+A value that does not begin so is taken as it is. We write none. Source: Pulsar's managedLedgerInfoCompressionType and
+managedCursorInfoCompressionType; its codecs: an LZ4 block and a raw Snappy block without a size, a ZSTD frame, a zlib stream.
 """
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 
+import cramjam
 from google.protobuf.message import DecodeError
 
 from quire.wire.pulsar import MLDataFormats_pb2 as pb
 
 _MAGIC = b"\x47\x78"
-_SIZE_MAX = 256 << 20
+_SIZE_MAX = 64 << 20
+"""Of a value uncompressed: metadata services refuse values of one megabyte, compressed."""
 
 
 class CompressedValueError(ValueError):
-    """The value cannot be uncompressed here. Final: set Pulsar's compression type to NONE or ZLIB and rewrite it."""
+    """The value cannot be uncompressed. Final: it is damaged, or of a type that no Pulsar up to 5.0 writes."""
 
 
 def plain(value: bytes) -> bytes:
@@ -26,25 +30,50 @@ def plain(value: bytes) -> bytes:
     if not value.startswith(_MAGIC):
         return value
     size = int.from_bytes(value[2:6], "big", signed=True)
+    if not 0 <= size <= len(value) - 6:
+        raise CompressedValueError("the head of a compressed value is cut off")
     try:
         head = pb.ManagedLedgerInfoMetadata.FromString(value[6 : 6 + size])
     except DecodeError as error:
         raise CompressedValueError("the head of a compressed value cannot be parsed") from error
-    if size < 0 or not head.IsInitialized():
-        raise CompressedValueError("the head of a compressed value is cut off")
+    if not head.IsInitialized():
+        raise CompressedValueError("the head of a compressed value is not whole")
     body = value[6 + size :]
-    if not 0 <= head.uncompressedSize <= _SIZE_MAX:
-        raise CompressedValueError(f"a compressed value claims {head.uncompressedSize} bytes")
     if head.compressionType == pb.NONE:
         return body
-    if head.compressionType != pb.ZLIB:
+    if not 0 <= head.uncompressedSize <= _SIZE_MAX:
         raise CompressedValueError(
-            f"{pb.CompressionType.Name(head.compressionType)} is not read here, only NONE and ZLIB"
+            f"a compressed value claims {head.uncompressedSize} bytes, and at most {_SIZE_MAX} are read"
         )
     try:
-        found = zlib.decompressobj().decompress(body, head.uncompressedSize + 1)
-    except zlib.error as error:
-        raise CompressedValueError(f"a compressed value is damaged: {error}") from error
+        found = _DECOMPRESSORS[head.compressionType](body, head.uncompressedSize)
+    except (cramjam.DecompressionError, zlib.error) as error:
+        name = pb.CompressionType.Name(head.compressionType)
+        raise CompressedValueError(f"a value compressed with {name} is damaged: {error}") from error
     if len(found) != head.uncompressedSize:
         raise CompressedValueError(f"a compressed value has another size than {head.uncompressedSize} bytes")
     return found
+
+
+def _into(codec: Callable[[bytes, bytearray], int]) -> Callable[[bytes, int], bytes]:
+    """A decompressor that writes into a buffer of the size that the head says, and fails if that is too small."""
+
+    def decompress(body: bytes, size: int) -> bytes:
+        buffer = bytearray(size)
+        written = codec(body, buffer)
+        return bytes(buffer[:written])
+
+    return decompress
+
+
+def _inflate(body: bytes, size: int) -> bytes:
+    """One byte more than the head says is allowed for, so that a stream that goes on is noticed."""
+    return zlib.decompressobj().decompress(body, size + 1)
+
+
+_DECOMPRESSORS: dict[int, Callable[[bytes, int], bytes]] = {
+    pb.LZ4: _into(cramjam.lz4.decompress_block_into),
+    pb.ZLIB: _inflate,
+    pb.ZSTD: _into(cramjam.zstd.decompress_into),
+    pb.SNAPPY: _into(cramjam.snappy.decompress_raw_into),
+}

@@ -30,11 +30,12 @@ from cursors.cursor_node import StoredNode
 from cursors.cursor_recovery import recover
 from cursors.doors import Writer
 from cursors.errors import CursorClosedError, CursorError, CursorFencedError, CursorPersistError, CursorTooLargeError
-from cursors.position_info import NO_LEDGER, Stored, encode_delta, encode_whole, estimate
+from cursors.position_info import NO_LEDGER, Stored, encode_delta, encode_whole, estimate, node_takes
 from cursors.services import Services
 from quire.ledger.errors import LedgerError
 from quire.ledger.position import EARLIEST, Position
 from quire.metadata.errors import BadVersionError, MetadataError, NoNodeError
+from quire.metadata.store import Delete
 from quire.service.log import get_logger
 
 log = get_logger(__name__)
@@ -72,6 +73,9 @@ class CursorStore:
         self._again = False
         """Flush once more when no longer busy."""
         self._idle = trio.Event()
+        self._switched = trio.Event()
+        """Unset while a ledger is being made, also of a store that was stopped meanwhile: the ledger may still come to be."""
+        self._switched.set()
         self._waiting: list[Persisted] = []
         self._in_flight: list[Persisted] = []
         self._in_flight_mark_delete = EARLIEST
@@ -80,8 +84,8 @@ class CursorStore:
         self._broken: CursorError | None = None
         self._closing = False
         self.durable_mark_delete = EARLIEST
-        self.on_durable: Callable[[], None] = _nothing
-        """Called after the durable mark-delete position moved."""
+        self.on_durable: Callable[[bool], None] = _nothing
+        """Called after the durable mark-delete position moved: True if it went back."""
         self.entries_written = 0
         self.bytes_written = 0
 
@@ -113,7 +117,7 @@ class CursorStore:
         return self._node.value.ledger_id
 
     def ledger_ids(self) -> list[int]:
-        """Every ledger that the node names: what is to be deleted with the cursor."""
+        """Every ledger that the node names, as far as is known."""
         return self._node.ledger_ids()
 
     # Persisting
@@ -211,8 +215,9 @@ class CursorStore:
 
     def _durable(self, mark_delete: Position) -> None:
         if mark_delete != self.durable_mark_delete:
+            back = mark_delete < self.durable_mark_delete
             self.durable_mark_delete = mark_delete
-            self.on_durable()
+            self.on_durable(back)
 
     def _finish(self, error: CursorError | None) -> None:
         """What was in flight is settled: answer for it, and go on with what came meanwhile."""
@@ -241,9 +246,17 @@ class CursorStore:
     # A new cursor ledger
 
     def _start_switch(self) -> None:
+        self._switched = trio.Event()
         self._services.nursery.start_soon(self._switch, name=f"new ledger for cursor {self._name}")
 
     async def _switch(self) -> None:
+        switched = self._switched
+        try:
+            await self._make_ledger()
+        finally:
+            switched.set()
+
+    async def _make_ledger(self) -> None:
         """Make a ledger, name it in the node, write the first entry. Tries again for `retry_timeout_s`."""
         deadline = trio.current_time() + self._services.config.retry_timeout_s
         pause_s = RETRY_FIRST_S
@@ -310,9 +323,15 @@ class CursorStore:
         self._finish(self._broken)
 
     async def settle(self) -> None:
-        """Wait until nothing is in flight."""
-        while self._busy:
-            await self._idle.wait()
+        """Wait until nothing is in flight, and no ledger is being made."""
+        while self._busy or not self._switched.is_set():
+            await (self._idle if self._busy else self._switched).wait()
+
+    async def end(self) -> tuple[list[int], Delete]:
+        """Of a stopped store whose cursor is to be deleted: every ledger of it, and the deletion of its node, which fails if
+        the node is not as it was when it named them. MetadataError."""
+        await self.settle()
+        return await self._node.end()
 
     async def close(self) -> None:
         """Store the state so that the next open reads it from the node, and stop. Whatever it raises (CursorError,
@@ -321,8 +340,7 @@ class CursorStore:
             await self.settle()
             if self._broken is None and (self._dirty or not self._node_is_state):
                 state = self._require_state()
-                ranges_max = self._services.config.node_ranges_max
-                if state.ranges.range_count(ranges_max) <= ranges_max:
+                if node_takes(state, self._services.config.node_ranges_max):
                     await self._close_into_node(state)
                 else:
                     await self._close_into_ledger()
@@ -379,7 +397,7 @@ class CursorStore:
         return self._state
 
 
-def _nothing() -> None:
+def _nothing(back: bool) -> None:
     pass
 
 

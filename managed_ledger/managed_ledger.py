@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, Protocol, cast
 
 import trio
@@ -16,7 +17,7 @@ import trio
 from cursors.cursor import Cursor
 from cursors.doors import Ledgers
 from cursors.errors import CursorClosedError, CursorError, CursorFencedError
-from cursors.opening import create_cursor, cursor_path, memory_cursor, recover_cursor
+from cursors.opening import create_cursor, memory_cursor, recover_cursor
 from cursors.services import Services as CursorServices
 from managed_ledger.appends import Appends, Listeners, State
 from managed_ledger.config import LogConfigSource, ManagedLedgerConfig
@@ -34,13 +35,14 @@ from managed_ledger.pending import AppendSink
 from managed_ledger.reading import LedgerReads
 from managed_ledger.rollover import RolloverLimits
 from managed_ledger.session import MetadataSession
+from managed_ledger.slowest import Slowest
 from managed_ledger.stored_list import StoredList, log_path
 from managed_ledger.trimmer import Trimmer
 from managed_ledger.trimming import Retention
 from quire.ledger.errors import LedgerError
 from quire.ledger.position import EARLIEST, LATEST, Position
 from quire.metadata.errors import MetadataError, NodeExistsError
-from quire.metadata.store import Delete, MetadataStore, Op
+from quire.metadata.store import MetadataStore, Op
 from quire.service.log import get_logger
 from quire.world.doors import Buffer, World
 
@@ -80,6 +82,7 @@ class ManagedLedger:
         """tenant/namespace/persistent/<escaped topic>"""
         self.cursors: dict[str, Cursor] = {}
         """The durable cursors, by subscription name."""
+        self._slowest = Slowest[Cursor](_durable_position)
         self.reader_cursors: dict[str, Cursor] = {}
         self.on_fenced: Callable[[], None] = _nothing
         """Set by the owner; called once, when another broker has taken the log over, or `abandon` gave it up."""
@@ -282,9 +285,16 @@ class ManagedLedger:
     def adopt(self, cursor: Cursor) -> None:
         """A durable cursor of this log was made or recovered."""
         self.cursors[cursor.name] = cursor
+        self._slowest.add(cursor)
         cursor.on_activity = self._activity
+        cursor.on_moved_back = self._slowest.moved_back
         if cursor.store is not None:
-            cursor.store.on_durable = self._trimmer.moved
+            cursor.store.on_durable = partial(self._durable_moved, cursor)
+
+    def _durable_moved(self, cursor: Cursor, back: bool) -> None:
+        if back:
+            self._slowest.moved_back(cursor)
+        self._trimmer.moved()
 
     def new_reader_cursor(self, position: Position, name: str = "") -> Cursor:
         """A cursor in memory that delivers what comes after `position` (EARLIEST: everything, LATEST: what comes from now
@@ -314,10 +324,8 @@ class ManagedLedger:
                 raise NoSuchCursorError(f"{self.name} has no cursor {name}")
             store = cursor.store
             store.stop(CursorClosedError(f"cursor {name} was deleted"))
-            await store.settle()
-            ledger_ids = store.ledger_ids()
-            delete = Delete(path=cursor_path(log_path(self.name), name))
             try:
+                ledger_ids, delete = await store.end()
                 async with self._stored.held():
                     await self._stored.put(self._stored.value.also_deleting(ledger_ids), delete)
             except MetadataError as error:
@@ -326,6 +334,7 @@ class ManagedLedger:
                 self._appends.fence(str(error))
                 raise
             cursor.deactivate()
+            self._slowest.discard(cursor)
             del self.cursors[name]
         await self.delete_ledgers(ledger_ids)
         self.want_trim()
@@ -355,7 +364,7 @@ class ManagedLedger:
 
     def slowest(self) -> Position | None:
         """The position behind which no durable cursor needs anything; None without durable cursors."""
-        return min((min(one.mark_delete, one.durable_mark_delete) for one in self.cursors.values()), default=None)
+        return self._slowest.position()
 
     def effective_retention(self) -> Retention:
         return self.retention or Retention.of(self._config())
@@ -444,6 +453,8 @@ class ManagedLedger:
 
     async def close(self) -> None:
         """Store what is known, cursors first, and let go of everything. Never raises for what recovery mends."""
+        if self._appends.state is State.FENCED:
+            self.closed.set()  # nothing is left to do, and nothing is waited for
         if self._appends.state in (State.CLOSING, State.CLOSED, State.FENCED):
             return
         try:
@@ -468,6 +479,10 @@ class ManagedLedger:
                 await cursor.store.close()
         except (CursorError, LedgerError, MetadataError) as error:
             log.warning("cursor not closed; the next open recovers it", cursor=cursor.name, reason=str(error))
+
+
+def _durable_position(cursor: Cursor) -> Position:
+    return min(cursor.mark_delete, cursor.durable_mark_delete)
 
 
 def _nothing() -> None:

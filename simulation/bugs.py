@@ -16,7 +16,7 @@ from bookie.db_ledger_storage.ledger_index import LedgerIndex
 from bookie.fencing import FenceTable
 from bookie.journal.writer import GroupWriter
 from cursors.cursor import Cursor
-from cursors.cursor_store import Persisted
+from cursors.cursor_store import CursorStore, Persisted
 from managed_ledger import opening
 from managed_ledger.appends import Appends
 from managed_ledger.ledger_list import LedgerList
@@ -31,6 +31,7 @@ from quire.ledger.last_confirmed import LastConfirmed, read_last_confirmed
 from quire.ledger.position import Position
 from quire.ledger.recovery_rules import FenceCoverage
 from quire.metadata.ledgers import LedgerMetadata
+from quire.metadata.store import ANY_VERSION, Delete
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Digest
 from quire.world.doors import Buffer, File
@@ -211,6 +212,16 @@ def _intent_forgotten() -> list[Patch]:
     return [(LedgerList, "also_deleting", unchanged)]
 
 
+def _orphan_on_unsubscribe() -> list[Patch]:
+    """A cursor is deleted without a wait for the ledger that is being made for it."""
+
+    async def end(self: CursorStore) -> tuple[list[int], Delete]:
+        _, delete = await self._node.end()
+        return self.ledger_ids(), replace(delete, version=ANY_VERSION)
+
+    return [(CursorStore, "end", end)]
+
+
 BUGS: dict[str, Callable[[], list[Patch]]] = {
     "ack-before-fsync": _ack_before_fsync,
     "fence-after-answer": _fence_after_answer,
@@ -227,6 +238,7 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "lost-bookie-ignored": _lost_bookie_ignored,
     "list-closed-short": _list_closed_short,
     "intent-forgotten": _intent_forgotten,
+    "orphan-on-unsubscribe": _orphan_on_unsubscribe,
 }
 """By name; the docstring says what is wrong."""
 

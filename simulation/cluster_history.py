@@ -78,6 +78,11 @@ class ClusterStory(ClusterRecord):
             if rng.random() < 0.5 and not self.swarm.trimmed:
                 self.own.start(f"f{number}", history, subscribed, follow=True)
 
+        passing = self.universe.derive("passing")
+        for number in range(passing.choice((0, 1, 2))):
+            name, topic = f"u{number}", passing.choice(list(self.topics))
+            self.users.start(name, partial(self.users.come_and_go, topic, name), topic)
+
     async def run(self) -> ClusterSummary:
         self.universe.nursery.start_soon(self._watch_for_violations, name="violations")
         self.tell("", "Drawn", swarm=self.swarm)

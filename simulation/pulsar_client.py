@@ -257,6 +257,18 @@ class Connection:
         if answer.ackResponse.HasField("error"):
             raise ClientError(answer.ackResponse.message)
 
+    def ack_unanswered(self, consumer_id: int, place: tuple[int, int]) -> None:
+        """Acknowledge one entry; no answer is asked for."""
+        command = pb.CommandAck(consumer_id=consumer_id, ack_type=pb.CommandAck.Individual)
+        command.message_id.add(ledgerId=place[0], entryId=place[1])
+        self.send(pb.BaseCommand(type=pb.BaseCommand.ACK, ack=command))
+
+    async def unsubscribe(self, consumer_id: int) -> None:
+        number = self.next_id()
+        command = pb.CommandUnsubscribe(consumer_id=consumer_id, request_id=number)
+        self.send(pb.BaseCommand(type=pb.BaseCommand.UNSUBSCRIBE, unsubscribe=command))
+        await self._answer(number)
+
     async def last_message_id(self, consumer_id: int) -> tuple[int, int]:
         number = self.next_id()
         command = pb.CommandGetLastMessageId(consumer_id=consumer_id, request_id=number)

@@ -9,6 +9,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from math import inf
 
 import trio
@@ -22,6 +23,8 @@ from simulation.world import Universe
 KEYS = 5
 QUIET_S = 10.0
 """Virtual seconds without a message after which a reader believes that it has everything."""
+PASSING_S = 0.5
+"""How long one that comes and goes waits for an entry."""
 ORDERS: dict[int, str] = {
     pb.CommandSubscribe.Exclusive: "all",
     pb.CommandSubscribe.Failover: "all",
@@ -208,6 +211,24 @@ class Clients:
         self.answered(history, subscription, connection, covered)
         self.universe.trace.event(subscription, "AckAnswered", count=count, last=str(group[-1]))
         return covered
+
+    async def come_and_go(self, topic: str, name: str, world: World, connection: Connection) -> None:
+        """Subscribe, acknowledge the first entry, and unsubscribe at once or a moment later, while the cursor's first ledger is
+        being made; again and again."""
+        rng = world.rng
+        for number in count():
+            await connection.subscribe(topic, f"{name}-{number % 3}", number, pb.CommandSubscribe.Exclusive)
+            connection.flow(number, 1)
+            with trio.move_on_after(PASSING_S):
+                while not connection.messages and not connection.closed:
+                    await connection.changed()
+            if connection.messages:
+                _, got = connection.messages.popleft()
+                connection.ack_unanswered(number, (got.ledger_id, got.entry_id))
+            await trio.sleep(rng.choice((0, rng.uniform(0, 0.03))))
+            await connection.unsubscribe(number)
+            self.universe.trace.event(name, "Unsubscribed", number=number)
+            await trio.sleep(rng.uniform(0, 0.2))
 
     async def read_all(self, topic: str) -> dict[Place, bytes]:
         """Everything from the beginning, in the reader's order."""

@@ -16,17 +16,21 @@ import trio
 
 from bookie.errors import BookieError
 from quire.cli.addresses import Addresses
-from quire.cli.standalone import run_standalone
+from quire.cli.standalone import LEDGERS_ROOT, run_standalone
 from quire.cli.standalone_config import StandaloneConfig
 from quire.metadata.errors import MetadataError
+from quire.metadata.rocksdb import open_store
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.world.doors import World
 from simulation.checkers import TopicHistory, ViolationError, require
 from simulation.histories import Log, watched
+from simulation.leaks import check_leaks
 from simulation.standalone_clients import Clients
 from simulation.world import Universe, run
 
 SERVER = "server"
+DATA = "/data"
+METADATA = f"{DATA}/metadata"
 PORT = 6650
 CONFIRMED_MIN = 300
 CRASHES_MIN = 3
@@ -134,7 +138,7 @@ class Story:
             self.ready.set()
 
         try:
-            await run_standalone(world, self.config, data_dir="/data", ready=ready, stop=stop, http=False)
+            await run_standalone(world, self.config, data_dir=DATA, ready=ready, stop=stop, http=False)
         except* (BookieError, MetadataError, OSError) as error:
             if not {"disk full", "failed sync"} & self.done.keys():
                 raise
@@ -251,6 +255,11 @@ class Story:
                 produce = partial(self.clients.produce, history, name, rng.choice((4, 16, 40)), subscribed)
                 self.clients.start(name, produce)
 
+        passing = self.universe.derive("passing")
+        for number in range(passing.choice((0, 1, 2))):
+            name = f"u{number}"
+            self.clients.start(name, partial(self.clients.come_and_go, passing.choice(topics), name))
+
     async def run(self) -> Summary:
         self.universe.trace.event(
             "",
@@ -272,7 +281,31 @@ class Story:
                 if history.confirmed:
                     history.check_final(await self.clients.read_all(topic), trimmed=self.trimmed)
         await self._everything_delivered()
+        await self._check_leaks()
         return self._summary()
+
+    async def _check_leaks(self) -> None:
+        """Stop the server in good order, and look at what is left in its metadata."""
+        with trio.fail_after(LIVENESS_S):
+            await self.server.stop()
+        done = trio.Event()
+        found: list[ViolationError | int] = []
+
+        async def look(world: World, stop: trio.Event) -> None:
+            metadata = await open_store(world, METADATA)
+            try:
+                found.append(await check_leaks(world, metadata, LEDGERS_ROOT))
+            except ViolationError as error:
+                found.append(error)
+            await metadata.aclose()
+            done.set()
+
+        await self.server.restart(look)
+        with trio.fail_after(LIVENESS_S):
+            await done.wait()
+        if isinstance(found[0], ViolationError):
+            raise found[0]
+        self.universe.trace.event(SERVER, "LedgersLeft", count=found[0])
 
     async def _everything_delivered(self) -> None:
         """Wait until no confirmed entry is withheld from a subscription."""

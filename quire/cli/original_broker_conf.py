@@ -89,7 +89,7 @@ _BY_REASON: Final[Mapping[str, str]] = {
     "what cannot be read is an error, never skipped": "autoSkipNonRecoverableData",
     "cursors are opened with their topic": "lazyCursorRecovery",
     _MARK_DELETE: "managedLedgerDefaultMarkDeleteRateLimit managedLedgerCursorPositionFlushSeconds",
-    "there is no bound: all of it is kept in the cursor's ledger": "managedLedgerMaxUnackedRangesToPersist "
+    "bounded by what one entry of the cursor's ledger takes": "managedLedgerMaxUnackedRangesToPersist "
     "managedLedgerMaxBatchDeletedIndexToPersist",
     "values are written plain, and read either way": "managedLedgerInfoCompressionType managedCursorInfoCompressionType "
     "managedLedgerInfoCompressionThresholdInBytes managedCursorInfoCompressionThresholdInBytes",

@@ -41,6 +41,7 @@ EXPECTED = {
     ("lost-bookie-ignored", "cluster"): {"LostBookiesAreReplaced"},
     ("list-closed-short", "cluster"): {"ListsAgreeWithLedgers"},
     ("intent-forgotten", "cluster"): {"LedgersNeverLeak"},
+    ("orphan-on-unsubscribe", "standalone"): {"LedgersNeverLeak"},
     ("ack-answered-before-append", "cluster"): {"AnsweredAcksAreDurable"},
 }
 RARE = {"fence-forgotten"}

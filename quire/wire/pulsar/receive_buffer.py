@@ -41,7 +41,7 @@ class ChunkBuffer(Generic[T]):
     What a cutter hands out as views is valid until the next `space()`, unless `_kept` says that it stays.
     """
 
-    __slots__ = ("_end", "_splitter", "_start", "_view", "missing")
+    __slots__ = ("_end", "_splitter", "_start", "_view", "missing", "more")
 
     def __init__(self, splitter: Cutter[T]) -> None:
         self._splitter = splitter
@@ -50,6 +50,8 @@ class ChunkBuffer(Generic[T]):
         self._end = 0
         self.missing = 1
         """Bytes without which nothing more is complete, as far as that is known."""
+        self.more = False
+        """The cutter left whole frames: `received(0)` gives the next."""
 
     @property
     def buffered(self) -> int:
@@ -70,6 +72,7 @@ class ChunkBuffer(Generic[T]):
         self._start += consumed
         needed = self._splitter.needed(view, self._start, self._end)
         held = self._end - self._start
+        self.more = needed <= held
         self.missing = max(1, needed - held)
         if self._kept(items) or (needed <= KEPT_MIN and len(view) != CHUNK_SIZE):
             # A large frame that begins here gets what it needs: its buffer is kept as well, and should hold little else.

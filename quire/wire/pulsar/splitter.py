@@ -22,6 +22,7 @@ from google.protobuf.message import DecodeError, Message
 
 from quire.wire.pulsar.errors import FrameError
 from quire.wire.pulsar.frames import BROKER_ENTRY_MAGIC, MAGIC
+from quire.wire.pulsar.large_commands import LARGE_BYTES, LargeCommand, large_command
 from quire.wire.pulsar.PulsarApi_pb2 import BaseCommand
 
 ENTRY_HEAD = 10
@@ -95,7 +96,7 @@ class Other:
         return f"Other({BaseCommand.Type.Name(self.command.type)})"
 
 
-Item: TypeAlias = SendRun | BadChecksum | Other
+Item: TypeAlias = SendRun | BadChecksum | Other | LargeCommand
 
 _SIZES = Struct("!II")
 _TOTAL = Struct("!I")
@@ -108,6 +109,13 @@ _PART_OF = {
 }
 _SEND = int(BaseCommand.SEND)
 _ACK = int(BaseCommand.ACK)
+COMMAND_BYTES_MAX = 512 * 1024
+"""Of a command that protobuf parses in one call: 7 ms for the worst."""
+REPEATED_MAX = 4096
+"""Elements of a repeated field (properties, hash ranges) in any command that does not list message ids."""
+OTHERS_MAX = 1024
+"""Commands but SEND that are read in one call: a chunk may have 20,000 of them."""
+_MANY_IDS = frozenset((BaseCommand.ACK, BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES))
 _MAY_LACK_PART = frozenset((BaseCommand.PING, BaseCommand.PONG))
 _parse_base = BaseCommand.FromString
 _WITHOUT_TEXT = frozenset(
@@ -184,12 +192,14 @@ class Splitter:
         return 4 + self._check_total(_TOTAL.unpack_from(chunk, start)[0], [])
 
     def split(self, chunk: memoryview, start: int, end: int) -> tuple[list[Item], int]:
-        """Read all whole frames in chunk[start:end]; returns what they are and how many bytes they took.
+        """Read the whole frames in chunk[start:end], up to OTHERS_MAX that are no SENDs; returns what they are and how many
+        bytes they took.
 
         Raises FrameError for what is no frame, with the items before it; then the connection is to be closed.
         """
         items: list[Item] = []
         run: SendRun | None = None
+        others = 0
         position = start
         while True:
             template = self._template
@@ -208,13 +218,20 @@ class Splitter:
             command = bytes(chunk[position + 8 : entry])
             send = _parse_send(command) if command.startswith(_SEND_START) else None
             if send is None:
-                parsed = parse_command(command, items)
-                if parsed.type != _SEND:
+                large = _large(command, items) if command_size > LARGE_BYTES else None
+                parsed = parse_command(command, items, bounded=True) if large is None else None
+                if parsed is None or parsed.type != _SEND:
                     if entry != stop:
                         raise FrameError(f"{stop - entry} bytes behind a command that has no payload", items)
-                    items.append(Other(parsed))
+                    if large is not None:
+                        items.append(large)
+                    elif parsed is not None:
+                        items.append(Other(parsed))
                     run = None
                     position = stop
+                    others += 1
+                    if others == OTHERS_MAX:
+                        return items, position - start
                     continue
                 send = _send_of(parsed)
             producer_id, sequence_id, count, highest, flags, low_at = send
@@ -290,6 +307,17 @@ class Splitter:
         if total > self._total_max:
             raise FrameError(f"a frame of {total} bytes is above the limit of {self._total_max}", items)
         return total
+
+
+def _large(command: bytes, items: list[Item]) -> LargeCommand | None:
+    """A command that is to be read in pieces; None if it may be parsed at once. FrameError if it is too large for that."""
+    try:
+        large = large_command(command)
+    except (FrameError, IndexError) as error:
+        raise FrameError(f"a command that cannot be read: {error}", items) from None
+    if large is None and len(command) > COMMAND_BYTES_MAX:
+        raise FrameError(f"a command of {len(command)} bytes is above the limit of {COMMAND_BYTES_MAX}", items)
+    return large
 
 
 def _run_for(run: SendRun | None, items: list[Item], producer_id: int, flags: int, highest: bool) -> SendRun:
@@ -383,8 +411,9 @@ def _send_of(command: BaseCommand) -> _Send:
     return send.producer_id, send.sequence_id, max(send.num_messages, 1), highest, flags, 0
 
 
-def parse_command(raw: bytes, items: list[Item]) -> BaseCommand:
-    """A command that is complete in the sense of `Other`; FrameError, with `items`, if it is not."""
+def parse_command(raw: bytes, items: list[Item], *, bounded: bool = False) -> BaseCommand:
+    """A command that is complete in the sense of `Other`; FrameError, with `items`, if it is not. `bounded`: nor if a field of
+    it is repeated more often than a server works on in one step."""
     try:
         command: BaseCommand = _parse_base(raw)
     except DecodeError as error:
@@ -392,6 +421,9 @@ def parse_command(raw: bytes, items: list[Item]) -> BaseCommand:
     if not command.IsInitialized():
         raise FrameError("a command of unknown type, or with a required field missing", items)
     kind = command.type
+    if bounded and len(raw) > 2 * REPEATED_MAX and kind not in _MANY_IDS and _has_too_many(command):
+        name = BaseCommand.Type.Name(kind)
+        raise FrameError(f"a {name} command with more than {REPEATED_MAX} elements in one field", items)
     if kind not in _MAY_LACK_PART and not command.HasField(_PART_OF[kind]):
         raise FrameError(f"a {BaseCommand.Type.Name(kind)} command without its part", items)
     if not raw.isascii() and _has_text(command, kind, raw) and not _text_is_valid(command):
@@ -404,6 +436,17 @@ def _has_text(command: BaseCommand, kind: int, raw: bytes) -> bool:
     if kind == _ACK:
         return b"\x2a" in raw and len(command.ack.properties) > 0  # their tag
     return kind not in _WITHOUT_TEXT
+
+
+def _has_too_many(message: Message) -> bool:
+    """Whether a field in `message` is repeated more than REPEATED_MAX times: work on each of them would hold the event loop."""
+    for field, value in message.ListFields():
+        if field.is_repeated and len(value) > REPEATED_MAX:
+            return True
+        parts = value if field.is_repeated else (value,)
+        if field.type == FieldDescriptor.TYPE_MESSAGE and any(map(_has_too_many, parts)):
+            return True
+    return False
 
 
 def _text_is_valid(message: Message) -> bool:

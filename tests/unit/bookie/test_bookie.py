@@ -293,6 +293,7 @@ def test_a_flush_that_fails_leaves_the_mark_where_it_was() -> None:
 
 @pytest.mark.expect_error("journal group not written")
 @pytest.mark.expect_error("no room")
+@pytest.mark.expect_error("checkpoint failed")
 def test_on_a_full_disk_only_adds_of_high_priority_are_taken_out_of_the_reserve() -> None:
     async def story(machine: Machine) -> None:
         async def life(bookie: Bookie) -> None:

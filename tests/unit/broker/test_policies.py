@@ -23,8 +23,9 @@ from broker.policy_values import (
 from managed_ledger.config import LogConfig
 from quire.metadata.errors import NotAllowedError
 from quire.metadata.memory import MemoryStore, MemoryTree
-from quire.metadata.store import Op
+from quire.metadata.store import Node, Op
 from quire.wire.pulsar.names import NamespaceName, TopicName
+from simulation.patching import patched
 
 NAME = TopicName.parse("persistent://t/n/my orders")
 PARTITION = TopicName.parse("persistent://t/n/my orders-partition-3")
@@ -175,6 +176,47 @@ def test_topics_that_are_closed_are_forgotten() -> None:
         del ask
         gc.collect()
         assert list(topics) == []
+
+    watched(story)
+
+
+def test_a_change_reads_only_the_topics_that_have_policies_of_their_own() -> None:
+    async def story(tree: MemoryTree, store: MemoryStore, policies: TopicPolicies) -> None:
+        asks = [await policies.load(TopicName.parse(f"persistent://t/n/t{number}")) for number in range(300)]
+        await policies.update(TopicName.parse("persistent://t/n/t7"), with_copies(3))
+        await trio.sleep(1)
+        read: list[str] = []
+        get = MemoryStore.get
+
+        async def counted(self: MemoryStore, path: str) -> Node | None:
+            read.append(path)
+            return await get(self, path)
+
+        with patched([(MemoryStore, "get", counted)]):
+            await store.put("/admin/policies/t/n", b'{"persistence": {}}', 0)
+            await trio.sleep(1)
+        assert sorted(set(read)) == ["/admin/policies/t/n", "/admin/topic-policies/local/t/n/persistent/t7"]
+        assert [ask().ensemble_size for ask in asks] == [3 if number == 7 else 2 for number in range(300)]
+
+    watched(story)
+
+
+def test_a_namespace_that_is_deleted_is_watched_no_longer_and_one_made_again_is() -> None:
+    async def story(tree: MemoryTree, store: MemoryStore, policies: TopicPolicies) -> None:
+        ask = await policies.load(NAME)
+        await store.delete("/admin/policies/t/n")
+        await trio.sleep(1)
+        assert list(policies._namespaces) == ["t/n"]
+        del ask
+        gc.collect()
+        await store.create("/admin/policies/t/n", b"{}")
+        await store.delete("/admin/policies/t/n")
+        await trio.sleep(1)
+        assert list(policies._namespaces) == []
+        await store.create("/admin/policies/t/n", b"{}")
+        ask = await policies.load(NAME)
+        await policies.update(NAME, with_copies(4))
+        assert ask().ensemble_size == 4
 
     watched(story)
 

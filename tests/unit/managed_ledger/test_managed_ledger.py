@@ -449,7 +449,7 @@ def test_a_cursor_whose_making_was_not_heard_of_is_found_again() -> None:
         async with cluster.broker() as factory, cluster.broker() as other:
             log = await factory.open(NAME)
             await publish(log, *numbered(0, 3))
-            value = encode_node(CursorNode(), AckState(log, Position(0, 1)), ranges_max=0)
+            value = encode_node(CursorNode(), AckState(log, Position(0, 1)), count_max=0)
             await cluster.metadata.create(f"{log_path(NAME)}/sub", value)
             cursor = await log.open_cursor("sub", initial="earliest")
             assert cursor.mark_delete == Position(0, 1)
@@ -478,6 +478,56 @@ def test_a_deleted_cursor_is_gone_with_its_ledgers_in_one_write() -> None:
                 await log.delete_cursor("sub")
             fresh = await log.open_cursor("sub", initial="earliest")
             assert fresh.backlog() == 5
+
+    in_cluster(test)
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.003, 0.3])
+def test_a_cursor_deleted_soon_after_its_first_ack_leaves_no_ledger(delay_s: float) -> None:
+    """At each moment of the making of its ledger."""
+
+    async def test(cluster: Cluster) -> None:
+        async with cluster.broker(age_min_minutes=10) as factory:
+            log = await factory.open(NAME)
+            await publish(log, *numbered(0, 1))
+            for number in range(30):
+                cursor = await log.open_cursor("sub", initial="earliest")
+                cursor.ack_individual([Position(0, 0)])
+                cluster.ledgers.delay_s = delay_s
+                await trio.sleep(0.001 * number)
+                await log.delete_cursor("sub")
+                cluster.ledgers.delay_s = 0
+            await trio.sleep(1)
+            assert cluster.ledgers.listed() == {0}
+
+    in_cluster(test)
+
+
+@pytest.mark.parametrize("step", ["create", "created"])
+def test_a_cursor_deleted_while_the_outcome_of_its_ledger_is_unknown_leaves_no_ledger(step: str) -> None:
+    async def test(cluster: Cluster) -> None:
+        async with cluster.broker(age_min_minutes=10) as factory:
+            log = await factory.open(NAME)
+            await publish(log, *numbered(0, 1))
+            cursor = await log.open_cursor("sub", initial="earliest")
+            cluster.ledgers.failures[step] = [MetadataUnavailableError("away")]
+            cursor.ack_individual([Position(0, 0)])
+            await trio.sleep(0.012)
+            await log.delete_cursor("sub")
+            await trio.sleep(1)
+            assert cluster.ledgers.listed() == {0}
+
+    in_cluster(test)
+
+
+def test_closing_a_fenced_log_ends_the_wait_for_it() -> None:
+    async def test(cluster: Cluster) -> None:
+        async with cluster.broker() as factory:
+            log = await factory.open(NAME)
+            log.abandon()
+            await log.close()
+            with trio.fail_after(1):
+                await log.closed.wait()
 
     in_cluster(test)
 

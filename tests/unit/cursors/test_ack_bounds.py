@@ -1,0 +1,160 @@
+"""What a client acknowledges cannot make a cursor too large to store (`cursors.ack_state`, `batch_acks`, `position_info`)."""
+
+from __future__ import annotations
+
+import pytest
+
+from cursors import ack_state
+from cursors.ack_ranges import CHUNK
+from cursors.ack_state import BATCH_WORDS_MAX, BATCHES_MAX, AckState
+from cursors.batch_acks import ACK_SET_WORDS_MAX, BATCH_SIZE_MAX, BatchAcks
+from cursors.cursor import Cursor
+from cursors.errors import InvalidAckError, TooManyAcksError
+from cursors.opening import create_cursor, memory_cursor, recover_cursor
+from cursors.position_info import (
+    ENTRY_BYTES_MAX,
+    NODE_BYTES_MAX,
+    CursorNode,
+    decode_chain,
+    decode_node,
+    encode_node,
+    encode_whole,
+    node_takes,
+)
+from quire.ledger.position import Position
+from tests.unit.cursors.fake_log import LOG_NAME, LOG_PATH, Bench, at, fake_log, in_bench
+from tests.unit.managed_ledger.fake_ledgers import until
+
+LOG = fake_log((1, 100_000_000))
+
+
+def state() -> AckState:
+    return AckState(LOG, Position(1, -1))
+
+
+def memory() -> Cursor:
+    return memory_cursor(LOG, "reader", Position(1, -1))
+
+
+@pytest.mark.parametrize("position", at((1, 5), (7, 5), (1, 100_000_000)))
+def test_an_ack_set_longer_than_any_batch_is_refused(position: Position) -> None:
+    cursor = memory()
+    with pytest.raises(InvalidAckError):
+        cursor.ack_batch(position, [-1] * (ACK_SET_WORDS_MAX + 1))
+    with pytest.raises(InvalidAckError):
+        cursor.ack_cumulative(position, [-1] * (ACK_SET_WORDS_MAX + 1))
+    assert not cursor.has_ack_sets
+    assert cursor.mark_delete == Position(1, -1)
+
+
+def test_the_longest_ack_set_is_taken_and_comes_back() -> None:
+    cursor = memory()
+    words = [-1] * (ACK_SET_WORDS_MAX - 1) + [5]
+    assert not cursor.ack_batch(Position(1, 5), words)
+    assert cursor.ack_set(Position(1, 5)) == words
+
+
+def test_batches_in_part_are_bounded_in_number_and_in_words_and_whole_acks_go_on() -> None:
+    many = state()
+    for entry in range(BATCHES_MAX):
+        many.ack_batch(Position(1, 2 * entry + 1), 0b10)
+    with pytest.raises(TooManyAcksError):
+        many.ack_batch(Position(1, 99_999), 0b10)
+    assert many.ack_batch(Position(1, 1), 0b11) == 0b10
+    many.ack_individual(at((1, 3)))
+    assert many.ack_batch(Position(1, 99_999), 0b10) == 0b10
+    long = state()
+    for entry in range(BATCH_WORDS_MAX // ACK_SET_WORDS_MAX):
+        long.ack_batch(Position(1, 2 * entry + 1), (1 << BATCH_SIZE_MAX) - 1)
+    with pytest.raises(TooManyAcksError):
+        long.ack_batch(Position(1, 99_999), 0b10)
+    assert len(encode_whole(long)) < ENTRY_BYTES_MAX
+    long.ack_cumulative(Position(1, 99_999))
+    assert (len(long.batches), long.batches.words) == (0, 0)
+
+
+def test_the_largest_state_there_may_be_fits_an_entry() -> None:
+    largest = state()
+    for number in range(ack_state.PARTIAL_CHUNKS_MAX):
+        largest.ack_individual([Position(1, number * CHUNK + 1)])
+    for entry in range(BATCHES_MAX):
+        largest.ack_batch(Position(1, CHUNK * (20_000 + entry)), (1 << (64 * BATCH_WORDS_MAX // BATCHES_MAX - 64)) - 1)
+    beyond = [Position(1, number * CHUNK + 1) for number in range(50_000, 52_000)]
+    with pytest.raises(TooManyAcksError) as refused:
+        largest.ack_individual([Position(1, 3), *beyond])
+    assert refused.value.positions == tuple(beyond)
+    assert largest.is_acked(Position(1, 3))
+    data = encode_whole(largest)
+    assert len(data) < ENTRY_BYTES_MAX
+    found = decode_chain([data])
+    assert list(found.ranges.ranges()) == list(largest.ranges.ranges())
+    assert list(found.batches.items()) == list(largest.batches.items())
+    largest.ack_cumulative(Position(1, 60_000_000))
+    assert largest.ranges.partial_chunks == 0
+    largest.ack_individual(beyond)
+
+
+def test_a_node_has_as_many_batches_as_ranges_and_never_more_bytes_than_metadata_take() -> None:
+    many = state()
+    for entry in range(BATCHES_MAX):
+        many.ack_batch(Position(1, 2 * entry + 1), 0b10)
+    assert not node_takes(many, 1000)
+    _, snapshot = decode_node(encode_node(CursorNode(), many, count_max=1000))
+    assert list(snapshot.batches.items()) == list(many.batches.items())[:1000]
+    long = state()
+    for entry in range(BATCH_WORDS_MAX // ACK_SET_WORDS_MAX):
+        long.ack_batch(Position(1, 2 * entry + 1), (1 << BATCH_SIZE_MAX) - 1)
+    assert not node_takes(long, 1000)
+    assert len(encode_node(CursorNode(), long, count_max=1000)) < NODE_BYTES_MAX
+
+
+def test_more_batches_in_part_than_a_node_takes_stay_in_the_ledger_at_a_close_and_come_back() -> None:
+    async def test(bench: Bench) -> None:
+        made = await create_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", Position(1, -1), [], bench.on_fenced)
+        for entry in range(1500):
+            made.ack_batch(Position(1, 2 * entry + 1), [0b100])
+        assert made.store is not None
+        await made.store.close()
+        assert bench.ledgers.listed() == {100}
+        found = await recover_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", bench.on_fenced)
+        assert all(found.ack_set(Position(1, 2 * entry + 1)) == [0b100] for entry in range(1500))
+
+    in_bench(test)
+
+
+def test_a_crash_before_the_first_entry_of_a_ledger_keeps_what_the_node_told() -> None:
+    """Though newer acknowledgements leave no room in the node for those that were durable in it."""
+
+    async def test(bench: Bench) -> None:
+        made = await create_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", Position(1, -1), [], bench.on_fenced)
+        durable = at(*((1, 10_000 + 2 * number) for number in range(900)))
+        made.ack_individual(durable)
+        assert made.store is not None
+        await made.store.close()
+        assert bench.ledgers.listed() == set()
+        owner = await recover_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", bench.on_fenced)
+        bench.ledgers.hold = True
+        owner.ack_individual(at(*((1, 2 * number + 1) for number in range(900))))
+        owner.persisted(lambda error: None)
+        await until(lambda: bool(bench.ledgers.writers))
+        bench.ledgers.close_by_others(100)
+        found = await recover_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", bench.on_fenced)
+        assert all(map(found.is_acked, durable))
+
+    in_bench(test)
+
+
+def test_passing_a_batch_costs_by_what_is_passed() -> None:
+    batches = BatchAcks()
+    for entry in range(50_000):
+        batches.ack(Position(1, entry), 0b10)
+    batches.forget_through(Position(1, 9))
+    assert len(batches._heap) == len(batches) == 49_990
+    for _ in range(3):
+        for entry in range(10, 50_000):
+            batches.forget(Position(1, entry))
+        for entry in range(10, 50_000):
+            batches.ack(Position(1, entry), 0b10)
+    assert len(batches._heap) < 4 * 50_000
+    batches.forget_through(Position(1, 49_999))
+    assert (len(batches), len(batches._heap), batches.words) == (0, 0, 0)
