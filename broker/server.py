@@ -12,6 +12,7 @@ from broker.lookup_counts import LookupCounts
 from broker.ownership.bundles import Bundle
 from broker.ownership.local import OwnEverything, Owning
 from broker.policies import TopicPolicies
+from broker.slices import sliced
 from broker.topics import Topics
 from broker.turn import Turn
 from managed_ledger.config import LogConfig, ManagedLedgerConfig
@@ -25,6 +26,9 @@ from quire.world.doors import Stream, World
 
 log = get_logger(__name__)
 
+CONNECTIONS_IN_STEP = 500
+TOPICS_IN_STEP = 200
+"""Of a round of housekeeping, before others have their turn."""
 HEALTH_ENTRY = encode_entry(b"healthcheck", producer_name="healthcheck")
 
 
@@ -111,7 +115,9 @@ class Broker:
         while True:
             await trio.sleep(tick)
             now = trio.current_time()
-            for connection in list(self.connections):
+            async for connection in sliced(list(self.connections), CONNECTIONS_IN_STEP):
+                if connection.closed:
+                    continue
                 silent = now - connection.last_heard
                 if not connection.connected:
                     # Since it was opened: bytes that are no CONNECT do not buy time.
@@ -123,7 +129,9 @@ class Broker:
                 elif silent >= interval and not connection.pinged:
                     connection.pinged = True
                     connection.ping()
-            for topic in self.topics.loaded():
+                elif silent >= tick:
+                    connection.rest()
+            async for topic in sliced(self.topics.loaded(), TOPICS_IN_STEP):
                 topic.release_tail()
             self.turn.flush()
 

@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError, Message
 
 from quire.wire.pulsar.errors import FrameError
 from quire.wire.pulsar.frames import BROKER_ENTRY_MAGIC, MAGIC
-from quire.wire.pulsar.PulsarApi_pb2 import BaseCommand
+from quire.wire.pulsar.PulsarApi_pb2 import BaseCommand, KeyValue
 
 ENTRY_HEAD = 10
 """Bytes of an entry before its metadata: magic, crc32c, metadata size."""
@@ -35,6 +35,17 @@ TRANSACTION = 4
 """Belongs to a transaction."""
 SHADOW = 8
 """Carries the message id it has on another topic."""
+
+ITEMS_MAX = 256
+"""Items that one `split` gives: each may be an expensive command, and nothing else runs until all are worked on."""
+COMMAND_SIZE_MAX = 256 << 10
+"""Bytes of a command, payload apart: no client sends as much in one that is not about a list of message ids."""
+IDS_SIZE_MAX = 768 << 10
+"""The same for ACK and REDELIVER, which have a list of message ids."""
+IDS_MAX = 40_000
+"""Message ids in one of them: reading as many takes about 10 ms."""
+PAIRS_MAX = 10_000
+"""Properties in one list of them."""
 
 
 class SendRun:
@@ -98,6 +109,10 @@ _PART_OF = {
 }
 _SEND = int(BaseCommand.SEND)
 _ACK = int(BaseCommand.ACK)
+_REDELIVER = int(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)
+_ID_TAGS = {bytes((0x08, _ACK)): b"\x1a", bytes((0x08, _REDELIVER)): b"\x12"}
+"""How a command with a list of message ids begins, and the tag before each id."""
+_PAIR = KeyValue.DESCRIPTOR
 _MAY_LACK_PART = frozenset((BaseCommand.PING, BaseCommand.PONG))
 _parse_base = BaseCommand.FromString
 _WITHOUT_TEXT = frozenset(
@@ -174,14 +189,15 @@ class Splitter:
         return 4 + self._check_total(_TOTAL.unpack_from(chunk, start)[0], [])
 
     def split(self, chunk: memoryview, start: int, end: int) -> tuple[list[Item], int]:
-        """Read all whole frames in chunk[start:end]; returns what they are and how many bytes they took.
+        """Read the whole frames in chunk[start:end]; returns what they are and how many bytes they took. It stops after
+        ITEMS_MAX items: then whole frames may be left, for the next call.
 
         Raises FrameError for what is no frame, with the items before it; then the connection is to be closed.
         """
         items: list[Item] = []
         run: SendRun | None = None
         position = start
-        while True:
+        while len(items) < ITEMS_MAX:
             template = self._template
             if template is not None:
                 run, position = self._split_alike(template, run, items, chunk, position, end)
@@ -198,7 +214,11 @@ class Splitter:
             command = bytes(chunk[position + 8 : entry])
             send = _parse_send(command) if command.startswith(_SEND_START) else None
             if send is None:
+                if command_size > COMMAND_SIZE_MAX:
+                    _check_large(command, items)
                 parsed = parse_command(command, items)
+                if command_size > COMMAND_SIZE_MAX and parsed.type != command[1]:
+                    raise FrameError("a command that begins as another", items)
                 if parsed.type != _SEND:
                     if entry != stop:
                         raise FrameError(f"{stop - entry} bytes behind a command that has no payload", items)
@@ -385,8 +405,20 @@ def parse_command(raw: bytes, items: list[Item]) -> BaseCommand:
     if kind not in _MAY_LACK_PART and not command.HasField(_PART_OF[kind]):
         raise FrameError(f"a {BaseCommand.Type.Name(kind)} command without its part", items)
     if not raw.isascii() and _has_text(command, kind, raw) and not _text_is_valid(command):
-        raise FrameError(f"a {BaseCommand.Type.Name(kind)} command with text that is not UTF-8", items)
+        text = f"with text that is not UTF-8, or with more than {PAIRS_MAX} properties"
+        raise FrameError(f"a {BaseCommand.Type.Name(kind)} command {text}", items)
     return command
+
+
+def _check_large(raw: bytes, items: list[Item]) -> None:
+    """FrameError unless a command above COMMAND_SIZE_MAX is an ACK or REDELIVER that can be read in a short time."""
+    tag = _ID_TAGS.get(raw[:2])
+    limit = COMMAND_SIZE_MAX if tag is None else IDS_SIZE_MAX
+    if len(raw) > limit:
+        raise FrameError(f"a command of {len(raw)} bytes is above the limit of {limit}", items)
+    # The tag's byte may also be part of an id: then this counts too many, by one id in a hundred or so.
+    if tag is not None and raw.count(tag) > IDS_MAX + IDS_MAX // 4:
+        raise FrameError(f"a command with more than {IDS_MAX} message ids", items)
 
 
 def _has_text(command: BaseCommand, kind: int, raw: bytes) -> bool:
@@ -397,9 +429,16 @@ def _has_text(command: BaseCommand, kind: int, raw: bytes) -> bool:
 
 
 def _text_is_valid(message: Message) -> bool:
-    """Whether every text in `message` is UTF-8; protobuf hands out bytes for one that is not."""
+    """Whether every text in `message` is UTF-8, and no list of properties too long; protobuf hands out bytes for a text that
+    is not."""
     for field, value in message.ListFields():
         values = value if field.is_repeated else (value,)
+        if field.message_type is _PAIR:
+            if len(values) > PAIRS_MAX:
+                return False
+            if not all(isinstance(pair.key, str) and isinstance(pair.value, str) for pair in values):
+                return False
+            continue
         if field.type == FieldDescriptor.TYPE_STRING:
             if not all(isinstance(text, str) for text in values):
                 return False

@@ -6,7 +6,9 @@ import trio
 
 from broker.connection import CLOSED_PRODUCERS_MAX
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from tests.unit.broker.peers import SUB, TOPIC, C, FakeStream, Peer, Room, in_broker
+from quire.wire.pulsar.receive_buffer import CHUNK_SIZE, IDLE_SIZE
+from tests.support.raw import frame
+from tests.unit.broker.peers import SUB, TOPIC, C, FakeStream, Peer, Room, entry, in_broker
 from tests.unit.managed_ledger.fake_ledgers import until
 
 
@@ -216,3 +218,51 @@ def test_every_request_that_is_not_served_is_answered_with_its_request_id() -> N
         assert asked >= 10
 
     in_broker(test)
+
+
+def test_an_idle_connection_gives_back_the_buffer_of_busier_times_and_loses_nothing_of_what_is_half_there() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        await peer.producer()
+        [connection] = room.broker.connections
+        buffer = connection._buffer
+        assert buffer.size == IDLE_SIZE
+        sends = [frame_of_send(b"x" * 1000, number) for number in range(400)]
+        peer.stream.arrive(b"".join(sends[:-1]) + sends[-1][:700])
+        await until(lambda: connection.sends_in_flight == 0 and buffer.buffered > 0)
+        assert buffer.size == CHUNK_SIZE
+        assert await receipts(peer, 399) == list(range(399))
+        await peer.silent(25)
+        assert buffer.size == IDLE_SIZE
+        peer.stream.arrive(sends[-1][700:])
+        assert await receipts(peer, 1) == [399]
+
+    in_broker(test)
+
+
+def test_an_idle_connection_is_one_task_and_one_with_a_slow_peer_gets_what_it_needs() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        await peer.producer()
+        [connection] = room.broker.connections
+        assert len(connection.nursery.child_tasks) == 0
+        await peer.subscribe()
+        peer.stream.window = 1
+        await_publish = [frame_of_send(b"y" * 100, number) for number in range(50)]
+        peer.stream.arrive(b"".join(await_publish))
+        await until(lambda: connection._outbox.pending_bytes > 0)
+        assert {task.name for task in connection.nursery.child_tasks} == {"connection output"}
+        peer.stream.open_window()
+        assert await receipts(peer, 50) == list(range(50))
+        assert len(connection.nursery.child_tasks) == 0
+
+    in_broker(test)
+
+
+def frame_of_send(payload: bytes, sequence_id: int) -> bytes:
+    command = C(type=C.SEND, send=pb.CommandSend(producer_id=1, sequence_id=sequence_id, num_messages=1))
+    return frame(command, entry(payload, sequence_id=sequence_id))
+
+
+async def receipts(peer: Peer, count: int) -> list[int]:
+    return [(await peer.expect(C.SEND_RECEIPT)).send_receipt.sequence_id for _ in range(count)]
