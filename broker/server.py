@@ -170,10 +170,6 @@ class Broker:
         if sink.error is not None:
             raise sink.error
 
-    def ledger_reads(self) -> int:
-        """Reads of topics that went to bookies."""
-        return sum(topic.ledger.ledger_reads for topic in self.topics.loaded())
-
 
 class _HealthSink:
     def __init__(self) -> None:

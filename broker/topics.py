@@ -89,6 +89,11 @@ class Topics:
     def loaded(self) -> list[Topic]:
         return list(self._loaded.values())
 
+    @property
+    def count(self) -> int:
+        """How many are loaded."""
+        return len(self._loaded)
+
     def find(self, name: TopicName) -> Topic | None:
         """The topic, if it is loaded and open."""
         topic = self._loaded.get(name.full)

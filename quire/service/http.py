@@ -24,6 +24,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from quire.service.log import get_logger
 from quire.service.metrics import CONTENT_TYPE, Metrics
@@ -32,6 +33,8 @@ HEALTH_CHECK_S = 60.0
 """How long a health check may take, in seconds."""
 GRACE_S = 2.0
 """How long requests in flight may take when the server stops, in seconds."""
+LINES_IN_STEP = 256
+"""Lines of the metrics that are made before others have their turn: about 2 ms."""
 
 log = get_logger(__name__)
 
@@ -66,7 +69,7 @@ def make_app(metrics: Metrics, health: Health, routes: Sequence[BaseRoute] = ())
         return PlainTextResponse("ok")
 
     async def scrape(request: Request) -> Response:
-        return Response(metrics.exposition(), media_type=CONTENT_TYPE)
+        return Exposition(metrics)
 
     return Starlette(
         routes=[
@@ -78,6 +81,32 @@ def make_app(metrics: Metrics, health: Health, routes: Sequence[BaseRoute] = ())
         ],
         exception_handlers={404: _not_found, 405: _not_allowed},
     )
+
+
+class Exposition(Response):
+    """The metrics, written in short steps: neither is the text ever in memory as a whole, nor does a scrape keep others
+    waiting, however many topics there are."""
+
+    media_type = CONTENT_TYPE
+
+    def __init__(self, metrics: Metrics) -> None:
+        super().__init__()
+        self._metrics = metrics
+        del self.headers["content-length"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        part: list[str] = []
+        if scope["method"] != "HEAD":
+            for line in self._metrics.lines():
+                part.append(line)
+                if line and len(part) < LINES_IN_STEP:
+                    continue
+                await trio.lowlevel.checkpoint()
+                if len(part) >= LINES_IN_STEP:
+                    await send({"type": "http.response.body", "body": "".join(part).encode(), "more_body": True})
+                    part.clear()
+        await send({"type": "http.response.body", "body": "".join(part).encode()})
 
 
 def _reason(status: int, reason: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
