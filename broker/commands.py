@@ -24,6 +24,7 @@ from broker.ownership.lookup import Connect, Redirect
 from broker.producer import Producer
 from broker.topic import Topic, to_signed
 from broker.topic_lists import topic_pattern, topics_hash
+from cursors.batch_acks import ACK_SET_WORDS_MAX
 from managed_ledger.errors import ManagedLedgerError
 from quire.ledger.position import Position
 from quire.wire.pulsar import PulsarApi_pb2 as pb
@@ -327,7 +328,9 @@ async def seek(connection: Connection, command: pb.BaseCommand) -> None:
     subscription = consumer.subscription
     if request.HasField("message_id"):
         target = Position(to_signed(request.message_id.ledgerId), to_signed(request.message_id.entryId))
-        ack_set = tuple(request.message_id.ack_set)
+        ack_set = tuple(request.message_id.ack_set[: ACK_SET_WORDS_MAX + 1])
+        if len(ack_set) > ACK_SET_WORDS_MAX:
+            raise MetadataRefusedError(f"a SEEK with an ack_set of more than {ACK_SET_WORDS_MAX} words")
         await subscription.seek(target, ack_set)
     elif request.HasField("message_publish_time"):
         await subscription.seek_time(request.message_publish_time)

@@ -11,7 +11,7 @@ gives the buffer of busier times back.
 from __future__ import annotations
 
 import errno
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,8 +26,9 @@ from quire.service.log import get_logger
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.errors import FrameError
 from quire.wire.pulsar.frames import FRAME_HEADROOM, PROTOCOL_VERSION
+from quire.wire.pulsar.large_commands import LargeCommand
 from quire.wire.pulsar.receive_buffer import IDLE_SIZE, ReceiveBuffer
-from quire.wire.pulsar.splitter import TRANSACTION, BadChecksum, Other, SendRun
+from quire.wire.pulsar.splitter import TRANSACTION, BadChecksum, Item, Other, SendRun
 from quire.world.doors import Buffer, Stream
 from quire.world.outbox import Outbox
 
@@ -38,6 +39,13 @@ log = get_logger(__name__)
 
 CLOSED_PRODUCERS_MAX = 10_000
 """Producers closed on one connection that are remembered; a SEND of one closed before them closes the connection."""
+
+
+WORK_PER_STEP = acks.IDS_PER_STEP
+"""Message ids of ACK and REDELIVER in all commands that a connection works on before others have their turn."""
+WORK_PER_COMMAND = 8
+"""What a command counts against that, beside its message ids."""
+_DONE = object()
 
 
 class ProtocolError(Exception):
@@ -61,6 +69,10 @@ class Connection:
         self.client_version = ""
         self.sends_in_flight = 0
         self.requests_in_flight = 0
+        self.work_left = 0
+        """Of WORK_PER_STEP, in the step that is under way."""
+        self._many: Iterator[None] | None = None
+        """The rest of a command with many message ids: one step of the event loop per element."""
         self.opened_at = self.last_heard = trio.current_time()
         self.pinged = False
         self._buffer = ReceiveBuffer(broker.options.message_size_max + FRAME_HEADROOM)
@@ -75,7 +87,9 @@ class Connection:
         self._resuming = False
         """`_resume_consumers` is under way."""
         self._reading: trio.CancelScope | None = None
-        """Cancelled to let go of the buffer that is being received into."""
+        """Cancelled to let go of the buffer that is being received into..."""
+        self._receiving = False
+        """...and only then: a pass must not be broken off."""
         self.nursery: trio.Nursery
 
     # Life
@@ -108,19 +122,19 @@ class Connection:
             while not self.closed:
                 if self._must_pause():
                     await self._pause()
+                self._receiving = True
                 received = await receive_into(buffer.space(), buffer.missing)
+                self._receiving = False
                 if received == 0:
                     return True
                 self.last_heard = trio.current_time()
                 self.pinged = False
-                self._split(received)
-                while (
-                    buffer.whole and not self.closed
-                ):  # a chunk of many small commands: others have their turn between
+                await self._work_on(received)
+                while buffer.more and not self.closed:
                     await trio.lowlevel.checkpoint()
                     if self._must_pause():
                         await self._pause()
-                    self._split(0)
+                    await self._work_on(0)
                 in_flight = self.sends_in_flight
                 options = self.broker.options
                 if in_flight >= options.send_linger_threshold and received < options.send_linger_chunk_max:
@@ -128,38 +142,55 @@ class Connection:
             return True
         return False
 
-    def _split(self, received: int) -> None:
-        """Work on what is whole, of which `received` bytes are new, or on the next part of it."""
-        try:
-            items = self._buffer.received(received)
-        except FrameError as error:
-            self._pass(error.items)
-            raise
-        self._pass(items)
-
     def rest(self) -> None:
         """Nothing has come for a while: give back what the buffer has too much. It is in use by a receive, which begins
         anew with a small one; nothing that was received is lost."""
-        if self._reading is not None and self._may_read is None and self._buffer.size > IDLE_SIZE and not self.closed:
+        if self._receiving and self._reading is not None and self._buffer.size > IDLE_SIZE:
             self._reading.cancel()
 
-    def _pass(self, items: Sequence[SendRun | BadChecksum | Other]) -> None:
-        """Work on everything a chunk brought, then send everything that caused."""
+    async def _work_on(self, received: int) -> None:
+        """Work on everything that so many bytes brought, in order: one pass, or several if that is much. FrameError."""
+        broken: FrameError | None = None
+        try:
+            items: Sequence[Item] = self._buffer.received(received)
+        except FrameError as error:
+            broken, items = error, error.items
+        left = iter(items)
+        while not self._pass(left):
+            await trio.lowlevel.checkpoint()
+            if self.closed:
+                return
+        if broken is not None:
+            raise broken
+
+    def _pass(self, items: Iterator[Item]) -> bool:
+        """Work for one step of the event loop, then send everything that caused; False if something is left."""
         turn = self.broker.turn
         turn.working = True
         try:
-            self._work(items)
+            return self._work(items)
         finally:
             turn.flush()
 
-    def _work(self, items: Sequence[SendRun | BadChecksum | Other]) -> None:
+    def _work(self, items: Iterator[Item]) -> bool:
+        self.work_left = WORK_PER_STEP
+        if self._many is not None:
+            if next(self._many, _DONE) is not _DONE:
+                return False
+            self._many = None
         for item in items:
             if isinstance(item, SendRun):
                 self._send(item)
             elif isinstance(item, Other):
                 self._handle(item.command)
+            elif isinstance(item, LargeCommand):
+                self._large(item)
             else:
                 self._bad_checksum(item)
+            self.work_left -= WORK_PER_COMMAND
+            if self._many is not None or self.work_left <= 0:
+                return False
+        return True
 
     def _gone(self) -> None:
         """The connection is over: its producers and consumers vanish; what they held is given to others."""
@@ -300,7 +331,7 @@ class Connection:
                 raise ProtocolError(f"{pb.BaseCommand.Type.Name(kind)} before CONNECT")
             self._connect(command.connect)
         elif kind == pb.BaseCommand.ACK:
-            acks.acknowledge(self, command.ack)
+            self._many = acks.acknowledge(self, command.ack)
         elif kind == pb.BaseCommand.FLOW:
             if (consumer := self.consumers.get(command.flow.consumer_id)) is not None:
                 consumer.subscription.flow(consumer, command.flow.messagePermits)
@@ -309,7 +340,7 @@ class Connection:
         elif kind == pb.BaseCommand.PONG:
             pass
         elif kind == pb.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES:
-            acks.redeliver(self, command.redeliverUnacknowledgedMessages)
+            self._many = acks.redeliver(self, command.redeliverUnacknowledgedMessages)
         elif kind == pb.BaseCommand.CONNECT:
             raise ProtocolError("a second CONNECT")
         elif kind == pb.BaseCommand.CLOSE_PRODUCER:
@@ -324,6 +355,11 @@ class Connection:
             self._start(command, partial(commands.Creation(self, command).run, maker, command))
         else:
             self.write((commands.refuse(command),))
+
+    def _large(self, command: LargeCommand) -> None:
+        if not self.connected:
+            raise ProtocolError(f"{pb.BaseCommand.Type.Name(command.kind)} before CONNECT")
+        self._many = acks.large(self, command)
 
     def _start(self, command: pb.BaseCommand, work: Callable[[], Awaitable[None]]) -> None:
         self.requests_in_flight += 1

@@ -112,6 +112,10 @@ class ManyConsumers(Subscription):
                 self._replay.add(position, entry.key_hash, again=True)
                 self._released(consumer, entry.key_hash)
 
+    def held(self, consumer: Consumer) -> list[Position]:
+        pending = self._pending.get(consumer)
+        return [] if pending is None else [position for position, _ in pending.items()]
+
     def _forget_deliveries(self) -> None:
         self._replay.clear()
         for consumer, pending in self._pending.items():

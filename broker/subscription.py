@@ -170,6 +170,10 @@ class Subscription(ABC):
     def redeliver(self, consumer: Consumer, positions: list[Position]) -> None:
         """What the consumer names, or all it holds, is delivered again."""
 
+    def held(self, consumer: Consumer) -> list[Position]:
+        """What the consumer was sent and has not acknowledged, in order, as far as this type keeps account of it."""
+        return []
+
     @abstractmethod
     def _forget_deliveries(self) -> None:
         """The cursor moved: nothing that was sent before counts."""
@@ -181,19 +185,19 @@ class Subscription(ABC):
     ) -> None:
         """InvalidAckError for positions that were never confirmed or are not of this topic; they have no effect, the
         others have."""
-        invalid: list[Position] = []
+        invalid: list[InvalidAckError] = []
         if whole:
             try:
                 self.cursor.ack_individual(whole)
             except InvalidAckError as error:
-                invalid += error.positions
+                invalid.append(error)
         for position, ack_set in parts:
             try:
                 self.cursor.ack_batch(position, ack_set)
             except InvalidAckError as error:
-                invalid += error.positions
+                invalid.append(error)
         if invalid:
-            raise InvalidAckError(invalid)
+            raise InvalidAckError([each for error in invalid for each in error.positions], invalid[0].reason)
 
     def ack_cumulative(self, position: Position, ack_set: tuple[int, ...]) -> None:
         """Everything up to `position`; with an ack set, everything before it and the cleared indexes of its batch."""

@@ -26,12 +26,14 @@ _NO_WORDS = (0,) * _WORDS_PER_CHUNK
 class AckRanges:
     """A set of (ledger id, entry id), cheap for runs and for holes alike."""
 
-    __slots__ = ("_ledgers", "count")
+    __slots__ = ("_ledgers", "count", "partial_chunks")
 
     def __init__(self) -> None:
         self._ledgers: dict[int, dict[int, int]] = {}
         self.count = 0
         """Entries in the set."""
+        self.partial_chunks = 0
+        """Chunks that are not wholly in it: what the set takes in memory and stored."""
 
     def __bool__(self) -> bool:
         return self.count > 0
@@ -42,11 +44,16 @@ class AckRanges:
 
     def clear(self) -> None:
         self._ledgers.clear()
-        self.count = 0
+        self.count = self.partial_chunks = 0
 
     def contains(self, ledger_id: int, entry_id: int) -> bool:
         chunks = self._ledgers.get(ledger_id)
         return chunks is not None and bool(chunks.get(entry_id >> _SHIFT, 0) >> (entry_id & _LOW) & 1)
+
+    def has_chunk_of(self, ledger_id: int, entry_id: int) -> bool:
+        """Whether entries near this one are in the set, so that one more takes no room."""
+        chunks = self._ledgers.get(ledger_id)
+        return chunks is not None and (entry_id >> _SHIFT) in chunks
 
     def add_one(self, ledger_id: int, entry_id: int) -> bool:
         """Add one entry; False if it was there."""
@@ -58,8 +65,13 @@ class AckRanges:
         bit = 1 << (entry_id & _LOW)
         if bitmap & bit:
             return False
+        if not bitmap:
+            self.partial_chunks += 1
         bitmap |= bit
-        chunks[number] = FULL if bitmap == FULL else bitmap
+        if bitmap == FULL:
+            bitmap = FULL
+            self.partial_chunks -= 1
+        chunks[number] = bitmap
         self.count += 1
         return True
 
@@ -80,7 +92,10 @@ class AckRanges:
     def _unite(self, chunks: dict[int, int], number: int, mask: int) -> int:
         before = chunks.get(number, 0)
         after = before | mask
-        chunks[number] = FULL if after == FULL else after
+        if after == FULL:
+            after = FULL
+        self.partial_chunks += (after != FULL) - (before not in (0, FULL))
+        chunks[number] = after
         added = (mask & ~before).bit_count()
         self.count += added
         return added
@@ -145,25 +160,31 @@ class AckRanges:
             return
         if len(ledgers) > 1 or ledger_id not in ledgers:
             for other in [known for known in ledgers if known < ledger_id]:
-                self.count -= sum(bitmap.bit_count() for bitmap in ledgers.pop(other).values())
+                for whole in ledgers.pop(other).values():
+                    self._forget_bitmap(whole)
         chunks = ledgers.get(ledger_id)
         if chunks is None:
             return
         start, end = (after + 1) >> _SHIFT, (entry_id + 1) >> _SHIFT
         gone = range(start, end) if end - start <= len(chunks) else [known for known in chunks if known < end]
         for number in gone:
-            self.count -= chunks.pop(number, 0).bit_count()
+            self._forget_bitmap(chunks.pop(number, 0))
         low = (entry_id + 1) & _LOW
         bitmap = chunks.get(end)
         if bitmap is not None and low:
             kept = bitmap >> low << low
-            self.count -= bitmap.bit_count() - kept.bit_count()
             if kept:
                 chunks[end] = kept
+                self.count -= bitmap.bit_count() - kept.bit_count()
+                self.partial_chunks += bitmap == FULL
             else:
-                del chunks[end]
+                self._forget_bitmap(chunks.pop(end))
         if not chunks:
             del ledgers[ledger_id]
+
+    def _forget_bitmap(self, bitmap: int) -> None:
+        self.count -= bitmap.bit_count()
+        self.partial_chunks -= bitmap not in (0, FULL)
 
     def ranges(self) -> Iterator[tuple[int, int, int]]:
         """The set as (ledger id, first entry, last entry), ascending, not touching each other."""

@@ -4,6 +4,7 @@ What holds after every call:
 - MarkDeleteIsTight: the entry after the mark-delete position is not acknowledged; every entry up to it is.
 - AcksAreOfThisLog: nothing above the log's last confirmed entry, nor of a ledger it does not have, is acknowledged.
 - AcksNeverShrink: only `reset` takes an acknowledgement back.
+- StateFitsAnEntry: more than the bounds below is refused (TooManyAcksError), so that what was taken can be stored.
 """
 
 from __future__ import annotations
@@ -11,11 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cursors.ack_ranges import AckRanges
-from cursors.batch_acks import BatchAcks
+from cursors.batch_acks import BATCH_SIZE_MAX, BatchAcks, word_count
 from cursors.doors import Log
-from cursors.errors import InvalidAckError
+from cursors.errors import InvalidAckError, TooManyAcksError
 from quire.ledger.position import Position
 
+PARTIAL_CHUNKS_MAX = 18_000
+"""Chunks of acknowledged ranges (1024 entries, 133 bytes stored) that are not wholly acknowledged, but for one call's more."""
+BATCHES_MAX = 10_000
+"""Batches acknowledged in part. Pulsar persists as many: managedLedgerMaxBatchDeletedIndexToPersist."""
+BATCH_WORDS_MAX = 65_536
+"""Words of 64 messages in the bitmaps of all of them."""
 _CHANGES_MAX = 3 * 65_536
 
 
@@ -48,13 +55,24 @@ class AckState:
         """Numbers that the last acknowledgement came with; stored with the position."""
         self._changes = Changes()
 
+    def as_stored(
+        self, mark_delete: Position, ranges: AckRanges, batches: BatchAcks, properties: dict[str, int]
+    ) -> AckState:
+        """Another state of the same log, as it was read."""
+        state = AckState(self._log, mark_delete)
+        state.ranges, state.batches, state.properties = ranges, batches, properties
+        return state
+
     def ack_individual(self, positions: Iterable[Position]) -> None:
         """Acknowledge entries, in any order; those that already are, are passed over. InvalidAckError names the ones
-        that are not of this log; the others took effect. About 0.1 us each in order."""
+        that are not of this log, TooManyAcksError those that do not fit; the others took effect. About 0.1 us each in
+        order."""
         mark_ledger, mark_entry = self.mark_delete
         bound_ledger, bound = self._bound(mark_ledger)
         invalid: list[Position] = []
+        refused: list[Position] = []
         ranges = self.ranges
+        full = ranges.partial_chunks >= PARTIAL_CHUNKS_MAX
         add_one = ranges.add_one
         for position in positions:
             ledger_id, entry_id = position
@@ -70,18 +88,23 @@ class AckState:
                 bound_ledger, bound = self._bound(ledger_id)
             if not 0 <= entry_id <= bound:
                 invalid.append(position)
+            elif full and not ranges.has_chunk_of(ledger_id, entry_id):
+                refused.append(position)
             elif add_one(ledger_id, entry_id):
                 self._note(ledger_id, entry_id)
         self._advance(mark_ledger, mark_entry)
         if invalid:
             raise InvalidAckError(invalid)
+        if refused:
+            raise TooManyAcksError(refused, "too many acknowledged ranges above the mark-delete position")
 
     def ack_batch(self, position: Position, unacked: int) -> int:
         """Acknowledge part of a batch: only the messages in the bitmap `unacked` are still wanted by this consumer.
-        Returns what remains of the batch over all; 0: the entry is acknowledged. InvalidAckError."""
+        Returns what remains of the batch over all; 0: the entry is acknowledged. InvalidAckError, TooManyAcksError."""
         if self.is_acked(position):
             return 0
         self._check(position)
+        self._check_room(position, unacked)
         remaining = self.batches.ack(position, unacked)
         if remaining:
             self._changes.batches[position] = None
@@ -191,6 +214,15 @@ class AckState:
     def _check(self, position: Position) -> None:
         if not 0 <= position.entry_id <= self._bound(position.ledger_id)[1]:
             raise InvalidAckError([position])
+
+    def _check_room(self, position: Position, unacked: int) -> None:
+        batches = self.batches
+        if unacked.bit_length() > BATCH_SIZE_MAX:
+            raise InvalidAckError([position], f"no batch has more than {BATCH_SIZE_MAX} messages")
+        if not unacked or batches.unacked(position) is not None:
+            return
+        if len(batches) >= BATCHES_MAX or batches.words + word_count(unacked) > BATCH_WORDS_MAX:
+            raise TooManyAcksError([position], "too many batches are acknowledged in part")
 
     def _note(self, ledger_id: int, entry_id: int) -> None:
         changed = self._changes.ranges

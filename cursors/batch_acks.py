@@ -7,19 +7,22 @@ bitmap seen from one client; the batch's is the AND of all. All zero: the entry 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
+from struct import pack, unpack
 
 from quire.ledger.position import Position
 
+BATCH_SIZE_MAX = 65_536
+"""Messages of a batch that can be acknowledged in part."""
+ACK_SET_WORDS_MAX = BATCH_SIZE_MAX // 64
 _WORD = (1 << 64) - 1
+_HEAP_SLACK = 64
 
 
 def to_bits(words: Sequence[int]) -> int:
-    """One int of a bitmap in signed or unsigned 64-bit words, lowest word first."""
-    bits = 0
-    for word in reversed(words):
-        bits = bits << 64 | word & _WORD
-    return bits
+    """One int of a bitmap in signed or unsigned 64-bit words, lowest word first. Linear in the words."""
+    return int.from_bytes(pack(f"<{len(words)}Q", *[word & _WORD for word in words]), "little")
 
 
 def to_words(bits: int) -> list[int]:
@@ -28,21 +31,30 @@ def to_words(bits: int) -> list[int]:
     >>> to_words(0b10101), to_words(1 << 63), to_words(to_bits([0, -1]))
     ([21], [-9223372036854775808], [0, -1])
     """
-    words: list[int] = []
-    while bits:
-        word = bits & _WORD
-        words.append(word - (1 << 64) if word >> 63 else word)
-        bits >>= 64
-    return words
+    size = word_count(bits)
+    return list(unpack(f"<{size}q", bits.to_bytes(8 * size, "little")))
+
+
+def word_count(bits: int) -> int:
+    """How many words `to_words` gives."""
+    return -(-bits.bit_length() // 64)
 
 
 class BatchAcks:
-    """The batches of a cursor that are acknowledged in part."""
+    """The batches of a cursor that are acknowledged in part.
 
-    __slots__ = ("_unacked",)
+    The heap has each of their positions, and some that are no longer there, so that passing a position costs by what is
+    passed and not by what there is.
+    """
+
+    __slots__ = ("_encoded", "_heap", "_unacked", "words")
 
     def __init__(self) -> None:
         self._unacked: dict[Position, int] = {}
+        self._heap: list[Position] = []
+        self._encoded: dict[Position, bytes] = {}
+        self.words = 0
+        """64-bit words of all bitmaps."""
 
     def __len__(self) -> int:
         return len(self._unacked)
@@ -52,11 +64,24 @@ class BatchAcks:
         (then the batch is forgotten, and the entry is to be acknowledged)."""
         known = self._unacked.get(position)
         remaining = unacked if known is None else known & unacked
-        if remaining:
-            self._unacked[position] = remaining
+        if not remaining:
+            self.forget(position)
+            return 0
+        if known is None:
+            self._push(position)
         else:
-            self._unacked.pop(position, None)
+            self.words -= word_count(known)
+        self._unacked[position] = remaining
+        self._encoded.pop(position, None)
+        self.words += word_count(remaining)
         return remaining
+
+    def _push(self, position: Position) -> None:
+        heap = self._heap
+        if len(heap) > 2 * len(self._unacked) + _HEAP_SLACK:  # mostly positions that went away
+            heap[:] = self._unacked
+            heapify(heap)
+        heappush(heap, position)
 
     def unacked(self, position: Position) -> int | None:
         """The bitmap of a batch that is acknowledged in part; None for any other entry."""
@@ -64,20 +89,35 @@ class BatchAcks:
 
     def forget(self, position: Position) -> None:
         """The entry was acknowledged."""
-        self._unacked.pop(position, None)
+        known = self._unacked.pop(position, None)
+        if known is not None:
+            self.words -= word_count(known)
+            self._encoded.pop(position, None)
 
     def forget_through(self, position: Position) -> None:
         """Every entry up to and with `position` was acknowledged."""
-        for known in [known for known in self._unacked if known <= position]:
-            del self._unacked[known]
+        heap = self._heap
+        while heap and heap[0] <= position:
+            self.forget(heappop(heap))
 
     def forget_above(self, position: Position) -> None:
         for known in [known for known in self._unacked if known > position]:
-            del self._unacked[known]
+            self.forget(known)
 
     def clear(self) -> None:
         self._unacked.clear()
+        self._heap.clear()
+        self._encoded.clear()
+        self.words = 0
 
     def items(self) -> Iterator[tuple[Position, int]]:
         """Ascending by position."""
         return iter(sorted(self._unacked.items()))
+
+    def encoded(self, encode: Callable[[Position, int], bytes]) -> bytes:
+        """What `encode` makes of each batch, in any order; it is asked once for each that changed."""
+        known = self._encoded
+        for position, unacked in self._unacked.items():
+            if position not in known:
+                known[position] = encode(position, unacked)
+        return b"".join(known.values())

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from cursors.ack_state import AckState
-from cursors.batch_acks import to_bits, to_words
+from cursors.batch_acks import ACK_SET_WORDS_MAX, BATCH_SIZE_MAX, to_bits, to_words
 from cursors.cursor_store import CursorStore, Persisted
 from cursors.doors import Log
+from cursors.errors import InvalidAckError
 from quire.ledger.position import EARLIEST, LATEST, Position
 
 
@@ -71,18 +72,22 @@ class Cursor:
 
     def ack_batch(self, position: Position, ack_set: Sequence[int]) -> bool:
         """Acknowledge part of a batch: `ack_set` is the bitmap, in 64-bit words, of the messages that are still wanted.
-        True if the whole entry is acknowledged now. InvalidAckError."""
-        remaining = self._state.ack_batch(position, to_bits(ack_set))
-        self._acked()
-        return remaining == 0
+        True if the whole entry is acknowledged now. InvalidAckError, TooManyAcksError."""
+        try:
+            return self._state.ack_batch(position, _bits(position, ack_set)) == 0
+        finally:
+            self._acked()
 
     def ack_cumulative(self, position: Position, ack_set: Sequence[int] = ()) -> bool:
         """Acknowledge everything up to and with `position`; with `ack_set` only the messages of that entry that are 0 in
-        it. False if it was already. InvalidAckError."""
-        if not self._state.ack_cumulative(position, to_bits(ack_set) or None):
-            return False
-        self._acked()
-        return True
+        it. False if it was already. InvalidAckError, TooManyAcksError."""
+        changed = True  # if it is refused, entries before it may have been acknowledged all the same
+        try:
+            changed = self._state.ack_cumulative(position, _bits(position, ack_set) or None)
+        finally:
+            if changed:
+                self._acked()
+        return changed
 
     def skip_all(self) -> None:
         """Acknowledge every confirmed entry."""
@@ -169,8 +174,9 @@ class Cursor:
         else:
             mark_delete = log.previous_position(position)
         self._state.reset(mark_delete)
-        if ack_set and position <= log.last_confirmed and log.last_entry_of(position.ledger_id) is not None:
-            self._state.ack_batch(position, to_bits(ack_set))
+        last = log.last_entry_of(position.ledger_id)
+        if ack_set and last is not None and 0 <= position.entry_id <= last:
+            self._state.ack_batch(position, _bits(position, ack_set))
         self.rewind()
         if self._store is not None:
             self._store.changed()
@@ -186,6 +192,13 @@ class Cursor:
         if self.active:
             self.active = False
             self.on_activity(-1)
+
+
+def _bits(position: Position, ack_set: Sequence[int]) -> int:
+    """The bitmap of a batch; InvalidAckError for one that no batch has."""
+    if len(ack_set) > ACK_SET_WORDS_MAX:
+        raise InvalidAckError([position], f"no batch has more than {BATCH_SIZE_MAX} messages")
+    return to_bits(ack_set)
 
 
 def _ignore_activity(change: int) -> None:

@@ -18,7 +18,7 @@ from typing import TypeVar
 from cursors.ack_state import AckState
 from cursors.doors import Writer
 from cursors.errors import CursorClosedError, CursorFencedError
-from cursors.position_info import NO_LEDGER, CursorNode, Stored, decode_node, encode_node
+from cursors.position_info import NO_LEDGER, CursorNode, Stored, decode_node, encode_node, node_takes
 from cursors.services import Services
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
 from quire.metadata.errors import BadVersionError, MetadataError, MetadataUnavailableError, NoNodeError
@@ -84,6 +84,7 @@ class StoredNode:
         ours; BadVersionError, NoNodeError: the cursor is not; other LedgerError and MetadataError: try again."""
         await self._learn_outcome()
         services = self._services
+        snapshot = await self._snapshot(state)
 
         def also(ledger_id: int) -> list[Op]:
             before = self.value
@@ -96,7 +97,14 @@ class StoredNode:
                 last_active_ms=self._now_ms(),
             )
             self._unlearned[ledger_id] = node
-            return [Put(path=self._path, value=self._encode(node, state), version=self._version), *services.proof()]
+            return [
+                Put(
+                    path=self._path,
+                    value=self._encode(node, snapshot, whole=snapshot is not state),
+                    version=self._version,
+                ),
+                *services.proof(),
+            ]
 
         async def create() -> Writer:
             quorums = services.next_quorums
@@ -118,6 +126,20 @@ class StoredNode:
         self._unlearned.clear()
         self.empty_ledger_id = writer.ledger_id
         return writer
+
+    async def _snapshot(self, state: AckState) -> AckState:
+        """What the node is to tell beside a new ledger. While no ledger holds the state, the node does, and must go on telling
+        all that it tells, until the ledger has an entry: if `state` does not fit as a whole, that is what the node has now.
+        MetadataError, BadVersionError, CursorDamagedError."""
+        before = self.value
+        holder = before.previous_ledger_id if self.empty_ledger_id != NO_LEDGER else before.ledger_id
+        if holder != NO_LEDGER or node_takes(state, self._services.config.node_ranges_max):
+            return state
+        found = await self._services.metadata.get(self._path)
+        if found is None or found.version != self._version:
+            raise BadVersionError(f"{self._path} was changed by another")
+        _, stored = decode_node(found.value)
+        return state.as_stored(stored.mark_delete, stored.ranges, stored.batches, stored.properties)
 
     async def _learn_outcome(self) -> None:
         """What came of writes that no answer came of: read what is there. If one happened, it made a ledger that nobody writes
@@ -173,8 +195,8 @@ class StoredNode:
             except (LedgerError, MetadataError) as error:
                 log.warning("cursor ledger not deleted yet", ledger_id=ledger_id, reason=str(error))
 
-    def _encode(self, node: CursorNode, state: AckState) -> bytes:
-        return encode_node(node, state, ranges_max=self._services.config.node_ranges_max)
+    def _encode(self, node: CursorNode, state: AckState, *, whole: bool = False) -> bytes:
+        return encode_node(node, state, count_max=None if whole else self._services.config.node_ranges_max)
 
     def _now_ms(self) -> int:
         return self._services.world.clock.wall_ms()

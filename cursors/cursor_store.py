@@ -30,7 +30,7 @@ from cursors.cursor_node import StoredNode
 from cursors.cursor_recovery import recover
 from cursors.doors import Writer
 from cursors.errors import CursorClosedError, CursorError, CursorFencedError, CursorPersistError, CursorTooLargeError
-from cursors.position_info import NO_LEDGER, Stored, encode_delta, encode_whole, estimate
+from cursors.position_info import NO_LEDGER, Stored, encode_delta, encode_whole, estimate, node_takes
 from cursors.services import Services
 from quire.ledger.errors import LedgerError
 from quire.ledger.position import EARLIEST, Position
@@ -321,8 +321,7 @@ class CursorStore:
             await self.settle()
             if self._broken is None and (self._dirty or not self._node_is_state):
                 state = self._require_state()
-                ranges_max = self._services.config.node_ranges_max
-                if state.ranges.range_count(ranges_max) <= ranges_max:
+                if node_takes(state, self._services.config.node_ranges_max):
                     await self._close_into_node(state)
                 else:
                     await self._close_into_ledger()

@@ -12,12 +12,19 @@ class CursorError(Exception):
 
 
 class InvalidAckError(CursorError):
-    """Positions that this log never had, or does not have yet. Final; they had no effect (the others of the same call did)."""
+    """Positions that this log never had, or does not have yet, or what `reason` says. Final; they had no effect (the others
+    of the same call did)."""
 
-    def __init__(self, positions: Sequence[Position]) -> None:
+    def __init__(self, positions: Sequence[Position], reason: str = "not in this log") -> None:
         shown = ", ".join(str(position) for position in positions[:5])
-        super().__init__(f"cannot be acknowledged, not in this log: {shown}{', ...' if len(positions) > 5 else ''}")
+        super().__init__(f"cannot be acknowledged, {reason}: {shown}{', ...' if len(positions) > 5 else ''}")
         self.positions = tuple(positions)
+        self.reason = reason
+
+
+class TooManyAcksError(InvalidAckError):
+    """More acknowledged ranges or parts of batches above the mark-delete position than can be stored. Passing: possible again
+    when what holds the mark-delete position back is acknowledged; until then these messages are delivered again."""
 
 
 class CursorFencedError(CursorError):

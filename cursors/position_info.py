@@ -18,24 +18,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from cursors.ack_ranges import CHUNK_BYTES, FULL, AckRanges
 from cursors.ack_state import AckState, Changes
-from cursors.batch_acks import BatchAcks, to_bits, to_words
+from cursors.batch_acks import BatchAcks, to_bits, to_words, word_count
 from cursors.compression import CompressedValueError, plain
 from cursors.errors import CursorDamagedError, CursorTooLargeError
 from cursors.unknown_fields import unknown_fields
 from quire.ledger.position import Position
 from quire.wire.pulsar import MLDataFormats_pb2 as pb
 
+NODE_BYTES_MAX = 512 * 1024
+"""Of the snapshot in a node: ZooKeeper refuses values of a million bytes (jute.maxbuffer)."""
+_RANGE_BYTES = 40
+_BATCH_BYTES = 40
 PUBLIC_BYTES_MAX = 64 * 1024
 PUBLIC_RANGES_MAX = 1000
 ENTRY_BYTES_MAX = 4 * 1024 * 1024
 _BYTES_PER_WORD = 11
 """A word of a bitmap on the wire at most: tag and ten bytes of a negative varint."""
+
+_BATCHES_AT_ONCE = 256
+"""With more, they stand behind the other fields, encoded when they changed and not each time."""
 
 NO_LEDGER = -1
 
@@ -71,14 +79,24 @@ class CursorNode:
 
 def estimate(state: AckState) -> int:
     """About how many bytes the state takes in Pulsar's own fields, at most."""
-    return 64 + state.ranges.word_count() * _BYTES_PER_WORD + len(state.batches) * 48
+    batches = state.batches
+    return 64 + (state.ranges.word_count() + batches.words) * _BYTES_PER_WORD + len(batches) * _BATCH_BYTES
+
+
+def node_takes(state: AckState, count_max: int) -> bool:
+    """Whether the whole state fits a cursor's node: at most `count_max` ranges and as many batches, and NODE_BYTES_MAX."""
+    batches = state.batches
+    ranges = state.ranges.range_count(count_max)
+    size = ranges * _RANGE_BYTES + len(batches) * _BATCH_BYTES + batches.words * _BYTES_PER_WORD
+    return ranges <= count_max and len(batches) <= count_max and size <= NODE_BYTES_MAX
 
 
 def encode_whole(state: AckState) -> bytes:
     """A small or a base entry. CursorTooLargeError."""
     info = _head(state)
-    for position, unacked in state.batches.items():
-        _put_batch(info.batchedEntryDeletionIndexInfo, position, unacked)
+    many = len(state.batches) > _BATCHES_AT_ONCE
+    if not many:
+        _put_batches(info.batchedEntryDeletionIndexInfo, state, None)
     if state.ranges.word_count() * _BYTES_PER_WORD <= PUBLIC_BYTES_MAX:
         for ledger_id in state.ranges.ledgers():
             # The original writes one zero word more.
@@ -88,6 +106,8 @@ def encode_whole(state: AckState) -> bytes:
         for ledger_id in state.ranges.ledgers():
             _put_chunks(info.quireAcks.ledgers.add(ledgerId=ledger_id), state.ranges.chunks(ledger_id))
     data = info.SerializeToString()
+    if many:
+        data += state.batches.encoded(_batch_field)
     if len(data) > ENTRY_BYTES_MAX:
         raise CursorTooLargeError(f"{len(data)} bytes of acknowledged ranges do not fit an entry ({ENTRY_BYTES_MAX})")
     return data
@@ -132,19 +152,20 @@ def decode_chain(entries: Sequence[bytes]) -> Stored:
     return stored
 
 
-def encode_node(node: CursorNode, state: AckState, *, ranges_max: int) -> bytes:
-    """The value of a cursor's node, with the state as its snapshot: at most `ranges_max` ranges."""
+def encode_node(node: CursorNode, state: AckState, *, count_max: int | None) -> bytes:
+    """The value of a cursor's node, with the state as its snapshot: at most `count_max` ranges and as many batches, the
+    first ones, in NODE_BYTES_MAX about; None: all of it."""
     info = pb.ManagedCursorInfo(
         cursorsLedgerId=node.ledger_id,
         markDeleteLedgerId=state.mark_delete.ledger_id,
         markDeleteEntryId=state.mark_delete.entry_id,
         lastActive=node.last_active_ms,
     )
+    ranges_max = None if count_max is None else min(count_max, NODE_BYTES_MAX // (2 * _RANGE_BYTES))
     _put_ranges(info.individualDeletedMessages, state.ranges, ranges_max)
     for name, number in state.properties.items():
         info.properties.add(name=name, value=number)
-    for position, unacked in state.batches.items():
-        _put_batch(info.batchedEntryDeletionIndexInfo, position, unacked)
+    _put_batches(info.batchedEntryDeletionIndexInfo, state, count_max)
     for key, text in node.cursor_properties:
         info.cursorProperties.add(name=key, value=text)
     if node.previous_ledger_id != NO_LEDGER:
@@ -200,13 +221,30 @@ def _put_batch(target: Any, position: Position, unacked: int) -> None:
     added.position.ledgerId, added.position.entryId = position
 
 
+def _put_batches(target: Any, state: AckState, count_max: int | None) -> None:
+    """The first of them, with NODE_BYTES_MAX / 2 of bitmaps at most; None: all of them."""
+    words_left = NODE_BYTES_MAX // (2 * _BYTES_PER_WORD)
+    for position, unacked in islice(state.batches.items(), count_max):
+        words_left -= word_count(unacked)
+        if words_left < 0 and count_max is not None:
+            break
+        _put_batch(target, position, unacked)
+
+
+def _batch_field(position: Position, unacked: int) -> bytes:
+    """One element of batchedEntryDeletionIndexInfo of a PositionInfo, to be put behind the others."""
+    info = pb.PositionInfo()
+    _put_batch(info.batchedEntryDeletionIndexInfo, position, unacked)
+    return info.SerializePartialToString()
+
+
 def _take_batches(batches: BatchAcks, source: Iterable[pb.BatchedEntryDeletionIndexInfo]) -> None:
     for found in source:
         position = Position(found.position.ledgerId, found.position.entryId)
         batches.ack(position, to_bits(found.deleteSet))
 
 
-def _put_ranges(target: Any, ranges: AckRanges, limit: int) -> None:
+def _put_ranges(target: Any, ranges: AckRanges, limit: int | None) -> None:
     """(lower, upper]: the lower endpoint is the place before the first entry."""
     for count, (ledger_id, first, last) in enumerate(ranges.ranges()):
         if count == limit:

@@ -179,7 +179,7 @@ def test_our_encoder_writes_the_cursor_nodes_byte_for_byte(moment: str) -> None:
     assert len(cursor_nodes(moment)) == 12
     for key, value in cursor_nodes(moment).items():
         node, stored = decode_node(value)
-        assert encode_node(node, state_of(stored), ranges_max=1000) == value, key
+        assert encode_node(node, state_of(stored), count_max=1000) == value, key
 
 
 def test_our_encoder_writes_the_entries_of_cursor_ledgers_byte_for_byte() -> None:

@@ -47,7 +47,7 @@ class ChunkBuffer(Generic[T]):
     What a cutter hands out as views is valid until the next `space()`, unless `_kept` says that it stays.
     """
 
-    __slots__ = ("_chunk", "_end", "_splitter", "_start", "_view", "missing", "whole")
+    __slots__ = ("_chunk", "_end", "_splitter", "_start", "_view", "missing", "more")
 
     def __init__(self, splitter: Cutter[T]) -> None:
         self._splitter = splitter
@@ -58,12 +58,12 @@ class ChunkBuffer(Generic[T]):
         self._end = 0
         self.missing = 1
         """Bytes without which nothing more is complete, as far as that is known."""
-        self.whole = False
+        self.more = False
         """The splitter stopped before the end of what is whole: call `received(0)` before more is received."""
 
     @property
     def buffered(self) -> int:
-        """Bytes that are not split yet: of a frame that is not complete, or after `whole`."""
+        """Bytes that are not split yet: of a frame that is not complete, or whole ones after `more`."""
         return self._end - self._start
 
     @property
@@ -78,7 +78,7 @@ class ChunkBuffer(Generic[T]):
         return self._view[self._end :]
 
     def received(self, size: int) -> list[T]:
-        """`size` bytes were put at the start of `space()`: what is complete now; all of it unless `whole` is set then.
+        """`size` bytes were put at the start of `space()`: what is complete now; all of it unless `more` is set then.
         FrameError as from the splitter."""
         view = self._view
         self._end += size
@@ -88,7 +88,7 @@ class ChunkBuffer(Generic[T]):
         needed = self._splitter.needed(view, self._start, self._end)
         held = self._end - self._start
         self.missing = max(1, needed - held)
-        self.whole = needed <= held
+        self.more = needed <= held
         if filled and self._chunk < CHUNK_SIZE:
             self._chunk = min(CHUNK_SIZE, CHUNK_GROWTH * self._chunk)
         if self._kept(items):

@@ -22,7 +22,8 @@ from google.protobuf.message import DecodeError, Message
 
 from quire.wire.pulsar.errors import FrameError
 from quire.wire.pulsar.frames import BROKER_ENTRY_MAGIC, MAGIC
-from quire.wire.pulsar.PulsarApi_pb2 import BaseCommand, KeyValue
+from quire.wire.pulsar.large_commands import LARGE_BYTES, LargeCommand, large_command
+from quire.wire.pulsar.PulsarApi_pb2 import BaseCommand
 
 ENTRY_HEAD = 10
 """Bytes of an entry before its metadata: magic, crc32c, metadata size."""
@@ -35,17 +36,6 @@ TRANSACTION = 4
 """Belongs to a transaction."""
 SHADOW = 8
 """Carries the message id it has on another topic."""
-
-ITEMS_MAX = 256
-"""Items that one `split` gives: each may be an expensive command, and nothing else runs until all are worked on."""
-COMMAND_SIZE_MAX = 256 << 10
-"""Bytes of a command, payload apart: no client sends as much in one that is not about a list of message ids."""
-IDS_SIZE_MAX = 768 << 10
-"""The same for ACK and REDELIVER, which have a list of message ids."""
-IDS_MAX = 40_000
-"""Message ids in one of them: reading as many takes about 10 ms."""
-PAIRS_MAX = 10_000
-"""Properties in one list of them."""
 
 
 class SendRun:
@@ -96,7 +86,7 @@ class Other:
         return f"Other({BaseCommand.Type.Name(self.command.type)})"
 
 
-Item: TypeAlias = SendRun | BadChecksum | Other
+Item: TypeAlias = SendRun | BadChecksum | Other | LargeCommand
 
 _SIZES = Struct("!II")
 _TOTAL = Struct("!I")
@@ -109,10 +99,13 @@ _PART_OF = {
 }
 _SEND = int(BaseCommand.SEND)
 _ACK = int(BaseCommand.ACK)
-_REDELIVER = int(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)
-_ID_TAGS = {bytes((0x08, _ACK)): b"\x1a", bytes((0x08, _REDELIVER)): b"\x12"}
-"""How a command with a list of message ids begins, and the tag before each id."""
-_PAIR = KeyValue.DESCRIPTOR
+COMMAND_BYTES_MAX = 512 * 1024
+"""Of a command that protobuf parses in one call: 7 ms for the worst."""
+REPEATED_MAX = 4096
+"""Elements of a repeated field (properties, hash ranges) in any command that does not list message ids."""
+OTHERS_MAX = 1024
+"""Items that are read in one call, commands or runs of SENDs: a chunk may have 20,000 of them."""
+_MANY_IDS = frozenset((BaseCommand.ACK, BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES))
 _MAY_LACK_PART = frozenset((BaseCommand.PING, BaseCommand.PONG))
 _parse_base = BaseCommand.FromString
 _WITHOUT_TEXT = frozenset(
@@ -189,15 +182,15 @@ class Splitter:
         return 4 + self._check_total(_TOTAL.unpack_from(chunk, start)[0], [])
 
     def split(self, chunk: memoryview, start: int, end: int) -> tuple[list[Item], int]:
-        """Read the whole frames in chunk[start:end]; returns what they are and how many bytes they took. It stops after
-        ITEMS_MAX items: then whole frames may be left, for the next call.
+        """Read the whole frames in chunk[start:end], up to OTHERS_MAX items; returns what they are and how many bytes they
+        took.
 
         Raises FrameError for what is no frame, with the items before it; then the connection is to be closed.
         """
         items: list[Item] = []
         run: SendRun | None = None
         position = start
-        while len(items) < ITEMS_MAX:
+        while len(items) < OTHERS_MAX:
             template = self._template
             if template is not None:
                 run, position = self._split_alike(template, run, items, chunk, position, end)
@@ -214,15 +207,15 @@ class Splitter:
             command = bytes(chunk[position + 8 : entry])
             send = _parse_send(command) if command.startswith(_SEND_START) else None
             if send is None:
-                if command_size > COMMAND_SIZE_MAX:
-                    _check_large(command, items)
-                parsed = parse_command(command, items)
-                if command_size > COMMAND_SIZE_MAX and parsed.type != command[1]:
-                    raise FrameError("a command that begins as another", items)
-                if parsed.type != _SEND:
+                large = _large(command, items) if command_size > LARGE_BYTES else None
+                parsed = parse_command(command, items, bounded=True) if large is None else None
+                if parsed is None or parsed.type != _SEND:
                     if entry != stop:
                         raise FrameError(f"{stop - entry} bytes behind a command that has no payload", items)
-                    items.append(Other(parsed))
+                    if large is not None:
+                        items.append(large)
+                    elif parsed is not None:
+                        items.append(Other(parsed))
                     run = None
                     position = stop
                     continue
@@ -300,6 +293,17 @@ class Splitter:
         if total > self._total_max:
             raise FrameError(f"a frame of {total} bytes is above the limit of {self._total_max}", items)
         return total
+
+
+def _large(command: bytes, items: list[Item]) -> LargeCommand | None:
+    """A command that is to be read in pieces; None if it may be parsed at once. FrameError if it is too large for that."""
+    try:
+        large = large_command(command)
+    except (FrameError, IndexError) as error:
+        raise FrameError(f"a command that cannot be read: {error}", items) from None
+    if large is None and len(command) > COMMAND_BYTES_MAX:
+        raise FrameError(f"a command of {len(command)} bytes is above the limit of {COMMAND_BYTES_MAX}", items)
+    return large
 
 
 def _run_for(run: SendRun | None, items: list[Item], producer_id: int, flags: int, highest: bool) -> SendRun:
@@ -393,8 +397,9 @@ def _send_of(command: BaseCommand) -> _Send:
     return send.producer_id, send.sequence_id, max(send.num_messages, 1), highest, flags, 0
 
 
-def parse_command(raw: bytes, items: list[Item]) -> BaseCommand:
-    """A command that is complete in the sense of `Other`; FrameError, with `items`, if it is not."""
+def parse_command(raw: bytes, items: list[Item], *, bounded: bool = False) -> BaseCommand:
+    """A command that is complete in the sense of `Other`; FrameError, with `items`, if it is not. `bounded`: nor if a field of
+    it is repeated more often than a server works on in one step."""
     try:
         command: BaseCommand = _parse_base(raw)
     except DecodeError as error:
@@ -402,23 +407,14 @@ def parse_command(raw: bytes, items: list[Item]) -> BaseCommand:
     if not command.IsInitialized():
         raise FrameError("a command of unknown type, or with a required field missing", items)
     kind = command.type
+    if bounded and len(raw) > 2 * REPEATED_MAX and kind not in _MANY_IDS and _has_too_many(command):
+        name = BaseCommand.Type.Name(kind)
+        raise FrameError(f"a {name} command with more than {REPEATED_MAX} elements in one field", items)
     if kind not in _MAY_LACK_PART and not command.HasField(_PART_OF[kind]):
         raise FrameError(f"a {BaseCommand.Type.Name(kind)} command without its part", items)
     if not raw.isascii() and _has_text(command, kind, raw) and not _text_is_valid(command):
-        text = f"with text that is not UTF-8, or with more than {PAIRS_MAX} properties"
-        raise FrameError(f"a {BaseCommand.Type.Name(kind)} command {text}", items)
+        raise FrameError(f"a {BaseCommand.Type.Name(kind)} command with text that is not UTF-8", items)
     return command
-
-
-def _check_large(raw: bytes, items: list[Item]) -> None:
-    """FrameError unless a command above COMMAND_SIZE_MAX is an ACK or REDELIVER that can be read in a short time."""
-    tag = _ID_TAGS.get(raw[:2])
-    limit = COMMAND_SIZE_MAX if tag is None else IDS_SIZE_MAX
-    if len(raw) > limit:
-        raise FrameError(f"a command of {len(raw)} bytes is above the limit of {limit}", items)
-    # The tag's byte may also be part of an id: then this counts too many, by one id in a hundred or so.
-    if tag is not None and raw.count(tag) > IDS_MAX + IDS_MAX // 4:
-        raise FrameError(f"a command with more than {IDS_MAX} message ids", items)
 
 
 def _has_text(command: BaseCommand, kind: int, raw: bytes) -> bool:
@@ -428,17 +424,21 @@ def _has_text(command: BaseCommand, kind: int, raw: bytes) -> bool:
     return kind not in _WITHOUT_TEXT
 
 
+def _has_too_many(message: Message) -> bool:
+    """Whether a field in `message` is repeated more than REPEATED_MAX times: work on each of them would hold the event loop."""
+    for field, value in message.ListFields():
+        if field.is_repeated and len(value) > REPEATED_MAX:
+            return True
+        parts = value if field.is_repeated else (value,)
+        if field.type == FieldDescriptor.TYPE_MESSAGE and any(map(_has_too_many, parts)):
+            return True
+    return False
+
+
 def _text_is_valid(message: Message) -> bool:
-    """Whether every text in `message` is UTF-8, and no list of properties too long; protobuf hands out bytes for a text that
-    is not."""
+    """Whether every text in `message` is UTF-8; protobuf hands out bytes for one that is not."""
     for field, value in message.ListFields():
         values = value if field.is_repeated else (value,)
-        if field.message_type is _PAIR:
-            if len(values) > PAIRS_MAX:
-                return False
-            if not all(isinstance(pair.key, str) and isinstance(pair.value, str) for pair in values):
-                return False
-            continue
         if field.type == FieldDescriptor.TYPE_STRING:
             if not all(isinstance(text, str) for text in values):
                 return False

@@ -124,11 +124,11 @@ def test_a_node_tells_its_ledgers_and_a_bounded_snapshot() -> None:
     node = CursorNode(
         ledger_id=9, previous_ledger_id=8, deleting=(3, 4), last_active_ms=77, cursor_properties=(("k", "v"),)
     )
-    found, snapshot = decode_node(encode_node(node, state, ranges_max=10))
+    found, snapshot = decode_node(encode_node(node, state, count_max=10))
     assert found == node
     assert list(snapshot.ranges.ranges()) == list(state.ranges.ranges())[:10]
     assert (snapshot.mark_delete, snapshot.properties) == (state.mark_delete, {"a": 1})
-    found, snapshot = decode_node(encode_node(CursorNode(), state, ranges_max=1000))
+    found, snapshot = decode_node(encode_node(CursorNode(), state, count_max=1000))
     assert (found.ledger_id, found.previous_ledger_id, found.deleting) == (-1, -1, ())
     same(snapshot, state)
 

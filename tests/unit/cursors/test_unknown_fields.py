@@ -27,4 +27,4 @@ def test_a_cursors_node_gets_them_back() -> None:
     )
     node, stored = decode_node(value)
     state = AckState(fake_log((1, 9)), stored.mark_delete)
-    assert encode_node(node, state, ranges_max=10).endswith(NEW_FIELD)
+    assert encode_node(node, state, count_max=10).endswith(NEW_FIELD)

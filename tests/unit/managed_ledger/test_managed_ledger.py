@@ -449,7 +449,7 @@ def test_a_cursor_whose_making_was_not_heard_of_is_found_again() -> None:
         async with cluster.broker() as factory, cluster.broker() as other:
             log = await factory.open(NAME)
             await publish(log, *numbered(0, 3))
-            value = encode_node(CursorNode(), AckState(log, Position(0, 1)), ranges_max=0)
+            value = encode_node(CursorNode(), AckState(log, Position(0, 1)), count_max=0)
             await cluster.metadata.create(f"{log_path(NAME)}/sub", value)
             cursor = await log.open_cursor("sub", initial="earliest")
             assert cursor.mark_delete == Position(0, 1)

@@ -7,7 +7,7 @@ import pytest
 from quire.wire.pulsar.errors import FrameError
 from quire.wire.pulsar.frames import FRAME_SIZE_MAX
 from quire.wire.pulsar.receive_buffer import CHUNK_SIZE, GROWTH, IDLE_SIZE, KEPT_MIN, ReceiveBuffer
-from quire.wire.pulsar.splitter import ITEMS_MAX, Other, SendRun
+from quire.wire.pulsar.splitter import OTHERS_MAX, Other, SendRun
 from tests.unit.wire.pulsar.build import command, entry, frame, send
 
 
@@ -128,18 +128,18 @@ def test_a_chunk_of_many_commands_comes_out_in_parts_of_bounded_length() -> None
     buffer.space()[: len(data)] = data
     found = buffer.received(len(data))
     parts = [len(found)]
-    while buffer.whole:
+    while buffer.more:
         parts.append(len(buffer.received(0)))
-    assert all(part == ITEMS_MAX for part in parts[:-1])
+    assert all(part == OTHERS_MAX for part in parts[:-1])
     assert sum(parts) == count - 1
     assert buffer.buffered == 5
     buffer.space()[: len(ping) - 5] = ping[5:]
     assert [type(item) for item in buffer.received(len(ping) - 5)] == [Other]
-    assert not buffer.whole
+    assert not buffer.more
 
 
 def test_sends_of_many_producers_in_turn_come_out_in_parts_too_and_none_is_lost() -> None:
-    data = b"".join(send(n, n % 3, entry(b"p", sequence_id=n)) for n in range(2000))
+    data = b"".join(send(n, n % 3, entry(b"p", sequence_id=n)) for n in range(6000))
     buffer = ReceiveBuffer(FRAME_SIZE_MAX)
     found: list[int] = []
     at = 0
@@ -150,14 +150,14 @@ def test_sends_of_many_producers_in_turn_come_out_in_parts_too_and_none_is_lost(
         at += size
         items = buffer.received(size)
         while True:
-            assert len(items) <= ITEMS_MAX
+            assert len(items) <= OTHERS_MAX
             for item in items:
                 assert isinstance(item, SendRun)
                 found += item.sequence_ids
-            if not buffer.whole:
+            if not buffer.more:
                 break
             items = buffer.received(0)
-    assert found == list(range(2000))
+    assert found == list(range(6000))
 
 
 def test_nothing_is_allocated_for_a_frame_above_the_limit() -> None:
