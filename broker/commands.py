@@ -19,6 +19,7 @@ from broker.errors import (
     NotAllowedError,
     ProducerBusyError,
     ServiceNotReadyError,
+    TopicNotFoundError,
 )
 from broker.ownership.lookup import Connect, Redirect
 from broker.producer import Producer
@@ -69,10 +70,13 @@ async def get_topics(connection: Connection, command: pb.BaseCommand) -> None:
         namespace = NamespaceName.parse(request.namespace)
     except InvalidNameError as error:
         raise InvalidTopicError(str(error)) from error
-    await topics.check_namespace(namespace)
     names: list[TopicName] = []
-    if request.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT:
-        names = await topics.names(namespace)
+    try:
+        await topics.check_namespace(namespace)
+        if request.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT:
+            names = await topics.names(namespace)
+    except TopicNotFoundError:
+        pass  # clients that follow a pattern wait for topics to come, of a namespace that may come too
     matches = topic_pattern(request.topics_pattern) if request.HasField("topics_pattern") else None
     if matches is not None:
         names = [name for name in names if matches(name)]
@@ -443,7 +447,10 @@ def failed(command: pb.BaseCommand, code: pb.ServerError, message: str) -> bytes
 
 
 def refuse(command: pb.BaseCommand) -> bytes:
-    """The protocol's own error for what is not served."""
+    """The protocol's own error for what is not served. There are no schemas yet: to ask for one is served, and finds none,
+    which is what AUTO_CONSUME and AUTO_PRODUCE of Java go on with."""
+    if command.type == pb.BaseCommand.GET_SCHEMA:
+        return failed(command, pb.TopicNotFound, f"topic {command.getSchema.topic} has no schema")
     name = pb.BaseCommand.Type.Name(command.type)
     return failed(command, pb.NotAllowedError, f"{name} is not served")
 

@@ -33,6 +33,7 @@ HEALTH_CHECK_S = 60.0
 """How long a health check may take, in seconds."""
 GRACE_S = 2.0
 """How long requests in flight may take when the server stops, in seconds."""
+QUIET_S = 10.0
 LINES_IN_STEP = 256
 """Lines of the metrics that are made before others have their turn: about 2 ms."""
 
@@ -154,6 +155,10 @@ async def serve_http(
 ) -> None:
     """Serve `app` until `stop` is set or the task is cancelled. Starts with the address it listens on (port 0 picks a
     free one); OSError if the port is taken."""
+    accepting = logging.getLogger("trio.serve_listeners")
+    accepting.propagate = False
+    if _ACCEPT_LOG not in accepting.handlers:
+        accepting.addHandler(_ACCEPT_LOG)
     listeners = await trio.open_tcp_listeners(port, host=host)
     address: tuple[str, int] = listeners[0].socket.getsockname()[:2]
     config = Config()
@@ -205,6 +210,24 @@ class _ServerLog(HypercornLogger):
     async def log(self, level: int, message: str, *args: Any, **kwargs: Any) -> None:
         if level >= logging.WARNING:
             log.warning("http server", message=_formatted(message, args))
+
+
+class _AcceptLog(logging.Handler):
+    """What trio has to say when the web port cannot accept for lack of descriptors: a traceback every 0.1 s. One line when
+    it begins; the next one not before it was well for `QUIET_S`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last_s = -QUIET_S
+
+    def emit(self, record: logging.LogRecord) -> None:
+        began = record.created - self._last_s >= QUIET_S
+        self._last_s = record.created
+        if began:
+            log.warning("accepting no connections until descriptors are free", server="http", error=record.getMessage())
+
+
+_ACCEPT_LOG = _AcceptLog()
 
 
 def _formatted(message: str, args: tuple[Any, ...]) -> str:
