@@ -81,6 +81,7 @@ class Connection:
             bytes_max=16 * broker.options.connection_out_bytes_max,
             on_broken=self._broken,
             on_stalled=self._output_stalled,
+            queued=broker.output.queued,
         )
         self._may_read: trio.Event | None = None
         """While reading is paused."""
@@ -225,8 +226,8 @@ class Connection:
         return (
             self.sends_in_flight > options.pending_sends_max
             or self.requests_in_flight > options.pending_requests_max
-            or self.broker.publish_bytes > options.publish_buffer_bytes_max
-            or not self.output_below_bound
+            or (self.broker.publish_bytes > options.publish_buffer_bytes_max and bool(self.producers))
+            or not self._output_below(options.connection_out_bytes_max)
         )
 
     async def _pause(self) -> None:
@@ -235,10 +236,10 @@ class Connection:
         while (
             self.sends_in_flight > options.pending_sends_max // 2
             or self.requests_in_flight > options.pending_requests_max // 2
-            or self.broker.publish_bytes > options.publish_buffer_bytes_max // 2
-            or not self.output_below_bound
+            or (self.broker.publish_bytes > options.publish_buffer_bytes_max // 2 and self.producers)
+            or not self._output_below(options.connection_out_bytes_max)
         ):
-            if self.output_below_bound:
+            if self._output_below(options.connection_out_bytes_max):
                 # It is we who do not listen: the peer's silence is not held against it.
                 self.last_heard = trio.current_time()
                 self.pinged = False
@@ -272,11 +273,20 @@ class Connection:
 
     @property
     def output_below_bound(self) -> bool:
-        if self._outbox.pending_bytes < self.broker.options.connection_out_bytes_max:
+        """Whether more may be dispatched to it: its queue is below its own bound, and below its share of what is free of the
+        bound for all."""
+        pending = self._outbox.pending_bytes
+        if self.broker.output.may_queue(pending):
+            return self._output_below(self.broker.options.connection_out_bytes_max)
+        return self._output_below(pending)
+
+    def _output_below(self, bound: int) -> bool:
+        """Whether fewer bytes than `bound` are queued; if not, consumers are served again when half of that is left."""
+        if self._outbox.pending_bytes < bound:
             return True
         if not self._resuming and not self.closed:
             self._resuming = True
-            self.nursery.start_soon(self._resume_consumers, name="connection resume")
+            self.nursery.start_soon(self._resume_consumers, bound // 2, name="connection resume")
         return False
 
     def _output_stalled(self) -> None:
@@ -284,9 +294,9 @@ class Connection:
         if not self.closed:
             self.nursery.start_soon(self._outbox.drain, name="connection output")
 
-    async def _resume_consumers(self) -> None:
-        """When a slow peer has taken half of what was queued for it, dispatch to it again."""
-        await self._outbox.wait_below(self.broker.options.connection_out_bytes_max // 2)
+    async def _resume_consumers(self, size: int) -> None:
+        """When a slow peer has taken all but `size` bytes of what was queued for it, dispatch to it again."""
+        await self._outbox.wait_below(size)
         self._resuming = False
         if self._may_read is not None:
             self._may_read.set()

@@ -9,6 +9,7 @@ from broker.administration import Administration
 from broker.config import BrokerOptions
 from broker.connection import Connection
 from broker.lookup_counts import LookupCounts
+from broker.output import OutputBudget
 from broker.ownership.bundles import Bundle
 from broker.ownership.local import OwnEverything, Owning
 from broker.policies import TopicPolicies
@@ -73,6 +74,7 @@ class Broker:
         self.connections: dict[Connection, None] = {}
         self.closed = trio.Event()
         """Set when `begin_close` is done."""
+        self.output = OutputBudget(options.output_bytes_max)
         self.publish_bytes = 0
         """Payload bytes of all topics that are not confirmed yet."""
         self._factory = factory

@@ -14,6 +14,15 @@ import trio
 from quire.world.doors import Buffer, Stream
 
 
+class Queued:
+    """Bytes that wait in several outboxes together."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
 class Outbox:
     """Sends parts over `stream`, whole and in order, without waiting where it can.
 
@@ -32,6 +41,7 @@ class Outbox:
         "_on_stalled",
         "_parts",
         "_progress",
+        "_queued",
         "_running",
         "_stalled",
         "_stream",
@@ -46,12 +56,15 @@ class Outbox:
         bytes_max: int = 64 << 20,
         on_broken: Callable[[OSError], None] | None = None,
         on_stalled: Callable[[], None] | None = None,
+        queued: Queued | None = None,
     ) -> None:
         self._stream = stream
         self._bytes_max = bytes_max
         self._on_broken = on_broken
         self._on_stalled = on_stalled
         """Starts `drain`; called within `flush`, and not again before that has ended."""
+        self._queued = queued or Queued()
+        """Also counts what is pending here."""
         self._parts: list[Buffer] = []
         self._stalled = trio.Event()
         """Set while the peer's window is full and `run` has to wait for it."""
@@ -67,7 +80,10 @@ class Outbox:
         """Append `parts`; they leave with the next `flush`. `size`: their bytes, if the caller knows (-1: it does not)."""
         if self.broken is None:
             self._parts += parts
-            self.pending_bytes += sum(map(len, parts)) if size < 0 else size
+            if size < 0:
+                size = sum(map(len, parts))
+            self.pending_bytes += size
+            self._queued.bytes += size
 
     def flush(self) -> None:
         """Send what the peer takes now; the rest follows through `run`."""
@@ -85,6 +101,7 @@ class Outbox:
         if self.broken is None:
             self.broken = error
             self._parts = []
+            self._queued.bytes -= self.pending_bytes
             self.pending_bytes = 0
             self._stalled.set()
             self._wake()
@@ -143,6 +160,7 @@ class Outbox:
                 return
             self._drop(taken)
         self.pending_bytes -= taken
+        self._queued.bytes -= taken
         self._wake()
 
     def _drop(self, size: int) -> None:
