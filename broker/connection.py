@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
+CLIENT_VERSION_MAX = 256
+"""Characters of a client's version that are kept."""
 CLOSED_PRODUCERS_MAX = 10_000
 """Producers closed on one connection that are remembered; a SEND of one closed before them closes the connection."""
 
@@ -390,7 +392,7 @@ class Connection:
     def _connect(self, connect: pb.CommandConnect) -> None:
         self.connected = True
         self.broker.connects += 1
-        self.client_version = connect.client_version
+        self.client_version = connect.client_version[:CLIENT_VERSION_MAX]
         version = min(PROTOCOL_VERSION, connect.protocol_version)
         self.write((replies.connected(SERVER_VERSION, version, self.broker.options.message_size_max),))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -22,6 +23,10 @@ from tests.unit.broker.peers import Room, in_broker
 
 TOPICS = 10_000
 STEP_MAX_S = 0.010
+
+
+async def receive() -> dict[str, Any]:
+    raise AssertionError("a scrape has no body")
 
 
 class Counted(trio.abc.Instrument):
@@ -56,7 +61,7 @@ async def scraped(room: Room) -> int:
     async def send(message) -> None:
         sizes.append(len(message.get("body", b"")))
 
-    await Exposition(metrics)({"type": "http", "method": "GET"}, None, send)
+    await Exposition(metrics)({"type": "http", "method": "GET"}, receive, send)
     assert max(sizes) < 256 << 10, "the text is never in memory as a whole"
     return sum(sizes)
 
@@ -85,7 +90,7 @@ def test_a_scrape_reads_a_bounded_number_of_samples_in_a_step() -> None:
         async def send(message) -> None:
             pass
 
-        await Exposition(metrics)({"type": "http", "method": "GET"}, None, send)
+        await Exposition(metrics)({"type": "http", "method": "GET"}, receive, send)
 
     trio.run(main, instruments=[counted])
     assert 0 < counted.most <= LINES_IN_STEP
