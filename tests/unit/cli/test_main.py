@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -82,3 +83,17 @@ def test_a_process_without_standard_streams_gives_their_numbers_to_nothing_else(
     ran = subprocess.run(["sh", "-c", command, code], cwd=tmp_path, check=False, timeout=60)
     assert ran.returncode == 0
     assert report.read_text() == "True"
+
+
+@pytest.mark.parametrize(("key", "option"), [("brokerServicePort", "--port"), ("webServicePort", "--web-port")])
+def test_a_taken_port_is_named_with_its_key_and_address(key: str, option: str, tmp_path: Path) -> None:
+    ports = {"--port": "0", "--web-port": "0"}
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ports[option] = str(taken.getsockname()[1])
+        given = [part for pair in ports.items() for part in pair]
+        ran = quire("standalone", "--bind-address", "127.0.0.1", "--data-dir", "data", *given, cwd=tmp_path)
+    assert ran.returncode == 1
+    last = ran.stderr.splitlines()[-1]
+    assert last.startswith(
+        f"quire standalone: {key}={ports[option]}: cannot listen on 127.0.0.1:{ports[option]}: Address"
+    )
