@@ -9,6 +9,7 @@ from typing import Any
 import trio
 
 from broker.config import BrokerOptions
+from broker.output import OutputBudget
 from broker.consumer import Consumer
 from broker.subscription import Subscription, make_subscription
 from cursors.opening import memory_cursor
@@ -109,7 +110,8 @@ class Stage:
         self.log = log
         self.dropped: list[Subscription] = []
         served: Any = SimpleNamespace(
-            broker=SimpleNamespace(options=BrokerOptions(**options)),
+            broker=SimpleNamespace(options=BrokerOptions(**options), output=OutputBudget(0)),
+            check_consumers=lambda: None,
             name=TopicName.parse(topic),
             ledger=log,
             nursery=nursery,
