@@ -36,9 +36,9 @@ from quire.metadata.ledger_metadata import LedgerMetadata, LedgerState
 from quire.metadata.ledgers import LedgerManager, read_layout
 from quire.metadata.store import MetadataStore
 from quire.service.config import keys_of, render_value
-from quire.service.http import original_route, serve_http
+from quire.service.http import Exposition, original_route, serve_http
 from quire.service.log import get_logger
-from quire.service.metrics import CONTENT_TYPE, Metrics
+from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
 
 log = get_logger(__name__)
@@ -276,7 +276,7 @@ async def serve_web(
     register(metrics, bookie, counts)
 
     async def scrape(request: Request) -> Response:
-        return Response(metrics.exposition(), media_type=CONTENT_TYPE)
+        return Exposition(metrics)
 
     async def not_found(request: Request, error: Exception) -> Response:
         return HTMLResponse("<html><body><h1>Resource not found</h1></body></html>", status_code=404)

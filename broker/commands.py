@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -19,13 +19,14 @@ from broker.errors import (
     NotAllowedError,
     ProducerBusyError,
     ServiceNotReadyError,
+    TopicNotFoundError,
 )
 from broker.last_message import last_message
 from broker.ownership.lookup import Connect, Redirect
 from broker.producer import Producer
 from broker.refusals import check_schema
 from broker.topic import Topic, to_signed
-from broker.topic_lists import topic_pattern, topics_hash
+from broker.topic_lists import listed, topic_pattern
 from cursors.batch_acks import ACK_SET_WORDS_MAX
 from managed_ledger.errors import ManagedLedgerError
 from quire.ledger.position import Position
@@ -72,15 +73,15 @@ async def get_topics(connection: Connection, command: pb.BaseCommand) -> None:
         namespace = NamespaceName.parse(request.namespace)
     except InvalidNameError as error:
         raise InvalidTopicError(str(error)) from error
-    await topics.check_namespace(namespace)
     names: list[TopicName] = []
-    if request.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT:
-        names = await topics.names(namespace)
+    try:
+        await topics.check_namespace(namespace)
+        if request.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT:
+            names = await topics.names(namespace)
+    except TopicNotFoundError:
+        pass  # clients that follow a pattern wait for topics to come, of a namespace that may come too
     matches = topic_pattern(request.topics_pattern) if request.HasField("topics_pattern") else None
-    if matches is not None:
-        names = [name for name in names if matches(name)]
-    found = [name.full for name in names]
-    known = topics_hash(found)
+    found, known = await connection.broker.world.offload.run(partial(listed, names, matches), name="list of topics")
     changed = not (request.HasField("topics_hash") and request.topics_hash == known)
     answer = replies.topics(
         request.request_id, found if changed else [], topics_hash=known, filtered=matches is not None, changed=changed
@@ -193,6 +194,8 @@ async def admit_producer(
         try:
             return topic.add_producer(connection, request.producer_id, name, request.epoch)
         except ProducerBusyError:
+            if name not in topic.producers:  # not the name is taken: there are too many
+                raise
             holder = topic.producers[name].connection
             if holder is connection or await holder.alive():
                 raise
@@ -442,7 +445,10 @@ def failed(command: pb.BaseCommand, code: pb.ServerError, message: str) -> bytes
 
 
 def refuse(command: pb.BaseCommand) -> bytes:
-    """The protocol's own error for what is not served."""
+    """The protocol's own error for what is not served. There are no schemas yet: to ask for one is served, and finds none,
+    which is what AUTO_CONSUME and AUTO_PRODUCE of Java go on with."""
+    if command.type == pb.BaseCommand.GET_SCHEMA:
+        return failed(command, pb.TopicNotFound, f"topic {command.getSchema.topic} has no schema")
     name = pb.BaseCommand.Type.Name(command.type)
     return failed(command, pb.NotAllowedError, f"{name} is not served")
 

@@ -25,9 +25,15 @@ class BrokerOptions:
     pending_requests_max: int = 1000
     """Requests of one connection that are being worked on, at which the broker stops reading it."""
     publish_buffer_bytes_max: int = 64 << 20
-    """Payload bytes of all topics not yet confirmed, at which connections that publish are not read."""
+    """Payload bytes of all topics not yet confirmed, at which connections that have producers are not read."""
     connection_out_bytes_max: int = 8 << 20
     """Bytes queued to a slow peer at which dispatching to it pauses."""
+    output_bytes_max: int = 256 << 20
+    """Bytes queued to all connections, and read for them, together; see `broker.output`. 0: no bound."""
+    producers_per_topic_max: int = 0
+    consumers_per_topic_max: int = 0
+    subscriptions_per_topic_max: int = 0
+    """0: no limit, of these three."""
     allow_auto_topic_creation: bool = True
     auto_topic_type: str = NON_PARTITIONED
     """What a topic is that is made because a client names it: NON_PARTITIONED or PARTITIONED."""

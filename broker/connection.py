@@ -1,12 +1,16 @@
 """One client connection: bytes in, topic calls out.
 
-The reader receives up to 256 KiB, works on every whole frame in it in one synchronous pass, flushes what the pass wants
-to send, and only then waits again. SEND, ACK, FLOW, REDELIVER and PING are done in the pass, in order; whatever has to
-wait (PRODUCER, SUBSCRIBE, SEEK ...) runs in a task of this connection, in `broker.commands`.
+The reader receives up to 256 KiB, works on the whole frames in it in synchronous passes of bounded length, flushes what each
+pass wants to send, and only then waits again. SEND, ACK, FLOW, REDELIVER and PING are done in the pass, in order; whatever
+has to wait (PRODUCER, SUBSCRIBE, SEEK ...) runs in a task of this connection, in `broker.commands`.
+
+An idle connection costs one task and 4 KiB of buffer: the tasks for a slow peer are started when there is one, and `rest`
+gives the buffer of busier times back.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,7 +27,7 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.errors import FrameError
 from quire.wire.pulsar.frames import FRAME_HEADROOM, PROTOCOL_VERSION
 from quire.wire.pulsar.large_commands import LargeCommand
-from quire.wire.pulsar.receive_buffer import ReceiveBuffer
+from quire.wire.pulsar.receive_buffer import IDLE_SIZE, ReceiveBuffer
 from quire.wire.pulsar.splitter import BadChecksum, Item, Other, SendRun
 from quire.world.doors import Buffer, Stream
 from quire.world.outbox import Outbox
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
+CLIENT_VERSION_MAX = 256
+"""Characters of a client's version that are kept."""
 CLOSED_PRODUCERS_MAX = 10_000
 """Producers closed on one connection that are remembered; a SEND of one closed before them closes the connection."""
 
@@ -72,9 +78,21 @@ class Connection:
         self.opened_at = self.last_heard = trio.current_time()
         self.pinged = False
         self._buffer = ReceiveBuffer(broker.options.message_size_max + FRAME_HEADROOM)
-        self._outbox = Outbox(stream, bytes_max=16 * broker.options.connection_out_bytes_max, on_broken=self._broken)
-        self._may_read = trio.Event()
-        self._output_full = trio.Event()
+        self._outbox = Outbox(
+            stream,
+            bytes_max=16 * broker.options.connection_out_bytes_max,
+            on_broken=self._broken,
+            on_stalled=self._output_stalled,
+            queued=broker.output.queued,
+        )
+        self._may_read: trio.Event | None = None
+        """While reading is paused."""
+        self._resuming = False
+        """`_resume_consumers` is under way."""
+        self._reading: trio.CancelScope | None = None
+        """Cancelled to let go of the buffer that is being received into..."""
+        self._receiving = False
+        """...and only then: a pass must not be broken off."""
         self.nursery: trio.Nursery
 
     # Life
@@ -85,9 +103,11 @@ class Connection:
         try:
             async with trio.open_nursery() as nursery:
                 self.nursery = nursery
-                nursery.start_soon(self._outbox.run, name="connection output")
-                nursery.start_soon(self._resume_consumers, name="connection resume")
-                await self._read()
+                try:
+                    while not await self._read():
+                        self._buffer.rest()
+                finally:
+                    self.closed = True  # nothing is written, and no task started, from here on
                 nursery.cancel_scope.cancel()
         except* (FrameError, ProtocolError) as errors:
             why = str(errors.exceptions[0])
@@ -98,24 +118,38 @@ class Connection:
             self._gone()
             log.debug("connection ended", peer=self.stream.peer, reason=why)
 
-    async def _read(self) -> None:
-        receive_into = self.stream.receive_into
-        options = self.broker.options
-        while not self.closed:
-            received = await receive_into(self._buffer.space(), self._buffer.missing)
-            if received == 0:
-                return
-            self.last_heard = trio.current_time()
-            self.pinged = False
-            await self._work_on(received)
-            while self._buffer.more and not self.closed:
-                await trio.lowlevel.checkpoint()
-                await self._work_on(0)
-            in_flight = self.sends_in_flight
-            if in_flight >= options.send_linger_threshold and received < options.send_linger_chunk_max:
-                await trio.sleep(min(in_flight * options.send_linger_per_send_s, options.send_linger_max_s))
-            if self._must_pause():
-                await self._pause()
+    async def _read(self) -> bool:
+        """Receive and work. Returns whether the connection has ended; False: `rest` wants the buffer back."""
+        buffer, receive_into = self._buffer, self.stream.receive_into
+        with trio.CancelScope() as self._reading:
+            while not self.closed:
+                if self._must_pause():
+                    await self._pause()
+                self._receiving = True
+                received = await receive_into(buffer.space(), buffer.missing)
+                self._receiving = False
+                if received == 0:
+                    return True
+                self.last_heard = trio.current_time()
+                self.pinged = False
+                await self._work_on(received)
+                while buffer.more and not self.closed:
+                    await trio.lowlevel.checkpoint()
+                    if self._must_pause():
+                        await self._pause()
+                    await self._work_on(0)
+                in_flight = self.sends_in_flight
+                options = self.broker.options
+                if in_flight >= options.send_linger_threshold and received < options.send_linger_chunk_max:
+                    await trio.sleep(min(in_flight * options.send_linger_per_send_s, options.send_linger_max_s))
+            return True
+        return False
+
+    def rest(self) -> None:
+        """Nothing has come for a while: give back what the buffer has too much. It is in use by a receive, which begins
+        anew with a small one; nothing that was received is lost."""
+        if self._receiving and self._reading is not None and self._buffer.size > IDLE_SIZE:
+            self._reading.cancel()
 
     async def _work_on(self, received: int) -> None:
         """Work on everything that so many bytes brought, in order: one pass, or several if that is much. FrameError."""
@@ -150,8 +184,7 @@ class Connection:
         for item in items:
             if isinstance(item, SendRun):
                 self._send(item)
-                continue
-            if isinstance(item, Other):
+            elif isinstance(item, Other):
                 self._handle(item.command)
             elif isinstance(item, LargeCommand):
                 self._large(item)
@@ -166,7 +199,9 @@ class Connection:
         """The connection is over: its producers and consumers vanish; what they held is given to others."""
         self.closed = True
         self.stream.close()
-        del self._buffer  # at once: the connection itself may be part of a cycle, and the collector comes seldom
+        self._outbox.fail(OSError(errno.EPIPE, "the connection has ended"))
+        # At once: the connection itself may be part of a cycle, and the collector comes seldom.
+        del self._buffer, self._reading, self.nursery
         # `closed` is set: nothing of what one consumer held goes to another of this connection on the way.
         for producer in list(self.producers.values()):
             producer.topic.remove_producer(producer)
@@ -193,8 +228,8 @@ class Connection:
         return (
             self.sends_in_flight > options.pending_sends_max
             or self.requests_in_flight > options.pending_requests_max
-            or self.broker.publish_bytes > options.publish_buffer_bytes_max
-            or not self.output_below_bound
+            or (self.broker.publish_bytes > options.publish_buffer_bytes_max and bool(self.producers))
+            or not self._output_below(options.connection_out_bytes_max)
         )
 
     async def _pause(self) -> None:
@@ -203,27 +238,32 @@ class Connection:
         while (
             self.sends_in_flight > options.pending_sends_max // 2
             or self.requests_in_flight > options.pending_requests_max // 2
-            or self.broker.publish_bytes > options.publish_buffer_bytes_max // 2
-            or not self.output_below_bound
+            or (self.broker.publish_bytes > options.publish_buffer_bytes_max // 2 and self.producers)
+            or not self._output_below(options.connection_out_bytes_max)
         ):
-            if self.output_below_bound:
+            if self._output_below(options.connection_out_bytes_max):
                 # It is we who do not listen: the peer's silence is not held against it.
                 self.last_heard = trio.current_time()
                 self.pinged = False
             self._may_read = trio.Event()
-            # Another connection's confirmations can free the shared budget: look again now and then.
-            with trio.move_on_after(0.05):
-                await self._may_read.wait()
+            try:
+                # Another connection's confirmations can free the shared budget: look again now and then.
+                with trio.move_on_after(0.05):
+                    await self._may_read.wait()
+            finally:
+                self._may_read = None
             if self.closed:
                 return
 
     def sends_answered(self, count: int) -> None:
         self.sends_in_flight -= count
-        self._may_read.set()
+        if self._may_read is not None:
+            self._may_read.set()
 
     def request_done(self) -> None:
         self.requests_in_flight -= 1
-        self._may_read.set()
+        if self._may_read is not None:
+            self._may_read.set()
 
     def producer_closed(self, producer: Producer) -> None:
         """What the producer still has on its way is ignored from now on."""
@@ -235,20 +275,35 @@ class Connection:
 
     @property
     def output_below_bound(self) -> bool:
-        if self._outbox.pending_bytes < self.broker.options.connection_out_bytes_max:
+        """Whether more may be dispatched to it: its queue is below its own bound, and below its share of what is free of the
+        bound for all."""
+        pending = self._outbox.pending_bytes
+        if self.broker.output.may_queue(pending):
+            return self._output_below(self.broker.options.connection_out_bytes_max)
+        return self._output_below(pending)
+
+    def _output_below(self, bound: int) -> bool:
+        """Whether fewer bytes than `bound` are queued; if not, consumers are served again when half of that is left."""
+        if self._outbox.pending_bytes < bound:
             return True
-        self._output_full.set()
+        if not self._resuming and not self.closed:
+            self._resuming = True
+            self.nursery.start_soon(self._resume_consumers, bound // 2, name="connection resume")
         return False
 
-    async def _resume_consumers(self) -> None:
-        """When a slow peer has taken half of what was queued for it, dispatch to it again."""
-        while True:
-            await self._output_full.wait()
-            await self._outbox.wait_below(self.broker.options.connection_out_bytes_max // 2)
-            self._output_full = trio.Event()
+    def _output_stalled(self) -> None:
+        """The peer does not take everything at once: a task sends the rest."""
+        if not self.closed:
+            self.nursery.start_soon(self._outbox.drain, name="connection output")
+
+    async def _resume_consumers(self, size: int) -> None:
+        """When a slow peer has taken all but `size` bytes of what was queued for it, dispatch to it again."""
+        await self._outbox.wait_below(size)
+        self._resuming = False
+        if self._may_read is not None:
             self._may_read.set()
-            for consumer in list(self.consumers.values()):
-                consumer.subscription.pump()
+        for consumer in list(self.consumers.values()):
+            consumer.subscription.pump()
 
     def write(self, parts: Sequence[Buffer]) -> None:
         """Queue output; it leaves when the pass ends."""
@@ -332,7 +387,7 @@ class Connection:
     def _connect(self, connect: pb.CommandConnect) -> None:
         self.connected = True
         self.broker.connects += 1
-        self.client_version = connect.client_version
+        self.client_version = connect.client_version[:CLIENT_VERSION_MAX]
         version = min(PROTOCOL_VERSION, connect.protocol_version)
         self.write((replies.connected(SERVER_VERSION, version, self.broker.options.message_size_max),))
 

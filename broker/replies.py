@@ -38,6 +38,9 @@ def connected(server_version: str, protocol_version: int, message_size_max: int)
     reply.connected.server_version = server_version
     reply.connected.protocol_version = protocol_version
     reply.connected.max_message_size = message_size_max
+    # Without it the Java client asks with creation, is told 0 partitions, and takes the old names of retry topics for
+    # existing ones. The other features are not served.
+    reply.connected.feature_flags.supports_get_partitioned_metadata_without_auto_creation = True
     return encode(reply)
 
 

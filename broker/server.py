@@ -13,9 +13,11 @@ from broker.config import BrokerOptions
 from broker.connection import Connection
 from broker.errors import NoRoomError
 from broker.lookup_counts import LookupCounts
+from broker.output import OutputBudget
 from broker.ownership.bundles import Bundle
 from broker.ownership.local import OwnEverything, Owning
 from broker.policies import TopicPolicies
+from broker.slices import sliced
 from broker.topics import Topics
 from broker.turn import Turn
 from managed_ledger.config import LogConfig, ManagedLedgerConfig
@@ -29,6 +31,9 @@ from quire.world.doors import Stream, World
 
 log = get_logger(__name__)
 
+CONNECTIONS_IN_STEP = 500
+TOPICS_IN_STEP = 200
+"""Of a round of housekeeping, before others have their turn."""
 HEALTH_ENTRY = encode_entry(b"healthcheck", producer_name="healthcheck")
 
 
@@ -77,6 +82,7 @@ class Broker:
         """Set when `begin_close` is done."""
         self.passed_over: Counter[str] = Counter()
         """Stored entries that were acknowledged in place of their consumers, by reason."""
+        self.output = OutputBudget(options.output_bytes_max)
         self.publish_bytes = 0
         """Payload bytes of all topics that are not confirmed yet."""
         self._factory = factory
@@ -124,7 +130,9 @@ class Broker:
         while True:
             await trio.sleep(tick)
             now = trio.current_time()
-            for connection in list(self.connections):
+            async for connection in sliced(list(self.connections), CONNECTIONS_IN_STEP):
+                if connection.closed:
+                    continue
                 silent = now - connection.last_heard
                 if not connection.connected:
                     # Since it was opened: bytes that are no CONNECT do not buy time.
@@ -136,7 +144,9 @@ class Broker:
                 elif silent >= interval and not connection.pinged:
                     connection.pinged = True
                     connection.ping()
-            for topic in self.topics.loaded():
+                elif silent >= tick:
+                    connection.rest()
+            async for topic in sliced(self.topics.loaded(), TOPICS_IN_STEP):
                 topic.release_tail()
             self.turn.flush()
 
@@ -176,10 +186,6 @@ class Broker:
         await sink.done.wait()
         if sink.error is not None:
             raise sink.error
-
-    def ledger_reads(self) -> int:
-        """Reads of topics that went to bookies."""
-        return sum(topic.ledger.ledger_reads for topic in self.topics.loaded())
 
 
 class _HealthSink:

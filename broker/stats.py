@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.metadata import version as installed_version
 
 from broker.server import Broker
 from broker.subscription import Subscription
 from broker.topic import Topic
-from quire.service.metrics import Metrics
+from quire.service.metrics import Metrics, Samples
 from quire.service.serve import ConnectionCounts
 
 TOPIC_LABELS = ("cluster", "namespace", "topic")
+TOPICS_IN_STEP = 200
+"""Topics that a sum reads before others have their turn."""
 SUBSCRIPTION_LABELS = (*TOPIC_LABELS, "subscription")
 
 
 def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster: str) -> None:
     """Add the broker's families to `metrics`."""
 
-    def version() -> Iterator[tuple[tuple[str, ...], float]]:
+    def version() -> Samples:
         yield (cluster, installed_version("quire")), 1
 
-    def topics(read: Callable[[Topic], float]) -> Callable[[], Iterator[tuple[tuple[str, ...], float]]]:
-        def samples() -> Iterator[tuple[tuple[str, ...], float]]:
+    def topics(read: Callable[[Topic], float]) -> Callable[[], Samples]:
+        def samples() -> Samples:
             for topic in broker.topics.loaded():
                 yield (cluster, topic.name.namespace_path, topic.name.full), read(topic)
 
         return samples
 
-    def subscriptions(read: Callable[[Subscription], float]) -> Callable[[], Iterator[tuple[tuple[str, ...], float]]]:
-        def samples() -> Iterator[tuple[tuple[str, ...], float]]:
+    def subscriptions(read: Callable[[Subscription], float]) -> Callable[[], Samples]:
+        def samples() -> Samples:
             for topic in broker.topics.loaded():
                 for subscription in list(topic.subscriptions.values()):
                     labels = (cluster, topic.name.namespace_path, topic.name.full, subscription.name)
@@ -51,11 +53,16 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
     metrics.gauge("pulsar_broker_lookup_pending_requests", "Lookups not answered yet", lambda: lookups.pending)
     metrics.histogram("pulsar_topic_load_times", "Loading a topic, in milliseconds", loaded.load_times)
     metrics.counter("pulsar_topic_load_failed_count", "Topics not loaded", lambda: loaded.loads_failed)
-    metrics.gauge("pulsar_topics_count", "Topics loaded", lambda: len(broker.topics.loaded()))
+    metrics.gauge("pulsar_topics_count", "Topics loaded", lambda: loaded.count)
 
-    def total(read: Callable[[Topic], float]) -> Callable[[], Iterator[tuple[tuple[str, ...], float]]]:
-        def samples() -> Iterator[tuple[tuple[str, ...], float]]:
-            yield (cluster,), sum(read(topic) for topic in broker.topics.loaded())
+    def total(read: Callable[[Topic], float], *labels: str) -> Callable[[], Samples]:
+        def samples() -> Samples:
+            found = 0.0
+            for count, topic in enumerate(broker.topics.loaded(), 1):
+                found += read(topic)
+                if count % TOPICS_IN_STEP == 0:
+                    yield None
+            yield labels, found
 
         return samples
 
@@ -73,7 +80,7 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
         ("pulsar_broker_msg_backlog", "Entries not acknowledged", backlog),
     )
     for name, text, read in reads:
-        metrics.family("gauge", name, text, ("cluster",), total(read))
+        metrics.family("gauge", name, text, ("cluster",), total(read, cluster))
     metrics.family(
         "counter", "pulsar_in_messages_total", "Messages published", TOPIC_LABELS, topics(lambda t: t.messages_in)
     )
@@ -122,14 +129,13 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
         ("cluster", "reason"),
         lambda: [((cluster, reason), count) for reason, count in broker.passed_over.items()],
     )
-    metrics.counter(
-        "pulsar_ml_cache_hits",
-        "Entries read from the tail caches",
-        lambda: sum(topic.ledger.cache.hits for topic in broker.topics.loaded()),
-    )
-    metrics.counter(
-        "pulsar_ml_cache_misses",
-        "Reads that found nothing in the tail caches",
-        lambda: sum(topic.ledger.cache.misses for topic in broker.topics.loaded()),
-    )
-    metrics.counter("pulsar_ml_ledger_reads", "Reads that went to bookies", broker.ledger_reads)
+    for name, text, read in (
+        ("pulsar_ml_cache_hits", "Entries read from the tail caches", lambda topic: topic.ledger.cache.hits),
+        (
+            "pulsar_ml_cache_misses",
+            "Reads that found nothing in the tail caches",
+            lambda topic: topic.ledger.cache.misses,
+        ),
+        ("pulsar_ml_ledger_reads", "Reads that went to bookies", lambda topic: topic.ledger.ledger_reads),
+    ):
+        metrics.family("counter", name, text, (), total(read))

@@ -99,6 +99,7 @@ class Subscription(ABC):
         limit = self.topic.broker.options.consumers_per_subscription_max
         if limit and len(self.consumers) >= limit:
             raise ConsumerBusyError(f"subscription {self.name!r} has {limit} consumers, the most it may have")
+        self.topic.check_consumers()
         first = not self.consumers
         self._admit(consumer)
         self.consumers[consumer] = None
@@ -362,9 +363,10 @@ class Subscription(ABC):
         self, scope: trio.CancelScope, epoch: int, position: Position, count_max: int, replay: bool
     ) -> None:
         run: EntryRun | None = None
+        output = self.topic.broker.output
+        size_max = output.reserve(self.topic.broker.options.read_batch_bytes_max)
         with scope:
             try:
-                size_max = self.topic.broker.options.read_batch_bytes_max
                 run = await self.topic.ledger.read(position, count_max, size_max, replay=replay)
                 self._backoff_s = READ_BACKOFF_MIN_S
             except ManagedLedgerError as error:
@@ -380,6 +382,8 @@ class Subscription(ABC):
                 )
                 await trio.sleep(self._backoff_s)
                 self._backoff_s = min(self._backoff_s * 2, READ_BACKOFF_MAX_S)
+            finally:
+                output.release(size_max)
         if self._reading is scope:
             self._reading = None
         if epoch == self._epoch and not self.stopped:

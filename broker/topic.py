@@ -79,6 +79,11 @@ class Topic:
             raise NoRoomError(self.broker.no_room)
         if self.ledger.state is State.TERMINATED:
             raise TopicTerminatedError(f"{self.name.full} was terminated: it takes no more messages")
+        limit = self.broker.options.producers_per_topic_max
+        if limit and name not in self.producers and len(self.producers) >= limit:
+            raise ProducerBusyError(
+                f"Topic '{self.name.full}' reached max producers limit ({limit}, maxProducersPerTopic)"
+            )
         if (holder := self.producers.get(name)) is not None:
             same = holder.connection is connection and holder.producer_id == producer_id
             if not (same and epoch > holder.epoch) and not holder.connection.closed:
@@ -180,6 +185,7 @@ class Topic:
                 found = self._change_kind(found, subscribe)
             return found
         self.check_open()
+        self.check_subscriptions()
         self._creating[name] = trio.Event()
         try:
             cursor = await self._open_cursor(subscribe)
@@ -252,6 +258,7 @@ class Topic:
         if name in self.subscriptions:
             raise SubscriptionExistsError(f"subscription {name!r} of {self.name.full} exists")
         self.check_open()
+        self.check_subscriptions()
         self._creating[name] = trio.Event()
         try:
             subscribe = pb.CommandSubscribe(subscription=name, subType=pb.CommandSubscribe.Exclusive, durable=True)
@@ -337,6 +344,22 @@ class Topic:
         if self.producers or consumers:
             counts = f"{len(self.producers)} producers and {consumers} consumers"
             raise TopicBusyError(f"topic {self.name.full} has {counts} connected")
+
+    def check_subscriptions(self) -> None:
+        """NotAllowedError if there are as many as there may be, those on their way included."""
+        limit = self.broker.options.subscriptions_per_topic_max
+        if limit and len(self.subscriptions) + len(self._creating) >= limit:
+            raise NotAllowedError(
+                f"Exceed the maximum number of subscriptions of the topic: {self.name.full} ({limit}, maxSubscriptionsPerTopic)"
+            )
+
+    def check_consumers(self) -> None:
+        """ConsumerBusyError if there are as many as there may be."""
+        limit = self.broker.options.consumers_per_topic_max
+        if limit and sum(len(subscription.consumers) for subscription in self.subscriptions.values()) >= limit:
+            raise ConsumerBusyError(
+                f"Topic '{self.name.full}' reached max consumers limit ({limit}, maxConsumersPerTopic)"
+            )
 
     def check_open(self) -> None:
         if self.closing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -56,6 +57,10 @@ RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 0.5
 
 
+def _in_order(namespace: str, components: list[str]) -> list[TopicName]:
+    return sorted(topics_in(namespace, components))
+
+
 class _Loading:
     """A topic on its way: those who want it wait here."""
 
@@ -88,6 +93,11 @@ class Topics:
 
     def loaded(self) -> list[Topic]:
         return list(self._loaded.values())
+
+    @property
+    def count(self) -> int:
+        """How many are loaded."""
+        return len(self._loaded)
 
     def find(self, name: TopicName) -> Topic | None:
         """The topic, if it is loaded and open."""
@@ -126,7 +136,9 @@ class Topics:
                 components = await self._metadata.children(log_path(f"{namespace}/persistent"))
             except NoNodeError:
                 return []
-        return sorted(topics_in(str(namespace), components))
+        # A worker's: to read 10,000 names and to put them in order takes longer than the event loop may be held.
+        read = partial(_in_order, str(namespace), components)
+        return await self._broker.world.offload.run(read, name="names of topics")
 
     async def _has(self, path: str) -> bool:
         with translated(path):

@@ -234,6 +234,10 @@ class _SimListener:
     def address(self) -> tuple[str, int]:
         return self._address
 
+    @property
+    def capacity(self) -> int:
+        return 0
+
     def arrive(self, stream: _SimStream) -> None:
         self._backlog.append(stream)
         self._wake()

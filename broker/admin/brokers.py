@@ -2,6 +2,7 @@
 
 GET      brokers, brokers/{cluster}                          ["host:8080"]; 404 no such cluster
 GET      brokers/leaderBroker                                {"brokerId","serviceUrl"}; 404 there is none now
+GET      brokers/configuration, brokers/backlog-quota-check  501
 GET      brokers/{cluster}/{broker}/ownedNamespaces          bundle -> {"broker_assignment","is_controlled","is_active"}
                                                              307 to that broker, 404
 GET      brokers/version                                     text
@@ -18,7 +19,7 @@ from importlib.metadata import version as installed_version
 from starlette.responses import Response
 
 from broker.admin import clusters
-from broker.admin.errors import NotThereError
+from broker.admin.errors import NotServedError, NotThereError
 from broker.admin.redirects import redirect_to
 from broker.admin.requests import Call
 from broker.admin.resource import answer, text
@@ -43,6 +44,9 @@ async def names_of_cluster(call: Call) -> Response:
 
 
 async def leader(call: Call) -> Response:
+    if not call.cluster.broker_id:  # there is one broker, and no election
+        [only] = await living(call)
+        return answer({"brokerId": only, "serviceUrl": call.service.web_url()})
     node = await _node(call, LEADER)
     if node is None:
         raise NotThereError("Couldn't find leader broker")
@@ -64,6 +68,16 @@ async def owned(call: Call) -> Response:
         raise redirect_to(call, report.broker.web_url)
     status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
     return answer({str(bundle): status for bundle in cluster.ownership.owned()})
+
+
+async def configuration(call: Call) -> Response:
+    """Not a cluster of that name: the original lists the keys that can be changed while a broker runs."""
+    raise NotServedError("configuration cannot be changed while a broker runs: set it in broker.conf and start again")
+
+
+async def backlog_quota_check(call: Call) -> Response:
+    """Not a cluster of that name either."""
+    raise NotServedError("there are no backlog quotas to check")
 
 
 async def version(call: Call) -> Response:

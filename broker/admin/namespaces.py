@@ -36,7 +36,15 @@ from broker.admin.redirects import redirect, redirect_to
 from broker.admin.requests import Call
 from broker.admin.resource import answer
 from broker.errors import translated
-from broker.ownership.bundles import RANGE_EQUALLY, RING_END, SPLIT_ALGORITHMS, Bundle
+from broker.ownership.bundles import (
+    FLOW_EQUALLY,
+    RANGE_EQUALLY,
+    RING_END,
+    SPLIT_ALGORITHMS,
+    Bundle,
+    hash_of,
+    split_points,
+)
 from broker.ownership.errors import NamespaceBusyError
 from broker.ownership.lookup import Connect
 from broker.ownership.peers import topic_in
@@ -199,11 +207,25 @@ async def split(call: Call) -> None:
             f"Unsupported namespace bundle split algorithm, supported algorithms are {SPLIT_ALGORITHMS}"
         )
     positions = _positions(await call.json())
+    if not call.cluster.broker_id:
+        await _split_here(call, bundle, algorithm, positions)
+        return
     # One that nobody has is taken first, by whoever should have it.
     found = await call.cluster.ownership.lookup(topic_in(bundle), authoritative=call.flag("authoritative"))
     if not (isinstance(found, Connect) and found.mine):
         raise redirect(call, found)
     await call.cluster.ownership.split(bundle, algorithm=algorithm, unload=then_unload, positions=positions)
+
+
+async def _split_here(call: Call, bundle: Bundle, algorithm: str, positions: Sequence[int]) -> None:
+    """Where there is one broker it has all bundles without a lease on any: only the boundaries change."""
+    if algorithm == FLOW_EQUALLY:
+        raise PreconditionError(f"{algorithm}: a standalone server keeps no rates of bundles; use {RANGE_EQUALLY}")
+    names = map(TopicName.parse, await call.administration.topics_of_namespace(call.namespace()))
+    weights = [(hash_of(name), 1.0) for name in names if bundle.has(name)]
+    cuts = split_points(bundle, algorithm, positions=positions, weights=weights)
+    before = await call.cluster.namespaces.bundles(bundle.namespace)
+    await call.cluster.namespaces.update_bundles(before, lambda bundles: bundles.split(bundle, cuts))
 
 
 def _positions(body: Any) -> tuple[int, ...]:

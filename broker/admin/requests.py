@@ -171,9 +171,15 @@ class Call:
         if kind and kind != "application/json" and not kind.endswith("+json"):
             raise MediaTypeError(f"the body must be JSON (Content-Type: application/json), not {kind[:100]!a}")
         try:
-            return json.loads(body, parse_constant=_refuse_constant)
+            value = json.loads(body, parse_constant=_refuse_constant)
+            if b"\\u" in body:
+                # Half of a pair that stands for one character: legal JSON, and no text that could be stored or answered.
+                json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise MalformedRequestError("the body has text with a lone surrogate, which is no Unicode") from error
         except (ValueError, RecursionError) as error:
             raise MalformedRequestError(f"the body is no JSON: {error}") from error
+        return value
 
     async def _body(self) -> bytes:
         """At most BODY_BYTES_MAX. A declared length above it is refused before anything is read."""

@@ -15,6 +15,7 @@ from broker.admin.requests import Service
 from broker.admin.resource import NotServed, Resource
 
 _PERSISTENT = "/admin/v2/persistent/{tenant}/{namespace}"
+_NON_PERSISTENT = "/admin/v2/non-persistent/{tenant}/{namespace}"
 _TOPIC = f"{_PERSISTENT}/{{topic}}"
 _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 _LOOKUP = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
@@ -36,6 +37,8 @@ def routes(service: Service) -> list[BaseRoute]:
             DELETE=topics.delete,
             statuses={"PUT": topics.CREATING, "DELETE": topics.DELETING},
         ),
+        at(_NON_PERSISTENT, GET=topics.no_names),
+        at(f"{_NON_PERSISTENT}/partitioned", GET=topics.no_names),
         at(f"{_NAMESPACE}/topics", GET=topics.names_by_mode),
         at(
             f"{_TOPIC}/partitions",
@@ -83,6 +86,8 @@ def routes(service: Service) -> list[BaseRoute]:
         at("/admin/v2/brokers/leaderBroker", GET=brokers.leader),
         at("/admin/v2/brokers/version", GET=brokers.version),
         at("/admin/v2/brokers/internal-configuration", GET=brokers.internal_configuration),
+        at("/admin/v2/brokers/configuration", GET=brokers.configuration),
+        at("/admin/v2/brokers/backlog-quota-check", GET=brokers.backlog_quota_check),
         at("/admin/v2/brokers/{cluster}", GET=brokers.names_of_cluster),
         at("/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces", GET=brokers.owned),
         at("/admin/v2/bookies/all", GET=brokers.bookies),

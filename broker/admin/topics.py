@@ -2,6 +2,7 @@
 
 GET      persistent/{tenant}/{namespace}                  full names, partitions one by one
 GET      persistent/{tenant}/{namespace}/partitioned      full names of partitioned topics
+GET      non-persistent/{tenant}/{namespace}[/partitioned]  []: there are none
 GET      namespaces/{tenant}/{namespace}/topics?mode=     as the first; NON_PERSISTENT: none
 PUT      {topic}                                          204; 409, 412 it would be no partition of any topic
 DELETE   {topic}?force=true                               204; 404, 409 it is partitioned, 412 it is in use
@@ -45,6 +46,13 @@ async def names(call: Call) -> Response:
 async def partitioned_names(call: Call) -> Response:
     _refuse_bundle(call)
     return answer(await call.administration.partitioned_topics_of_namespace(call.namespace()))
+
+
+async def no_names(call: Call) -> Response:
+    """There are no non-persistent topics; PulsarAdmin asks for them beside the others."""
+    _refuse_bundle(call)
+    await call.administration.topics_of_namespace(call.namespace())  # a namespace that is not there is 404
+    return answer([])
 
 
 async def names_by_mode(call: Call) -> Response:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+from quire.cli.errors import PortError, leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,20 @@ def host_port(address: tuple[str, int]) -> str:
     """`host:port`, with an IPv6 address in brackets."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+@contextmanager
+def naming(key: str, host: str, port: int) -> Iterator[None]:
+    """Around what listens: a port that cannot be had is a PortError with the address, the key that says it, and the remedy."""
+    try:
+        yield
+    except (OSError, ExceptionGroup) as error:
+        cause = next(leaves(error))
+        if not isinstance(cause, OSError):
+            raise
+        at, why = host_port((host, port)), cause.strerror or str(cause)
+        text = f"{key}={port}: cannot listen on {at}: {why}; end what listens there, or set {key} to another port"
+        raise PortError(text) from error
 
 
 def free_port() -> int:

@@ -33,9 +33,9 @@ from autorecovery.underreplication import UnderreplicatedLedgers
 from quire.cli.shell.marks import audit_now
 from quire.metadata.errors import MetadataError
 from quire.metadata.store import MetadataStore
-from quire.service.http import original_route, serve_http
+from quire.service.http import Exposition, original_route, serve_http
 from quire.service.log import get_logger
-from quire.service.metrics import CONTENT_TYPE, Metrics
+from quire.service.metrics import Metrics
 from quire.world.doors import World
 
 log = get_logger(__name__)
@@ -149,7 +149,7 @@ async def serve_web(
         return PlainTextResponse("OK\n")
 
     async def scrape(request: Request) -> Response:
-        return Response(metrics.exposition(), media_type=CONTENT_TYPE)
+        return Exposition(metrics)
 
     always = [Route("/heartbeat", heartbeat), Route("/metrics", scrape)]
     app = Starlette(routes=[*always, *Resources(store, marks, root).routes()])

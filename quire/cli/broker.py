@@ -26,7 +26,7 @@ from broker.turn import Turn
 from cursors.doors import Ledgers
 from managed_ledger.config import LogConfig
 from managed_ledger.factory import ManagedLedgerFactory
-from quire.cli.addresses import Addresses, free_port, host_port
+from quire.cli.addresses import Addresses, free_port, host_port, naming
 from quire.cli.broker_conf import load_broker_config
 from quire.cli.broker_config import BrokerConfig
 from quire.cli.broker_keys import broker_options
@@ -79,7 +79,7 @@ async def run_broker_on(
     ledgers_root: str = "/ledgers",
 ) -> None:
     """One broker of the cluster whose metadata is `metadata`, until `stop` is set. `ready` is called once it is registered and
-    serves. `turn`: that of the ledger client's links. BrokerStartError, OSError (a port is taken), MetadataError; the last, in a
+    serves. `turn`: that of the ledger client's links. BrokerStartError, PortError, MetadataError; the last, in a
     group, also when the session with the metadata service has ended for good. Without `http` it is known by `webServicePort`
     all the same."""
     if await metadata.get(f"/admin/clusters/{config.cluster_name}") is None:
@@ -95,7 +95,8 @@ async def run_broker_on(
         nursery.start_soon(end_at_fault, world.faults, name="faults")
         expired = SessionExpiredError("ZooKeeper has given this broker up: start it again")
         nursery.start_soon(end_when, metadata.expired, expired, name="metadata expired")
-        listener = await world.network.listen(config.bind_address, config.broker_port)
+        with naming("brokerServicePort", config.bind_address, config.broker_port):
+            listener = await world.network.listen(config.bind_address, config.broker_port)
         addresses = Addresses((host, listener.address[1]), (host, config.web_port))
         me = LocalBroker(
             id=host_port((host, config.web_port)), broker_url=addresses.broker_url, web_url=addresses.web_url
@@ -145,7 +146,8 @@ async def run_broker_on(
                     stop=stop,
                     ledgers_root=ledgers_root,
                 )
-                await serving.start(web, name="web")
+                with naming("webServicePort", config.bind_address, config.web_port):
+                    await serving.start(web, name="web")
             await nursery.start(ownership.run, name="ownership")
             if not stop.is_set():
                 ready(Addresses(addresses.broker, addresses.web if http else None))

@@ -84,7 +84,7 @@ class BrokerKeys:
         "maxMessagePublishBufferSizeInMB",
         64,
         minimum=1,
-        doc="Megabytes published and not yet durable, of all topics, at which connections are not read any more.",
+        doc="Megabytes published and not yet durable, of all topics, at which connections with producers are not read any more.",
     )
     allow_auto_topic_creation: bool = conf_key(
         "allowAutoTopicCreation", True, doc="Make a topic when a client first names it."
@@ -129,6 +129,27 @@ class BrokerKeys:
         200_000,
         minimum=0,
         doc="Unacknowledged messages at which a shared subscription dispatches no more; on at half of it. 0: no limit.",
+    )
+    producers_per_topic_max: int = conf_key(
+        "maxProducersPerTopic", 0, minimum=0, doc="Producers of one topic or partition. 0: no limit."
+    )
+    consumers_per_topic_max: int = conf_key(
+        "maxConsumersPerTopic", 0, minimum=0, doc="Consumers of one topic or partition. 0: no limit."
+    )
+    subscriptions_per_topic_max: int = conf_key(
+        "maxSubscriptionsPerTopic", 0, minimum=0, doc="Subscriptions of one topic or partition. 0: no limit."
+    )
+    reads_in_flight_max_mb: int = conf_key(
+        "managedLedgerMaxReadsInFlightSizeInMB",
+        0,
+        minimum=0,
+        doc="Megabytes read for consumers, until their connections have taken them. 0: quireOutputMaxMb alone bounds that.",
+    )
+    output_max_mb: int = conf_key(
+        "quireOutputMaxMb",
+        256,
+        minimum=1,
+        doc="Megabytes queued to all connections, and read for them, shared fairly; 64 KiB more for each that has nothing.",
     )
     consumers_per_subscription_max: int = conf_key(
         "maxConsumersPerSubscription", 0, minimum=0, doc="Consumers of one subscription. 0: no limit."
@@ -276,6 +297,10 @@ def broker_options(config: BrokerKeys) -> BrokerOptions:
         round_robin_batch_max=config.round_robin_batch_max,
         unacked_messages_per_consumer_max=config.unacked_per_consumer_max,
         unacked_messages_per_subscription_max=config.unacked_per_subscription_max,
+        producers_per_topic_max=config.producers_per_topic_max,
+        consumers_per_topic_max=config.consumers_per_topic_max,
+        subscriptions_per_topic_max=config.subscriptions_per_topic_max,
+        output_bytes_max=min(config.output_max_mb, config.reads_in_flight_max_mb or config.output_max_mb) * MB,
         consumers_per_subscription_max=config.consumers_per_subscription_max,
         key_shared_replica_points=config.key_shared_replica_points,
         key_shared_lookahead_per_consumer=config.key_shared_lookahead_per_consumer,

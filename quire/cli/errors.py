@@ -17,6 +17,10 @@ class DataDirectoryError(CliError):
     """The data directory is in use, is of a newer version, or holds something else."""
 
 
+class PortError(CliError):
+    """A port cannot be listened on: it is taken, or is not this user's to take."""
+
+
 def leaves(error: BaseException) -> Iterator[BaseException]:
     """The errors in a group, and in the groups in it; or the one."""
     if isinstance(error, BaseExceptionGroup):

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from quire.cli.standard_streams import open_missing
+
 if TYPE_CHECKING:
     import trio
 
@@ -324,6 +326,7 @@ _LOADED_S = time.perf_counter()
 
 def main() -> None:
     """The console script."""
+    open_missing()
     app()
 
 

@@ -54,7 +54,7 @@ _BY_REASON: Final[Mapping[str, str]] = {
     "bookkeeperClientNumWorkerThreads bookkeeperClientNumIoThreads bookkeeperClientSeparatedIoThreadsEnabled "
     "bookkeeperNumberOfChannelsPerBookie metadataStoreSerDesThreads enableBusyWait skipBrokerShutdownOnOOM",
     _LIMITS: "brokerMaxConnectionsPerIp maxConcurrentTopicLoadRequest maxConcurrentLookupRequest maxTopicsPerNamespace "
-    "maxProducersPerTopic maxConsumersPerTopic maxSubscriptionsPerTopic maxTenants maxNamespacesPerTenant "
+    "maxTenants maxNamespacesPerTenant "
     "maxUnackedMessagesPerBroker maxUnackedMessagesPerSubscriptionOnBrokerBlocked "
     "maxConcurrentNonPersistentMessagePerConnection subscriptionTypesEnabled subscriptionKeySharedEnable "
     "allowAutoSubscriptionCreation enablePersistentTopics enableNonPersistentTopics",
@@ -93,8 +93,7 @@ _BY_REASON: Final[Mapping[str, str]] = {
     "managedLedgerMaxBatchDeletedIndexToPersist",
     "values are written plain, and read either way": "managedLedgerInfoCompressionType managedCursorInfoCompressionType "
     "managedLedgerInfoCompressionThresholdInBytes managedCursorInfoCompressionThresholdInBytes",
-    _CACHE: "managedLedgerCacheEvictionIntervalMs managedLedgerCursorBackloggedThreshold managedLedgerCacheCopyEntries "
-    "managedLedgerMaxReadsInFlightSizeInMB",
+    _CACHE: "managedLedgerCacheEvictionIntervalMs managedLedgerCursorBackloggedThreshold managedLedgerCacheCopyEntries",
     _OFFLOAD: "managedLedgerOffloadMaxThreads managedLedgerOffloadReadThreads managedLedgerOffloadPrefetchRounds "
     "managedLedgerOffloadDeletionLagMs managedLedgerOffloadAutoTriggerSizeThresholdBytes offloadersDirectory",
     _METADATA: "metadataStoreCacheExpirySeconds metadataStoreConfigPath metadataStoreBatchingEnabled "

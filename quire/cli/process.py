@@ -21,6 +21,7 @@ from quire.metadata.store import MetadataStore
 from quire.service.errors import ConfigError
 from quire.service.log import get_logger
 from quire.world.faults import Faults
+from quire.world.real_network import raise_descriptor_limit
 
 log = get_logger(__name__)
 
@@ -29,8 +30,12 @@ Store = TypeVar("Store", bound=MetadataStore)
 SWITCH_INTERVAL_S = 0.0002
 """How soon a waiting thread may take the interpreter from a busy event loop. With CPython's default of 5 ms the journal
 thread waits about 10 ms for each sync while the loop is busy; with this, about 1.3 ms."""
+IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
+"""Without a receiver they would end the process at once."""
 GC_THRESHOLDS = (50_000, 20, 50)
 """Cycles are rare on the hot path, and each collection stops it: one young collection per so many new containers."""
+
+log = get_logger(__name__)
 
 
 def exit_code(error: BaseException) -> int | None:
@@ -48,10 +53,12 @@ def run_server(
     *,
     remedy: str = "",
 ) -> int:
-    """Run `serve(stop)` until it ends; SIGTERM and SIGINT set `stop`, a second one cuts. Returns the exit code.
+    """Run `serve(stop)` until it ends; SIGTERM, SIGINT and SIGHUP set `stop`, a second one cuts; SIGHUP of a process that was
+    started to ignore it (nohup), SIGUSR1 and SIGUSR2 change nothing. Returns the exit code.
 
     A failure for which there is an exit code is told on standard error, each cause in a line, and, if it is damage, `remedy`; any other is our mistake and is raised
     with its traceback."""
+    raise_descriptor_limit()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     # What is loaded by now stays: the collector need not look at it again, and young garbage is nearly all there is.
     gc.collect()
@@ -124,7 +131,10 @@ async def end_at_fault(faults: Faults) -> None:
 
 async def _serve_with_signals(serve: Callable[[trio.Event], Awaitable[None]]) -> None:
     stop = trio.Event()
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    received = [signal.SIGTERM, signal.SIGINT, *IGNORED_SIGNALS]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        received.append(signal.SIGHUP)
+    with trio.open_signal_receiver(*received) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_stop_on_signal, signals, stop, nursery.cancel_scope, name="signals")
             await serve(stop)
@@ -132,7 +142,10 @@ async def _serve_with_signals(serve: Callable[[trio.Event], Awaitable[None]]) ->
 
 
 async def _stop_on_signal(signals: AsyncIterator[int], stop: trio.Event, scope: trio.CancelScope) -> None:
-    async for _ in signals:
+    async for each in signals:
+        if each in IGNORED_SIGNALS:
+            log.warning("signal ignored", signal=signal.Signals(each).name)
+            continue
         if stop.is_set():
             scope.cancel()
             return

@@ -23,7 +23,7 @@ from broker.turn import Turn
 from cursors.config import CursorConfig
 from managed_ledger.config import LogConfig, ManagedLedgerConfig
 from managed_ledger.factory import ManagedLedgerFactory
-from quire.cli.addresses import Addresses
+from quire.cli.addresses import Addresses, naming
 from quire.cli.broker_keys import broker_options
 from quire.cli.data_directory import DataDirectory, claim
 from quire.cli.errors import DataDirectoryError
@@ -58,7 +58,7 @@ async def run_standalone(
     http: bool = True,
 ) -> None:
     """Serve from `data_dir` (absolute) until `stop` is set. `ready` is called once the binary port (and the web port,
-    if `http`) is served. Raises DataDirectoryError, OSError (a port is taken), BookieError, MetadataError; the last two, in a group,
+    if `http`) is served. Raises DataDirectoryError, PortError, BookieError, MetadataError; the last two, in a group,
     also when a sync of the disk fails."""
     directory = await world.offload.run(partial(claim, world.disk, data_dir), name="claim")
     async with AsyncExitStack() as stack:
@@ -111,7 +111,8 @@ async def run_standalone(
             policies=policies,
             no_room=no_room,
         )
-        listener = await world.network.listen(config.bind_address, config.broker_port)
+        with naming("brokerServicePort", config.bind_address, config.broker_port):
+            listener = await world.network.listen(config.bind_address, config.broker_port)
         port = listener.address[1]
         broker.service_url = Addresses((config.advertised_host, port), None).broker_url
         broker.start()
@@ -130,9 +131,9 @@ async def run_standalone(
             if http:
                 from quire.cli.standalone_web import serve_web
 
-                _, web_port = await serving.start(
-                    partial(serve_web, broker, bookie, policies, counts, config, stop=stop), name="web"
-                )
+                web_part = partial(serve_web, broker, bookie, policies, counts, config, stop=stop)
+                with naming("webServicePort", config.bind_address, config.web_port):
+                    _, web_port = await serving.start(web_part, name="web")
                 web = (config.advertised_host, web_port)
             ready(Addresses((config.advertised_host, port), web))
             log.info("ready", broker=broker.service_url, data=data_dir)

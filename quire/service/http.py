@@ -25,6 +25,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from quire.service.log import get_logger
 from quire.service.metrics import CONTENT_TYPE, Metrics
@@ -33,6 +34,9 @@ HEALTH_CHECK_S = 60.0
 """How long a health check may take, in seconds."""
 GRACE_S = 2.0
 """How long requests in flight may take when the server stops, in seconds."""
+QUIET_S = 10.0
+LINES_IN_STEP = 256
+"""Lines of the metrics that are made before others have their turn: about 2 ms."""
 
 log = get_logger(__name__)
 
@@ -72,7 +76,7 @@ def make_app(metrics: Metrics, health: Health, routes: Sequence[BaseRoute] = ())
         return PlainTextResponse("ok")
 
     async def scrape(request: Request) -> Response:
-        return Response(metrics.exposition(), media_type=CONTENT_TYPE)
+        return Exposition(metrics)
 
     return Starlette(
         routes=[
@@ -84,6 +88,32 @@ def make_app(metrics: Metrics, health: Health, routes: Sequence[BaseRoute] = ())
         ],
         exception_handlers={404: _not_found, 405: _not_allowed},
     )
+
+
+class Exposition(Response):
+    """The metrics, written in short steps: neither is the text ever in memory as a whole, nor does a scrape keep others
+    waiting, however many topics there are."""
+
+    media_type = CONTENT_TYPE
+
+    def __init__(self, metrics: Metrics) -> None:
+        super().__init__()
+        self._metrics = metrics
+        del self.headers["content-length"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        part: list[str] = []
+        if scope["method"] != "HEAD":
+            for line in self._metrics.lines():
+                part.append(line)
+                if line and len(part) < LINES_IN_STEP:
+                    continue
+                await trio.lowlevel.checkpoint()
+                if len(part) >= LINES_IN_STEP:
+                    await send({"type": "http.response.body", "body": "".join(part).encode(), "more_body": True})
+                    part.clear()
+        await send({"type": "http.response.body", "body": "".join(part).encode()})
 
 
 def _reason(status: int, reason: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
@@ -131,6 +161,10 @@ async def serve_http(
 ) -> None:
     """Serve `app` until `stop` is set or the task is cancelled. Starts with the address it listens on (port 0 picks a
     free one); OSError if the port is taken."""
+    accepting = logging.getLogger("trio.serve_listeners")
+    accepting.propagate = False
+    if _ACCEPT_LOG not in accepting.handlers:
+        accepting.addHandler(_ACCEPT_LOG)
     listeners = await trio.open_tcp_listeners(port, host=host)
     address: tuple[str, int] = listeners[0].socket.getsockname()[:2]
     config = Config()
@@ -182,6 +216,24 @@ class _ServerLog(HypercornLogger):
     async def log(self, level: int, message: str, *args: Any, **kwargs: Any) -> None:
         if level >= logging.WARNING:
             log.warning("http server", message=_formatted(message, args))
+
+
+class _AcceptLog(logging.Handler):
+    """What trio has to say when the web port cannot accept for lack of descriptors: a traceback every 0.1 s. One line when
+    it begins; the next one not before it was well for `QUIET_S`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last_s = -QUIET_S
+
+    def emit(self, record: logging.LogRecord) -> None:
+        began = record.created - self._last_s >= QUIET_S
+        self._last_s = record.created
+        if began:
+            log.warning("accepting no connections until descriptors are free", server="http", error=record.getMessage())
+
+
+_ACCEPT_LOG = _AcceptLog()
 
 
 def _formatted(message: str, args: tuple[Any, ...]) -> str:

@@ -150,6 +150,8 @@ class _Lines:
 
     def msg(self, line: str) -> None:
         stream = _stream if _stream is not None else sys.stderr
+        if stream is None:  # a process that was started with standard error closed
+            return
         try:
             stream.write(line + "\n")
             stream.flush()

@@ -6,7 +6,12 @@ Hot paths keep plain integers; what is registered here is how to read them, and 
     metrics.counter("pulsar_in_messages_total", "Messages received.", lambda: stats.messages_in)
     metrics.family("gauge", "pulsar_msg_backlog", "Entries not acknowledged.", ("topic",), backlog_by_topic)
 
-prometheus_client is imported by the first scrape. A counter whose name does not end in _total (BookKeeper has such) is
+A server with 10,000 topics has 100,000 samples: `lines` gives them one by one, read as they are asked for, so that the web
+port can write them in short steps (`quire.service.http`). A number that is a sum over thousands of things is read by a
+generator that yields None now and then.
+
+prometheus_client, whose import takes longer than a loop may be held, is only needed where `Metrics` is a collector of one of
+its registries. A counter whose name does not end in _total (BookKeeper has such) is
 exposed without a type, for the text format would rename it.
 """
 
@@ -15,6 +20,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import isfinite, isnan
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
@@ -22,8 +28,9 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 Kind: TypeAlias = Literal["counter", "gauge"]
-Samples: TypeAlias = Iterable[tuple[Sequence[str], float]]
-"""Label values, in the order of the family's label names, and the number."""
+Samples: TypeAlias = Iterable[tuple[Sequence[str], float] | None]
+"""Label values, in the order of the family's label names, and the number. None: no sample yet, and a good place for others
+to have their turn."""
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -71,7 +78,6 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self._families: dict[str, _Family | _HistogramFamily] = {}
-        self._registry = registry
         if registry is not None:
             registry.register(self)
 
@@ -117,15 +123,75 @@ class Metrics:
         """Nothing is read when the collector is registered."""
         return ()
 
-    def exposition(self) -> bytes:
-        """The text that Prometheus scrapes, CONTENT_TYPE."""
-        from prometheus_client import CollectorRegistry
-        from prometheus_client.exposition import generate_latest
+    def lines(self) -> Iterator[str]:
+        """The text that Prometheus scrapes, CONTENT_TYPE, line by line, each with its end; "" for a None among the samples.
+        Everything is read when its line is asked for."""
+        for family in list(self._families.values()):
+            yield from _number_lines(family) if isinstance(family, _Family) else _bucket_lines(family)
 
-        if self._registry is None:
-            self._registry = CollectorRegistry(auto_describe=False)
-            self._registry.register(self)
-        return generate_latest(self._registry)
+    def exposition(self) -> bytes:
+        """All of `lines` at once: for few samples."""
+        return "".join(self.lines()).encode()
+
+
+def _head(name: str, doc: str, kind: str) -> str:
+    escaped = doc.replace("\\", r"\\").replace("\n", r"\n")
+    return f"# HELP {name} {escaped}\n# TYPE {name} {kind}\n"
+
+
+def _labels(order: Sequence[tuple[str, int]], values: Sequence[str]) -> str:
+    """`name="value"` parted by commas. `order`: the names as they are written, and where their values are."""
+    parts = []
+    for name, index in order:
+        value = values[index]
+        if "\\" in value or '"' in value or "\n" in value:
+            value = value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+        parts.append(f'{name}="{value}"')
+    return ",".join(parts)
+
+
+def _written(value: float) -> str:
+    """
+    >>> _written(3), _written(2.5e-7), _written(float("inf")), _written(float("nan"))
+    ('3.0', '2.5e-07', '+Inf', 'NaN')
+    """
+    value = float(value)
+    if isfinite(value):
+        return repr(value)
+    return "NaN" if isnan(value) else "+Inf" if value > 0 else "-Inf"
+
+
+def _order(names: Sequence[str]) -> list[tuple[str, int]]:
+    return sorted((name, index) for index, name in enumerate(names))
+
+
+def _number_lines(family: _Family) -> Iterator[str]:
+    name = family.name
+    kind = family.kind if family.kind == "gauge" or name.endswith("_total") else "untyped"
+    yield _head(name, family.doc, kind)
+    order = _order(family.label_names)
+    for sample in family.read():
+        if sample is None:
+            yield ""
+        elif order:
+            yield f"{name}{{{_labels(order, sample[0])}}} {_written(sample[1])}\n"
+        else:
+            yield f"{name} {_written(sample[1])}\n"
+
+
+def _bucket_lines(family: _HistogramFamily) -> Iterator[str]:
+    name = family.name
+    yield _head(name, family.doc, "histogram")
+    order = _order(family.label_names)
+    bucket_order = _order((*family.label_names, "le"))
+    for label_values, histogram in family.read():
+        below = 0
+        for bound, count in zip((*histogram.bounds, None), histogram.counts, strict=True):
+            below += count
+            le = "+Inf" if bound is None else f"{bound:g}"
+            yield f"{name}_bucket{{{_labels(bucket_order, (*label_values, le))}}} {_written(below)}\n"
+        labels = f"{{{_labels(order, label_values)}}}" if order else ""
+        yield f"{name}_count{labels} {_written(below)}\n{name}_sum{labels} {_written(histogram.total)}\n"
 
 
 def _numbers(family: _Family) -> Metric:
@@ -138,8 +204,9 @@ def _numbers(family: _Family) -> Metric:
         metric = CounterMetricFamily(family.name, family.doc, labels=family.label_names)
     else:
         metric = UnknownMetricFamily(family.name, family.doc, labels=family.label_names)
-    for label_values, number in family.read():
-        metric.add_metric(label_values, number)
+    for sample in family.read():
+        if sample is not None:
+            metric.add_metric(*sample)
     return metric
 
 

@@ -59,8 +59,16 @@ async def serve_connections(
     """Serve until `stop` is set and the connections have ended, or `grace_s` seconds have passed since.
 
     `handle` serves one connection; when it returns or fails the stream is closed. With `connections_max` (0: no limit)
-    served at once, the next one is given to `refuse`, which may send a last word without waiting, and closed.
+    served at once, or as many as the listener has room for, the next one is given to `refuse`, which may send a last word
+    without waiting, and closed. Where the machine has nothing left for a connection, those that come wait for it. Each of the
+    two is one line in the log when it begins, and one when it ends.
     """
+    limit = min(filter(None, (connections_max, listener.capacity)), default=0)
+    if limit < connections_max:
+        remedy = "raise the limit of open files (ulimit -n, LimitNOFILE)"
+        log.warning(
+            "fewer connections than configured", server=name, configured=connections_max, served=limit, remedy=remedy
+        )
     counts = counts if counts is not None else ConnectionCounts()
 
     async def serve_one(stream: Stream) -> None:
@@ -77,20 +85,32 @@ async def serve_connections(
             counts.closed += 1
 
     async def accept(connections: trio.Nursery) -> None:
+        paused = full = False
+        refused_before = 0
         while True:
             try:
                 stream = await listener.accept()
             except OSError as error:
                 if error.errno not in _EXHAUSTED:
                     raise
-                log.error("cannot accept connections", server=name, error=str(error))
+                if not paused:
+                    paused = True
+                    log.warning("accepting no connections until descriptors are free", server=name, error=str(error))
                 await trio.sleep(ACCEPT_PAUSE_S)
                 continue
-            if connections_max and counts.active >= connections_max:
+            if paused:
+                paused = False
+                log.info("accepting connections again", server=name)
+            if limit and counts.active >= limit:
+                if not full:
+                    full, refused_before = True, counts.refused
+                    log.warning("connections refused, limit reached", server=name, peer=stream.peer, limit=limit)
                 counts.refused += 1
-                log.warning("connection refused, limit reached", server=name, peer=stream.peer, limit=connections_max)
                 _send_off(stream, refuse)
                 continue
+            if full and counts.active <= limit - max(1, limit // 20):
+                full = False
+                log.info("connections below the limit again", server=name, refused=counts.refused - refused_before)
             counts.opened += 1
             connections.start_soon(serve_one, stream, name=f"{name} {stream.peer}")
 

@@ -210,7 +210,13 @@ class Listener(Protocol):
     def address(self) -> tuple[str, int]:
         """Host and port it really listens on."""
 
-    async def accept(self) -> Stream: ...
+    @property
+    def capacity(self) -> int:
+        """Connections for which the process has descriptors, beside its files; 0: there is no such bound."""
+
+    async def accept(self) -> Stream:
+        """The next connection. OSError: EMFILE, ENFILE, ENOBUFS or ENOMEM if the machine has nothing left for it, which may
+        pass; any other when the listener is closed."""
 
     def close(self) -> None: ...
 

@@ -14,6 +14,15 @@ import trio
 from quire.world.doors import Buffer, Stream
 
 
+class Queued:
+    """Bytes that wait in several outboxes together."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
 class Outbox:
     """Sends parts over `stream`, whole and in order, without waiting where it can.
 
@@ -21,13 +30,18 @@ class Outbox:
     did not take break the connection (OSError, ENOBUFS): the bound for writers who did not use `wait_below`.
     A broken connection is recorded in `broken` and reported once, to `on_broken`, which is called within `flush` or
     `run` and must not raise; from then on everything written is dropped.
+
+    The rest that a peer does not take at once is sent by a task: one that runs all the time (`run`), or, where there are
+    thousands of outboxes, one that `on_stalled` starts when there is something for it to do (`drain`).
     """
 
     __slots__ = (
         "_bytes_max",
         "_on_broken",
+        "_on_stalled",
         "_parts",
         "_progress",
+        "_queued",
         "_running",
         "_stalled",
         "_stream",
@@ -36,11 +50,21 @@ class Outbox:
     )
 
     def __init__(
-        self, stream: Stream, *, bytes_max: int = 64 << 20, on_broken: Callable[[OSError], None] | None = None
+        self,
+        stream: Stream,
+        *,
+        bytes_max: int = 64 << 20,
+        on_broken: Callable[[OSError], None] | None = None,
+        on_stalled: Callable[[], None] | None = None,
+        queued: Queued | None = None,
     ) -> None:
         self._stream = stream
         self._bytes_max = bytes_max
         self._on_broken = on_broken
+        self._on_stalled = on_stalled
+        """Starts `drain`; called within `flush`, and not again before that has ended."""
+        self._queued = queued or Queued()
+        """Also counts what is pending here."""
         self._parts: list[Buffer] = []
         self._stalled = trio.Event()
         """Set while the peer's window is full and `run` has to wait for it."""
@@ -56,13 +80,19 @@ class Outbox:
         """Append `parts`; they leave with the next `flush`. `size`: their bytes, if the caller knows (-1: it does not)."""
         if self.broken is None:
             self._parts += parts
-            self.pending_bytes += sum(map(len, parts)) if size < 0 else size
+            if size < 0:
+                size = sum(map(len, parts))
+            self.pending_bytes += size
+            self._queued.bytes += size
 
     def flush(self) -> None:
         """Send what the peer takes now; the rest follows through `run`."""
         # While `run` waits for the peer's window there is no point in trying, and its order is the right one.
         if self._parts and not (self._running and self._stalled.is_set()):
             self._send()
+            if self._on_stalled is not None and not self._running and self._stalled.is_set() and self.broken is None:
+                self._running = True
+                self._on_stalled()
         if self.pending_bytes > self._bytes_max:
             self.fail(OSError(errno.ENOBUFS, f"the peer is too slow: {self.pending_bytes} bytes wait"))
 
@@ -71,6 +101,7 @@ class Outbox:
         if self.broken is None:
             self.broken = error
             self._parts = []
+            self._queued.bytes -= self.pending_bytes
             self.pending_bytes = 0
             self._stalled.set()
             self._wake()
@@ -83,21 +114,32 @@ class Outbox:
         try:
             while True:
                 await self._stalled.wait()
-                while self._parts and self.broken is None:
-                    try:
-                        await self._stream.wait_writable()
-                    except OSError as error:
-                        self.fail(error)
-                    else:
-                        self._send()
+                await self._send_rest()
                 if self.broken is not None:
                     return
-                self._stalled = trio.Event()
         finally:
             self._running = False
 
+    async def drain(self) -> None:
+        """Send what `flush` left over, and return when all of it is sent, or the connection is broken."""
+        try:
+            await self._send_rest()
+        finally:
+            self._running = False
+
+    async def _send_rest(self) -> None:
+        while self._parts and self.broken is None:
+            try:
+                await self._stream.wait_writable()
+            except OSError as error:
+                self.fail(error)
+            else:
+                self._send()
+        if self.broken is None:
+            self._stalled = trio.Event()
+
     async def wait_below(self, size: int) -> None:
-        """Wait until at most `size` bytes are pending, or the connection is broken. Needs `run`."""
+        """Wait until at most `size` bytes are pending, or the connection is broken. Needs `run`, or `on_stalled`."""
         while self.pending_bytes > size:
             if self._progress is None:
                 self._progress = trio.Event()
@@ -118,6 +160,7 @@ class Outbox:
                 return
             self._drop(taken)
         self.pending_bytes -= taken
+        self._queued.bytes -= taken
         self._wake()
 
     def _drop(self, size: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,9 +26,8 @@ _EAGER_RECEIVES = 8
 _EAGER_BYTES = 64 << 10
 """...and the bytes after which it does so earlier."""
 _NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-
-_ACCEPT_PAUSE_S = 0.1
-"""Seconds to accept nothing after the machine ran out of descriptors or memory."""
+CONNECTIONS_MIN = 16
+"""Connections served however few descriptors there are."""
 _LOW_WATER_MIN = 16 * 1024
 """Bytes from which on it pays to tell the kernel not to wake us for less: the rest of a large frame."""
 
@@ -131,6 +131,27 @@ class RealStream:
             self._socket.close()
 
 
+def raise_descriptor_limit() -> None:
+    """Let this process have as many descriptors as it may: the soft limit is often 1024, for programs that use select()."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        # What cannot be raised stays as it is: connections are bounded by it all the same.
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def connections_that_fit(descriptors: int) -> int:
+    """Of so many descriptors; a part stays for files and for connections to others. 0: no bound.
+
+    >>> [connections_that_fit(limit) for limit in (64, 256, 1024, 20_000)]
+    [16, 176, 768, 18976]
+    """
+    if descriptors == resource.RLIM_INFINITY:
+        return 0
+    kept = min(1024, max(80, descriptors // 4))
+    return max(CONNECTIONS_MIN, descriptors - kept)
+
+
 class RealListener:
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
@@ -140,6 +161,10 @@ class RealListener:
     @property
     def address(self) -> tuple[str, int]:
         return self._address
+
+    @property
+    def capacity(self) -> int:
+        return connections_that_fit(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
     async def accept(self) -> Stream:
         await trio.lowlevel.checkpoint()
@@ -151,7 +176,7 @@ class RealListener:
                     await trio.lowlevel.wait_readable(self._socket)
             except OSError as error:
                 if error.errno in _NO_DESCRIPTORS:
-                    await trio.sleep(_ACCEPT_PAUSE_S)  # the connection waits in the backlog until somebody closes one
+                    raise  # the connection waits in the backlog until somebody closes one
                 # Anything else concerns the one connection that was to be accepted: it is gone already.
         raise closed()
 

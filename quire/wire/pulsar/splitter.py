@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError, Message
 from quire.wire.pulsar.errors import FrameError
 from quire.wire.pulsar.frames import BROKER_ENTRY_MAGIC, MAGIC
 from quire.wire.pulsar.large_commands import LARGE_BYTES, LargeCommand, large_command
-from quire.wire.pulsar.PulsarApi_pb2 import BaseCommand
+from quire.wire.pulsar.PulsarApi_pb2 import BaseCommand, IntRange, KeyValue
 
 ENTRY_HEAD = 10
 """Bytes of an entry before its metadata: magic, crc32c, metadata size."""
@@ -114,8 +114,12 @@ COMMAND_BYTES_MAX = 512 * 1024
 REPEATED_MAX = 4096
 """Elements of a repeated field (properties, hash ranges) in any command that does not list message ids."""
 OTHERS_MAX = 1024
-"""Commands but SEND that are read in one call: a chunk may have 20,000 of them."""
+"""Items that are read in one call, commands or runs of SENDs: a chunk may have 20,000 of them."""
+PARSED_BYTES_MAX = 32 * 1024
+"""Of commands but SEND in one call, the last one apart: eight bytes may be one property."""
 _MANY_IDS = frozenset((BaseCommand.ACK, BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES))
+_PAIR = KeyValue.DESCRIPTOR
+_RANGE = IntRange.DESCRIPTOR
 _MAY_LACK_PART = frozenset((BaseCommand.PING, BaseCommand.PONG))
 _parse_base = BaseCommand.FromString
 _WITHOUT_TEXT = frozenset(
@@ -192,16 +196,16 @@ class Splitter:
         return 4 + self._check_total(_TOTAL.unpack_from(chunk, start)[0], [])
 
     def split(self, chunk: memoryview, start: int, end: int) -> tuple[list[Item], int]:
-        """Read the whole frames in chunk[start:end], up to OTHERS_MAX that are no SENDs; returns what they are and how many
-        bytes they took.
+        """Read the whole frames in chunk[start:end], up to OTHERS_MAX items and about PARSED_BYTES_MAX of commands;
+        returns what they are and how many bytes they took.
 
         Raises FrameError for what is no frame, with the items before it; then the connection is to be closed.
         """
         items: list[Item] = []
         run: SendRun | None = None
-        others = 0
         position = start
-        while True:
+        parsed_bytes = 0
+        while len(items) < OTHERS_MAX and parsed_bytes < PARSED_BYTES_MAX:
             template = self._template
             if template is not None:
                 run, position = self._split_alike(template, run, items, chunk, position, end)
@@ -229,9 +233,7 @@ class Splitter:
                         items.append(Other(parsed))
                     run = None
                     position = stop
-                    others += 1
-                    if others == OTHERS_MAX:
-                        return items, position - start
+                    parsed_bytes += command_size
                     continue
                 send = _send_of(parsed)
             producer_id, sequence_id, count, highest, flags, low_at = send
@@ -453,6 +455,12 @@ def _text_is_valid(message: Message) -> bool:
     """Whether every text in `message` is UTF-8; protobuf hands out bytes for one that is not."""
     for field, value in message.ListFields():
         values = value if field.is_repeated else (value,)
+        if field.message_type is _PAIR:
+            if not all(isinstance(pair.key, str) and isinstance(pair.value, str) for pair in values):
+                return False
+            continue
+        if field.message_type is _RANGE:
+            continue
         if field.type == FieldDescriptor.TYPE_STRING:
             if not all(isinstance(text, str) for text in values):
                 return False

@@ -10,6 +10,7 @@ from typing import Any
 import trio
 
 from broker.config import BrokerOptions
+from broker.output import OutputBudget
 from broker.consumer import Consumer
 from broker.entry_screen import EntryScreen
 from broker.subscription import Subscription, make_subscription
@@ -125,7 +126,8 @@ class Stage:
         self.log = log
         self.dropped: list[Subscription] = []
         served: Any = SimpleNamespace(
-            broker=SimpleNamespace(options=BrokerOptions(**options)),
+            broker=SimpleNamespace(options=BrokerOptions(**options), output=OutputBudget(0)),
+            check_consumers=lambda: None,
             name=TopicName.parse(topic),
             ledger=log,
             nursery=nursery,

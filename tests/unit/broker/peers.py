@@ -283,7 +283,13 @@ class Room:
         return found
 
 
-def in_broker(test: Callable[[Room], Awaitable[None]], *, log: dict[str, Any] | None = None, **options: Any) -> None:
+def in_broker(
+    test: Callable[[Room], Awaitable[None]],
+    *,
+    log: dict[str, Any] | None = None,
+    instruments: Sequence[trio.abc.Instrument] = (),
+    **options: Any,
+) -> None:
     """Run `test` with a broker of these options over logs configured by `log`."""
 
     async def main() -> None:
@@ -298,4 +304,4 @@ def in_broker(test: Callable[[Room], Awaitable[None]], *, log: dict[str, Any] | 
             await test(Room(broker, cluster, factory, nursery))
             nursery.cancel_scope.cancel()
 
-    trio.run(main, clock=MockClock(autojump_threshold=0))
+    trio.run(main, clock=MockClock(autojump_threshold=0), instruments=instruments)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import trio
 
 from broker.connection import CLOSED_PRODUCERS_MAX
+from broker.output import SHARE_MIN
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from tests.unit.broker.peers import SUB, TOPIC, C, FakeStream, Peer, Room, in_broker
+from quire.wire.pulsar.receive_buffer import CHUNK_SIZE, IDLE_SIZE
+from tests.support.raw import frame
+from tests.unit.broker.peers import SUB, TOPIC, C, FakeStream, Peer, Room, entry, in_broker
 from tests.unit.managed_ledger.fake_ledgers import until
 
 
@@ -216,3 +219,142 @@ def test_every_request_that_is_not_served_is_answered_with_its_request_id() -> N
         assert asked >= 10
 
     in_broker(test)
+
+
+def test_an_idle_connection_gives_back_the_buffer_of_busier_times_and_loses_nothing_of_what_is_half_there() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        await peer.producer()
+        [connection] = room.broker.connections
+        buffer = connection._buffer
+        assert buffer.size == IDLE_SIZE
+        sends = [frame_of_send(b"x" * 1000, number) for number in range(400)]
+        peer.stream.arrive(b"".join(sends[:-1]) + sends[-1][:700])
+        await until(lambda: connection.sends_in_flight == 0 and buffer.buffered > 0)
+        assert buffer.size == CHUNK_SIZE
+        assert await receipts(peer, 399) == list(range(399))
+        await peer.silent(25)
+        assert buffer.size == IDLE_SIZE
+        peer.stream.arrive(sends[-1][700:])
+        assert await receipts(peer, 1) == [399]
+
+    in_broker(test)
+
+
+def test_an_idle_connection_is_one_task_and_one_with_a_slow_peer_gets_what_it_needs() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        await peer.producer()
+        [connection] = room.broker.connections
+        assert len(connection.nursery.child_tasks) == 0
+        await peer.subscribe()
+        peer.stream.window = 1
+        await_publish = [frame_of_send(b"y" * 100, number) for number in range(50)]
+        peer.stream.arrive(b"".join(await_publish))
+        await until(lambda: connection._outbox.pending_bytes > 0)
+        assert {task.name for task in connection.nursery.child_tasks} == {"connection output"}
+        peer.stream.open_window()
+        assert await receipts(peer, 50) == list(range(50))
+        assert len(connection.nursery.child_tasks) == 0
+
+    in_broker(test)
+
+
+def frame_of_send(payload: bytes, sequence_id: int) -> bytes:
+    command = C(type=C.SEND, send=pb.CommandSend(producer_id=1, sequence_id=sequence_id, num_messages=1))
+    return frame(command, entry(payload, sequence_id=sequence_id))
+
+
+async def receipts(peer: Peer, count: int) -> list[int]:
+    return [(await peer.expect(C.SEND_RECEIPT)).send_receipt.sequence_id for _ in range(count)]
+
+
+def test_a_full_publish_buffer_stops_those_who_publish_and_nobody_else() -> None:
+    """A consumer whose PING and acks are not read is dropped by its client after 30 s, and with it all others."""
+
+    async def test(room: Room) -> None:
+        publisher, consumer = await room.connect(), await room.connect()
+        await publisher.producer()
+        ids = await publisher.publish(b"m0", b"m1")
+        await consumer.subscribe()
+        room.cluster.ledgers.hold = True
+        for writer in room.cluster.ledgers.writers.values():
+            writer.held = True
+        for number in range(2, 10):
+            publisher.send_message(b"x" * 1000, number)
+            await trio.sleep(0.01)
+        assert room.broker.publish_bytes > 2000
+        consumer.flow(2)
+        assert await consumer.payloads(2) == [b"m0", b"m1"]
+        consumer.ack(*ids)
+        topic = await room.topic()
+        await until(lambda: topic.subscriptions["s"].backlog == 0)
+        for _ in range(3):
+            consumer.send(C(type=C.PING, ping=pb.CommandPing()))
+            await consumer.expect(C.PONG)
+        [paused] = [each for each in room.broker.connections if each.producers]
+        assert paused._may_read is not None, "the one that publishes is not read"
+        room.cluster.ledgers.release()
+        assert await receipts(publisher, 8) == list(range(2, 10))
+
+    in_broker(test, publish_buffer_bytes_max=2000)
+
+
+def test_forty_peers_that_do_not_read_stay_within_one_bound_and_those_that_read_get_everything() -> None:
+    """40 readers that took nothing held 8 MiB each."""
+    peak = [0]
+
+    async def test(room: Room) -> None:
+        publisher = await room.connect()
+        await publisher.producer()
+        payloads = [bytes((65 + number % 26,)) * 40_000 for number in range(100)]
+        await publisher.publish(*payloads)
+        output = room.broker.output
+        deaf = [await room.connect() for _ in range(40)]
+        for number, peer in enumerate(deaf):
+            await peer.subscribe(name=f"deaf-{number}")
+            peer.stream.window = 0
+            peer.flow(1000)
+        for _ in range(40):
+            await trio.sleep(0.05)
+            peak[0] = max(peak[0], output.queued.bytes)
+        assert output.queued.bytes > limit // 2
+        listening = await room.connect()
+        await listening.subscribe(name="listening")
+        listening.flow(1000)
+        assert await listening.payloads(100) == payloads
+        peak[0] = max(peak[0], output.queued.bytes)
+        slow = deaf[0]
+        slow.stream.open_window()
+        assert await slow.payloads(100) == payloads, "and one that begins to read has the rest"
+        for peer in deaf:
+            await peer.closed_by_us()
+        await trio.sleep(1)
+        assert (output.queued.bytes, output.reserved) == (0, 0)
+
+    limit = 4 << 20
+    in_broker(test, output_bytes_max=limit, message_size_max=1 << 20)
+    assert peak[0] <= limit + 41 * (SHARE_MIN + 41_000)
+
+
+def test_limits_of_a_topic_are_kept_and_named() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        await peer.producer()
+        peer.ask_producer(producer_id=2)
+        code, why = await peer.error()
+        assert (code, "maxProducersPerTopic" in why) == (pb.ProducerBusy, True)
+        await peer.subscribe(subType=SUB.Shared)
+        peer.ask_subscribe(consumer_id=2, subType=SUB.Shared)
+        await peer.expect(C.SUCCESS)
+        peer.ask_subscribe(consumer_id=3, subType=SUB.Shared)
+        code, why = await peer.error()
+        assert (code, "maxConsumersPerTopic" in why) == (pb.ConsumerBusy, True)
+        peer.ask_subscribe(name="other", consumer_id=4)
+        code, why = await peer.error()
+        assert (code, "maxSubscriptionsPerTopic" in why) == (pb.NotAllowedError, True)
+        peer.close_producer()
+        await peer.expect(C.SUCCESS)
+        await peer.producer(producer_id=3)
+
+    in_broker(test, producers_per_topic_max=1, consumers_per_topic_max=2, subscriptions_per_topic_max=1)

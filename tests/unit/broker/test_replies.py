@@ -21,7 +21,7 @@ def test_each_failure_travels_in_the_answer_of_its_request() -> None:
     schema = C(type=C.GET_SCHEMA, getSchema=pb.CommandGetSchema(topic="t", request_id=4))
     refused = parse(commands.refuse(schema))
     assert refused.type == C.GET_SCHEMA_RESPONSE
-    assert (refused.getSchemaResponse.request_id, refused.getSchemaResponse.error_code) == (4, pb.NotAllowedError)
+    assert (refused.getSchemaResponse.request_id, refused.getSchemaResponse.error_code) == (4, pb.TopicNotFound)
     seek = C(type=C.SEEK, seek=pb.CommandSeek(consumer_id=1, request_id=5))
     assert parse(commands.failed(seek, pb.MetadataError, "no")).error.request_id == 5
 
@@ -36,3 +36,19 @@ def test_no_id_travels_as_all_ones() -> None:
     assert answer.last_message_id.ledgerId == answer.last_message_id.entryId == replies.U64_MAX
     assert (answer.consumer_mark_delete_position.ledgerId, answer.last_message_id.batch_index) == (7, -1)
     assert parse(replies.close_consumer(4)).close_consumer.request_id == replies.U64_MAX
+
+
+def test_clients_are_told_that_partitions_can_be_asked_for_without_making_a_topic_and_of_nothing_else() -> None:
+    """Without it the Java client takes the old name of a retry topic, one for all topics of the namespace, for existing."""
+    told = parse(replies.connected("Quire", 20, 5 << 20)).connected.feature_flags
+    assert [field.name for field, _ in told.ListFields()] == ["supports_get_partitioned_metadata_without_auto_creation"]
+    assert told.supports_get_partitioned_metadata_without_auto_creation
+
+
+def test_a_topic_has_no_schema_and_that_is_what_a_client_is_told() -> None:
+    asked = C(type=C.GET_SCHEMA, getSchema=pb.CommandGetSchema(topic="t", request_id=4))
+    answer = parse(commands.refuse(asked)).getSchemaResponse
+    assert (answer.request_id, answer.error_code) == (4, pb.TopicNotFound), "NotAllowedError is final for AUTO_CONSUME"
+    made = C(type=C.GET_OR_CREATE_SCHEMA, getOrCreateSchema=pb.CommandGetOrCreateSchema(topic="t", request_id=5))
+    made.getOrCreateSchema.schema.SetInParent()
+    assert parse(commands.refuse(made)).getOrCreateSchemaResponse.error_code == pb.NotAllowedError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -66,3 +67,33 @@ def test_the_ready_line_has_the_addresses() -> None:
 )
 def test_lookups_answer_a_host_that_clients_can_reach(bind: str, advertised: str, host: str) -> None:
     assert StandaloneConfig(bind_address=bind, advertised_address=advertised).advertised_host == host
+
+
+def test_a_process_without_standard_streams_gives_their_numbers_to_nothing_else(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[3]
+    report = tmp_path / "report"
+    code = (
+        "import os, sys; sys.path.insert(0, sys.argv[1])\n"
+        "from quire.cli.standard_streams import open_missing; open_missing()\n"
+        "from quire.service import log; log.configure('info'); log.get_logger('x').error('lost')\n"
+        "print('out', flush=True); print('err', file=sys.stderr, flush=True)\n"
+        "opened = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT); os.write(opened, str(opened > 2).encode())\n"
+    )
+    command = f'exec {sys.executable} -c "$0" {root} {report} <&- >&- 2>&-'
+    ran = subprocess.run(["sh", "-c", command, code], cwd=tmp_path, check=False, timeout=60)
+    assert ran.returncode == 0
+    assert report.read_text() == "True"
+
+
+@pytest.mark.parametrize(("key", "option"), [("brokerServicePort", "--port"), ("webServicePort", "--web-port")])
+def test_a_taken_port_is_named_with_its_key_and_address(key: str, option: str, tmp_path: Path) -> None:
+    ports = {"--port": "0", "--web-port": "0"}
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ports[option] = str(taken.getsockname()[1])
+        given = [part for pair in ports.items() for part in pair]
+        ran = quire("standalone", "--bind-address", "127.0.0.1", "--data-dir", "data", *given, cwd=tmp_path)
+    assert ran.returncode == 1
+    last = ran.stderr.splitlines()[-1]
+    assert last.startswith(
+        f"quire standalone: {key}={ports[option]}: cannot listen on 127.0.0.1:{ports[option]}: Address"
+    )

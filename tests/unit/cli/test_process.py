@@ -34,6 +34,52 @@ def test_sigterm_asks_the_server_to_stop() -> None:
     assert run_server("test", serve) == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_a_signal_without_a_meaning_changes_nothing(number: signal.Signals) -> None:
+    async def serve(stop: trio.Event) -> None:
+        os.kill(os.getpid(), number)
+        with trio.move_on_after(0.05):
+            await stop.wait()
+        assert not stop.is_set()
+
+    assert run_server("test", serve) == 0
+
+
+def test_a_hangup_is_a_stop_unless_the_process_was_started_to_ignore_it() -> None:
+    stopped: list[bool] = []
+
+    async def serve(stop: trio.Event) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        with trio.move_on_after(5 if not stopped else 0.05):
+            await stop.wait()
+        stopped.append(stop.is_set())
+
+    assert run_server("test", serve) == 0
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert run_server("test", serve) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert stopped == [True, False]
+
+
+def test_a_server_takes_as_many_descriptors_as_it_may_have() -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    found: list[int] = []
+
+    async def serve(stop: trio.Event) -> None:
+        found.append(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
+    try:
+        run_server("test", serve)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert found == [hard]
+
+
 def test_a_second_signal_cuts_a_server_that_does_not_end() -> None:
     async def serve(stop: trio.Event) -> None:
         os.kill(os.getpid(), signal.SIGINT)

@@ -37,6 +37,17 @@ class FakeClock:
         return self._start_ms + int(trio.current_time() * 1000)
 
 
+class InlineOffload:
+    """Runs a job at once."""
+
+    async def run(self, job: Callable[[], Any], *, name: str = "") -> Any:
+        await trio.lowlevel.checkpoint()
+        return job()
+
+    def lane(self, name: str, job: Any, done: Any) -> Any:
+        raise AssertionError("managed ledgers have no lanes")
+
+
 def fake_world(*, skew_ms: int = 0) -> World:
     """With a clock that is wrong by so much."""
     nothing: Any = None
@@ -45,7 +56,7 @@ def fake_world(*, skew_ms: int = 0) -> World:
         disk=nothing,
         key_value=nothing,
         network=nothing,
-        offload=nothing,
+        offload=InlineOffload(),
         rng=random.Random(1),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -11,6 +12,7 @@ import pytest
 import trio
 
 from quire.service.http import Health, make_app, serve_http
+from quire.service.log import captured
 from quire.service.metrics import Metrics
 
 
@@ -85,3 +87,19 @@ def test_a_taken_port_is_an_error_at_once() -> None:
     with pytest.raises(ExceptionGroup) as caught:
         trio.run(main)
     assert caught.group_contains(OSError, match="in use")
+
+
+def test_a_web_port_out_of_descriptors_says_so_in_one_line() -> None:
+    """trio writes a traceback every 0.1 s."""
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            app = make_app(Metrics(), Health(is_ready=lambda: True, check=well))
+            await nursery.start(partial(serve_http, app, "127.0.0.1", 0, stop=trio.Event()))
+            with captured() as lines:
+                for _ in range(20):
+                    logging.getLogger("trio.serve_listeners").error("accept returned %s", "EMFILE", exc_info=True)
+            assert [line["event"] for line in lines] == ["accepting no connections until descriptors are free"]
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)

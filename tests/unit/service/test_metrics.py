@@ -86,9 +86,39 @@ def test_a_registry_that_is_given_is_used_and_nothing_is_read_before_a_scrape() 
     assert b"one 1.0" in metrics.exposition()
 
 
-def test_prometheus_client_is_not_loaded_before_the_first_scrape() -> None:
+def test_a_scrape_does_not_wait_for_prometheus_client_to_be_loaded() -> None:
     code = (
         "import sys; from quire.service.metrics import Metrics; m = Metrics(); m.gauge('g', '', lambda: 1)\n"
-        "assert 'prometheus_client' not in sys.modules; m.exposition(); assert 'prometheus_client' in sys.modules"
+        "assert m.exposition(); assert 'prometheus_client' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_text_is_what_prometheus_client_makes_of_the_same_numbers() -> None:
+    from prometheus_client.exposition import generate_latest
+
+    registry = CollectorRegistry()
+    metrics, histogram = Metrics(registry), Histogram()
+    histogram.observe(3, count=7)
+    values = [0, 1, -1, 0.5, 123456, 2.5e-7, float("inf"), float("-inf"), float("nan")]
+    metrics.family("gauge", "g", 'doc \\ "x"\nsecond', ("z", "a"), lambda: [((str(n), 'q"\\\n'), n) for n in values])
+    metrics.family("counter", "c_total", "c", ("topic",), lambda: [(("persistent://a/b/€",), 5), None])
+    metrics.counter("bookie_WRITE", "w", lambda: 3)
+    metrics.histogram("plain", "p", histogram)
+    metrics.histogram_family("h", "h", ("x", "m"), lambda: [(("1", "2"), histogram)])
+    assert metrics.exposition() == generate_latest(registry)
+
+
+def test_samples_are_read_one_by_one_as_their_lines_are_asked_for() -> None:
+    metrics, read = Metrics(), [0]
+
+    def samples():
+        for number in range(1000):
+            read[0] += 1
+            yield (str(number),), number
+
+    metrics.family("gauge", "g", "", ("n",), samples)
+    lines = metrics.lines()
+    for _ in range(11):  # the head, and ten samples
+        next(lines)
+    assert read == [10]

@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from quire.service.log import captured
 from quire.service.serve import ACCEPT_PAUSE_S, ConnectionCounts, serve_connections
 from quire.world.doors import Buffer, Stream
 
@@ -40,6 +41,7 @@ class FakeListener:
     """Gives what is put into it: streams, or errors to raise."""
 
     address = ("127.0.0.1", 1)
+    capacity = 0
 
     def __init__(self) -> None:
         self.put, self._taken = trio.open_memory_channel[FakeStream | OSError](100)
@@ -184,16 +186,67 @@ def test_a_connection_that_does_not_end_is_cut_after_the_grace() -> None:
     run(test)
 
 
-@pytest.mark.expect_error("cannot accept connections")
-def test_a_machine_out_of_descriptors_is_given_a_pause() -> None:
+def test_a_machine_out_of_descriptors_is_given_a_pause_with_one_line_for_all_of_it_and_one_when_it_is_over() -> None:
     async def test(nursery: trio.Nursery) -> None:
+        with captured() as lines:
+            server = Served(nursery, until_closed)
+            for _ in range(50):
+                await server.listener.put.send(OSError(errno.EMFILE, "too many open files"))
+            await server.listener.put.send(FakeStream("later"))
+            await trio.sleep(ACCEPT_PAUSE_S * 49.9)
+            assert server.counts.opened == 0
+            await trio.sleep(ACCEPT_PAUSE_S * 0.2)
+            assert server.counts.opened == 1
+        assert [line["event"] for line in lines] == [
+            "accepting no connections until descriptors are free",
+            "accepting connections again",
+        ]
+
+    run(test)
+
+
+def test_connections_are_bounded_by_the_descriptors_there_are_and_refusals_are_one_line() -> None:
+    async def test(nursery: trio.Nursery) -> None:
+        with captured() as lines:
+            FakeListener.capacity = 20
+            server = Served(nursery, until_closed, connections_max=10_000)
+            streams = [await server.connect(str(number)) for number in range(50)]
+            assert (server.counts.active, server.counts.refused) == (20, 30)
+            streams[0].close()
+            await trio.testing.wait_all_tasks_blocked()
+            await server.connect()
+        assert [(line["event"], line.get("limit"), line.get("refused")) for line in lines] == [
+            ("fewer connections than configured", None, None),
+            ("connections refused, limit reached", 20, None),
+            ("connections below the limit again", None, 30),
+        ]
+
+    try:
+        run(test)
+    finally:
+        FakeListener.capacity = 0
+
+
+def test_without_a_configured_limit_the_descriptors_bound_connections_too() -> None:
+    async def test(nursery: trio.Nursery) -> None:
+        FakeListener.capacity = 2
         server = Served(nursery, until_closed)
-        await server.listener.put.send(OSError(errno.EMFILE, "too many open files"))
-        await server.listener.put.send(FakeStream("later"))
-        await trio.sleep(ACCEPT_PAUSE_S * 0.9)
-        assert server.counts.opened == 0
-        await trio.sleep(ACCEPT_PAUSE_S * 0.2)
-        assert server.counts.opened == 1
+        for number in range(3):
+            await server.connect(str(number))
+        assert (server.counts.active, server.counts.refused) == (2, 1)
+
+    try:
+        run(test)
+    finally:
+        FakeListener.capacity = 0
+
+
+def test_a_listener_that_broke_ends_the_server_at_once() -> None:
+    async def test(nursery: trio.Nursery) -> None:
+        listener = FakeListener()
+        await listener.put.send(OSError(errno.EBADF, "closed"))
+        with pytest.raises(ExceptionGroup):
+            await serve_connections(listener, until_closed, stop=trio.Event())
 
     run(test)
 

@@ -259,7 +259,7 @@ def test_maps_are_written_as_the_java_bookie_reads_them(tmp_path):
     assert options.count("[CFOptions ") == 1
 
 
-def test_a_listener_out_of_descriptors_waits_and_goes_on():
+def test_a_listener_out_of_descriptors_says_so_and_goes_on_when_it_is_asked_again():
     async def main():
         listener = await real_world().network.listen("127.0.0.1", 0)
         assert isinstance(listener, RealListener)
@@ -280,6 +280,10 @@ def test_a_listener_out_of_descriptors_waits_and_goes_on():
 
         listener._socket = cast("socket.socket", Exhausted())
         near = await real_world().network.connect(*listener.address)
+        for expected in (errno.EMFILE, errno.ENFILE):
+            with pytest.raises(OSError, match="accept") as told:
+                await listener.accept()
+            assert told.value.errno == expected
         far = await listener.accept()
         assert failures == []
         for each in (near, far, listener):

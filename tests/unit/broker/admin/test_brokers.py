@@ -38,3 +38,21 @@ def test_brokers_and_bookies_are_told() -> None:
         assert await rest.get("/admin/v2/bookies/all") == {"bookies": [{"bookieId": "b2:3181"}]}
 
     on_cluster(story)
+
+
+def test_where_there_is_one_broker_it_leads() -> None:
+    async def story(rest: ClusterRest) -> None:
+        found = await rest.get("/admin/v2/brokers/leaderBroker")
+        assert found == {"brokerId": "broker:8080", "serviceUrl": "http://broker:8080"}
+
+    on_cluster(story, broker_id="")
+
+
+def test_resources_of_the_original_below_brokers_are_not_taken_for_clusters() -> None:
+    async def story(rest: ClusterRest) -> None:
+        why = await rest.refused("GET", "/admin/v2/brokers/configuration", 501)
+        assert "cannot be changed while a broker runs" in why
+        await rest.refused("GET", "/admin/v2/brokers/backlog-quota-check", 501)
+        await rest.refused("GET", "/admin/v2/brokers/mars", 404)
+
+    on_cluster(story)

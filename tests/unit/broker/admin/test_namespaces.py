@@ -258,3 +258,18 @@ def test_a_namespace_that_asks_for_more_bookies_than_there_can_be_is_refused() -
         assert await rest.get(f"{ROOT}/public") == ["public/default"]
 
     on_cluster(story, ensemble_max=1)
+
+
+def test_where_there_is_one_broker_a_bundle_is_split_as_the_list_of_bundles_shows() -> None:
+    async def story(rest: ClusterRest) -> None:
+        namespace = "/admin/v2/namespaces/public/default"
+        before = await rest.get(f"{namespace}/bundles")
+        assert await rest.status("PUT", f"{namespace}/0x40000000_0x80000000/split") == 204
+        after = await rest.get(f"{namespace}/bundles")
+        assert sorted(set(after["boundaries"]) - set(before["boundaries"])) == ["0x60000000"]
+        assert after["numBundles"] == before["numBundles"] + 1
+        await rest.refused("PUT", f"{namespace}/0x40000000_0x80000000/split", 404)
+        flow = "splitAlgorithmName=flow_or_qps_equally_divide"
+        assert "keeps no rates" in await rest.refused("PUT", f"{namespace}/0x40000000_0x60000000/split?{flow}", 412)
+
+    on_cluster(story, broker_id="")

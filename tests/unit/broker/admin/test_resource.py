@@ -253,3 +253,16 @@ def send_chunks(count: int, headers: dict[str, str]) -> tuple[httpx.Response, in
     trio.run(rest.run, once)
     assert rest.administration.asked == []
     return responses[0], count - body.left
+
+
+@pytest.mark.parametrize("text", [r'"\ud800"', r'"\udfff x"', r'"\ud83d"'])
+@pytest.mark.parametrize("body", ['{"properties":{"k":%s},"partitions":1}', '{"properties":{%s:"v"},"partitions":1}'])
+def test_half_a_character_in_a_body_is_a_malformed_request(text: str, body: str) -> None:
+    response, asked = ask("PUT", f"{TOPICS}/t/partitions", content=(body % text).encode())
+    assert (response.status_code, asked) == (400, [])
+    assert "surrogate" in response.json()["reason"]
+
+
+def test_both_halves_of_a_character_are_one() -> None:
+    _, asked = ask("PUT", f"{TOPICS}/t/partitions", content=rb'{"properties":{"k":"\ud83d\ude00"},"partitions":1}')
+    assert asked[0][-1] == {"k": "\U0001f600"}

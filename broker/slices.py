@@ -1,0 +1,21 @@
+"""Long work in short steps: what goes over thousands of topics or names lets others run in between."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from typing import TypeVar
+
+import trio
+
+T = TypeVar("T")
+
+
+async def sliced(items: Iterable[T], step: int) -> AsyncIterator[T]:
+    """`items`, with a checkpoint after each `step` of them. What an item is may have changed since `items` was made."""
+    left = step
+    for item in items:
+        yield item
+        left -= 1
+        if not left:
+            left = step
+            await trio.lowlevel.checkpoint()

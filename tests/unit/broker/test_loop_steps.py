@@ -1,0 +1,135 @@
+"""No client and no scrape holds the event loop: what each of them makes it do is done in short steps.
+
+Steps are counted in things read or matched between two checkpoints, which is the same on every machine; `full` measures
+them in milliseconds of CPU time.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import trio
+
+from broker.stats import register
+from quire.service.http import LINES_IN_STEP, Exposition
+from quire.service.metrics import Metrics, Samples
+from quire.service.serve import ConnectionCounts
+from tests.support.steps import Steps
+from tests.unit.broker.peers import Room, in_broker
+
+TOPICS = 10_000
+STEP_MAX_S = 0.010
+
+
+async def receive() -> dict[str, Any]:
+    raise AssertionError("a scrape has no body")
+
+
+class Counted(trio.abc.Instrument):
+    """The most that was added to `now` in one step of the loop."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.now = 0
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.most = max(self.most, self.now)
+
+
+async def with_topics(room: Room, count: int) -> None:
+    """One loaded topic with a subscription, under so many names: what goes over all topics meets that many."""
+    peer = await room.connect()
+    await peer.producer()
+    await peer.subscribe()
+    topic = await room.topic()
+    for number in range(count):
+        room.broker.topics._loaded[f"{topic.name.full}-{number}"] = topic
+
+
+async def scraped(room: Room) -> int:
+    """Scrape over the web port's own response; the bytes of the answer."""
+    metrics = Metrics()
+    register(metrics, room.broker, ConnectionCounts(), "c")
+    sizes: list[int] = []
+
+    async def send(message) -> None:
+        sizes.append(len(message.get("body", b"")))
+
+    await Exposition(metrics)({"type": "http", "method": "GET"}, receive, send)
+    assert max(sizes) < 256 << 10, "the text is never in memory as a whole"
+    return sum(sizes)
+
+
+def test_a_scrape_reads_a_bounded_number_of_samples_in_a_step() -> None:
+    counted = Counted()
+
+    async def main() -> None:
+        metrics = Metrics()
+
+        def samples() -> Samples:
+            for number in range(TOPICS):
+                counted.now += 1
+                yield (f"topic-{number}",), number
+
+        def total() -> Samples:
+            for number in range(TOPICS):
+                counted.now += 1
+                if number % 100 == 99:
+                    yield None
+            yield (), TOPICS
+
+        metrics.family("gauge", "by_topic", "", ("topic",), samples)
+        metrics.family("gauge", "in_all", "", (), total)
+
+        async def send(message) -> None:
+            pass
+
+        await Exposition(metrics)({"type": "http", "method": "GET"}, receive, send)
+
+    trio.run(main, instruments=[counted])
+    assert 0 < counted.most <= LINES_IN_STEP
+
+
+def test_no_metric_reads_more_topics_in_a_step_than_it_may() -> None:
+    counted = Counted()
+
+    async def test(room: Room) -> None:
+        await with_topics(room, 2000)
+        loaded = room.broker.topics.loaded
+
+        def counting():
+            def each() -> Iterator[object]:
+                for topic in loaded():
+                    counted.now += 1
+                    yield topic
+
+            return each()
+
+        await trio.testing.wait_all_tasks_blocked()
+        counted.most = 0
+        with patch.object(room.broker.topics, "loaded", counting):
+            assert await scraped(room) > 1_000_000
+
+    in_broker(test, instruments=[counted])
+    assert 0 < counted.most <= 2 * LINES_IN_STEP
+
+
+@pytest.mark.full
+def test_a_scrape_of_10_000_topics_holds_the_loop_for_less_than_10_ms() -> None:
+    steps = Steps()
+
+    async def test(room: Room) -> None:
+        await with_topics(room, TOPICS)
+        gc.collect()
+        await trio.testing.wait_all_tasks_blocked()
+        steps.reset()
+        await scraped(room)
+        assert steps.longest_s < STEP_MAX_S, steps.longest_task
+
+    in_broker(test, instruments=[steps])
