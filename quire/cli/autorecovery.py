@@ -21,7 +21,6 @@ import trio
 from autorecovery.config import AutoRecoveryConfig
 from autorecovery.errors import AutoRecoveryError
 from autorecovery.service import RecoveryStats, open_repair_client, run_autorecovery
-from bookie.original_conf import ALIASES, IGNORED, REFUSED
 from bookie.server_config import BookieServerConfig
 from quire.cli.addresses import host_port
 from quire.cli.errors import CliError, leaves
@@ -36,6 +35,8 @@ from quire.metadata.zookeeper import open_store
 from quire.metadata.zookeeper_config import SessionExpiredPolicy, ZooKeeperConfig
 from quire.service.config import conf_key, keys_of, read_text
 from quire.service.errors import ConfigError
+from quire.service.original_conf import check, sort_out
+from quire.service.unsupported import RECOVERY_RULES
 from quire.world.doors import World
 
 CONNECT_TIMEOUT_S: Final = 30.0
@@ -74,17 +75,23 @@ def store_config(config: ProcessConfig) -> ZooKeeperConfig:
 def load(path: Path | None) -> tuple[ProcessConfig, AutoRecoveryConfig]:
     """What a bk_server.conf says; the defaults without one. ConfigError.
 
-    Values of keys that only a bookie needs are not looked at; a key that nobody knows is an error.
+    Values of keys that only a bookie needs are not looked at; what no version of the original has is an error, and so is what
+    is asked of auto recovery and not obeyed.
     """
     if path is None:
         return ProcessConfig(), AutoRecoveryConfig()
-    text = read_text(path)
     of_process, of_recovery = keys_of(ProcessConfig).keys(), keys_of(AutoRecoveryConfig).keys()
-    of_bookies = keys_of(BookieServerConfig).keys() | IGNORED.keys() | REFUSED.keys() | ALIASES.keys()
+    of_bookies = keys_of(BookieServerConfig).keys()
+    done = sort_out(read_text(path), of_process | of_recovery | of_bookies, RECOVERY_RULES, source=str(path))
     not_ours = (of_bookies | of_recovery) - of_process
-    process = build_part(ProcessConfig, path, text, lambda key: key not in not_ours)
-    # What nobody knows was an error above.
-    return process, build_part(AutoRecoveryConfig, path, text, lambda key: key in of_recovery)
+    try:
+        process = build_part(ProcessConfig, path, done.text, lambda key: key not in not_ours)
+        # A name that no version of the original has was an error above.
+        recovery = build_part(AutoRecoveryConfig, path, done.text, lambda key: key in of_recovery)
+    except ConfigError as error:
+        raise ConfigError("\n".join([*done.problems, str(error)])) from error
+    check(done, str(path))
+    return process, recovery
 
 
 async def serve_autorecovery(

@@ -42,7 +42,10 @@ class BrokerKeys:
 
     # Connections
     connections_max: int = conf_key(
-        "brokerMaxConnections", 10_000, minimum=1, doc="Connections served at once; one more is closed."
+        "brokerMaxConnections",
+        10_000,
+        minimum=0,
+        doc="Connections served at once; one more is closed. 0: as many as there are descriptors for.",
     )
     keep_alive_interval_s: int = conf_key(
         "keepAliveIntervalSeconds",
@@ -99,7 +102,7 @@ class BrokerKeys:
         "defaultNumPartitions", 1, minimum=1, doc="Partitions of a topic that is made so and is partitioned."
     )
     partitions_per_topic_max: int = conf_key(
-        "maxNumPartitionsPerPartitionedTopic", 4096, minimum=0, doc="Partitions of one topic. 0: no limit."
+        "maxNumPartitionsPerPartitionedTopic", 4096, doc="Partitions of one topic. 0 or less: no limit."
     )
 
     # Dispatching
@@ -270,7 +273,7 @@ def broker_options(config: BrokerKeys) -> BrokerOptions:
         allow_auto_topic_creation=config.allow_auto_topic_creation,
         auto_topic_type=config.auto_topic_type,
         partitions_default=config.partitions_default,
-        partitions_per_topic_max=config.partitions_per_topic_max,
+        partitions_per_topic_max=max(config.partitions_per_topic_max, 0),
         read_batch_entries_max=config.read_batch_entries_max,
         read_batch_bytes_max=config.read_batch_bytes_max,
         round_robin_batch_max=config.round_robin_batch_max,

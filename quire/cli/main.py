@@ -286,12 +286,9 @@ def _run_standalone(data_dir: str, conf: Path | None, overrides: dict[str, Any],
 
 
 def _load_config(conf: Path | None, overrides: dict[str, Any]) -> StandaloneConfig:
-    from quire.cli.standalone_config import StandaloneConfig
-    from quire.service.config import build, load
+    from quire.cli.standalone_conf import load_standalone_config
 
-    if conf is None and DEFAULT_CONF.exists():
-        conf = DEFAULT_CONF
-    return load(conf, StandaloneConfig, overrides=overrides) if conf else build(StandaloneConfig, overrides)
+    return load_standalone_config(DEFAULT_CONF if conf is None and DEFAULT_CONF.exists() else conf, overrides)
 
 
 def _seconds_since_process_start() -> float:

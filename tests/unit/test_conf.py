@@ -10,9 +10,13 @@ import pytest
 from bookie.config import BookieConfig
 from cursors.config import CursorConfig
 from managed_ledger.config import ManagedLedgerConfig
+from quire.cli.broker_conf import load_broker_config
 from quire.cli.broker_config import BrokerConfig
+from quire.cli.standalone_conf import load_standalone_config
+from quire.cli.standalone_conf import render_conf as render_standalone_conf
 from quire.cli.standalone_config import StandaloneConfig
-from quire.service.config import is_original_key, keys_of, load, render_value
+from quire.service.config import keys_of, render_value
+from quire.service.original_keys import is_original_key
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGURATIONS: dict[str, type] = {"standalone.conf": StandaloneConfig, "broker.conf": BrokerConfig}
@@ -66,8 +70,13 @@ def test_the_file_has_every_key_once_with_its_default_and_its_text(name: str) ->
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_the_file_reads_as_the_defaults(name: str) -> None:
-    cls = CONFIGURATIONS[name]
-    assert load(ROOT / "conf" / name, cls) == cls()
+    path, cls = ROOT / "conf" / name, CONFIGURATIONS[name]
+    found = load_broker_config(path) if name == "broker.conf" else load_standalone_config(path, {})
+    assert found == cls()
+
+
+def test_the_standalone_file_is_what_the_code_says() -> None:
+    assert (ROOT / "conf/standalone.conf").read_text() == render_standalone_conf()
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
