@@ -110,6 +110,11 @@ class TopicPolicies:
         """As `load`, of the topic whose managed ledger has that name."""
         return await self.load(TopicName.from_managed_ledger_path(log_name))
 
+    async def stored(self, name: TopicName) -> tuple[Json | None, Json | None]:
+        """The policies of the topic's namespace and its own; None: there are none. MetadataUnavailableError."""
+        namespace, topic = await self._load(name)
+        return namespace.own, topic.own
+
     async def asks_deduplication(self, name: TopicName) -> bool:
         """Whether duplicates of a producer of the topic are to be dropped. MetadataUnavailableError, if that is not known."""
         namespace, topic = await self._load(name)

@@ -98,6 +98,12 @@ class BrokerKeys:
         choices=("non-partitioned", "partitioned"),
         doc="What a topic is that is made so: non-partitioned, or partitioned.",
     )
+    accept_unsupported_policies: bool = conf_key(
+        "quireAcceptUnsupportedPolicies",
+        False,
+        doc="true: load topics also where an existing cluster has stored policies of theirs that are not obeyed here "
+        "(docs/operating.md). false: their producers and consumers are refused, with the policies named.",
+    )
     partitions_default: int = conf_key(
         "defaultNumPartitions", 1, minimum=1, doc="Partitions of a topic that is made so and is partitioned."
     )
@@ -273,6 +279,7 @@ def broker_options(config: BrokerKeys) -> BrokerOptions:
         allow_auto_topic_creation=config.allow_auto_topic_creation,
         auto_topic_type=config.auto_topic_type,
         partitions_default=config.partitions_default,
+        accept_unsupported_policies=config.accept_unsupported_policies,
         partitions_per_topic_max=max(config.partitions_per_topic_max, 0),
         read_batch_entries_max=config.read_batch_entries_max,
         read_batch_bytes_max=config.read_batch_bytes_max,

@@ -58,6 +58,13 @@ def standalone(
     web_port: Annotated[
         int | None, typer.Option(help="Port of status, health, metrics (webServicePort); 0: a free one.")
     ] = None,
+    accept_unsupported_policies: Annotated[
+        bool,
+        typer.Option(
+            "--accept-unsupported-policies",
+            help="Load topics whose stored policies are not obeyed (quireAcceptUnsupportedPolicies).",
+        ),
+    ] = False,
     http: Annotated[bool, typer.Option(help="Serve the web port.")] = True,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
@@ -70,6 +77,7 @@ def standalone(
         "advertised_address": advertised_address,
         "broker_port": broker_port,
         "web_port": web_port,
+        "accept_unsupported_policies": accept_unsupported_policies or None,
     }
     given = {name: value for name, value in overrides.items() if value is not None}
     raise SystemExit(_run_standalone(str(data_dir.absolute()), conf, given, http, log_level))
@@ -114,6 +122,13 @@ def broker(
         Path | None,
         typer.Option(help="A broker.conf, the original's or ours.  [default: conf/broker.conf if there is one]"),
     ] = None,
+    accept_unsupported_policies: Annotated[
+        bool,
+        typer.Option(
+            "--accept-unsupported-policies",
+            help="Load topics whose stored policies are not obeyed (quireAcceptUnsupportedPolicies).",
+        ),
+    ] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Run one broker of a cluster on ZooKeeper and bookies.
@@ -122,7 +137,7 @@ def broker(
     """
     from quire.cli.broker import run_broker
 
-    raise SystemExit(run_broker(conf, log_level))
+    raise SystemExit(run_broker(conf, log_level, accept_unsupported_policies=accept_unsupported_policies))
 
 
 @app.command()

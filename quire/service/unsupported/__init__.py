@@ -1,6 +1,6 @@
 """What Pulsar and BookKeeper have and Quire does not obey, in one place: configuration keys of each process, and policies.
 
-`conf_rules` has the rules for a file; `listing` prints all of it.
+`RULES` are for the files of each process; `listing` has all of it as text.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Final
 from quire.service.original_conf import Fate, Rules
 from quire.service.unsupported.bookie_keys import BOOKIE, BOOKIE_ALIASES, RECOVERY, RECOVERY_ALIASES
 from quire.service.unsupported.broker_keys import BROKER, BROKER_ALIASES
+from quire.service.unsupported.policies import WHY
 from quire.service.unsupported.standalone_keys import STANDALONE, STANDALONE_ALIASES
 
 BROKER_RULES: Final = Rules(MappingProxyType(dict(BROKER)), MappingProxyType(dict(BROKER_ALIASES)))
@@ -36,3 +37,5 @@ def listing() -> Iterator[str]:
         for name, rule in sorted(rules.by_name.items()):
             if rule.fate is not Fate.HARMLESS:
                 yield f"{process}.conf\t{name}\t{rule.reason}"
+    for field, why in sorted(WHY.items()):
+        yield f"policies\t{field}\t{why}"

@@ -58,7 +58,7 @@ def test_the_documented_file_is_what_the_code_says_and_reads_as_the_defaults(log
 
 def test_the_originals_own_golden_configuration_loads_but_for_what_it_asks_of_disks(tmp_path: Path) -> None:
     text = GOLDEN.read_text()
-    with pytest.raises(ConfigError, match="diskUsageWarnThreshold=0.98: it would have no effect here"):
+    with pytest.raises(ConfigError, match=r"diskUsageWarnThreshold=0\.98: it would have no effect here"):
         load(tmp_path, text)
     config = load(tmp_path, text.replace("diskUsageWarnThreshold=0.98", ""))
     assert (config.port, config.host, config.listening_interface) == (3281, "127.0.0.1", "lo")
