@@ -2,47 +2,43 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from quire.cli import autorecovery, bookie, broker, process, zookeeper_wait
-from quire.cli.zookeeper_wait import open_when_there
+from quire.metadata.errors import MetadataUnavailableError
 from quire.metadata.zookeeper import ZooKeeperConfig
 from quire.service.log import Event
-from quire.world.real import real_world
-
-
-def closed_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
+from tests.unit.managed_ledger.fake_ledgers import fake_world
 
 
 def test_a_zookeeper_that_is_away_is_waited_for_until_the_process_is_stopped(
     log_events: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zookeeper_wait, "ATTEMPT_S", 0.1)
+    stop = trio.Event()
+    attempts = []
+
+    async def nothing_there(world: object, config: ZooKeeperConfig) -> None:
+        attempts.append(config.connect_timeout_s)
+        if len(attempts) == 20:
+            stop.set()
+        await trio.sleep(config.connect_timeout_s)
+        raise MetadataUnavailableError("no ZooKeeper answers at z:2181")
+
+    monkeypatch.setattr(zookeeper_wait, "open_store", nothing_there)
 
     async def main() -> None:
-        stop = trio.Event()
-        config = ZooKeeperConfig(servers=(("127.0.0.1", closed_port()),))
-        async with trio.open_nursery() as nursery:
+        assert await zookeeper_wait.open_when_there(fake_world(), ZooKeeperConfig(servers=(("z", 2181),)), stop) is None
 
-            async def stop_when_it_waits() -> None:
-                while not [event for event in log_events if event["event"] == "waiting for ZooKeeper"]:
-                    await trio.sleep(0.01)
-                stop.set()
-
-            nursery.start_soon(stop_when_it_waits)
-            with trio.fail_after(20):
-                assert await open_when_there(real_world(), config, stop) is None
-
-    trio.run(main)
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+    assert sum(attempts) >= 60  # seconds
+    waits = [event for event in log_events if event["event"] == "waiting for ZooKeeper"]
+    assert waits[0]["servers"] == "z:2181"
+    assert len(waits) == len(attempts)
 
 
 @pytest.mark.parametrize(
@@ -64,9 +60,9 @@ def test_every_server_waits_by_the_same_rule_and_ends_well_when_it_is_stopped(
 
     monkeypatch.setattr(module, "open_when_there", never)
     monkeypatch.setattr(process, "_serve_with_signals", lambda serve: serve(trio.Event()))
-    monkeypatch.setattr(process.gc, "freeze", lambda: None)
-    monkeypatch.setattr(process.gc, "set_threshold", lambda *_: None)
-    monkeypatch.setattr(process.sys, "setswitchinterval", lambda _: None)
+    monkeypatch.setattr("gc.freeze", lambda: None)
+    monkeypatch.setattr("gc.set_threshold", lambda *_: None)
+    monkeypatch.setattr("sys.setswitchinterval", lambda _: None)
     conf = tmp_path / "server.conf"
     uri = (
         "metadataStoreUrl=zk:127.0.0.1:1\nclusterName=c\n"

@@ -89,3 +89,10 @@ def test_a_field_that_asks_for_what_is_not_obeyed_is_named_with_the_reason(field
     problem = str(create_problem({field: value}))
     assert field in problem
     assert WHY.get(field, "") in problem
+
+
+def test_the_page_about_what_is_not_obeyed_has_every_policy_with_its_reason() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs/unsupported.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    told = {field.strip("`"): why for fields, why in rows for field in fields.split(", ")}
+    assert told == dict(WHY)
