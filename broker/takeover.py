@@ -16,9 +16,10 @@ from typing import Final
 import trio
 from cachetools import TTLCache
 
-from broker.errors import UnsupportedPoliciesError, translated
+from broker.errors import BrokerError, UnsupportedPoliciesError, translated
 from broker.partitioned_topics import PartitionedTopics
 from broker.policies import TopicPolicies
+from managed_ledger.errors import ManagedLedgerError
 from managed_ledger.factory import ManagedLedgerFactory
 from quire.service.log import get_logger
 from quire.service.unsupported.policies import described, unsupported
@@ -33,6 +34,14 @@ KNOWN_TTL_S: Final = 60.0
 """How long a look at a namespace's __change_events counts: a broker of the original beside ours may write to it."""
 
 
+class _Look:
+    """A look at one namespace, under way."""
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.error: BrokerError | ManagedLedgerError | None = None
+
+
 class Takeover:
     """Decides for each topic before it is opened. `refused` says why, by namespace; kept while it holds."""
 
@@ -45,6 +54,7 @@ class Takeover:
         self._factory = factory
         self._accept = accept
         self._accepted: set[str] = set()
+        self._looks: dict[str, _Look] = {}
         self._change_events: TTLCache[str, bool] = TTLCache(KNOWN_MAX, KNOWN_TTL_S, timer=trio.current_time)
 
     async def check(self, name: TopicName) -> None:
@@ -55,7 +65,7 @@ class Takeover:
         reasons = []
         if fields := unsupported(of_namespace):
             reasons.append(f"policies of namespace {namespace}: {described(fields)}")
-        if await self._has_change_events(namespace):
+        if await self._may_have_change_events(namespace):
             reasons.append(f"policies of single topics in persistent://{namespace}/{CHANGE_EVENTS}, which is not read")
         shared = "; ".join(reasons)
         if fields := unsupported(of_topic):
@@ -77,13 +87,39 @@ class Takeover:
             "--accept-unsupported-policies"
         )
 
+    async def _may_have_change_events(self, namespace: NamespaceName) -> bool:
+        """Where policies are accepted, what cannot be looked at is no hindrance either."""
+        try:
+            return await self._has_change_events(namespace)
+        except (BrokerError, ManagedLedgerError):
+            if self._accept:
+                return True
+            raise
+
     async def _has_change_events(self, namespace: NamespaceName) -> bool:
+        """One look at a time for a namespace, however many topics of it are being loaded; all get its outcome."""
         key = str(namespace)
-        known = self._change_events.get(key)
-        if known is None:
-            known = await self._look_for_change_events(namespace)
-            self._change_events[key] = known
+        while (known := self._change_events.get(key)) is None:
+            look = self._looks.get(key)
+            if look is None:
+                await self._look(namespace)
+                continue
+            await look.done.wait()
+            if look.error is not None:
+                raise type(look.error)(*look.error.args)
         return known
+
+    async def _look(self, namespace: NamespaceName) -> None:
+        key = str(namespace)
+        look = self._looks[key] = _Look()
+        try:
+            self._change_events[key] = await self._look_for_change_events(namespace)
+        except (BrokerError, ManagedLedgerError) as error:
+            look.error = error
+            raise
+        finally:
+            del self._looks[key]
+            look.done.set()
 
     async def _look_for_change_events(self, namespace: NamespaceName) -> bool:
         topic = TopicName.parse(f"persistent://{namespace}/{CHANGE_EVENTS}")

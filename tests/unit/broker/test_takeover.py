@@ -10,6 +10,7 @@ from broker.errors import UnsupportedPoliciesError
 from broker.ownership.values import encode_json
 from broker.policies import topic_path
 from broker.takeover import KNOWN_TTL_S
+from managed_ledger.errors import ManagedLedgerUnavailableError
 from managed_ledger.ledger_list import LedgerList, encode
 from managed_ledger.stored_list import log_path
 from quire.metadata.store import ANY_VERSION
@@ -123,3 +124,26 @@ def test_the_operator_may_accept_that_policies_are_not_obeyed(log_events: list[E
     assert [(event["namespace"], "encryption_required" in event["reason"]) for event in accepted] == [
         ("public/default", True)
     ]
+
+
+def test_topics_that_are_loaded_at_once_share_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(room: Room) -> None:
+        looks = []
+        real = room.factory.had_entries
+
+        async def slow(name: str, *, compactor: str) -> bool:
+            looks.append(name)
+            await trio.sleep(1)
+            if len(looks) == 1:
+                raise ManagedLedgerUnavailableError("bookies are away")
+            return await real(name, compactor=compactor)
+
+        monkeypatch.setattr(room.factory, "had_entries", slow)
+        async with trio.open_nursery() as nursery:
+            for number in range(50):
+                name = TopicName.parse(f"persistent://public/default/t{number}")
+                nursery.start_soon(room.broker.topics.get, name)
+        assert looks == [EVENTS, EVENTS]
+        assert len(room.broker.topics.loaded()) == 50
+
+    in_broker(test)
