@@ -14,11 +14,12 @@ from __future__ import annotations
 from typing import Final
 
 import trio
-from cachetools import TTLCache
+from cachetools import LRUCache, TTLCache
 
 from broker.errors import BrokerError, UnsupportedPoliciesError, translated
+from broker.ownership.values import Json
 from broker.partitioned_topics import PartitionedTopics
-from broker.policies import TopicPolicies
+from broker.policies import Held
 from managed_ledger.errors import ManagedLedgerError
 from managed_ledger.factory import ManagedLedgerFactory
 from quire.service.log import get_logger
@@ -45,30 +46,28 @@ class _Look:
 class Takeover:
     """Decides for each topic before it is opened. `refused` says why, by namespace; kept while it holds."""
 
-    def __init__(
-        self, policies: TopicPolicies, partitioned: PartitionedTopics, factory: ManagedLedgerFactory, *, accept: bool
-    ) -> None:
+    def __init__(self, partitioned: PartitionedTopics, factory: ManagedLedgerFactory, *, accept: bool) -> None:
         self.refused: dict[str, str] = {}
-        self._policies = policies
         self._partitioned = partitioned
         self._factory = factory
         self._accept = accept
         self._accepted: set[str] = set()
+        self._fields: LRUCache[str, tuple[Json | None, list[str]]] = LRUCache(KNOWN_MAX)
+        """By namespace: its policies when they were looked at last, and what is not obeyed of them."""
         self._looks: dict[str, _Look] = {}
         self._change_events: TTLCache[str, bool] = TTLCache(KNOWN_MAX, KNOWN_TTL_S, timer=trio.current_time)
 
-    async def check(self, name: TopicName) -> None:
+    async def check(self, name: TopicName, policies: Held) -> None:
         """UnsupportedPoliciesError; MetadataUnavailableError, ManagedLedgerUnavailableError, ManagedLedgerDamagedError if it
         cannot be decided."""
         namespace, key = name.namespace_name, name.namespace_path
-        of_namespace, of_topic = await self._policies.stored(name)
         reasons = []
-        if fields := unsupported(of_namespace):
+        if fields := self._unsupported(key, policies.of_namespace):
             reasons.append(f"policies of namespace {namespace}: {described(fields)}")
         if await self._may_have_change_events(namespace):
             reasons.append(f"policies of single topics in persistent://{namespace}/{CHANGE_EVENTS}, which is not read")
         shared = "; ".join(reasons)
-        if fields := unsupported(of_topic):
+        if fields := unsupported(policies.of_topic):
             reasons.append(f"policies of {name.partitioned.full}: {described(fields)}")
         if not reasons:
             self.refused.pop(key, None)
@@ -86,6 +85,12 @@ class Takeover:
             f"{name.full} is not loaded, since policies would not be obeyed: {why}. Take them back, or start the broker with "
             "--accept-unsupported-policies"
         )
+
+    def _unsupported(self, key: str, policies: Json | None) -> list[str]:
+        known = self._fields.get(key)
+        if known is None or known[0] is not policies:
+            known = self._fields[key] = policies, unsupported(policies)
+        return known[1]
 
     async def _may_have_change_events(self, namespace: NamespaceName) -> bool:
         """Where policies are accepted, what cannot be looked at is no hindrance either."""

@@ -86,9 +86,7 @@ class Topics:
         self._namespaces: TTLCache[str, None] = TTLCache(NAMESPACES_MAX, NAMESPACE_TTL_S, timer=trio.current_time)
         """Those that were there a moment ago."""
         self.partitioned = PartitionedTopics(metadata, partitions_max=broker.options.partitions_per_topic_max)
-        self.takeover = Takeover(
-            broker.policies, self.partitioned, factory, accept=broker.options.accept_unsupported_policies
-        )
+        self.takeover = Takeover(self.partitioned, factory, accept=broker.options.accept_unsupported_policies)
 
     def loaded(self) -> list[Topic]:
         return list(self._loaded.values())
@@ -262,8 +260,8 @@ class Topics:
         # Before: opening fences whoever writes now. After: opening takes its time, and the bundle may be gone.
         await self._broker.ownership.check(name)
         # Before it is opened: what is open is trimmed.
-        policies = await self._broker.policies.load(name)  # kept until it is open, so that they are read once
-        await self.takeover.check(name)
+        policies = await self._broker.policies.hold(name)  # until it is open, so that they are read once
+        await self.takeover.check(name, policies)
         ledger = await self._factory.open(name.managed_ledger_path, create=create)
         try:
             await self._broker.ownership.check(name)
