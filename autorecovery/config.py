@@ -49,7 +49,7 @@ class AutoRecoveryConfig:
         doc="How often the auditor counts ledgers that are not placed as the placement policy wants, in seconds. 0: never.",
     )
     repair_placement: bool = conf_key(
-        "repairedPlacementPolicyNotAdheringBookieEnable",
+        "repairedPlacementPolicyNotAdheringBookieEnabled",
         False,
         doc="true: ledgers that this check finds are marked, and workers move copies until the policy is met.",
     )
@@ -73,7 +73,7 @@ class AutoRecoveryConfig:
         doc="Ledgers that the auditor reads, checks or marks at once.",
     )
     open_ledger_wait_ms: int = conf_key(
-        "auditorAcquireConcurrentOpenLedgerOperationsTimeoutMSec",
+        "auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec",
         120_000,
         minimum=0,
         doc="A check of all ledgers in which nothing moves for so long is given up, in milliseconds, and done again at the "

@@ -125,7 +125,7 @@ def _launch(folder: Path, uri: str, classes: str | None, conf: Mapping[str, obje
         "journalSyncData": "true",
         "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
         "diskUsageThreshold": 0.99,
-        "diskUsageWarnThreshold": 0.98,
+        "diskUsageWarnThreshold": 0.99,
         **conf,
     }
     (folder / "bookie.conf").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bookie.config import BookieConfig
-from bookie.original_conf import ALIASES, IGNORED, REFUSED
-from quire.service.config import conf_key, render
+from quire.service.config import conf_key, keys_of, render
 from quire.service.original_conf import load_original, render_tail
+from quire.service.unsupported import BOOKIE_RULES
 from quire.wire.bookkeeper.v2 import FRAME_MAX
 
 DEFAULT_METADATA_URI = "zk+hierarchical://localhost:2181/ledgers"
@@ -179,18 +179,14 @@ def check_tls_keys(tls: bool, ca_file: str, certificate_file: str, key_file: str
 
 def load_server_config(path: str | Path) -> BookieServerConfig:
     """Read a bk_server.conf. ConfigError with every problem, one a line. Logs the keys that have no effect, once."""
-    return load_original(path, BookieServerConfig, ALIASES, IGNORED, REFUSED)
+    return load_original(path, BookieServerConfig, BOOKIE_RULES)
 
 
 _HEAD = """Configuration of `quire bookie`: every key with its default.
 Names are BookKeeper's; a bk_server.conf written for its bookies is read as it is. What becomes of the keys that are not
-here stands at the end. A name that nobody knows is an error. The first value of a key wins."""
-
-_TAIL_IGNORED = "Keys of the original that have no effect here; those that a file sets are named once in the log."
-_TAIL_REFUSED = "Keys of the original with which the bookie does not start, if they ask for what it cannot do."
+here stands at the end. A name that no version of it has is an error. The first value of a key wins."""
 
 
 def render_conf() -> str:
     """What conf/bk_server.conf holds."""
-    tail = render_tail(ALIASES, IGNORED, REFUSED, about_ignored=_TAIL_IGNORED, about_refused=_TAIL_REFUSED)
-    return render(BookieServerConfig, head=_HEAD) + tail
+    return render(BookieServerConfig, head=_HEAD) + render_tail(BOOKIE_RULES, fields=keys_of(BookieServerConfig))

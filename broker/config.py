@@ -58,6 +58,8 @@ class BrokerOptions:
     """On partitions too the active consumer of a Failover subscription is found on a ring of names."""
     resubscribe_grace_s: float = 60.0
     """How long the subscription of a reader is kept after a SEEK disconnected it."""
+    accept_unsupported_policies: bool = False
+    """Topics are loaded also where stored policies ask for what is not obeyed."""
     acks_in_command_max: int = 100_000
     """Message ids in one ACK or REDELIVER command."""
     send_linger_threshold: int = 32

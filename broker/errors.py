@@ -64,6 +64,10 @@ class NotAllowedError(BrokerError):
     code = pb.NotAllowedError
 
 
+class UnsupportedPoliciesError(NotAllowedError):
+    """What is stored of the namespace or the topic asks for what is not obeyed here. Final. HTTP: 412."""
+
+
 class MetadataUnavailableError(BrokerError):
     """The metadata store cannot be asked now. Passing; unlike ServiceNotReady it does not make clients drop the
     connection they asked on."""

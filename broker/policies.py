@@ -87,6 +87,24 @@ class _Namespace:
         return found
 
 
+class Held:
+    """The policies of a topic's namespace and its own, as they are known now; None: there are none."""
+
+    __slots__ = ("_namespace", "_topic")
+
+    def __init__(self, namespace: _Namespace, topic: _Topic) -> None:
+        self._namespace = namespace
+        self._topic = topic
+
+    @property
+    def of_namespace(self) -> Json | None:
+        return self._namespace.own
+
+    @property
+    def of_topic(self) -> Json | None:
+        return self._topic.own
+
+
 class TopicPolicies:
     """`run` watches, in a nursery of its owner; before it runs, and where it does not, everything is read when it is asked
     for. `default`: what broker.conf says."""
@@ -111,6 +129,10 @@ class TopicPolicies:
     async def config_of(self, log_name: str) -> Callable[[], LogConfig]:
         """As `load`, of the topic whose managed ledger has that name."""
         return await self.load(TopicName.from_managed_ledger_path(log_name))
+
+    async def hold(self, name: TopicName) -> Held:
+        """Read what is not known yet, and keep it known as long as the answer is kept. MetadataUnavailableError."""
+        return Held(*await self._load(name))
 
     async def asks_deduplication(self, name: TopicName) -> bool:
         """Whether duplicates of a producer of the topic are to be dropped. MetadataUnavailableError, if that is not known."""
@@ -206,7 +228,8 @@ class TopicPolicies:
         if namespace is None or not namespace.watched:
             namespace = self._namespaces[key] = _Namespace(name, watched=True)
             self._tasks.nursery.start_soon(self._watch, key, namespace, name=f"policies of {name}")
-        await namespace.ready.wait()
+        if not namespace.ready.is_set():  # each topic that is loaded asks twice
+            await namespace.ready.wait()
         if namespace.forgotten:
             return await self._known(name)  # the namespace was made again
         if self._namespaces.get(key) is not namespace:

@@ -54,6 +54,11 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
     metrics.histogram("pulsar_topic_load_times", "Loading a topic, in milliseconds", loaded.load_times)
     metrics.counter("pulsar_topic_load_failed_count", "Topics not loaded", lambda: loaded.loads_failed)
     metrics.gauge("pulsar_topics_count", "Topics loaded", lambda: loaded.count)
+    metrics.gauge(
+        "quire_namespaces_with_unsupported_policies",
+        "Namespaces whose topics are not loaded, since stored policies of theirs are not obeyed",
+        lambda: len(broker.topics.takeover.refused),
+    )
 
     def total(read: Callable[[Topic], float], *labels: str) -> Callable[[], Samples]:
         def samples() -> Samples:

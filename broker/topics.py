@@ -26,6 +26,7 @@ from broker.ownership.load_reports import TopicCounters
 from broker.ownership.namespaces import heartbeat_broker
 from broker.ownership.tenants import POLICIES
 from broker.partitioned_topics import PartitionedTopics, topics_in
+from broker.takeover import Takeover
 from broker.topic import Topic
 from cursors.errors import CursorError, CursorRecoveryError
 from managed_ledger.errors import (
@@ -90,6 +91,7 @@ class Topics:
         self._namespaces: TTLCache[str, None] = TTLCache(NAMESPACES_MAX, NAMESPACE_TTL_S, timer=trio.current_time)
         """Those that were there a moment ago."""
         self.partitioned = PartitionedTopics(metadata, partitions_max=broker.options.partitions_per_topic_max)
+        self.takeover = Takeover(self.partitioned, factory, accept=broker.options.accept_unsupported_policies)
 
     def loaded(self) -> list[Topic]:
         return list(self._loaded.values())
@@ -269,12 +271,16 @@ class Topics:
             await self._look_for_namespace(name)
         # Before: opening fences whoever writes now. After: opening takes its time, and the bundle may be gone.
         await self._broker.ownership.check(name)
+        # Before it is opened: what is open is trimmed.
+        policies = await self._broker.policies.hold(name)  # until it is open, so that they are read once
+        await self.takeover.check(name, policies)
         ledger = await self._factory.open(name.managed_ledger_path, create=create)
         try:
             await self._broker.ownership.check(name)
         except BaseException:
             ledger.abandon()
             raise
+        del policies
         if not ledger.is_usable:
             # Taken over or closed since: nobody would tell us any more.
             raise ManagedLedgerFencedError(f"{name.full} was lost while it was being loaded")

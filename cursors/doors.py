@@ -60,13 +60,16 @@ class Readable(Protocol):
 
 
 class Reader(Readable, Protocol):
-    """A closed ledger."""
+    """A closed ledger, or one that another owner has open."""
 
     @property
     def last_entry_id(self) -> int: ...
 
     @property
     def length(self) -> int: ...
+
+    async def read_unconfirmed(self, first: int, last: int, *, size_max: int) -> list[memoryview]:
+        """As `read`, without a look at what is confirmed, of a ledger that was opened without recovery."""
 
 
 class Writer(Readable, Protocol):

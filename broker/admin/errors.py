@@ -24,6 +24,7 @@ from broker.errors import (
     TopicBusyError,
     TopicExistsError,
     TopicNotFoundError,
+    UnsupportedPoliciesError,
 )
 from broker.ownership.errors import (
     BeingUnloadedError,
@@ -123,6 +124,7 @@ class OverloadedError(AdminError):
 STATUSES: Statuses = {
     TopicNotFoundError: 404,
     SubscriptionNotFoundError: 404,
+    UnsupportedPoliciesError: 412,
     NotAllowedError: 405,
     PartitionCountError: 406,
     TopicExistsError: 409,

@@ -50,6 +50,7 @@ from broker.ownership.lookup import Connect
 from broker.ownership.peers import topic_in
 from broker.ownership.values import Owner, decode_owner, encode_bundles
 from broker.policy_values import NAMESPACE_RETENTION, PERSISTENCE, persistence, retention
+from quire.service.unsupported.policies import create_problem
 from quire.wire.pulsar.names import NamespaceName, TopicName
 
 BUNDLES_MAX = 1 << 16
@@ -78,6 +79,9 @@ async def create(call: Call) -> None:
         raise MalformedRequestError("policies must be an object")
     given = {key: value for key, value in body.items() if value is not None}
     _check_bundles(given.get("bundles"))
+    problem = create_problem(given)
+    if problem is not None:
+        raise PreconditionError(problem)
     replication = given.get("replication_clusters", given.get("replicationClusters"))
     if isinstance(replication, list) and (
         missing := sorted(set(map(str, replication)) - set(await clusters.known(call)))

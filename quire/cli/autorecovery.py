@@ -14,32 +14,29 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import trio
 
 from autorecovery.config import AutoRecoveryConfig
 from autorecovery.errors import AutoRecoveryError
 from autorecovery.service import RecoveryStats, open_repair_client, run_autorecovery
-from bookie.original_conf import ALIASES, IGNORED, REFUSED
 from bookie.server_config import BookieServerConfig
 from quire.cli.addresses import host_port
 from quire.cli.errors import CliError, leaves
 from quire.cli.exit_codes import INVALID_CONF, SERVER_EXCEPTION, ZK_EXPIRED
 from quire.cli.process import closing, run_server
 from quire.cli.shell.config import ShellConfig, build_part
+from quire.cli.zookeeper_wait import open_when_there
 from quire.ledger.errors import LedgerError
 from quire.metadata.errors import InvalidConnectStringError, MetadataError, SessionExpiredError
 from quire.metadata.ledgers import ensure_layout
 from quire.metadata.store import MetadataStore
-from quire.metadata.zookeeper import open_store
 from quire.metadata.zookeeper_config import SessionExpiredPolicy, ZooKeeperConfig
 from quire.service.config import conf_key, keys_of, read_text
 from quire.service.errors import ConfigError
+from quire.service.original_conf import check, sort_out
+from quire.service.unsupported import RECOVERY_RULES
 from quire.world.doors import World
-
-CONNECT_TIMEOUT_S: Final = 30.0
-"""For the first connection to ZooKeeper, which may be starting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +61,6 @@ def store_config(config: ProcessConfig) -> ZooKeeperConfig:
     """InvalidConnectStringError."""
     return replace(
         config.zookeeper,
-        connect_timeout_s=CONNECT_TIMEOUT_S,
         retry_first_s=config.zk_retry_first_ms / 1000,
         retry_max_s=max(config.zk_retry_first_ms, config.zk_retry_max_ms) / 1000,
         session_expired_policy=SessionExpiredPolicy(config.zk_expired_policy),
@@ -74,17 +70,23 @@ def store_config(config: ProcessConfig) -> ZooKeeperConfig:
 def load(path: Path | None) -> tuple[ProcessConfig, AutoRecoveryConfig]:
     """What a bk_server.conf says; the defaults without one. ConfigError.
 
-    Values of keys that only a bookie needs are not looked at; a key that nobody knows is an error.
+    Values of keys that only a bookie needs are not looked at; what no version of the original has is an error, and so is what
+    is asked of auto recovery and not obeyed.
     """
     if path is None:
         return ProcessConfig(), AutoRecoveryConfig()
-    text = read_text(path)
     of_process, of_recovery = keys_of(ProcessConfig).keys(), keys_of(AutoRecoveryConfig).keys()
-    of_bookies = keys_of(BookieServerConfig).keys() | IGNORED.keys() | REFUSED.keys() | ALIASES.keys()
+    of_bookies = keys_of(BookieServerConfig).keys()
+    done = sort_out(read_text(path), of_process | of_recovery | of_bookies, RECOVERY_RULES, source=str(path))
     not_ours = (of_bookies | of_recovery) - of_process
-    process = build_part(ProcessConfig, path, text, lambda key: key not in not_ours)
-    # What nobody knows was an error above.
-    return process, build_part(AutoRecoveryConfig, path, text, lambda key: key in of_recovery)
+    try:
+        process = build_part(ProcessConfig, path, done.text, lambda key: key not in not_ours)
+        # A name that no version of the original has was an error above.
+        recovery = build_part(AutoRecoveryConfig, path, done.text, lambda key: key in of_recovery)
+    except ConfigError as error:
+        raise ConfigError("\n".join([*done.problems, str(error)])) from error
+    check(done, str(path))
+    return process, recovery
 
 
 async def serve_autorecovery(
@@ -112,7 +114,10 @@ def beside_bookie(conf: Path | None, bookie_id: str) -> Callable[[World, trio.Ev
     settings, root = store_config(process), process.connect_string.ledgers_root
 
     async def run(world: World, stop: trio.Event) -> None:
-        async with closing(await open_store(world, settings)) as store:
+        opened = await open_when_there(world, settings, stop)
+        if opened is None:
+            return
+        async with closing(opened) as store:
             try:
                 await serve_autorecovery(world, store, config, name=bookie_id, root=root, stop=stop)
             except (AutoRecoveryError, LedgerError) as error:
@@ -145,7 +150,10 @@ def run_autorecovery_command(conf: Path | None, log_level: str) -> int:
     async def main(stop: trio.Event) -> None:
         nonlocal http
         stats = RecoveryStats()
-        async with closing(await open_store(world, settings)) as store, trio.open_nursery() as nursery:
+        opened = await open_when_there(world, settings, stop)
+        if opened is None:
+            return
+        async with closing(opened) as store, trio.open_nursery() as nursery:
             if process.http_enabled:
                 from quire.cli.autorecovery_web import serve_web
 

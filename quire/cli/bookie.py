@@ -30,6 +30,7 @@ from quire.cli.errors import CliError, leaves
 from quire.cli.exit_codes import BOOKIE_EXCEPTION, INVALID_CONF, SERVER_EXCEPTION, ZK_EXPIRED, ZK_REG_FAIL
 from quire.cli.process import closing, end_at_fault, end_when, run_server
 from quire.cli.zookeeper_keys import PULSAR_PREFIX, credentials, tls
+from quire.cli.zookeeper_wait import open_when_there
 from quire.metadata.bookies import Endpoint, check_bookie_id
 from quire.metadata.errors import (
     InvalidConnectStringError,
@@ -44,7 +45,6 @@ from quire.metadata.store import MetadataStore
 from quire.metadata.zookeeper import (
     SessionExpiredPolicy,
     ZooKeeperConfig,
-    open_store,
     parse_connect_string,
 )
 from quire.service.errors import ConfigError
@@ -280,7 +280,10 @@ def run_bookie(conf: Path | None, log_level: str) -> int:
 
     async def main(stop: trio.Event) -> None:
         beside = None if auto_recovery is None else partial(auto_recovery, world)
-        async with closing(await open_store(world, store_config)) as store:
+        store = await open_when_there(world, store_config, stop)
+        if store is None:
+            return
+        async with closing(store):
             await serve(world, config, store, ready=announce, stop=stop, beside=beside)
 
     named = "" if conf is None else f"`quire doctor --conf {conf}` names everything that is damaged; "

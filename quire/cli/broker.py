@@ -42,11 +42,11 @@ from quire.cli.errors import CliError
 from quire.cli.process import closing, end_at_fault, end_when, run_server
 from quire.cli.serving import broker_port
 from quire.cli.standalone_metadata import next_incarnation
+from quire.cli.zookeeper_wait import open_when_there
 from quire.ledger.opening import open_client_on
-from quire.metadata.errors import MetadataUnavailableError, NoNodeError, SessionExpiredError
+from quire.metadata.errors import NoNodeError, SessionExpiredError
 from quire.metadata.ledgers import ensure_layout
 from quire.metadata.store import MetadataStore
-from quire.metadata.zookeeper import ZooKeeperConfig, ZooKeeperStore, open_store
 from quire.service.errors import ConfigError
 from quire.service.log import get_logger
 from quire.service.serve import ConnectionCounts
@@ -54,8 +54,6 @@ from quire.world.doors import World
 
 log = get_logger(__name__)
 
-ATTEMPT_S = 3.0
-"""For one attempt to reach a ZooKeeper that is waited for."""
 DEFAULT_CONF = Path("conf/broker.conf")
 
 
@@ -172,20 +170,7 @@ def located(config: BrokerConfig) -> BrokerConfig:
     return replace(config, advertised_address=advertised, web_port=config.web_port or free_port())
 
 
-async def open_when_there(world: World, config: ZooKeeperConfig, stop: trio.Event) -> ZooKeeperStore | None:
-    """A connection to ZooKeeper, waited for; None if `stop` is set first. NoNodeError: the chroot is missing."""
-    servers = ",".join(map(host_port, config.servers))
-    since = trio.current_time()
-    while not stop.is_set():
-        try:
-            return await open_store(world, replace(config, connect_timeout_s=ATTEMPT_S))
-        except MetadataUnavailableError as error:
-            waited_s = round(trio.current_time() - since, 1)
-            log.warning("waiting for ZooKeeper", servers=servers, waited_s=waited_s, reason=str(error))
-    return None
-
-
-def run_broker(conf: Path | None, log_level: str) -> int:
+def run_broker(conf: Path | None, log_level: str, *, accept_unsupported_policies: bool = False) -> int:
     """The command. Returns the exit code."""
     from quire.service import log as logging
     from quire.world.real import real_world
@@ -195,6 +180,8 @@ def run_broker(conf: Path | None, log_level: str) -> int:
         if conf is None and DEFAULT_CONF.exists():
             conf = DEFAULT_CONF
         config = located(BrokerConfig() if conf is None else load_broker_config(conf))
+        if accept_unsupported_policies:
+            config = replace(config, accept_unsupported_policies=True)
         store_config, root = zookeeper_config(config)
     except (ConfigError, ValueError) as error:
         print(f"quire broker: {error}", file=sys.stderr)

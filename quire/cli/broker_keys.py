@@ -42,7 +42,10 @@ class BrokerKeys:
 
     # Connections
     connections_max: int = conf_key(
-        "brokerMaxConnections", 10_000, minimum=1, doc="Connections served at once; one more is closed."
+        "brokerMaxConnections",
+        10_000,
+        minimum=0,
+        doc="Connections served at once; one more is closed. 0: as many as there are descriptors for.",
     )
     keep_alive_interval_s: int = conf_key(
         "keepAliveIntervalSeconds",
@@ -95,11 +98,17 @@ class BrokerKeys:
         choices=("non-partitioned", "partitioned"),
         doc="What a topic is that is made so: non-partitioned, or partitioned.",
     )
+    accept_unsupported_policies: bool = conf_key(
+        "quireAcceptUnsupportedPolicies",
+        False,
+        doc="true: load topics also where an existing cluster has stored policies of theirs that are not obeyed here "
+        "(docs/operating.md). false: their producers and consumers are refused, with the policies named.",
+    )
     partitions_default: int = conf_key(
         "defaultNumPartitions", 1, minimum=1, doc="Partitions of a topic that is made so and is partitioned."
     )
     partitions_per_topic_max: int = conf_key(
-        "maxNumPartitionsPerPartitionedTopic", 4096, minimum=0, doc="Partitions of one topic. 0: no limit."
+        "maxNumPartitionsPerPartitionedTopic", 4096, doc="Partitions of one topic. 0 or less: no limit."
     )
 
     # Dispatching
@@ -291,7 +300,8 @@ def broker_options(config: BrokerKeys) -> BrokerOptions:
         allow_auto_topic_creation=config.allow_auto_topic_creation,
         auto_topic_type=config.auto_topic_type,
         partitions_default=config.partitions_default,
-        partitions_per_topic_max=config.partitions_per_topic_max,
+        accept_unsupported_policies=config.accept_unsupported_policies,
+        partitions_per_topic_max=max(config.partitions_per_topic_max, 0),
         read_batch_entries_max=config.read_batch_entries_max,
         read_batch_bytes_max=config.read_batch_bytes_max,
         round_robin_batch_max=config.round_robin_batch_max,

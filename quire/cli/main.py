@@ -60,6 +60,13 @@ def standalone(
     web_port: Annotated[
         int | None, typer.Option(help="Port of status, health, metrics (webServicePort); 0: a free one.")
     ] = None,
+    accept_unsupported_policies: Annotated[
+        bool,
+        typer.Option(
+            "--accept-unsupported-policies",
+            help="Load topics whose stored policies are not obeyed (quireAcceptUnsupportedPolicies).",
+        ),
+    ] = False,
     http: Annotated[bool, typer.Option(help="Serve the web port.")] = True,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
@@ -72,6 +79,7 @@ def standalone(
         "advertised_address": advertised_address,
         "broker_port": broker_port,
         "web_port": web_port,
+        "accept_unsupported_policies": accept_unsupported_policies or None,
     }
     given = {name: value for name, value in overrides.items() if value is not None}
     raise SystemExit(_run_standalone(str(data_dir.absolute()), conf, given, http, log_level))
@@ -116,6 +124,13 @@ def broker(
         Path | None,
         typer.Option(help="A broker.conf, the original's or ours.  [default: conf/broker.conf if there is one]"),
     ] = None,
+    accept_unsupported_policies: Annotated[
+        bool,
+        typer.Option(
+            "--accept-unsupported-policies",
+            help="Load topics whose stored policies are not obeyed (quireAcceptUnsupportedPolicies).",
+        ),
+    ] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Run one broker of a cluster on ZooKeeper and bookies.
@@ -124,7 +139,7 @@ def broker(
     """
     from quire.cli.broker import run_broker
 
-    raise SystemExit(run_broker(conf, log_level))
+    raise SystemExit(run_broker(conf, log_level, accept_unsupported_policies=accept_unsupported_policies))
 
 
 @app.command()
@@ -304,12 +319,9 @@ def _run_standalone(data_dir: str, conf: Path | None, overrides: dict[str, Any],
 
 
 def _load_config(conf: Path | None, overrides: dict[str, Any]) -> StandaloneConfig:
-    from quire.cli.standalone_config import StandaloneConfig
-    from quire.service.config import build, load
+    from quire.cli.standalone_conf import load_standalone_config
 
-    if conf is None and DEFAULT_CONF.exists():
-        conf = DEFAULT_CONF
-    return load(conf, StandaloneConfig, overrides=overrides) if conf else build(StandaloneConfig, overrides)
+    return load_standalone_config(DEFAULT_CONF if conf is None and DEFAULT_CONF.exists() else conf, overrides)
 
 
 def _seconds_since_process_start() -> float:

@@ -4,8 +4,8 @@
     brokerServicePort=6650          the first value of a key given twice wins, as in the originals
 
 A configuration is a frozen dataclass whose fields are made with `conf_key`. A key that no field has is an error, with
-its line and the nearest name; a key that only the originals know (original_keys.txt) is listed once as ignored, so
-that a broker.conf written for Pulsar is taken as it is. An empty value means the default, except for text.
+its line and the nearest name, unless the originals know it: what becomes of those says quire.service.original_conf. An empty
+value means the default, except for text.
 
 Values: int and float in decimal, bool as true or false, str as it stands, tuple[str, ...] parted by commas, each of
 them `| None` if the default is None (computed elsewhere).
@@ -20,14 +20,10 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from quire.service.errors import ConfigError
-from quire.service.log import get_logger
+from quire.service.original_keys import is_original_key, original_keys
 
 T = TypeVar("T")
 Config = TypeVar("Config")
-
-_ORIGINAL_KEYS = Path(__file__).with_name("original_keys.txt")
-
-log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +85,6 @@ def _key(made: Field[Any], kind: Any) -> Key:
         doc=made.metadata["doc"],
         bounds=made.metadata["bounds"],
     )
-
-
-def load(path: str | Path, cls: type[Config], *, overrides: Mapping[str, Any] | None = None) -> Config:
-    """Read the file into a `cls`. `overrides` are field values (not keys) that win over the file, as a command line does.
-
-    Raises ConfigError with every problem of the file, one a line. Logs the keys that only the originals know, once."""
-    text = read_text(path)
-    values, ignored = parse(text, cls, source=str(path))
-    if ignored:
-        log.info("configuration keys that only the originals know are ignored", file=str(path), keys=" ".join(ignored))
-    return build(cls, {**values, **(overrides or {})})
 
 
 def read_text(path: str | Path) -> str:
@@ -209,27 +194,8 @@ def narrow(config: object, cls: type[Config], **more: Any) -> Config:
     return build(cls, {**values, **more})
 
 
-def is_original_key(name: str) -> bool:
-    """Does Pulsar or BookKeeper have a key of this name?"""
-    names, prefixes = _original_keys()
-    return name in names or name.startswith(prefixes)
-
-
-_original: tuple[frozenset[str], tuple[str, ...]] | None = None
-
-
-def _original_keys() -> tuple[frozenset[str], tuple[str, ...]]:
-    global _original
-    if _original is None:
-        lines = _ORIGINAL_KEYS.read_text(encoding="ascii").splitlines()
-        names = [line for line in lines if line and not line.startswith("#")]
-        prefixes = tuple(name[:-1] for name in names if name.endswith("*"))
-        _original = (frozenset(name for name in names if not name.endswith("*")), prefixes)
-    return _original
-
-
 def _nearest(name: str, keys: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, [*keys, *sorted(_original_keys()[0])], n=1)
+    near = difflib.get_close_matches(name, [*keys, *sorted(original_keys())], n=1)
     return f" (did you mean {near[0]}?)" if near else ""
 
 

@@ -75,6 +75,7 @@ def broker_on(bookies: BookieCluster, folder: Path) -> Iterator[BrokerProcess]:
         defaultRetentionTimeInMinutes=-1,
         defaultRetentionSizeInMB=-1,
         metadataStoreSessionTimeoutMillis=3000,
+        quireAcceptUnsupportedPolicies="true",  # Pulsar left policies of single topics
         **dict.fromkeys(quorums, 2),
     )
     try:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import pytest
@@ -269,10 +269,13 @@ class Served:
         return peer
 
 
-def served(moment: str, test: Callable[[Served], Awaitable[None]]) -> None:
+def served(moment: str, test: Callable[[Served], Awaitable[None]], *, accept: bool = True) -> None:
+    """`accept`: that policies of single topics, of which Pulsar left one in __change_events, are not obeyed."""
+
     async def main(left: Left) -> None:
         async with left.broker() as factory, trio.open_nursery() as nursery:
-            broker = Broker(fake_world(), left.store, factory, OPTIONS, nursery, service_url="pulsar://test:6650")
+            options = replace(OPTIONS, accept_unsupported_policies=accept)
+            broker = Broker(fake_world(), left.store, factory, options, nursery, service_url="pulsar://test:6650")
             broker.start()
             await test(Served(broker, nursery))
             nursery.cancel_scope.cancel()
@@ -356,3 +359,19 @@ def test_producers_are_refused_where_duplicates_are_to_be_dropped_and_where_no_m
         await peer.producer("persistent://public/default/orders")
 
     served(moment, test)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_topics_beside_policies_in_a_topic_are_not_taken_over_unless_that_is_accepted(moment: str) -> None:
+    async def test(room: Served) -> None:
+        metadata = room.broker.metadata
+        paths = [log_path(f"public/default/persistent/{topic}") for topic in ("orders", "__change_events")]
+        before = [await metadata.get(path) for path in paths]
+        peer = await room.connect()
+        peer.ask_subscribe("persistent://public/default/orders")
+        code, why = await peer.error()
+        assert code == api.NotAllowedError
+        assert "persistent://public/default/__change_events" in why
+        assert [await metadata.get(path) for path in paths] == before, "opened, or trimmed"
+
+    served(moment, test, accept=False)

@@ -7,201 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from bookie.original_conf import ALIASES, IGNORED, REFUSED
 from bookie.server_config import DEFAULT_METADATA_URI, BookieServerConfig, load_server_config, render_conf
-from quire.service.config import is_original_key, keys_of
+from quire.service.config import keys_of
 from quire.service.errors import ConfigError
 from quire.service.log import Event
-from quire.service.original_conf import refusal_of
+from quire.service.original_keys import is_original_key
+from quire.service.unsupported import BOOKIE_RULES
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "tests/golden/bookkeeper/db/bk1.conf"
-
-ORIGINAL_KEYS = [
-    "bookieId",
-    "bookiePort",
-    "listeningInterface",
-    "advertisedAddress",
-    "allowLoopback",
-    "useHostNameAsBookieID",
-    "useShortHostName",
-    "serverNumIOThreads",
-    "serverTcpNoDelay",
-    "nettyMaxFrameSizeBytes",
-    "extraServerComponents",
-    "numAddWorkerThreads",
-    "numReadWorkerThreads",
-    "numHighPriorityWorkerThreads",
-    "numLongPollWorkerThreads",
-    "maxPendingAddRequestsPerThread",
-    "maxPendingReadRequestsPerThread",
-    "maxAddsInProgressLimit",
-    "maxReadsInProgressLimit",
-    "waitTimeoutOnResponseBackpressureMs",
-    "readOnlyModeEnabled",
-    "readOnlyModeOnAnyDiskFullEnabled",
-    "forceReadOnlyBookie",
-    "persistBookieStatusEnabled",
-    "allowStorageExpansion",
-    "allowMultipleDirsUnderSameDiskPartition",
-    "permittedStartupUsers",
-    "httpServerEnabled",
-    "httpServerPort",
-    "httpServerHost",
-    "httpServerClass",
-    "statsProviderClass",
-    "prometheusStatsHttpPort",
-    "prometheusStatsLatencyRolloverSeconds",
-    "enableStatistics",
-    "bookieAuthProviderFactoryClass",
-    "tlsProvider",
-    "tlsProviderFactoryClass",
-    "tlsKeyStore",
-    "tlsKeyStoreType",
-    "tlsKeyStorePasswordPath",
-    "tlsTrustStore",
-    "tlsTrustStoreType",
-    "tlsTrustStorePasswordPath",
-    "tlsClientAuthentication",
-    "authorizedRoles",
-    "journalDirectories",
-    "journalDirectory",
-    "journalFormatVersionToWrite",
-    "journalMaxSizeMB",
-    "journalMaxBackups",
-    "journalPreAllocSizeMB",
-    "journalWriteBufferSizeKB",
-    "journalRemoveFromPageCache",
-    "journalWriteData",
-    "journalSyncData",
-    "journalAdaptiveGroupWrites",
-    "journalMaxGroupWaitMSec",
-    "journalBufferedWritesThreshold",
-    "journalBufferedEntriesThreshold",
-    "journalFlushWhenQueueEmpty",
-    "journalQueueSize",
-    "journalMaxMemorySizeMb",
-    "journalAlignmentSize",
-    "journalReuseFiles",
-    "skipReplayJournalInvalidRecord",
-    "ledgerStorageClass",
-    "ledgerDirectories",
-    "indexDirectories",
-    "flushInterval",
-    "logSizeLimit",
-    "entryLogFilePreallocationEnabled",
-    "flushEntrylogBytes",
-    "readBufferSizeBytes",
-    "writeBufferSizeBytes",
-    "entryLogPerLedgerEnabled",
-    "dbStorage_writeCacheMaxSizeMb",
-    "dbStorage_readAheadCacheMaxSizeMb",
-    "dbStorage_readAheadCacheBatchSize",
-    "dbStorage_readAheadCacheBatchBytesSize",
-    "dbStorage_maxThrottleTimeMs",
-    "dbStorage_rocksDB_format_version",
-    "dbStorage_rocksDB_checksum_type",
-    "dbStorage_rocksDB_blockCacheSize",
-    "dbStorage_rocksDB_writeBufferSizeMB",
-    "dbStorage_rocksDB_sstSizeInMB",
-    "dbStorage_rocksDB_blockSize",
-    "dbStorage_rocksDB_bloomFilterBitsPerKey",
-    "dbStorage_rocksDB_numLevels",
-    "dbStorage_rocksDB_numFilesInLevel0",
-    "dbStorage_rocksDB_maxSizeInLevel1MB",
-    "dbStorage_directIOEntryLogger",
-    "minorCompactionThreshold",
-    "minorCompactionInterval",
-    "majorCompactionThreshold",
-    "majorCompactionInterval",
-    "minorCompactionMaxTimeMillis",
-    "majorCompactionMaxTimeMillis",
-    "compactionRateByEntries",
-    "compactionRateByBytes",
-    "isThrottleByBytes",
-    "compactionMaxOutstandingRequests",
-    "useTransactionalCompaction",
-    "gcWaitTime",
-    "gcOverreplicatedLedgerWaitTime",
-    "gcMetadataOpRateLimit",
-    "isForceGCAllowWhenNoSpace",
-    "verifyMetadataOnGC",
-    "gcEntryLogMetadataCacheEnabled",
-    "entryLocationCompactionInterval",
-    "forceAllowCompaction",
-    "diskUsageThreshold",
-    "diskUsageWarnThreshold",
-    "diskUsageLwmThreshold",
-    "diskCheckInterval",
-    "metadataServiceUri",
-    "zkServers",
-    "zkLedgersRootPath",
-    "zkTimeout",
-    "zkRetryBackoffStartMs",
-    "zkRetryBackoffMaxMs",
-    "zkEnableSecurity",
-    "ledgerManagerFactoryClass",
-    "autoRecoveryDaemonEnabled",
-    "digestType",
-    "passwd",
-    "enableDigestTypeAutodetection",
-    "ensemblePlacementPolicy",
-    "minNumRacksPerWriteQuorum",
-    "auditorPeriodicBookieCheckInterval",
-    "auditorPeriodicCheckInterval",
-    "lostBookieRecoveryDelay",
-    "rereplicationEntryBatchSize",
-    "openLedgerRereplicationGracePeriod",
-    "rwRereplicateBackoffMs",
-    "lockReleaseOfFailedLedgerGracePeriod",
-    "skipListSizeLimit",
-    "openFileLimit",
-    "pageSize",
-    "pageLimit",
-    "compactionRate",
-    "bookieDeathWatchInterval",
-    "allowEphemeralPorts",
-    "enableLocalTransport",
-    "disableServerSocketBind",
-    "requestTimerTickDurationMs",
-    "requestTimerNumTicks",
-    "serverSockKeepalive",
-    "serverTcpLinger",
-    "byteBufAllocatorSizeInitial",
-    "byteBufAllocatorSizeMin",
-    "byteBufAllocatorSizeMax",
-    "sortedLedgerStorageEnabled",
-    "minUsableSizeForIndexFileCreation",
-    "minUsableSizeForEntryLogCreation",
-    "minUsableSizeForHighPriorityWrites",
-    "numOfMemtableFlushThreads",
-    "entrylogMapAccessExpiryTimeInSeconds",
-    "maximumNumberOfActiveEntryLogs",
-    "skipListArenaChunkSize",
-    "skipListArenaMaxAllocSize",
-    "fileInfoCacheInitialCapacity",
-    "fileInfoMaxIdleTime",
-    "ledgerManagerType",
-    "allowShadedLedgerManagerFactoryClass",
-    "shadedLedgerManagerFactoryClassPrefix",
-    "zkRequestRateLimit",
-    "enableTaskExecutionStats",
-    "codahaleStatsPrefix",
-    "codahaleStatsOutputFrequencySeconds",
-    "codahaleStatsGraphiteEndpoint",
-    "codahaleStatsCSVEndpoint",
-    "codahaleStatsSlf4jEndpoint",
-    "codahaleStatsJmxEndpoint",
-    "statsExport",
-    "statsHttpPort",
-    "reppDnsResolverClass",
-    "networkTopologyScriptFileName",
-    "networkTopologyScriptNumberArgs",
-    "auditorLedgerVerificationPercentage",
-    "prometheusStatsHttpEnable",
-    "numJournalCallbackThreads",
-]
-"""The keys of bk_server.conf of 4.17 and of its documentation."""
 
 
 def load(tmp_path: Path, text: str) -> BookieServerConfig:
@@ -216,22 +30,10 @@ def problems(tmp_path: Path, text: str) -> str:
     return str(found.value)
 
 
-def test_every_key_of_the_original_has_exactly_one_fate() -> None:
-    honoured = {*keys_of(BookieServerConfig), *ALIASES}
-    fates = {
-        key: [
-            name for name, keys in (("honoured", honoured), ("ignored", IGNORED), ("refused", REFUSED)) if key in keys
-        ]
-        for key in ORIGINAL_KEYS
-    }
-    assert {key: fate for key, fate in fates.items() if len(fate) != 1} == {}
-
-
-def test_no_key_has_two_fates_and_every_one_says_why() -> None:
-    tables = ({*keys_of(BookieServerConfig), *ALIASES}, set(IGNORED), set(REFUSED))
-    assert all(not one & other for one in tables for other in tables if one is not other)
-    assert all(IGNORED.values())
-    assert all(refusal.remedy for refusal in REFUSED.values())
+def test_an_older_name_stands_for_a_field() -> None:
+    fields = set(keys_of(BookieServerConfig))
+    assert fields & set(BOOKIE_RULES.aliases) == set()
+    assert set(BOOKIE_RULES.aliases.values()) <= fields
 
 
 def test_every_honoured_key_has_an_effect() -> None:
@@ -250,39 +52,15 @@ def test_the_documented_file_is_what_the_code_says_and_reads_as_the_defaults(log
     assert path.read_text() == render_conf()
     assert load_server_config(path) == BookieServerConfig()
     assert [event for event in log_events if "ignored" in event["event"]] == []
-    for name in (*IGNORED, *REFUSED):
+    for name in set(BOOKIE_RULES.by_name) - set(keys_of(BookieServerConfig)):
         assert name in path.read_text()
 
 
-def test_a_file_with_every_key_at_the_originals_default_loads_and_names_once_what_is_ignored(
-    tmp_path: Path, log_events: list[Event]
-) -> None:
-    defaults = {
-        "numReadWorkerThreads": "8",
-        "bookiePort": "3181",
-        "journalFormatVersionToWrite": "6",
-        "journalWriteData": "true",
-        "ledgerStorageClass": "org.apache.bookkeeper.bookie.SortedLedgerStorage",
-        "bookieAuthProviderFactoryClass": "null",
-        "tlsProviderFactoryClass": "",
-        "journalDirectories": "/tmp/bk-txn",
-        "journalDirectory": "/tmp/old",
-        "ledgerDirectories": "/tmp/bk-data",
-        "metadataServiceUri": "zk+hierarchical://localhost:2181/ledgers",
-        "zkServers": "localhost:2181",
-    }
-    text = "".join(f"{key}={defaults.get(key, '')}\n" for key in ORIGINAL_KEYS)
-    config = load(tmp_path, text)
-    assert (config.journal_directory, config.ledger_directory) == ("/tmp/bk-txn", "/tmp/bk-data")
-    assert config.metadata_service == DEFAULT_METADATA_URI
-    (event,) = [event for event in log_events if "ignored" in event["event"]]
-    named = event["keys"].split()
-    assert len(named) == len(set(named))
-    assert set(named) == (set(ORIGINAL_KEYS) & {*IGNORED, *REFUSED}) | {"journalDirectory"}
-
-
-def test_the_originals_own_golden_configuration_loads() -> None:
-    config = load_server_config(GOLDEN)
+def test_the_originals_own_golden_configuration_loads_but_for_what_it_asks_of_disks(tmp_path: Path) -> None:
+    text = GOLDEN.read_text()
+    with pytest.raises(ConfigError, match=r"diskUsageWarnThreshold=0\.98: it would have no effect here"):
+        load(tmp_path, text)
+    config = load(tmp_path, text.replace("diskUsageWarnThreshold=0.98", ""))
     assert (config.port, config.host, config.listening_interface) == (3281, "127.0.0.1", "lo")
     assert (config.journal_directory, config.ledger_directory) == ("bk1/journal", "bk1/ledgers")
     assert (config.journal_size_max_mb, config.entry_log_size_max) == (2, 8192)
@@ -295,12 +73,12 @@ def test_the_originals_own_golden_configuration_loads() -> None:
         ("bookieAuthProviderFactoryClass", "org.apache.bookkeeper.sasl.SASLBookieAuthProviderFactory", "null"),
         ("tlsProviderFactoryClass", "org.apache.bookkeeper.tls.TLSContextFactory", ""),
         ("journalWriteData", "false", "true"),
-        ("journalFormatVersionToWrite", "5", "6"),
+        ("journalFormatVersionToWrite", "4", "5"),
         ("journalReuseFiles", "true", "false"),
         ("entryLogPerLedgerEnabled", "true", "false"),
         ("ledgerStorageClass", "com.example.Storage", "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage"),
         ("allowStorageExpansion", "true", "false"),
-        ("dataIntegrityCheckingEnabled", "true", "false"),
+        ("dataIntegrityChecking", "true", "false"),
         ("disableServerSocketBind", "true", "false"),
         ("authorizedRoles", "admin", ""),
     ],
@@ -310,8 +88,8 @@ def test_what_would_silently_be_missed_is_refused_with_line_and_remedy(
 ) -> None:
     said = problems(tmp_path, f"# first line\n{name}={bad}\n")
     assert f"bk_server.conf:2: {name}={bad}: " in said
-    assert REFUSED[name].remedy in said
-    assert refusal_of(REFUSED, name, good) is None
+    assert BOOKIE_RULES.by_name[name].reason in said
+    assert BOOKIE_RULES.problem_of(name, good) is None
     assert load(tmp_path, f"{name}={good}\n") == BookieServerConfig()
 
 

@@ -12,10 +12,11 @@ from quire.cli.broker_conf import load_broker_config, render_conf
 from quire.cli.broker_config import BrokerConfig
 from quire.cli.broker_keys import broker_options
 from quire.cli.broker_parts import ledger_client_config, ownership_options, watcher_config, zookeeper_config
-from quire.cli.original_broker_conf import ALIASES, IGNORED, REFUSED
 from quire.metadata.zookeeper_config import SessionExpiredPolicy
-from quire.service.config import is_original_key, keys_of
+from quire.service.config import keys_of
 from quire.service.errors import ConfigError
+from quire.service.original_keys import is_original_key
+from quire.service.unsupported import BROKER_RULES
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -32,11 +33,10 @@ def test_the_file_in_conf_is_what_the_code_says() -> None:
 
 
 def test_every_key_is_decided_once_and_is_one_that_operators_know() -> None:
-    groups = [set(keys_of(BrokerConfig)), set(IGNORED), set(REFUSED), set(ALIASES)]
-    assert sum(map(len, groups)) == len(set().union(*groups))
-    decided = {*IGNORED, *REFUSED, *ALIASES}
-    assert [name for name in decided if not is_original_key(name)] == []
-    assert set(ALIASES.values()) <= set(keys_of(BrokerConfig))
+    fields = set(keys_of(BrokerConfig))
+    assert [name for name in fields if not is_original_key(name) and not name.startswith("quire")] == []
+    assert fields & set(BROKER_RULES.aliases) == set()
+    assert set(BROKER_RULES.aliases.values()) <= fields
 
 
 def test_a_configuration_of_the_original_starts_a_broker_of_ours() -> None:
@@ -164,3 +164,21 @@ def test_a_broker_is_known_by_a_name_that_others_can_reach() -> None:
 def test_how_the_active_failover_consumer_is_found_reaches_the_broker(tmp_path: Path) -> None:
     assert not broker_options(loaded(tmp_path, "")).failover_consistent_hashing
     assert broker_options(loaded(tmp_path, "activeConsumerFailoverConsistentHashing=true")).failover_consistent_hashing
+
+
+@pytest.mark.parametrize(
+    ("line", "connections", "partitions"),
+    [
+        ("brokerMaxConnections=0", 0, 4096),
+        ("brokerMaxConnections=7", 7, 4096),
+        ("maxNumPartitionsPerPartitionedTopic=0", 10_000, 0),
+        ("maxNumPartitionsPerPartitionedTopic=-1", 10_000, 0),
+        ("maxNumPartitionsPerPartitionedTopic=9", 10_000, 9),
+    ],
+)
+def test_no_limit_is_written_as_the_original_writes_it(
+    tmp_path: Path, line: str, connections: int, partitions: int
+) -> None:
+    config = loaded(tmp_path, line)
+    assert config.connections_max == connections
+    assert broker_options(config).partitions_per_topic_max == partitions

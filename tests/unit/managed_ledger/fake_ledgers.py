@@ -19,7 +19,6 @@ from quire.ledger.errors import (
     LedgerConflictError,
     LedgerError,
     LedgerFencedError,
-    LedgerReadError,
     LedgerWriteError,
     NoSuchEntryError,
     NoSuchLedgerError,
@@ -168,10 +167,12 @@ class FakeWriter:
 
 
 class FakeReader:
+    """Of a ledger that is open, what was confirmed with the last entry: nothing of a first one."""
+
     def __init__(self, ledgers: FakeLedgers, stored: Stored) -> None:
-        assert stored.last_entry_id is not None
-        self.last_entry_id = stored.last_entry_id
-        self.length = sum(map(len, stored.entries[: stored.last_entry_id + 1]))
+        last = len(stored.entries) - 2 if stored.last_entry_id is None else stored.last_entry_id
+        self.last_entry_id = max(last, -1)
+        self.length = sum(map(len, stored.entries[: self.last_entry_id + 1]))
         self._ledgers = ledgers
         self._stored = stored
 
@@ -179,6 +180,12 @@ class FakeReader:
         await self._ledgers.step("read")
         self._ledgers.reads.append((self._stored.ledger_id, first, last))
         return take(self._stored, first, min(last, self.last_entry_id), size_max)
+
+    async def read_unconfirmed(self, first: int, last: int, *, size_max: int) -> list[memoryview]:
+        await self._ledgers.step("read")
+        if first >= len(self._stored.entries):
+            raise NoSuchEntryError(f"entry {self._stored.ledger_id}:{first}")
+        return take(self._stored, first, min(last, len(self._stored.entries) - 1), size_max)
 
 
 def take(stored: Stored, first: int, last: int, size_max: int) -> list[memoryview]:
@@ -265,9 +272,7 @@ class FakeLedgers:
         stored = self.stored.get(ledger_id)
         if stored is None:
             raise NoSuchLedgerError(f"ledger {ledger_id}")
-        if stored.last_entry_id is None:
-            if not recover:
-                raise LedgerReadError(f"ledger {ledger_id} is open")
+        if stored.last_entry_id is None and recover:
             self.close_by_others(ledger_id)
         return FakeReader(self, stored)
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from quire.service.config import build, conf_key, is_original_key, keys_of, load, narrow, parse, render
+from quire.service.config import build, conf_key, keys_of, narrow, parse, render
 from quire.service.errors import ConfigError
-from quire.service.log import Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,34 +92,6 @@ def test_all_problems_of_a_file_are_told_at_once() -> None:
 def test_values_that_do_not_go_together_are_an_error() -> None:
     with pytest.raises(ConfigError, match="must differ"):
         of("clusterName=low")
-
-
-def test_keys_that_only_the_originals_know_are_listed_once(tmp_path: Path, log_events: list[Event]) -> None:
-    file = tmp_path / "broker.conf"
-    file.write_text("functionsWorkerEnabled=false\nclusterName=c\nnumIOThreads=2\nnumIOThreads=3\nbookkeeper_any=1\n")
-    assert load(file, Sample).name == "c"
-    ignored = [event for event in log_events if "ignored" in event["event"]]
-    assert [event["keys"] for event in ignored] == ["functionsWorkerEnabled numIOThreads bookkeeper_any"]
-
-
-def test_the_originals_names_include_both_servers_keys_and_no_typo() -> None:
-    for name in ("managedLedgerDefaultMarkDeleteRateLimit", "journalDirectories", "dbStorage_maxThrottleTimeMs"):
-        assert is_original_key(name)
-    assert not is_original_key("brokerServicePorr")
-
-
-def test_what_the_command_line_gives_wins_over_the_file(tmp_path: Path) -> None:
-    file = tmp_path / "sample.conf"
-    file.write_text("brokerServicePort=1\nclusterName=c\n")
-    assert load(file, Sample, overrides={"port": 2}) == Sample(port=2, name="c")
-
-
-def test_a_file_that_cannot_be_read_is_a_config_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none\.conf: cannot be read"):
-        load(tmp_path / "none.conf", Sample)
-    (tmp_path / "latin.conf").write_bytes(b"clusterName=caf\xe9\n")
-    with pytest.raises(ConfigError, match="not UTF-8 at byte 15"):
-        load(tmp_path / "latin.conf", Sample)
 
 
 def test_a_servers_part_is_taken_by_key() -> None:

@@ -39,14 +39,15 @@ def test_a_namespace_is_made_with_as_many_bundles_and_the_policies_that_are_aske
         body = {
             "bundles": {"numBundles": 2},
             "retention_policies": {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1},
-            "message_ttl_in_seconds": 5,
+            "message_ttl_in_seconds": 0,
+            "encryption_required": False,
             "persistence": None,
         }
         assert await rest.status("PUT", f"{ROOT}/public/other", json=body) == 204
         found = await rest.get(f"{ROOT}/public/other")
         assert found["bundles"] == {"boundaries": ["0x00000000", "0x80000000", "0xffffffff"], "numBundles": 2}
         assert found["retention_policies"] == body["retention_policies"]
-        assert found["message_ttl_in_seconds"] == 5
+        assert found["message_ttl_in_seconds"] == 0
         assert "persistence" not in found
 
     on_cluster(story)
@@ -62,6 +63,9 @@ def test_a_namespace_is_made_with_as_many_bundles_and_the_policies_that_are_aske
         ({"bundles": 4}, 412),
         ({"bundles": {"boundaries": ["0x00000000", "0x1"], "numBundles": 1}}, 412),
         ({"replication_clusters": ["mars"]}, 403),
+        ({"encryption_required": True}, 412),
+        ({"message_ttl_in_seconds": 5}, 412),
+        ({"deduplicationEnabled": True}, 412),
         ({"retention_policies": {"retentionTimeInMinutes": 0, "retentionSizeInMB": 5}}, 412),
         ({"persistence": {"bookkeeperEnsemble": 1, "bookkeeperWriteQuorum": 2, "bookkeeperAckQuorum": 1}}, 412),
     ],
@@ -70,6 +74,21 @@ def test_a_namespace_that_cannot_be_is_refused(body: Any, status: int) -> None:
     async def story(rest: ClusterRest) -> None:
         await rest.refused("PUT", f"{ROOT}/public/other", status, json=body)
         assert await rest.get(f"{ROOT}/public") == ["public/default"]
+
+    on_cluster(story)
+
+
+def test_a_policy_that_would_not_be_obeyed_is_named_when_a_namespace_is_made_with_it() -> None:
+    async def story(rest: ClusterRest) -> None:
+        body = {
+            "max_producers_per_topic": 3,
+            "backlog_quota_map": {"destination_storage": {"limit": 1}},
+            "properties": {"a": "b"},
+        }
+        why = await rest.refused("PUT", f"{ROOT}/public/other", 412, json=body)
+        assert "max_producers_per_topic" in why
+        assert "backlog_quota_map (there are no backlog quotas)" in why
+        assert "properties" not in why
 
     on_cluster(story)
 

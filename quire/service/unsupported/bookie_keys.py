@@ -1,0 +1,213 @@
+"""Keys of BookKeeper's bk_server.conf that no field of ours obeys: why, and which values are taken all the same.
+
+One file serves a bookie and auto recovery. A key concerns one of the two or both; to the other it is harmless. A key that gets
+a field is obeyed from then on, whatever stands here (and can be taken out).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from quire.service.original_conf import Fate, Rule, is_false, is_true, refused
+from quire.service.unsupported.broker_keys import by_reason
+
+_HARMLESS: Final[Mapping[str, str]] = {
+    "one event loop, no pools of threads": "serverNumIOThreads serverNumAcceptorThreads numAddWorkerThreads "
+    "numLongPollWorkerThreads numJournalCallbackThreads enableBusyWait numIOThreads numWorkerThreads",
+    "buffers and sockets of the JVM": "serverSockKeepalive serverTcpNoDelay serverTcpLinger serverTcpKeep* "
+    "serverWriteBufferLowWaterMark serverWriteBufferHighWaterMark byteBufAllocatorSize* allocator* enableLocalTransport "
+    "nettyUsePooledBuffers preserveMdcForTaskExecution taskExecutionWarnTimeMicros bookieDeathWatchInterval",
+    "a peer that takes no answers is not read": "waitTimeoutOnResponseBackpressureMs closeChannelOnResponseTimeout "
+    "readWorkerThreadsThrottlingEnabled",
+    "bounded by journalMaxMemorySizeMb and maxPendingReadRequestsPerThread": "maxAddsInProgressLimit "
+    "maxReadsInProgressLimit maxPendingAddRequestsPerThread journalQueueSize",
+    "long polls end at their time": "requestTimer*",
+    "the journal groups by its syncs, and pads every group": "journalAdaptiveGroupWrites journalAlignmentSize "
+    "journalBufferedWritesThreshold journalBufferedEntriesThreshold journalFlushWhenQueueEmpty journalWriteBufferSizeKB",
+    "entry logs grow as they are written, synced every 32 MB of a flush": "entryLogFilePreallocationEnabled "
+    "flushEntrylogBytes readBufferSizeBytes writeBufferSizeBytes dbStorage_directIOEntryLogger*",
+    "of the other storages; see ledgerStorageClass": "numOfMemtableFlushThreads entrylogMapAccessExpiryTimeInSeconds "
+    "entryLogPerLedgerCounterLimitsMultFactor maximumNumberOfActiveEntryLogs skipList* openFileLimit fileInfo* pageSize "
+    "pageLimit",
+    "reading ahead is bounded by 256 KB": "dbStorage_readAheadCacheBatchBytesSize",
+    "the shape of the indexes is fixed": "dbStorage_rocksDB_* entryLocationRocksdbConf ledgerMetadataRocksdbConf "
+    "defaultRocksdbConf entryLocationCompactionInterval maxOperationNumbersInSingleRocksdbWriteBatch "
+    "rocksDBDeleteEntriesBatchSize",
+    "there is one folder of each kind": "allowMultipleDirsUnderSameDiskPartition",
+    "every read is checked against the index": "localConsistencyCheckOnStartup localScrubRateLimit",
+    "always on": "verifyMetadataOnGC",
+    "the maps of entry logs are kept in memory": "gcEntryLogMetadataCache*",
+    "tuning of compaction, of which there is none": "compactionMaxOutstandingRequests minorCompactionMaxTimeMillis "
+    "majorCompactionMaxTimeMillis useTargetEntryLogSizeForGc useTransactionalCompaction forceAllowCompaction isThrottleByBytes "
+    "compactionRate*",
+    "the cluster's LAYOUT says it": "ledgerManagerFactoryClass ledgerManagerType allowShadedLedgerManagerFactoryClass "
+    "shadedLedgerManagerFactoryClassPrefix ledgerManagerFactoryDisableClassCheck metastoreImplClass "
+    "metastoreMaxEntriesPerScan",
+    "of the shell": "entryFormatterClass ledgerIdFormatterClass",
+    "connecting is tried again for ever, at intervals between the two of zkRetryBackoff": "zkRetryBackoffMaxRetries",
+    "metrics are always there, at /metrics of httpServerPort": "statsProviderClass enableStatistics "
+    "enableTaskExecutionStats limitStatsLogging prometheusStats* codahaleStats* statsExport "
+    "statsHttpPort sanityCheckMetricsEnabled",
+    "there is one HTTP server": "httpServerClass",
+    "no TLS; see tlsProviderFactoryClass and httpServerTlsEnable": "tls* startTLSTimeoutSecs clientKeyStore* "
+    "clientTrustStore* httpServerKeyStore* httpServerTrustStore*",
+    "plug-ins of the JVM": "ignoreExtraServerComponentsStartupFailures",
+    "of stream storage; see extraServerComponents": "dlog.* storage.* storageserver.*",
+    "of clients that write; auto recovery writes copies": "addEntryQuorumTimeoutSec clientRole delayEnsembleChange "
+    "disableEnsembleChangeFeatureName explicitLacInterval maxNumEnsembleChanges opportunisticStriping "
+    "storeSystemTimeAsLedgerCreationTime ledgerMetadataVersion throttle waitTimeoutOnBackpressureMs useV2WireProtocol "
+    "numChannelsPerBookie firstSpeculativeRead* maxSpeculativeRead* speculativeRead* recoveryReadBatchSize "
+    "recoveryBatchReadEnabled batchReadEnabled enableParallelRecoveryRead stickyReadSEnabled reorderReadSequenceEnabled "
+    "readReorderThresholdPendingRequests clientTcp* clientSock* clientSend* clientReceive* clientWriteBuffer* tcpKeep* "
+    "clientConnectBookieUnavailableLogThrottling pcbcTimeoutTimer* timeout* networkTopologyStabilizePeriodSeconds "
+    "useHostnameResolveLocalNodePlacementPolicy bookieAddressResolverEnabled enableBookieAddressTracking "
+    "ensemblePlacementPolicyOrderSlowBookies registrationClientClass getBookieInfo*",
+}
+
+_AT_REST: Final[Mapping[str, str]] = {
+    "entry logs are not compacted": "minorCompactionThreshold minorCompactionInterval majorCompactionThreshold "
+    "majorCompactionInterval",
+    "how full the disks are is not watched": "readOnlyModeOnAnyDiskFullEnabled diskUsage* diskCheckInterval minUsableSizeFor* "
+    "isForceGCAllowWhenNoSpace",
+    "a bookie starts as forceReadOnlyBookie says": "persistBookieStatusEnabled",
+    "entry logs are not scrubbed": "localScrubInterval",
+    "copies that were moved away stay until their ledger is deleted": "gcOverreplicatedLedger*",
+    "requests to the metadata are not limited by a rate": "gcMetadataOpRateLimit zkRequestRateLimit",
+    "there is one way to register, and one to write a journal": "registrationManagerClass journalChannelProvider",
+    "plug-ins of the JVM cannot be loaded": "extraServerComponents",
+    "auto recovery asks for the digest that the metadata names": "enableDigestTypeAutodetection",
+    "racks are what Pulsar's /bookies says": "reppDnsResolverClass networkTopologyScriptFileName "
+    "networkTopologyScriptNumberArgs",
+    "copies are placed by racks or regions, without zones, weights or fault domains": "enforceMinNumFaultDomainsForWrite "
+    "desiredNumZonesPerWriteQuorum minNumZonesPerWriteQuorum enforceStrictZoneawarePlacement ignoreLocalNodeInPlacementPolicy "
+    "diskWeightBasedPlacementEnabled bookieMaxMultipleForWeightBasedPlacement",
+    "auto recovery's client has fixed timeouts, and its own look at the health of bookies": "addEntryTimeoutSec "
+    "readEntryTimeoutSec readTimeout clientConnectTimeoutMillis enableHealthCheck bookieHealthCheck* "
+    "bookieErrorThresholdPerInterval bookieQuarantine* bookieConnectionErrorQuarantineEnabled enableBookieFailureTracking "
+    "bookieFailureHistoryExpirationMSec",
+}
+
+_RECOVERY: Final = frozenset(
+    [
+        "enableDigestTypeAutodetection",
+        "reppDnsResolverClass",
+        "networkTopologyScriptFileName",
+        "networkTopologyScriptNumberArgs",
+        "enforceMinNumFaultDomainsForWrite",
+        "desiredNumZonesPerWriteQuorum",
+        "minNumZonesPerWriteQuorum",
+        "enforceStrictZoneawarePlacement",
+        "ignoreLocalNodeInPlacementPolicy",
+        "diskWeightBasedPlacementEnabled",
+        "bookieMaxMultipleForWeightBasedPlacement",
+        "addEntryTimeoutSec",
+        "readEntryTimeoutSec",
+        "readTimeout",
+        "clientConnectTimeoutMillis",
+        "enableHealthCheck",
+        "bookieHealthCheck*",
+        "bookieErrorThresholdPerInterval",
+        "bookieQuarantine*",
+        "bookieConnectionErrorQuarantineEnabled",
+        "enableBookieFailureTracking",
+        "bookieFailureHistoryExpirationMSec",
+        "clientAuthProviderFactoryClass",
+    ]
+)
+"""Of auto recovery and its client, not of a bookie."""
+_BOTH: Final = frozenset(("tlsProviderFactoryClass", "httpServerTlsEnable", "zkRequestRateLimit"))
+
+
+def is_a_class(value: str) -> bool:
+    """Whether a value names a class."""
+    return value.lower() != "null"
+
+
+_AUTH: Final = (
+    "bookies authenticate nobody; leave it empty here and in the clients, and let the network decide who may connect"
+)
+_TLS: Final = (
+    "bookies do not speak TLS; leave it empty and put a TLS proxy or a private network between them and others"
+)
+
+_REFUSED: Final[Mapping[str, Rule]] = {
+    "bookieAuthProviderFactoryClass": refused(is_a_class, _AUTH),
+    "clientAuthProviderFactoryClass": refused(is_a_class, _AUTH),
+    "authorizedRoles": refused(bool, _AUTH),
+    "tlsProviderFactoryClass": refused(is_a_class, _TLS),
+    "httpServerTlsEnable": refused(is_true, _TLS),
+    "journalWriteData": refused(
+        is_false, "what is acknowledged is in the journal; set it to true, or run fewer copies of the data"
+    ),
+    "journalFormatVersionToWrite": refused(
+        lambda value: value not in ("5", "6"),
+        "only version 6 is written, also where Pulsar's file asks for 5, and all are read; remove the key. A bookie of the "
+        "original that is older than 4.9 will not read these journals: stop the bookie cleanly before it goes back",
+    ),
+    "journalReuseFiles": refused(is_true, "journal files are not written again; set it to false"),
+    "entryLogPerLedgerEnabled": refused(
+        is_true, "DbLedgerStorage, of the original too, has one entry log for all ledgers; set it to false"
+    ),
+    "ledgerStorageClass": refused(
+        lambda value: value.rpartition(".")[2] != "DbLedgerStorage",
+        "the storage is DbLedgerStorage's, and no other is written; name it, or remove the key. Folders of the other storages "
+        "are not read: the ledgers of such a bookie are copied from the others by auto recovery",
+    ),
+    "sortedLedgerStorageEnabled": refused(
+        is_false, "the storage is DbLedgerStorage's, and no other is written; remove the key"
+    ),
+    "allowStorageExpansion": refused(
+        is_true, "a bookie has one folder of entry logs; run another bookie on the new disk"
+    ),
+    "dataIntegrityChecking": refused(
+        is_true,
+        "a wiped bookie is not filled up by itself; set it to false, and use replace-disk, which has its ledgers copied from "
+        "the others",
+    ),
+    "dataIntegrityStampMissingCookies": refused(is_true, "see dataIntegrityChecking; set it to false"),
+    "disableServerSocketBind": refused(
+        is_true, "clients are in other processes; set it to false, or use `quire standalone`"
+    ),
+}
+
+OBEYED_BY_RECOVERY: Final = (
+    "auditor* lostBookieRecoveryDelay lockReleaseOfFailedLedgerGracePeriod openLedgerRereplicationGracePeriod "
+    "rereplicationEntryBatchSize rwRereplicateBackoffMs replicationRateByBytes inFlightReadEntryNumInLedgerChecker "
+    "repairedPlacementPolicyNotAdheringBookieEnabled storeSystemTimeAsLedgerUnderreplicatedMarkTime "
+    "underreplicatedLedgerRecoveryGracePeriod zkReplicationTaskRateLimit ensemblePlacementPolicy minNumRacksPerWriteQuorum "
+    "enforceMinNumRacksPerWriteQuorum digestType passwd"
+)
+"""Keys that `quire autorecovery` has fields for."""
+
+BOOKIE_ALIASES: Final[Mapping[str, str]] = {
+    "journalDirectory": "journalDirectories",
+    "ledgerDirectory": "ledgerDirectories",
+}
+RECOVERY_ALIASES: Final[Mapping[str, str]] = {
+    "repairedPlacementPolicyNotAdheringBookieEnable": "repairedPlacementPolicyNotAdheringBookieEnabled",
+    "auditorAcquireConcurrentOpenLedgerOperationsTimeoutMSec": "auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec",
+}
+"""Names that were ours before they were the original's."""
+
+_ALL: Final[Mapping[str, Rule]] = {
+    **by_reason(Fate.HARMLESS, _HARMLESS),
+    **by_reason(Fate.AT_REST, _AT_REST),
+    **_REFUSED,
+}
+_OF_THE_BOOKIE: Final = Rule(Fate.HARMLESS, "a bookie's")
+_OF_RECOVERY: Final = Rule(
+    Fate.HARMLESS, "auto recovery's, beside a bookie (autoRecoveryDaemonEnabled) or as `quire autorecovery`"
+)
+
+BOOKIE: Final[Mapping[str, Rule]] = {
+    **dict.fromkeys((*OBEYED_BY_RECOVERY.split(), *RECOVERY_ALIASES), _OF_RECOVERY),
+    **{
+        name: _OF_RECOVERY if name in _RECOVERY and rule.fate is not Fate.HARMLESS else rule
+        for name, rule in _ALL.items()
+    },
+}
+RECOVERY: Final[Mapping[str, Rule]] = {
+    name: rule if rule.fate is Fate.HARMLESS or name in _RECOVERY or name in _BOTH else _OF_THE_BOOKIE
+    for name, rule in _ALL.items()
+}

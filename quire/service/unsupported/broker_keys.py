@@ -1,0 +1,254 @@
+"""Keys of Pulsar's broker.conf and standalone.conf that no field of ours obeys: why, and which values are taken all the same.
+
+A key that gets a field is obeyed from then on, whatever stands here (and can be taken out).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from quire.service.original_conf import Fate, Rule, is_true, refused
+
+_HARMLESS: Final[Mapping[str, str]] = {
+    "one event loop, no pools of threads": "numIOThreads numAcceptorThreads numHttpServerThreads "
+    "numOrderedExecutorThreads numExecutorThreadPoolSize numCacheExecutorThreadPoolSize topicOrderedExecutorThreadNum "
+    "managedLedgerNumSchedulerThreads managedLedgerNumWorkerThreads bookkeeperClientNumWorkerThreads "
+    "bookkeeperClientNumIoThreads bookkeeperClientSeparatedIoThreadsEnabled bookkeeperNumberOfChannelsPerBookie "
+    "metadataStoreSerDesThreads enableBusyWait skipBrokerShutdownOnOOM numWorkerThreadsForNonPersistentTopic "
+    "numTransactionReplayThreadPoolSize dispatcherDispatchMessagesInSubscriptionThread "
+    "useSeparateThreadPoolForProtocolHandlers streamingDispatch",
+    "buffers, caches and libraries of the JVM": "pulsarChannel* httpMaxRequestHeaderSize httpMaxResponseHeaderSize "
+    "httpServerAcceptQueueSize httpServerThreadPoolQueueSize httpServerIdleTimeout httpServerGzipCompressionExcludedPaths "
+    "httpRequestsFailOnUnknownPropertiesEnabled disableHttpDebugMethods webServiceLogDetailedAddresses "
+    "narExtractionDirectory jvmGCMetricsLoggerClassName topicNameCacheMaxCapacity maxSecondsToClearTopicNameCache "
+    "topicsPatternRegexImplementation autoShrinkForConsumerPendingAcksMap",
+    "bounded otherwise: loads and lookups by connection, lists by their answers": "maxConcurrentTopicLoadRequest "
+    "maxConcurrentLookupRequest maxTopicListInFlight*",
+    "metrics are always there, at /metrics": "exposePublisherStats exposeTopicLevelMetricsInPrometheus "
+    "exposeConsumerLevelMetricsInPrometheus exposeProducerLevelMetricsInPrometheus exposePreciseBacklogInPrometheus "
+    "exposeManagedLedgerMetricsInPrometheus exposeManagedCursorMetricsInPrometheus exposeBundlesMetricsInPrometheus "
+    "exposeSubscriptionBacklogSizeInPrometheus exposeCustomTopicMetricLabelsEnabled allowedTopicPropertyKeysForMetrics "
+    "splitTopicAndPartitionLabelInPrometheus replicationMetricsEnabled aggregatePublisherStatsByProducerName "
+    "statsUpdateFrequencyInSecs statsUpdateInitialDelayInSecs metricsServletTimeoutMs metricsBufferResponse "
+    "managedLedgerPrometheusStatsLatencyRolloverSeconds managedLedgerStatsPeriodSeconds managedLedgerTraceTaskExecution "
+    "bookkeeperClientExposeStatsToPrometheus bookkeeperClientLimitStatsLogging healthCheckMetricsUpdateTimeInSeconds",
+    "tuning of limits of rates, of which there are none": "topicPublisherThrottlingTickTimeMillis "
+    "brokerPublisherThrottlingTickTimeMillis preciseTopicPublishRateLimiterEnable dispatchRateLimiterFactoryClassName "
+    "dispatchThrottlingOn* dispatchThrottlingForFilteredEntriesEnabled dispatchThrottlingRateRelativeToPublishRate "
+    "subscribeRatePeriodPerConsumerInSecond httpRequestsMaxPerSecond maxUnackedMessagesPerSubscriptionOnBrokerBlocked "
+    "throttle-dispatch-rate",
+    "tuning of quotas and expiry, of which there is none": "backlogQuotaCheckEnabled backlogQuotaCheckIntervalInSeconds "
+    "backlogQuotaDefaultRetentionPolicy preciseTimeBasedBacklogQuotaCheck messageExpiryCheckIntervalInMinutes",
+    "tuning of the deletion of inactive topics and subscriptions, which stay": "brokerDeleteInactiveTopicsFrequencySeconds "
+    "brokerDeleteInactiveTopicsMode brokerDeleteInactiveTopicsMaxInactiveDurationSeconds "
+    "brokerServicePurgeInactiveFrequencyInSeconds subscriptionExpiryCheckIntervalInMinutes",
+    "subscriptions go on when something makes it possible; there is nothing to wait for": "dispatcherMinReadBatchSize "
+    "dispatcherReadFailureBackoff* dispatcherRetryBackoff* dispatcherEntryFilterRescheduledMessageDelay "
+    "preciseDispatcherFlowControl dispatcherPauseOnAckStatePersistentEnabled unblockStuckSubscriptionEnabled "
+    "subscriptionRedeliveryTrackerEnabled topicFencingTimeoutSeconds keySharedUnblockingIntervalMs "
+    "subscriptionKeySharedUseClassicPersistentImplementation subscriptionSharedUseClassicPersistentImplementation "
+    "subscriptionBacklogScanMaxTimeMs subscriptionBacklogScanMaxEntries managedLedgerNewEntriesCheckDelayInMillis",
+    "always on": "subscriptionKeySharedUseConsistentHashing acknowledgmentAtBatchIndexLevelEnabled "
+    "managedLedgerPersistIndividualAckAsLongArray persistentUnackedRangesWithMultipleEntriesEnabled "
+    "managedLedgerUnackedRangesOpenCacheSetEnabled enableBrokerSideSubscriptionPatternEvaluation "
+    "enableBrokerTopicListWatcher",
+    "topic policies are nodes, not a topic": "systemTopicEnabled topicLevelPoliciesEnabled topicPolic* "
+    "systemTopicSchemaCompatibilityStrategy",
+    "tuning of delayed delivery; see delayedDeliveryEnabled": "delayedDelivery*",
+    "tuning of deduplication; see brokerDeduplicationEnabled": "brokerDeduplication*",
+    "tuning of compaction; see brokerServiceCompactionThresholdInBytes": "brokerServiceCompaction* "
+    "topicCompactionRetainNullKey compactionServiceFactoryClassName",
+    "bounded by bookkeeperClientTimeoutInSeconds": "managedLedgerAddEntryTimeoutSeconds "
+    "managedLedgerReadEntryTimeoutSeconds",
+    "cursors are opened with their topic": "lazyCursorRecovery",
+    "acknowledgements are stored at once, without a throttle": "managedLedgerDefaultMarkDeleteRateLimit "
+    "managedLedgerCursorPositionFlushSeconds",
+    "bounded by what one entry of the cursor's ledger takes": "managedLedgerMaxUnackedRangesToPersist "
+    "managedLedgerMaxBatchDeletedIndexToPersist",
+    "values are written plain, and read either way": "managedLedgerInfoCompression* managedCursorInfoCompression*",
+    "the tail cache is bounded by its size and by age": "managedLedgerCache* cacheEviction* "
+    "managedLedgerMaxBacklogBetweenCursorsForCaching managedLedgerMinimumBacklog* managedLedgerCursorBackloggedThreshold "
+    "managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis managedLedgerMaxReadsInFlightPermitsAcquire*",
+    "bounds of the managed ledger's own": "managedLedgerDeleteMaxConcurrentRequests "
+    "managedLedgerCursorResetLedgerCloseTimestampMaxClockSkewMillis",
+    "tuning of tiered storage; see managedLedgerOffloadDriver": "managedLedgerOffload* offloadersDirectory "
+    "s3ManagedLedgerOffload* gcsManagedLedgerOffload* fileSystemProfilePath fileSystemURI managedLedgerDataReadPriority "
+    "managedLedgerInactiveOffloadedLedgerEvictionTimeSeconds triggerOffloadOnTopicLoad",
+    "the metadata store's own: what is read often is watched": "metadataStoreCacheExpirySeconds metadataStoreBatching* "
+    "zooKeeperCacheExpirySeconds",
+    "load is the rates and numbers of a broker's bundles": "loadBalance* maxUnload* minUnload* lowerBoundarySheddingEnabled "
+    "flowOrQpsDifferenceThresholdPercentage preferLaterVersions enableNamespaceIsolationUpdateOnTime "
+    "resourceUsageTransportPublishIntervalInSecs loadManagerServiceUnitStateTableViewClassName loadManagerMigrationEnabled",
+    "no TLS; see webServicePortTls": "tls* webServiceTls* sslFactoryPlugin* jsseProvider brokerClientTls* brokerClientSsl* "
+    "brokerClientJsseProvider brokerClientCertificateFilePath brokerClientKeyFilePath brokerClientTrustCertsFilePath "
+    "bookkeeperTLS* bookkeeperTls* bookkeeper_tls*",
+    "no authentication; see authenticationEnabled": "authenticationProviders authenticationRefreshCheckSeconds "
+    "authenticationRoleLoggingAnonymizer authenticateOriginalAuthData anonymousUserRole token* openID* basicAuthConf "
+    "brokerClientAuthenticationPlugin brokerClientAuthenticationParameters authorizationProvider superUserRoles proxyRoles "
+    "authorizationAllowWildcardsMatching allowAclChangesOnNonExistentTopics athenzDomainNames sasl* kinitCommand "
+    "inflightSaslContextExpiryMs maxInflightSaslContext strictAuthMethod bookkeeperClientAuthenticationParameters*",
+    "tuning of schemas, which are not kept": "schemaRegistry* schemaLedgerForceRecovery schemaJsonAllowLegacyJacksonFormat",
+    "tuning of transactions; see transactionCoordinatorEnabled": "transaction* maxActiveTransactionsPerCoordinator",
+    "tuning of replication between clusters, of which there is none": "replicat* enableReplicatedSubscriptions "
+    "createTopicToRemoteClusterForReplication dispatchThrottlingRatePerReplicator* brokerReplicationInactiveThresholdSeconds "
+    "clusterMigration*",
+    "tuning of services beside the broker, which there are not": "webSocket* functionsWorkerServiceNarPackage "
+    "functionsWorkerEnablePackageManagement packages*",
+    "tuning of plug-ins of the JVM": "brokerInterceptorsDirectory disableBrokerInterceptors protocolHandlerDirectory "
+    "entryFiltersDirectory allowOverrideEntryFilters additionalServletDirectory",
+    "there is one listener": "internalListenerName",
+    "tuning of isolation groups; see bookkeeperClientIsolationGroups": "bookkeeperClientMinAvailableBookiesInIsolationGroups",
+    "asked of bookies when it is needed": "bookkeeperClientGetBookieInfo*",
+    "there are no non-persistent topics": "maxConcurrentNonPersistentMessagePerConnection",
+    "known by how it was started": "isRunningStandalone",
+    "looked at with each message": "maxMessageSizeCheckIntervalInSeconds messagePublishBufferCheckIntervalInMillis",
+    "tuning of scalable topics; see scalableTopicsEnabled": "scalableTopic*",
+    "names stay as they were made": "allowAutoTopicCreationWithLegacyNamingScheme",
+    "no check of client versions; see clientLibraryVersionCheckEnabled": "clientLibraryVersionCheckAllowUnversioned",
+}
+
+_AT_REST: Final[Mapping[str, str]] = {
+    "no such limit": "brokerMaxConnectionsPerIp maxTopicsPerNamespace "
+    "maxSameAddressProducersPerTopic maxSameAddressConsumersPerTopic maxTenants "
+    "maxNamespacesPerTenant maxUnackedMessagesPerBroker maxConsumerMetadataSize subscriptionPatternMaxLength "
+    "maxConcurrentHttpRequests maxHttpServerConnections httpMaxRequestSize httpRequestsLimitEnabled "
+    "managedLedgerMaxEnsembleSize managedLedgerMaxWriteQuorum "
+    "managedLedgerMaxAckQuorum loadBalancerBrokerMaxTopics",
+    "rates are not limited; a connection is held back by what it has unanswered": "brokerPublisherThrottlingMaxMessageRate "
+    "brokerPublisherThrottlingMaxByteRate maxPublishRatePerTopicInMessages maxPublishRatePerTopicInBytes "
+    "dispatchThrottlingRateInMsg dispatchThrottlingRateInByte dispatchThrottlingRatePerTopic* "
+    "dispatchThrottlingRatePerSubscription* dispatchThrottlingRatePerSubscribeInByte subscribeThrottlingRatePerConsumer "
+    "bookkeeperClientThrottleValue",
+    "every type of subscription and every way to make one is open": "subscriptionTypesEnabled subscriptionKeySharedEnable "
+    "allowAutoSubscriptionCreation enablePersistentTopics strictlyVerifySubscriptionName strictTopicNameEnabled",
+    "what is not acknowledged is kept: no quota, no expiry": "backlogQuotaDefaultLimitBytes backlogQuotaDefaultLimitGB "
+    "backlogQuotaDefaultLimitSecond ttlDurationDefaultInSeconds",
+    "topics and subscriptions stay until they are deleted": "brokerDeleteInactiveTopicsEnabled "
+    "brokerDeleteInactivePartitionedTopicMetadataEnabled subscriptionExpirationTimeMinutes",
+    "a delayed message comes at once": "delayedDeliveryEnabled delayedDeliveryMaxDelayInMillis "
+    "isDelayedDeliveryDeliverAtTimeStrict",
+    "topics have the partitions they are given": "scalableTopicsEnabled",
+    "topics are persistent": "enableNonPersistentTopics",
+    "topics are not compacted": "brokerServiceCompactionThresholdInBytes",
+    "no schema is kept or checked": "schemaCompatibilityStrategy isAllowAutoUpdateSchemaEnabled",
+    "what cannot be read is an error, never skipped": "autoSkipNonRecoverableData managedLedgerForceRecovery",
+    "ledgers of topics have the empty password": "managedLedgerPassword",
+    "a ledger of an idle topic stays open until its age or its size ends it": "managedLedgerInactiveLedgerRolloverTimeSeconds",
+    "plug-ins of the JVM cannot be loaded": "messagingProtocols topicFactoryClassName additionalServlets "
+    "brokerEntryPayloadProcessors managedLedgerStorageClassName topicBundleAssignmentStrategy "
+    "pulsarResourcesExtendedClassName resourceUsageTransportClassName",
+    "the load of brokers is balanced in one way, or not at all with loadBalancerEnabled=false": "loadManagerClassName "
+    "loadBalancerSheddingExcludedNamespaces loadBalancerSheddingBundlesWithPoliciesEnabled",
+    "bundles are split in their middle": "defaultNamespaceBundleSplitAlgorithm supportedNamespaceBundleSplitAlgorithms",
+    "addresses of clients are those of their connections": "haProxyProtocolEnabled webServiceHaProxyProtocolEnabled "
+    "webServiceTrustXForwardedFor",
+    "there is one store of metadata, and it is read and written": "metadataStoreConfigPath configurationStoreConfigPath "
+    "metadataSyncEventTopic configurationMetadataSyncEventTopic metadataStoreAllowReadOnlyOperations "
+    "zookeeperAllowReadOnlyOperations zooKeeperAllowReadOnlyOperations",
+    "bookies are chosen by their racks": "bookkeeperDiskWeightBasedPlacementEnabled strictBookieAffinityEnabled "
+    "failureDomainsEnabled reppDnsResolverClass",
+    "settings of the original's ledger client": "bookkeeper_*",
+    "services beside the broker, which there are not": "webSocketServiceEnabled functionsWorkerEnabled "
+    "enablePackagesManagement",
+    "entries carry no metadata of the broker": "exposingBrokerEntryMetadataToClientEnabled",
+    "/metrics asks for no credentials": "authenticateMetricsEndpoint",
+    "no file says how the broker is: ask /admin/v2/brokers/health": "statusFilePath",
+    "namespaces, cursors and lookups have the names they are given": "bootstrapNamespaces additionalSystemCursorNames "
+    "lookupPropertyPrefix",
+    "clients of every version are served": "clientLibraryVersionCheckEnabled",
+}
+
+_OURS: Final[Mapping[str, tuple[str, ...]]] = {
+    "brokerDeleteInactiveTopicsEnabled": ("false",),
+    "delayedDeliveryEnabled": ("false",),
+    "enableNonPersistentTopics": ("false",),
+    "scalableTopicsEnabled": ("false",),
+}
+"""Values that say what is done here anyway."""
+
+
+def is_port(value: str) -> bool:
+    """Whether a value asks for a port."""
+    return value not in ("0", "-1")
+
+
+_AUTH: Final = (
+    "brokers authenticate nobody; set it to false, and let the network decide who may connect, or put a proxy that does "
+    "before them"
+)
+_TLS: Final = (
+    "brokers do not speak TLS; leave it empty and put a TLS proxy or a private network between them and others"
+)
+_BOOKIE_AUTH: Final = "bookies are spoken to in the clear and without authentication; leave it empty"
+_ANY: Final = bool
+
+_REFUSED: Final[Mapping[str, Rule]] = {
+    "authenticationEnabled": refused(is_true, _AUTH),
+    "authorizationEnabled": refused(is_true, _AUTH),
+    "tlsRequireTrustedClientCertOnConnect": refused(is_true, _AUTH),
+    "encryptionRequireOnProducer": refused(
+        is_true, "producers are not asked whether they encrypt; set it to false, and see to it in the applications"
+    ),
+    "brokerServicePortTls": refused(is_port, _TLS),
+    "webServicePortTls": refused(is_port, _TLS),
+    "tlsEnabled": refused(is_true, _TLS),
+    "brokerClientTlsEnabled": refused(is_true, "brokers speak to each other in the clear; set it to false"),
+    "bookkeeperClientAuthenticationPlugin": refused(_ANY, _BOOKIE_AUTH),
+    "bookkeeperTLSClientAuthentication": refused(is_true, _BOOKIE_AUTH),
+    "advertisedListeners": refused(
+        _ANY, "there is one address for all clients; leave it empty and set advertisedAddress"
+    ),
+    "bindAddresses": refused(_ANY, "there is one listener; leave it empty and set bindAddress and brokerServicePort"),
+    "managedLedgerDigestType": refused(
+        lambda value: value != "CRC32C", "entries are written with CRC32C, and read with any; remove the key"
+    ),
+    "managedLedgerOffloadDriver": refused(
+        _ANY, "there is no tiered storage: ledgers that were offloaded cannot be read; leave it empty"
+    ),
+    "brokerDeduplicationEnabled": refused(
+        is_true, "duplicates of a producer are not dropped; set it to false, and let applications recognise them"
+    ),
+    "transactionCoordinatorEnabled": refused(is_true, "there are no transactions; set it to false"),
+    "brokerEntryMetadataInterceptors": refused(
+        _ANY, "entries are stored as they came, without broker metadata; leave it empty"
+    ),
+    "entryFilterNames": refused(_ANY, "subscriptions deliver every message; leave it empty and filter in the consumer"),
+    "brokerInterceptors": refused(_ANY, "plug-ins of the JVM cannot be loaded; leave it empty"),
+    "isSchemaValidationEnforced": refused(is_true, "messages are bytes, no schema is checked; set it to false"),
+    "bookkeeperClientIsolationGroups": refused(
+        _ANY, "any bookie may hold any topic; leave it empty, and run another cluster for data that must be apart"
+    ),
+    "bookkeeperClientSecondaryIsolationGroups": refused(_ANY, "see bookkeeperClientIsolationGroups; leave it empty"),
+    "bookkeeperClientRegionawarePolicyEnabled": refused(
+        is_true, "brokers place copies by rack; set it to false, and give each region its own rack"
+    ),
+    "enableRunBookieTogether": refused(is_true, "set it to false, and run `quire bookie`"),
+    "enableRunBookieAutoRecoveryTogether": refused(is_true, "set it to false, and run `quire autorecovery`"),
+}
+
+
+def by_reason(fate: Fate, groups: Mapping[str, str]) -> dict[str, Rule]:
+    """The rules of groups of names with one reason each."""
+    rules: dict[str, Rule] = {}
+    for reason, names in groups.items():
+        for name in names.split():
+            assert name not in rules, f"{name} is in two groups"
+            rules[name] = Rule(fate, reason, ours=_OURS.get(name, ()))
+    return rules
+
+
+BROKER: Final[Mapping[str, Rule]] = {
+    **by_reason(Fate.HARMLESS, _HARMLESS),
+    **by_reason(Fate.AT_REST, _AT_REST),
+    **_REFUSED,
+}
+
+BROKER_ALIASES: Final[Mapping[str, str]] = {
+    "zookeeperServers": "metadataStoreUrl",
+    "configurationStoreServers": "configurationMetadataStoreUrl",
+    "globalZookeeperServers": "configurationMetadataStoreUrl",
+    "zooKeeperSessionTimeoutMillis": "metadataStoreSessionTimeoutMillis",
+    "zooKeeperOperationTimeoutSeconds": "metadataStoreOperationTimeoutSeconds",
+    "managedLedgerMaxUnackedRangesToPersistInZooKeeper": "managedLedgerMaxUnackedRangesToPersistInMetadataStore",
+}

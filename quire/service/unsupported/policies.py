@@ -1,0 +1,148 @@
+"""Policies of namespaces and topics that are not obeyed (pure). What Pulsar stores of them is in Policies and TopicPolicies,
+JSON objects of many fields, most of which say nothing.
+
+A field asks for something unless it is obeyed, or says what holds anyway: nothing, false, no limit, no rate, no grant.
+Source: nodes of a running Pulsar 4.2, and its Policies and TopicPolicies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+OBEYED: Final = frozenset(
+    ("bundles", "persistence", "retention_policies", "retentionPolicies", "deduplicationEnabled", "isGlobal")
+)
+"""deduplicationEnabled is obeyed in part: where it is true, producers are refused. `create_problem` refuses it."""
+
+_HARMLESS: Final = frozenset(("properties", "latency_stats_sample_rate"))
+
+WHY: Final[Mapping[str, str]] = {
+    "auth_policies": "roles are not checked",
+    "replication_clusters": "there is no replication between clusters",
+    "allowed_clusters": "there is no replication between clusters",
+    "replicationClusters": "there is no replication between clusters",
+    "backlog_quota_map": "there are no backlog quotas",
+    "backLogQuotaMap": "there are no backlog quotas",
+    "clusterDispatchRate": "rates are not limited",
+    "topicDispatchRate": "rates are not limited",
+    "subscriptionDispatchRate": "rates are not limited",
+    "replicatorDispatchRate": "there is no replication between clusters",
+    "clusterSubscribeRate": "rates are not limited",
+    "publishMaxMessageRate": "rates are not limited",
+    "dispatchRate": "rates are not limited",
+    "publishRate": "rates are not limited",
+    "subscribeRate": "rates are not limited",
+    "subscriptionPolicies": "rates are not limited",
+    "autoTopicCreationOverride": "broker.conf alone says whether topics are made",
+    "autoSubscriptionCreationOverride": "subscriptions are made when a consumer names them",
+    "message_ttl_in_seconds": "messages do not expire",
+    "messageTTLInSeconds": "messages do not expire",
+    "subscription_expiration_time_minutes": "subscriptions do not expire",
+    "encryption_required": "producers are not asked whether they encrypt",
+    "delayed_delivery_policies": "delayed messages come at once",
+    "delayedDeliveryEnabled": "delayed messages come at once",
+    "delayedDeliveryTickTimeMillis": "delayed messages come at once",
+    "delayedDeliveryMaxDelayInMillis": "delayed messages come at once",
+    "inactive_topic_policies": "topics stay until they are deleted",
+    "inactiveTopicPolicies": "topics stay until they are deleted",
+    "subscription_auth_mode": "roles are not checked",
+    "max_unacked_messages_per_consumer": "broker.conf alone has this limit",
+    "max_unacked_messages_per_subscription": "broker.conf alone has this limit",
+    "maxUnackedMessagesOnConsumer": "broker.conf alone has this limit",
+    "maxUnackedMessagesOnSubscription": "broker.conf alone has this limit",
+    "max_consumers_per_subscription": "broker.conf alone has this limit",
+    "maxConsumersPerSubscription": "broker.conf alone has this limit",
+    "compaction_threshold": "topics are not compacted",
+    "compactionThreshold": "topics are not compacted",
+    "offload_policies": "there is no tiered storage",
+    "offloadPolicies": "there is no tiered storage",
+    "schema_compatibility_strategy": "schemas are not kept",
+    "schema_auto_update_compatibility_strategy": "schemas are not kept",
+    "schemaCompatibilityStrategy": "schemas are not kept",
+    "is_allow_auto_update_schema": "schemas are not kept",
+    "schema_validation_enforced": "schemas are not kept",
+    "schemaValidationEnforced": "schemas are not kept",
+    "subscription_types_enabled": "every type of subscription is open",
+    "subscriptionTypesEnabled": "every type of subscription is open",
+    "resource_group_name": "there are no resource groups",
+    "resourceGroupName": "there are no resource groups",
+    "deleted": "the namespace was being deleted",
+    "migrated": "the namespace was moved to another cluster",
+    "entryFilters": "subscriptions deliver every message",
+    "replicateSubscriptionState": "there is no replication between clusters",
+}
+"""By field; others are named without a reason."""
+_UNKNOWN: Final = "it is not obeyed"
+
+_SAYS_NOTHING: Final[Mapping[str, tuple[str, ...]]] = {
+    "subscription_auth_mode": ("NONE",),
+    "schema_compatibility_strategy": ("UNDEFINED", "FULL", "ALWAYS_COMPATIBLE"),
+    "schemaCompatibilityStrategy": ("UNDEFINED", "FULL", "ALWAYS_COMPATIBLE"),
+    "schema_auto_update_compatibility_strategy": ("FULL", "ALWAYSCOMPATIBLE"),
+}
+_BESIDE: Final = frozenset(("policy", "ratePeriodInSecond", "ratePeriodInSeconds", "relativeToPublishRate"))
+"""Of a rate or a quota, what says nothing without a limit beside it."""
+
+
+def unsupported(policies: Mapping[str, Any] | None) -> list[str]:
+    """The fields of Policies or TopicPolicies that ask for what is not obeyed, in their order.
+
+    >>> unsupported({"encryption_required": True, "deleted": False, "message_ttl_in_seconds": 60, "properties": {"a": "b"}})
+    ['encryption_required', 'message_ttl_in_seconds']
+    """
+    return [
+        field
+        for field, value in (policies or {}).items()
+        if field not in OBEYED and field not in _HARMLESS and _asks(field, value)
+    ]
+
+
+def create_problem(policies: Mapping[str, Any]) -> str | None:
+    """Why a namespace is not made with such policies; None if it can be."""
+    fields = unsupported(policies)
+    if policies.get("deduplicationEnabled") is True:
+        fields.append("deduplicationEnabled")
+    return f"not obeyed by this broker: {described(fields)}; leave it out" if fields else None
+
+
+def described(fields: list[str]) -> str:
+    """Fields with the reasons why they are not obeyed.
+
+    >>> described(["migrated", "encryption_required"])
+    'migrated (the namespace was moved to another cluster), encryption_required (producers are not asked whether they encrypt)'
+    """
+    return ", ".join(f"{field} ({WHY.get(field, _UNKNOWN)})" for field in fields)
+
+
+def _asks(field: str, value: object) -> bool:
+    if field in ("replication_clusters", "allowed_clusters", "replicationClusters"):
+        return isinstance(value, list) and len(value) > 1
+    if isinstance(value, str) and value.upper().replace("-", "_") in _SAYS_NOTHING.get(field, ()):
+        return False
+    if field == "is_allow_auto_update_schema":
+        return value is False
+    if field in ("inactive_topic_policies", "inactiveTopicPolicies") and isinstance(value, Mapping):
+        return value.get("deleteWhileInactive") is True
+    if field in ("delayed_delivery_policies",) and isinstance(value, Mapping):
+        return value.get("active") is True
+    if field in ("autoTopicCreationOverride", "autoSubscriptionCreationOverride"):
+        return value is not None
+    return not _is_nothing(value)
+
+
+def _is_nothing(value: object) -> bool:
+    """Nothing, false, empty, or a number that is no limit, all the way down."""
+    match value:
+        case None | False | "":
+            return True
+        case bool():
+            return False
+        case int() | float():
+            return value <= 0
+        case list():
+            return all(_is_nothing(each) for each in value)
+        case Mapping():
+            return all(key in _BESIDE or _is_nothing(each) for key, each in value.items())
+        case _:
+            return False

@@ -1,0 +1,58 @@
+"""Keys that `quire broker`, `quire bookie` or `quire autorecovery` obey, and a standalone server, which is one process with one
+folder, does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from quire.service.original_conf import Fate, Rule, is_true, refused
+from quire.service.unsupported.bookie_keys import BOOKIE, OBEYED_BY_RECOVERY
+from quire.service.unsupported.broker_keys import BROKER, by_reason
+
+_HARMLESS: Final[Mapping[str, str]] = {
+    "the bookie is in this process": "bookkeeperClientTimeoutInSeconds bookkeeperUseV2WireProtocol "
+    "bookkeeperClientSpeculativeReadTimeoutInMillis bookkeeperEnableStickyReads bookkeeperClientReorderReadSequenceEnabled "
+    "bookkeeperExplicitLacIntervalInMills bookkeeperClientRackawarePolicyEnabled bookkeeperClientMinNumRacksPerWriteQuorum "
+    "bookkeeperClientHealthCheck* bookkeeperClientQuarantineRatio bookiePort allowLoopback allowEphemeralPorts "
+    "useHostNameAsBookieID useShortHostName listeningInterface nettyMaxFrameSizeBytes maxBatchReadSize numReadWorkerThreads "
+    "numHighPriorityWorkerThreads dbStorage_maxThrottleTimeMs httpServerEnabled httpServerHost httpServerPort",
+    "there is one broker": "loadBalancer* namespaceBundleUnloadingTimeoutMs defaultNumberOfNamespaceBundles",
+    "there is no ZooKeeper": "metadataStoreSessionTimeoutMillis metadataStoreOperationTimeoutSeconds "
+    "zooKeeperSessionTimeoutMillis zooKeeperOperationTimeoutSeconds zookeeperSessionExpiredPolicy zkLedgersRootPath zkTimeout "
+    "zkRetryBackoffStartMs zkRetryBackoffMaxMs",
+    "there is one bookie, and nothing to copy to": OBEYED_BY_RECOVERY,
+}
+
+_AT_REST: Final[Mapping[str, str]] = {
+    "everything is in the folder that --data-dir names": "journalDirectories journalDirectory ledgerDirectories "
+    "ledgerDirectory indexDirectories bookieId metadataStoreUrl configurationMetadataStoreUrl bookkeeperMetadataServiceUri "
+    "zookeeperServers configurationStoreServers globalZookeeperServers metadataServiceUri zkServers zkEnableSecurity",
+    "a standalone server has one broker and one bookie": "autoRecoveryDaemonEnabled "
+    "bookkeeperClientEnforceMinNumRacksPerWriteQuorum forceReadOnlyBookie "
+    "readOnlyModeEnabled permittedStartupUsers forceDeleteNamespaceAllowed forceDeleteTenantAllowed",
+}
+
+
+def _is_not_one(value: str) -> bool:
+    return value != "1"
+
+
+_ONE_COPY: Final = "a standalone server has one bookie, and keeps one copy; set it to 1, or run a cluster"
+
+STANDALONE: Final[Mapping[str, Rule]] = {
+    **BOOKIE,
+    **BROKER,
+    **by_reason(Fate.HARMLESS, _HARMLESS),
+    **by_reason(Fate.AT_REST, _AT_REST),
+    "managedLedgerDefaultEnsembleSize": refused(_is_not_one, _ONE_COPY),
+    "managedLedgerDefaultWriteQuorum": refused(_is_not_one, _ONE_COPY),
+    "managedLedgerDefaultAckQuorum": refused(_is_not_one, _ONE_COPY),
+    "bookkeeperUseV2WireProtocol": Rule(Fate.HARMLESS, "the bookie is in this process"),
+    "enableRunBookieTogether": Rule(Fate.HARMLESS, "the bookie is in this process"),
+    "enableRunBookieAutoRecoveryTogether": refused(is_true, _ONE_COPY),
+}
+
+STANDALONE_ALIASES: Final[Mapping[str, str]] = {
+    "managedLedgerMaxUnackedRangesToPersistInZooKeeper": "managedLedgerMaxUnackedRangesToPersistInMetadataStore",
+}

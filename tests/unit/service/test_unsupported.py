@@ -1,0 +1,274 @@
+"""quire.service.unsupported and original_keys: every key of the originals has one class in each process, and files with the
+originals' values start."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from pathlib import Path
+
+import pytest
+
+from autorecovery.config import AutoRecoveryConfig
+from bookie.server_config import BookieServerConfig, load_server_config
+from quire.cli import autorecovery
+from quire.cli.broker_conf import load_broker_config
+from quire.cli.broker_config import BrokerConfig
+from quire.cli.standalone_conf import load_standalone_config
+from quire.cli.standalone_config import StandaloneConfig
+from quire.service.config import keys_of
+from quire.service.errors import ConfigError
+from quire.service.original_conf import Fate
+from quire.service.original_keys import (
+    BOOKKEEPER,
+    PULSAR,
+    OriginalKey,
+    is_original_key,
+    is_original_value,
+    keys_of_product,
+    original_keys,
+)
+from quire.service.unsupported import RULES, listing
+
+FIELDS = {
+    "standalone": {*keys_of(StandaloneConfig)},
+    "broker": {*keys_of(BrokerConfig)},
+    "bookie": {*keys_of(BookieServerConfig)},
+    "autorecovery": {*keys_of(AutoRecoveryConfig), *keys_of(autorecovery.ProcessConfig), *keys_of(BookieServerConfig)},
+}
+LOADERS = {
+    "standalone": lambda path: load_standalone_config(path, {}),
+    "broker": load_broker_config,
+    "bookie": load_server_config,
+    "autorecovery": autorecovery.load,
+}
+PRODUCTS = {
+    "standalone": (PULSAR, BOOKKEEPER),
+    "broker": (PULSAR,),
+    "bookie": (BOOKKEEPER,),
+    "autorecovery": (BOOKKEEPER,),
+}
+DECIDED = {
+    "allowAutoTopicCreationType": "non-partitioned",  # the class has the name of an enum's value
+    "journalDirectories": "/tmp/bk-txn",  # our folders are relative
+    "ledgerDirectories": "/tmp/bk-data",
+}
+
+
+def version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.partition("-")[0].split("."))
+
+
+def known(process: str, product_version: dict[str, str]) -> list[OriginalKey]:
+    """The keys of a version of each product that a file of the process may have."""
+    return [
+        key
+        for product in PRODUCTS[process]
+        for key in keys_of_product(product)
+        if not key.name.endswith("*")
+        and version(key.first_version) <= version(product_version[product]) <= version(key.last_version)
+    ]
+
+
+@pytest.mark.parametrize("process", RULES)
+def test_every_key_of_the_originals_is_obeyed_or_has_a_rule_in_every_process(process: str) -> None:
+    rules, fields = RULES[process], FIELDS[process]
+    for key in (key for product in PRODUCTS[process] for key in keys_of_product(product)):
+        obeyed = key.name in fields or key.name in rules.aliases
+        assert obeyed or rules.find(key.name) is not None, f"{key.name} has no class in {process}"
+
+
+@pytest.mark.parametrize("process", RULES)
+def test_every_rule_has_a_reason_and_is_of_a_key_that_exists(process: str) -> None:
+    names = [*original_keys(), *RULES[process].aliases]
+    ours = {"ledgerDirectory", *RULES["autorecovery"].aliases}
+    for name, rule in RULES[process].by_name.items():
+        beginning = name.removesuffix("*")
+        assert (
+            name in ours
+            or name == "bookkeeper_tls*"
+            or any(each == name or (each.startswith(beginning) and name != beginning) for each in names)
+        ), name
+        assert rule.reason
+        assert (rule.asks is not None) == (rule.fate is Fate.REFUSED)
+
+
+@pytest.mark.parametrize(
+    "versions",
+    [
+        {PULSAR: "4.2.4", BOOKKEEPER: "4.17.3"},
+        {PULSAR: "4.0.8", BOOKKEEPER: "4.18.0"},
+        {PULSAR: "3.0.7", BOOKKEEPER: "4.16.6"},
+        {PULSAR: "2.8.4", BOOKKEEPER: "4.14.7"},
+    ],
+    ids=lambda versions: "-".join(versions.values()),
+)
+@pytest.mark.parametrize("process", LOADERS)
+def test_a_file_with_every_key_of_a_version_at_each_of_its_values_starts(
+    tmp_path: Path, process: str, versions: dict[str, str]
+) -> None:
+    keys = known(process, versions)
+    assert len(keys) > 200
+    path = tmp_path / "original.conf"
+    of_key = [
+        [(key.name, DECIDED.get(key.name, value)) for value in (*key.defaults, *key.shipped)]
+        for key in {key.name: key for key in keys}.values()
+    ]
+    for lines in zip_longest(*of_key):
+        pairs = [pair for pair in lines if pair is not None]
+        if process == "standalone":
+            pairs = [
+                (name, "1" if name.startswith("managedLedgerDefault") and "Quorum" in name else value)
+                for name, value in pairs
+            ]
+            pairs = [(name, "1" if name == "managedLedgerDefaultEnsembleSize" else value) for name, value in pairs]
+        elif process == "broker":
+            pairs = [pair for pair in pairs if not pair[0].startswith("managedLedgerDefault") or pair[1] != "1"]
+        path.write_text("".join(f"{name}={value}\n" for name, value in pairs))
+        LOADERS[process](path)
+
+
+@pytest.mark.parametrize(
+    ("process", "line"),
+    [
+        *(
+            (process, line)
+            for process in ("standalone", "broker")
+            for line in (
+                "authenticationEnabled=true",
+                "authorizationEnabled=true",
+                "brokerServicePortTls=6651",
+                "webServicePortTls=8443",
+                "tlsEnabled=true",
+                "encryptionRequireOnProducer=true",
+                "brokerDeduplicationEnabled=true",
+                "managedLedgerDigestType=MAC",
+                "managedLedgerPassword=secret",
+                "transactionCoordinatorEnabled=true",
+                "maxProducersPerTopic=10",
+                "maxConsumersPerTopic=10",
+                "subscriptionTypesEnabled=Exclusive",
+                "allowAutoSubscriptionCreation=false",
+                "dispatchThrottlingRatePerTopicInMsg=100",
+                "maxPublishRatePerTopicInMessages=100",
+                "ttlDurationDefaultInSeconds=3600",
+                "backlogQuotaDefaultLimitBytes=1000000",
+                "subscriptionExpirationTimeMinutes=5",
+                "brokerServiceCompactionThresholdInBytes=1",
+                "autoSkipNonRecoverableData=true",
+                "authenticateMetricsEndpoint=true",
+            )
+        ),
+        ("standalone", "managedLedgerDefaultEnsembleSize=3"),
+        ("standalone", "metadataStoreUrl=zk:a:2181"),
+        ("standalone", "ledgerDirectories=/mnt/disk"),
+        ("standalone", "ledgerStorageClass=org.apache.bookkeeper.bookie.SortedLedgerStorage"),
+        ("standalone", "autoRecoveryDaemonEnabled=maybe"),
+        ("standalone", "forceDeleteNamespaceAllowed=true"),
+        ("bookie", "ledgerStorageClass=org.apache.bookkeeper.bookie.SortedLedgerStorage"),
+        ("bookie", "ledgerStorageClass=org.apache.bookkeeper.bookie.InterleavedLedgerStorage"),
+        ("bookie", "minorCompactionInterval=60"),
+        ("bookie", "diskUsageThreshold=0.5"),
+        ("bookie", "readOnlyModeOnAnyDiskFullEnabled=perhaps"),
+        ("bookie", "localScrubInterval=60"),
+        ("bookie", "gcMetadataOpRateLimit=1"),
+        ("bookie", "dataIntegrityChecking=true"),
+        ("autorecovery", "clientAuthProviderFactoryClass=x.Y"),
+        ("autorecovery", "reppDnsResolverClass=x.Y"),
+        ("autorecovery", "addEntryTimeoutSec=1"),
+        ("autorecovery", "tlsProviderFactoryClass=org.apache.bookkeeper.tls.TLSContextFactory"),
+    ],
+)
+def test_what_asks_for_what_is_not_obeyed_is_refused_with_key_value_and_line(
+    tmp_path: Path, process: str, line: str
+) -> None:
+    path = tmp_path / "asks.conf"
+    path.write_text(f"# first line\n{line}\n")
+    with pytest.raises(ConfigError, match=f"asks.conf:2: {line}: "):
+        LOADERS[process](path)
+
+
+@pytest.mark.parametrize("process", LOADERS)
+def test_a_typo_is_refused_with_the_nearest_name(tmp_path: Path, process: str) -> None:
+    path = tmp_path / "typo.conf"
+    path.write_text("autenticationEnabled=true\n")
+    with pytest.raises(ConfigError, match="did you mean authenticationEnabled"):
+        LOADERS[process](path)
+
+
+@pytest.mark.parametrize(
+    "name", ["repairedPlacementPolicyNotAdheringBookieEnabled", "repairedPlacementPolicyNotAdheringBookieEnable"]
+)
+def test_repairing_placement_is_switched_on_by_the_true_key_and_by_the_older_one_of_ours(
+    tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / "bk_server.conf"
+    path.write_text(f"{name}=true\n")
+    assert autorecovery.load(path)[1].repair_placement
+    load_server_config(path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec",
+        "auditorAcquireConcurrentOpenLedgerOperationsTimeoutMSec",
+    ],
+)
+def test_a_check_in_which_nothing_moves_is_given_up_by_the_true_key_and_by_the_older_one_of_ours(
+    tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / "bk_server.conf"
+    path.write_text(f"{name}=7\n")
+    assert autorecovery.load(path)[1].open_ledger_wait_ms == 7
+
+
+def test_auto_recovery_and_the_bookie_share_a_file_and_each_refuses_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "bk_server.conf"
+    path.write_text("minorCompactionInterval=60\n")
+    assert autorecovery.load(path)
+    path.write_text("reppDnsResolverClass=x.Y\n")
+    assert load_server_config(path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        # Of the configurations of the official suites, and older than 2.8.
+        "clientLibraryVersionCheckAllowUnversioned",
+        "loadBalancerPlacementStrategy",
+        "loadBalancerBrokerUnderloadedThresholdPercentage",
+        "loadBalancerBrokerComfortLoadLevelPercentage",
+        "loadBalancerNamespaceBundleSplitIntervalMinutes",
+        "globalZookeeperServers",
+        # Of bookies.
+        "serverNumAcceptorThreads",
+        "httpServerKeyStorePath",
+        "dlog.bkcEnsembleSize",
+        "storageserver.grpc.port",
+        "defaultRocksdbConf",
+    ],
+)
+def test_older_and_rarer_names_are_known(tmp_path: Path, name: str) -> None:
+    assert is_original_key(name)
+    path = tmp_path / "standalone.conf"
+    path.write_text(f"{name}=\n")
+    load_standalone_config(path, {})
+
+
+def test_facts_are_of_both_products_with_versions_and_defaults() -> None:
+    (quota,) = original_keys()["backlogQuotaDefaultLimitGB"]
+    assert (quota.product, quota.defaults, quota.shipped) == (PULSAR, ("-1",), ("10",))
+    assert {key.product for key in original_keys()["advertisedAddress"]} == {PULSAR, BOOKKEEPER}
+    assert is_original_value("diskUsageThreshold", "0.950")
+    assert not is_original_value("diskUsageThreshold", "0.9")
+    assert not is_original_key("brokerServicePorr")
+    assert len(list(keys_of_product(PULSAR))) > 550
+    assert len(list(keys_of_product(BOOKKEEPER))) > 300
+
+
+def test_the_listing_has_what_is_not_obeyed_and_why() -> None:
+    rows = [line.split("\t") for line in listing()]
+    assert ["broker.conf", "maxProducersPerTopic", "no such limit"] in rows
+    assert ["standalone.conf", "maxProducersPerTopic", "no such limit"] in rows
+    assert all(len(row) == 3 and all(row) for row in rows)
+    assert not [row for row in rows if row[1] == "numIOThreads"]
