@@ -42,6 +42,8 @@ EXPECTED = {
     ("list-closed-short", "cluster"): {"ListsAgreeWithLedgers"},
     ("intent-forgotten", "cluster"): {"LedgersNeverLeak"},
     ("ack-answered-before-append", "cluster"): {"AnsweredAcksAreDurable"},
+    ("key-not-journalled-again", "reuse"): {"AllAckedEntriesAreReadable"},
+    ("former-life-replayed", "reuse"): {"NothingOfAFormerLifeIsRead"},
 }
 RARE = {"fence-forgotten"}
 """Too few seeds find these for a quick search: `--full` looks for them; unit tests have them at once."""
