@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import trio
 
 from autorecovery import auditor
 from autorecovery.fragments import BadFragment
 from autorecovery.replicator import Copied, Replicator
+from bookie import bookie as bookie_module
 from bookie.bookie import Bookie
+from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.ledger_index import LedgerIndex
+from bookie.db_ledger_storage.ledger_removal import LedgerRemoval
 from bookie.fencing import FenceTable
-from bookie.journal.writer import GroupWriter
+from bookie.garbage import collect_garbage
+from bookie.journal.writer import GroupWriter, Journal
 from cursors.cursor import Cursor
 from cursors.cursor_store import CursorStore, Persisted
 from managed_ledger import opening
@@ -222,6 +227,33 @@ def _orphan_on_unsubscribe() -> list[Patch]:
     return [(CursorStore, "end", end)]
 
 
+def _key_not_journalled_again() -> list[Patch]:
+    """The journal takes the key of a ledger for written, though the ledger was collected since."""
+
+    def forget_nothing(self: Journal, ledgers: Sequence[int]) -> None:
+        return
+
+    return [(Journal, "forget_keys", forget_nothing)]
+
+
+def _former_life_replayed() -> list[Patch]:
+    """Garbage collection makes no checkpoint, and a ledger id takes adds again before one has passed what the journal has of its
+    former life."""
+
+    async def no_checkpoint() -> None:
+        return
+
+    async def collect(*arguments: Any, settle: object, **options: Any) -> Collected:
+        return await collect_garbage(*arguments, settle=no_checkpoint, **options)
+
+    def removed(self: LedgerRemoval, ledgers: Sequence[int]) -> None:
+        rows_deleted(self, ledgers)
+        self.release(ledgers)
+
+    rows_deleted: Callable[[LedgerRemoval, Sequence[int]], None] = LedgerRemoval.rows_deleted
+    return [(LedgerRemoval, "rows_deleted", removed), (bookie_module, "collect_garbage", collect)]
+
+
 BUGS: dict[str, Callable[[], list[Patch]]] = {
     "ack-before-fsync": _ack_before_fsync,
     "fence-after-answer": _fence_after_answer,
@@ -239,6 +271,8 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "list-closed-short": _list_closed_short,
     "intent-forgotten": _intent_forgotten,
     "orphan-on-unsubscribe": _orphan_on_unsubscribe,
+    "key-not-journalled-again": _key_not_journalled_again,
+    "former-life-replayed": _former_life_replayed,
 }
 """By name; the docstring says what is wrong."""
 

@@ -19,6 +19,7 @@ from simulation.cluster_history import run_cluster_history
 from simulation.fencing_history import run_fencing_history
 from simulation.ledger_checkers import LedgerViolationError
 from simulation.ledger_history import run_ledger_history
+from simulation.reuse_history import run_reuse_history
 from simulation.standalone_history import run_standalone_history
 
 
@@ -32,6 +33,7 @@ class Summary(Protocol):
 HISTORIES: dict[str, Callable[..., Summary]] = {
     "standalone": run_standalone_history,
     "fencing": run_fencing_history,
+    "reuse": run_reuse_history,
     "client": run_client_history,
     "ledger": run_ledger_history,
     "cluster": run_cluster_history,

@@ -92,7 +92,7 @@ class ForgottenFences:
             has_entries = written is None or ledger_id in written
             (self._forgotten_at if has_entries else self._empty_forgotten_at)[ledger_id] = now
         for kept in (self._forgotten_at, self._empty_forgotten_at):
-            for ledger_id, _ in list(takewhile(lambda each: now - each[1] >= KEPT_MS, kept.items())):
+            for ledger_id, _ in list(takewhile(lambda row: now - row[1] >= KEPT_MS, kept.items())):
                 del kept[ledger_id]
             if (too_many := len(kept) - KEPT_MAX) > 0:
                 for ledger_id in list(islice(kept, too_many)):

@@ -205,6 +205,9 @@ class _FileReader:
         self._path = path
         self._file_id = file_id
         self._version = header.version
+        self._block = b""
+        self._block_at = 0
+        """The last block that trailers were looked for in, which holds many groups if they are small."""
         self._start = start
 
     def _records(self, data: memoryview, base: int) -> list[Record]:
@@ -245,8 +248,12 @@ class _FileReader:
         """The first good group from `start` on; with `synced`, the first that was written when all before it was synced.
         Trailers stand right before multiples of 512, so that no length has to be trusted."""
         position = start
-        while block := self._file.pread(_BLOCK, position):
-            place = block.find(MAGIC_PREFIX)
+        while True:
+            block, skipped = self._block_from(position)
+            if len(block) == skipped:
+                return None
+            position -= skipped
+            place = block.find(MAGIC_PREFIX, skipped)
             while place >= 0:
                 boundary = position + place + TRAILER_SIZE
                 if boundary % ALIGNMENT == 0 and place + TRAILER_SIZE <= len(block):
@@ -255,7 +262,14 @@ class _FileReader:
                         return found
                 place = block.find(MAGIC_PREFIX, place + 1)
             position += len(block)
-        return None
+
+    def _block_from(self, position: int) -> tuple[bytes, int]:
+        """A block that has what stands at `position`, and how far into it that is; nothing more at the end of the file.
+        Positions are multiples of 512, and so are ends of trailers: none lies across two blocks."""
+        skipped = position - self._block_at
+        if not 0 <= skipped < len(self._block):
+            self._block, self._block_at, skipped = self._file.pread(_BLOCK, position), position, 0
+        return self._block, skipped
 
     def _good_group(self, data: bytes, start: int, boundary: int) -> tuple[Trailer, bytes] | None:
         trailer = decode_trailer(data)
@@ -267,7 +281,11 @@ class _FileReader:
             or trailer.offset + trailer.size != boundary
         ):
             return None
-        group = self._file.pread(trailer.size, trailer.offset)
+        begin = trailer.offset - self._block_at
+        if 0 <= begin and begin + trailer.size <= len(self._block):
+            group = self._block[begin : begin + trailer.size]
+        else:
+            group = self._file.pread(trailer.size, trailer.offset)
         return (trailer, group) if group_is_good(group, trailer) else None
 
     # --- files of the original

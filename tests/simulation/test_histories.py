@@ -15,6 +15,7 @@ from simulation.sweep import Outcome, Work, run_all, sweep
 
 SLICE = range(16)
 FENCING_SLICE = range(24)
+REUSE_SLICE = range(30)
 JOBS = 2
 
 
@@ -54,12 +55,17 @@ def test_no_crash_of_a_bookie_lets_a_fenced_writer_go_on() -> None:
     assert sum("0 crashes" not in each.line for each in outcomes) == len(outcomes)
 
 
+def test_no_crash_loses_or_mixes_a_ledger_whose_id_is_used_again() -> None:
+    outcomes = list(sweep(["reuse"], REUSE_SLICE, jobs=JOBS))
+    assert failures(outcomes) == []
+
+
 def test_seeds_that_were_bad_once_are_good() -> None:
     assert failures(list(run_all(list(once_bad()), jobs=JOBS))) == []
 
 
 @pytest.mark.full
 def test_two_hundred_seeds_of_each_history() -> None:
-    outcomes = list(sweep(["standalone", "fencing"], range(200), jobs=JOBS))
+    outcomes = list(sweep(["standalone", "fencing", "reuse"], range(200), jobs=JOBS))
     assert failures(outcomes) == []
     assert_big_enough([each for each in outcomes if each.history == "standalone"])

@@ -43,6 +43,8 @@ EXPECTED = {
     ("intent-forgotten", "cluster"): {"LedgersNeverLeak"},
     ("orphan-on-unsubscribe", "standalone"): {"LedgersNeverLeak"},
     ("ack-answered-before-append", "cluster"): {"AnsweredAcksAreDurable"},
+    ("key-not-journalled-again", "reuse"): {"AllAckedEntriesAreReadable"},
+    ("former-life-replayed", "reuse"): {"NothingOfAFormerLifeIsRead"},
 }
 RARE = {"fence-forgotten"}
 """Too few seeds find these for a quick search: `--full` looks for them; unit tests have them at once."""

@@ -120,3 +120,12 @@ def with_bookie(story: Callable[[Bookie], Awaitable[T]], *, config: BookieConfig
             return await story(bookie)
 
     return run_world(seed, main)
+
+
+async def until(condition: Callable[[], bool], *, every_s: float = 0.001) -> None:
+    """Wait until the condition holds, a minute at most."""
+    with trio.fail_after(60):
+        while True:
+            if condition():
+                return
+            await trio.sleep(every_s)

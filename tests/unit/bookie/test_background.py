@@ -7,6 +7,7 @@ import struct
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -78,7 +79,7 @@ def test_checkpoints_go_on_after_an_error_that_nobody_foresaw(monkeypatch: pytes
         monkeypatch.setattr(bookie.storage, "flush", broken)
         await Client(bookie).add(7, 0)
         await trio.sleep(300)
-        pauses = [after - before for before, after in zip(tries, tries[1:], strict=False)]
+        pauses = [after - before for before, after in pairwise(tries)]
         assert len(tries) < 15, "with a pause that grows"
         assert pauses == sorted(pauses)
         assert failures(bookie, "checkpoint") == len(tries)

@@ -33,6 +33,7 @@ from tests.unit.bookie.build import (
     cluster,
     entry,
     opened,
+    until,
     with_bookie,
 )
 
@@ -530,9 +531,7 @@ def test_what_the_journal_has_of_a_deleted_ledger_is_not_mixed_with_its_next_lif
     async def first(bookie: Bookie) -> None:
         client = Client(bookie)
         client.send(add_frames(7, 0, 9))
-        with trio.fail_after(10):
-            while bookie.storage.ledgers() != [] or not client.answers:
-                await trio.sleep(0.001)
+        await until(lambda: bookie.storage.ledgers() == [] and bool(client.answers))
         await client.take()
         assert await client.ask(add_frames(7, 0, 5, b"anew")) == [v2.AddAcks(Rc.OK, 7, 0, 4)]
 
@@ -558,8 +557,7 @@ def test_an_add_while_its_ledger_is_deleted_waits_and_is_readable_afterwards(see
         await bookie.checkpoint()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(bookie.storage.delete_ledgers, [7], name="delete")
-            while bookie.storage.master_key(7) is not None:
-                await trio.sleep(0.0001)
+            await until(lambda: bookie.storage.master_key(7) is None, every_s=0.0001)
             client.send(add_frames(7, 0, 2, b"anew"))
             assert client.answers == []
         await bookie.checkpoint()

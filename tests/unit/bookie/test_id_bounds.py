@@ -13,7 +13,7 @@ from quire.wire.bookkeeper import BookkeeperProtocol_pb2 as pb
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import DO_FENCING, ID_MAX, Rc
-from tests.unit.bookie.build import CONFIG, KEY, Client, add_frame, add_frames, entry, run_of, with_bookie
+from tests.unit.bookie.build import CONFIG, KEY, Client, add_frame, add_frames, entry, run_of, until, with_bookie
 from tests.unit.bookie.test_bookie import Machine, in_universe
 
 END = (1 << 63) - 1
@@ -58,8 +58,7 @@ def test_of_a_run_up_to_the_end_of_the_range_all_but_the_last_entry_are_taken(si
         client = Client(bookie)
         payload = b"x" * size
         client.send(add_frames(7, END - 3, 4, payload))
-        while sum(each.last - each.first + 1 for each in client.answers if isinstance(each, v2.AddAcks)) < 4:
-            await trio.sleep(0.01)
+        await until(lambda: sum(each.last - each.first + 1 for each in client.answers if type(each) is v2.AddAcks) == 4)
         acks = {(each.rc, each.first, each.last) for each in client.answers if isinstance(each, v2.AddAcks)}
         assert acks == {(Rc.OK, END - 3, END - 1), (Rc.BAD_REQUEST, END, END)}
         client.answers.clear()
@@ -131,5 +130,3 @@ def test_no_id_in_any_request_raises() -> None:
         assert not bookie.job_failures.counts
 
     with_bookie(story, config=replace(CONFIG, long_polls_max=100))
-
-

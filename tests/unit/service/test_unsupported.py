@@ -144,8 +144,8 @@ def test_a_file_with_every_key_of_a_version_at_each_of_its_values_starts(
                 "managedLedgerDigestType=MAC",
                 "managedLedgerPassword=secret",
                 "transactionCoordinatorEnabled=true",
-                "maxProducersPerTopic=10",
-                "maxConsumersPerTopic=10",
+                "maxTenants=10",
+                "maxNamespacesPerTenant=10",
                 "subscriptionTypesEnabled=Exclusive",
                 "allowAutoSubscriptionCreation=false",
                 "dispatchThrottlingRatePerTopicInMsg=100",
@@ -268,7 +268,7 @@ def test_facts_are_of_both_products_with_versions_and_defaults() -> None:
 
 def test_the_listing_has_what_is_not_obeyed_and_why() -> None:
     rows = [line.split("\t") for line in listing()]
-    assert ["broker.conf", "maxProducersPerTopic", "no such limit"] in rows
+    assert ["broker.conf", "maxTenants", "no such limit"] in rows
     assert ["standalone.conf", "maxProducersPerTopic", "no such limit"] in rows
     assert all(len(row) == 3 and all(row) for row in rows)
     assert not [row for row in rows if row[1] == "numIOThreads"]

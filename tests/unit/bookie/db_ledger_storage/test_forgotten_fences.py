@@ -109,6 +109,16 @@ def test_every_damaged_byte_and_every_torn_file_refuses_the_start(fences: Forgot
             again(fences, clock)
 
 
+def test_fences_of_ledgers_without_entries_push_out_no_others(fences, clock, monkeypatch, log_events) -> None:
+    monkeypatch.setattr(forgotten_fences, "KEPT_MAX", 10)
+    fences.add([1, 2], {1, 2})
+    fences.add(range(100, 200), set())
+    fences.save()
+    for found in (fences, again(fences, clock)):
+        assert [each for each in (1, 2, 100, 189, 190, 199) if each in found] == [1, 2, 190, 199]
+        assert len(found) == 12
+
+
 # --- with the storage around it
 
 

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
 import doctest
+import sys
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from struct import pack
 
 import pytest
+import trio
 
 from bookie.db_ledger_storage import garbage_collector
 from bookie.db_ledger_storage.entry_log import LogMetadata
 from bookie.db_ledger_storage.garbage_collector import anchor_of
+from bookie.db_ledger_storage.location_index import ROWS_PER_STEP
 from bookie.db_ledger_storage.storage import DbLedgerStorage, StorageOptions
 from bookie.errors import NoLedgerError
+from quire.world.real import real_world
 from simulation.host import Host
 from simulation.world import Universe, run
 
@@ -187,3 +192,97 @@ def test_rows_whose_ledger_is_unknown_are_garbage_too(run_of):
         assert await storage.local_ledgers() == {2}
 
     with_host(body)
+
+
+def test_a_round_over_sealed_logs_reads_no_row_of_the_index(run_of):
+    async def body(host: Host, storage: DbLedgerStorage) -> None:
+        await fill(storage, run_of, 1, 2, 3, 4)
+        assert (await storage.collect_garbage(live(2, 4))).logs == (0, 2)
+        assert storage.stats.garbage_steps == 0
+
+    with_host(body)
+
+
+def test_a_round_that_has_to_look_through_a_hundred_thousand_rows_does_so_in_steps(run_of):
+    async def body(host: Host, storage: DbLedgerStorage) -> None:
+        storage._options = StorageOptions()
+        await fill(storage, run_of, 1, count=5)
+        host.cut_power()  # a log without a map: only the index knows what leads there
+        storage = await started(host)
+        rows = storage._locations._rows
+        batch = rows.batch()
+        for entry_id in range(100_000):
+            batch.put(pack("!qq", 2, entry_id), pack("!q", (9 << 32) + 2000 + entry_id))
+        rows.write(batch, sync=True)
+        storage.set_master_key(2, b"k")
+        assert (await storage.collect_garbage(live(2))).logs == (0,)
+        assert storage.stats.garbage_steps == 100_000 // ROWS_PER_STEP + 1
+
+    with_host(body)
+
+
+def test_a_log_is_not_read_again_while_the_ledger_that_anchors_it_lives(run_of, monkeypatch):
+    async def body(host: Host, storage: DbLedgerStorage) -> None:
+        await fill(storage, run_of, 1, 2, count=5)
+        await fill(storage, run_of, 3)
+        asked: list[int] = []
+        read = storage._logs.read_metadata
+
+        def noted(log_id: int):
+            asked.append(log_id)
+            return read(log_id)
+
+        monkeypatch.setattr(storage._logs, "read_metadata", noted)
+        for _ in range(3):
+            await storage.collect_garbage(live(1, 2, 3))
+        assert asked == [0]
+        await storage.collect_garbage(live(1, 3))
+        assert asked == [0, 0], "its anchor, ledger 2, is gone"
+        assert (await storage.collect_garbage(live(3))).logs == (0,)
+
+    with_host(body)
+
+
+@pytest.mark.full
+def test_a_round_over_a_million_rows_does_not_hold_the_loop_for_more_than_ten_milliseconds(run_of, tmp_path):
+    async def main() -> tuple[list[float], float]:
+        world = real_world()
+        storage = DbLedgerStorage(world, str(tmp_path))
+        await storage.open()
+        await fill(storage, run_of, 1, count=5)
+        storage._logs._active.file.close()  # as if killed: the log has no map
+        storage._logs._active = None
+        for start in range(0, 1_000_000, 10_000):
+            batch = storage._locations._rows.batch()
+            for entry_id in range(start, start + 10_000):
+                batch.put(pack("!qq", 2, entry_id), pack("!q", (9 << 32) + 2000 + entry_id))
+            storage._locations._rows.write(batch, sync=False)
+        storage.set_master_key(2, b"k")
+        waits: list[float] = []
+        async with trio.open_nursery() as nursery:
+
+            async def watch() -> None:
+                while True:
+                    begun = trio.current_time()
+                    await trio.lowlevel.checkpoint()
+                    waits.append(trio.current_time() - begun)
+                    await trio.sleep(0.001)
+
+            nursery.start_soon(watch)
+            begun = trio.current_time()
+            assert (await storage.collect_garbage(live(2))).logs == (0,)
+            took = trio.current_time() - begun
+            nursery.cancel_scope.cancel()
+        await storage.close()
+        waits.sort()
+        return waits, took
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(0.0002)
+    try:
+        waits, took = trio.run(main)
+    finally:
+        sys.setswitchinterval(interval)
+    most = waits[-1 - len(waits) // 1000]  # a busy machine takes the processor away for longer than any step
+    print(f"1,000,000 rows in {took:.1f} s: longest wait {waits[-1] * 1000:.1f} ms, all but 0.1 % {most * 1000:.1f} ms")
+    assert most < 0.01
