@@ -9,8 +9,8 @@ from typing import Any
 import trio
 
 from broker.config import BrokerOptions
-from broker.output import OutputBudget
 from broker.consumer import Consumer
+from broker.output import OutputBudget
 from broker.subscription import Subscription, make_subscription
 from cursors.opening import memory_cursor
 from managed_ledger.appends import State
