@@ -103,6 +103,10 @@ class MapImages:
         twin._maps = {path: image.fork() for path, image in self._maps.items()}
         return twin
 
+    def remove(self, path: str) -> None:
+        """Take a map away, with its folder's files."""
+        del self._maps[path]
+
     def damage(self, rng: random.Random) -> str | None:
         """Damage the log of one map in the middle of what it holds; its folder, None if no log holds anything."""
         paths = [path for path in sorted(self._maps) if self._maps[path].log]
