@@ -46,6 +46,7 @@ def _ack_before_fsync() -> list[Patch]:
 
     def write(self: GroupWriter, file: File, parts: Sequence[Buffer]) -> None:
         self._write(file, parts)
+        self.seal = None  # which would have found it out at the next start
 
     return [(GroupWriter, "_write_synced", write)]
 
