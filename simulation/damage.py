@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import trio
 
 from bookie.bookie import open_bookie
 from bookie.config import BookieConfig
-from bookie.errors import BookieError, NoEntryError, NoLedgerError
+from bookie.errors import BookieError, NoEntryError, NoLedgerError, StorageDamagedError
 from bookie.journal.format import file_name
 from bookie.journal.seal import SEAL_FILE, decode_seal
 from quire.metadata.errors import MetadataError
@@ -58,7 +59,8 @@ async def bookie_contents(
                 found.fenced[ledger_id] = storage.is_fenced(ledger_id)
                 if ledger_id in storage.ledgers():
                     for entry_id in list(storage.entry_ids(ledger_id)):
-                        found.entries[ledger_id, entry_id] = bytes(storage.read_entry(ledger_id, entry_id))
+                        with suppress(StorageDamagedError):  # harm of another kind was there before
+                            found.entries[ledger_id, entry_id] = bytes(storage.read_entry(ledger_id, entry_id))
             return found
         for ledger_id in wanted.fenced:
             found.fenced[ledger_id] = storage.is_fenced(ledger_id)
