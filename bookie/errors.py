@@ -43,7 +43,7 @@ class JournalWriteError(BookieError):
 
 
 class JournalDamagedError(BookieError):
-    """A journal holds bytes that were not written so, in front of others that were: not an unsynced tail.
+    """A journal holds bytes that were not written so, in front of others that were, or less than was synced: not an unsynced tail.
     Final: restore the file, or start once with skipReplayJournalInvalidRecord=true, which gives up the records
     of the damaged group (their ledgers have other replicas)."""
 

@@ -13,12 +13,15 @@ from autorecovery import auditor
 from autorecovery.fragments import BadFragment
 from autorecovery.replicator import Copied, Replicator
 from bookie import bookie as bookie_module
+from bookie import recovery as bookie_recovery
 from bookie.bookie import Bookie
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.ledger_index import LedgerIndex
 from bookie.db_ledger_storage.ledger_removal import LedgerRemoval
 from bookie.fencing import FenceTable
 from bookie.garbage import collect_garbage
+from bookie.journal.format import NO_MARK, LogMark
+from bookie.journal.seal import ReplayPlan, Sealed
 from bookie.journal.writer import GroupWriter, Journal
 from cursors.cursor import Cursor
 from cursors.cursor_store import CursorStore, Persisted
@@ -40,6 +43,7 @@ from quire.metadata.store import ANY_VERSION, Delete
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Digest
 from quire.world.doors import Buffer, File
+from simulation import key_value
 from simulation.patching import Patch, patched
 
 
@@ -48,6 +52,7 @@ def _ack_before_fsync() -> list[Patch]:
 
     def write(self: GroupWriter, file: File, parts: Sequence[Buffer]) -> None:
         self._write(file, parts)
+        self.seal = None  # which would have found it out at the next start
 
     return [(GroupWriter, "_write_synced", write)]
 
@@ -254,6 +259,21 @@ def _former_life_replayed() -> list[Patch]:
     return [(LedgerRemoval, "rows_deleted", removed), (bookie_module, "collect_garbage", collect)]
 
 
+def _wal_tail_tolerated() -> list[Patch]:
+    """A map whose log is damaged is opened, and ends where the damage is, as RocksDB does by itself."""
+    return [(key_value, "meet_damage", key_value.tolerate_damage)]
+
+
+def _mark_trusted() -> list[Patch]:
+    """Replay begins where lastMark says, and ends where the journal seems to: the seal is not looked at."""
+
+    def trusting(last_mark: LogMark | None, sealed: Sealed | None, ids: Sequence[int], **_: str) -> ReplayPlan:
+        mark = last_mark or NO_MARK
+        return ReplayPlan(mark, mark.file_id)
+
+    return [(bookie_recovery, "plan_replay", trusting)]
+
+
 BUGS: dict[str, Callable[[], list[Patch]]] = {
     "ack-before-fsync": _ack_before_fsync,
     "fence-after-answer": _fence_after_answer,
@@ -273,6 +293,8 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "orphan-on-unsubscribe": _orphan_on_unsubscribe,
     "key-not-journalled-again": _key_not_journalled_again,
     "former-life-replayed": _former_life_replayed,
+    "WAL-tail-tolerated": _wal_tail_tolerated,
+    "mark-trusted": _mark_trusted,
 }
 """By name; the docstring says what is wrong."""
 

@@ -202,6 +202,36 @@ class DiskImage:
             if offset < content.size:
                 content.write(offset, bytes([content.read(offset, 1)[0] ^ 1 << bit]))
 
+    def overwrite(self, path: str, offset: int, data: bytes) -> None:
+        """Put other bytes there, wherever it is kept; the file keeps its length."""
+        inode = self._file(path)
+        for content in (inode.volatile, inode.durable):
+            piece = data[: max(0, content.size - offset)]
+            if piece:
+                content.write(offset, piece)
+
+    def remove(self, path: str) -> None:
+        """Take a file away, durably."""
+        self._used -= self._file(path).volatile.size
+        folder, name = posixpath.split(path)
+        for names in (self._names, self._durable_names):
+            names.get(folder, {}).pop(name, None)
+
+    def fork(self) -> DiskImage:
+        """Another disk with everything that can be read from this one, all of it durable; nobody holds a lock there."""
+        twin = DiskImage()
+        twin._names = {folder: dict(names) for folder, names in self._names.items()}
+        for names in twin._names.values():
+            for name, inode in names.items():
+                if inode is not None:
+                    copy = names[name] = _Inode(inode.number)
+                    copy.volatile = inode.volatile.copy()
+                    copy.durable = inode.volatile.copy()
+        twin._durable_names = {folder: dict(names) for folder, names in twin._names.items()}
+        twin._inodes = self._inodes
+        twin._used = self._used
+        return twin
+
     def cut(self, path: str, size: int) -> None:
         """Shorten (or lengthen) a file, durably."""
         inode = self._file(path)

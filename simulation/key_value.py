@@ -9,7 +9,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from quire.world.damage import Finding
+from quire.world.damage import DamagedError, Finding
 from quire.world.doors import Batch, KeyValue
 from simulation.disk import SimDisk
 from simulation.power import Power
@@ -57,6 +57,23 @@ class _Map:
         self.durable = _Table()
         self.unsynced: list[list[_Change]] = []
         self.opened_by: Power | None = None
+        self.base = _Table()
+        """What was durable at the last opening: RocksDB has it in files of its own."""
+        self.log: list[list[_Change]] = []
+        """Batches synced since."""
+        self.damaged_at = -1
+        """The batch of the log that is damaged, -1 if none is."""
+
+    def reopened(self) -> None:
+        """The log is written to files, and begun anew."""
+        self.base = self.durable.copy()
+        self.log = []
+
+    def fork(self) -> _Map:
+        twin = _Map()
+        twin.live, twin.durable, twin.base = self.live.copy(), self.live.copy(), self.base.copy()
+        twin.log = [*self.log, *self.unsynced]
+        return twin
 
     def crash(self, rng: random.Random) -> int:
         draw = rng.random()
@@ -64,6 +81,7 @@ class _Map:
         lost = len(self.unsynced) - kept
         for batch in self.unsynced[:kept]:
             self.durable.apply(batch)
+        self.log += self.unsynced[:kept]
         self.unsynced.clear()
         self.live = self.durable.copy()
         return lost
@@ -79,9 +97,42 @@ class MapImages:
         """Forget unsynced batches of each map, but for a prefix; return how many were lost."""
         return sum(self._maps[path].crash(rng) for path in sorted(self._maps))
 
+    def fork(self) -> MapImages:
+        """Other maps with everything that these show, all of it durable."""
+        twin = MapImages()
+        twin._maps = {path: image.fork() for path, image in self._maps.items()}
+        return twin
+
+    def remove(self, path: str) -> None:
+        """Take a map away, with its folder's files."""
+        del self._maps[path]
+
+    def damage(self, rng: random.Random) -> str | None:
+        """Damage the log of one map in the middle of what it holds; its folder, None if no log holds anything."""
+        paths = [path for path in sorted(self._maps) if self._maps[path].log]
+        if not paths:
+            return None
+        path = rng.choice(paths)
+        self._maps[path].damaged_at = rng.randrange(len(self._maps[path].log))
+        return path
+
     def unsynced(self) -> int:
         """Batches that a crash could take now."""
         return sum(len(image.unsynced) for image in self._maps.values())
+
+
+def meet_damage(image: _Map, path: str) -> None:
+    """What the real one does about a log whose synced bytes are not what its witness says."""
+    raise DamagedError(Finding(f"{path}/{image.damaged_at:06}.log", "is damaged"))
+
+
+def tolerate_damage(image: _Map, path: str) -> None:
+    """What RocksDB does by itself: the log ends where it is damaged. For a planted bug."""
+    image.durable = image.base.copy()
+    for changes in image.log[: image.damaged_at]:
+        image.durable.apply(changes)
+    image.live = image.durable.copy()
+    image.damaged_at = -1
 
 
 class SimKeyValueMaker:
@@ -104,6 +155,9 @@ class SimKeyValueMaker:
             image = self._images._maps[path] = _Map()
         if image.opened_by is not None and image.opened_by.on:
             raise BlockingIOError(errno.EAGAIN, "the map is open already", path)
+        if image.damaged_at >= 0:
+            meet_damage(image, path)
+        image.reopened()
         image.opened_by = self._power
         return _SimKeyValue(self, image, path)
 
@@ -156,6 +210,7 @@ class _SimKeyValue:
             for changes in image.unsynced:
                 image.durable.apply(changes)
             count = len(image.unsynced)
+            image.log += image.unsynced
             image.unsynced.clear()
             self._maker._trace.event(self._maker._host, "MapSynced", path=self._path, batches=count)
 

@@ -12,7 +12,13 @@ from typing import Protocol
 
 import trio
 
+from quire.metadata.memory import MemoryStore
+from quire.world.doors import World
+from simulation.damage import Contents, bookie_contents, trial
 from simulation.nodes import BookieNode, Cluster, Node
+
+TRIALS_SHARE = 0.5
+"""Of the bookies that are killed, those of which a damaged copy is tried."""
 
 
 class Harmed(Cluster, Protocol):
@@ -35,6 +41,7 @@ class Nemesis:
     def __init__(self, story: Harmed) -> None:
         self.story = story
         self.rng = story.universe.derive("nemesis")
+        self._trials = story.universe.derive("trials")
         self.done: Counter[str] = Counter()
         """Faults by kind."""
         self.network = story.universe.network
@@ -153,8 +160,19 @@ class Nemesis:
             await node.crash(lose_unsynced=lose_unsynced)
             dropped = node.host.crashes[-1]
             self.note(kind, host=node.name, lost_writes=dropped.writes, lost_batches=dropped.batches)
+            if isinstance(node, BookieNode) and not lose_unsynced and self._trials.random() < TRIALS_SHARE:
+                await self._try_damage(node)
             await self._come_back(node)
         return True
+
+    async def _try_damage(self, node: BookieNode) -> None:
+        """Start copies of a killed bookie of which one is damaged. ViolationError."""
+
+        async def opening(world: World, wanted: Contents | None) -> Contents:
+            return await bookie_contents(world, node.config, MemoryStore(self.story.tree), wanted)
+
+        outcome = await trial(self.story.universe, node.host, opening, self._trials)
+        self.story.tell(node.name, "Trial", outcome=outcome)
 
     async def _fuse(self) -> bool:
         bookies = [node for node in self._nodes() if isinstance(node, BookieNode)]

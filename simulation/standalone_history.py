@@ -16,13 +16,17 @@ import trio
 
 from bookie.errors import BookieError
 from quire.cli.addresses import Addresses
-from quire.cli.standalone import LEDGERS_ROOT, run_standalone
+from quire.cli.data_directory import claim
+from quire.cli.standalone import LEDGERS_ROOT, bookie_config, run_standalone
 from quire.cli.standalone_config import StandaloneConfig
+from quire.cli.standalone_metadata import initialize
 from quire.metadata.errors import MetadataError
 from quire.metadata.rocksdb import open_store
+from quire.metadata.tree import NOBODY
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.world.doors import World
 from simulation.checkers import TopicHistory, ViolationError, require
+from simulation.damage import Contents, bookie_contents, trial
 from simulation.histories import Log, watched
 from simulation.leaks import check_leaks
 from simulation.standalone_clients import Clients
@@ -36,10 +40,12 @@ CONFIRMED_MIN = 300
 CRASHES_MIN = 3
 LIVENESS_S = 120.0
 """Virtual seconds in which a healed system must make progress."""
+TRIALS = 4
+"""Copies of a killed server that are damaged."""
 FAIL_STOP_S = 5.0
 """Virtual seconds in which a server whose journal cannot be trusted any more must end."""
 TOPICS = ("persistent://public/default/a", "persistent://public/default/b")
-HARMS = ("kill", "stop", "early", "disk full", "failed sync", "reset")
+HARMS = ("kill", "stop", "early", "disk full", "failed sync", "reset", "damage")
 EXPECTED_ERRORS = {
     "disk full": ("journal group not written", "checkpoint failed", "last checkpoint failed", "no room"),
     "failed sync": (
@@ -171,6 +177,11 @@ class Story:
             await server.crash()
         elif kind == "kill":
             await server.crash(lose_unsynced=False)
+        elif kind == "damage":
+            await server.crash(lose_unsynced=False)
+            for _ in range(TRIALS):
+                outcome = await trial(self.universe, server, self._contents, rng)
+                self.universe.trace.event(SERVER, "Trial", outcome=outcome)
         elif kind == "fuse":
             server.crash_after(rng.randrange(1, 16))
             await self._blown()
@@ -200,6 +211,21 @@ class Story:
             disk.fail_syncs(0)
         elif kind == "reset":
             self.universe.network.reset(rng.choice(self.clients.names), SERVER)
+
+    async def _contents(self, world: World, wanted: Contents | None) -> Contents:
+        """What a copy of the server has: its bookie and its metadata."""
+        directory = await world.offload.run(partial(claim, world.disk, "/data"), name="claim")
+        has_served = world.disk.exists(directory.ledgers)
+        metadata = await open_store(world, directory.metadata, create=not has_served)
+        try:
+            nodes = {path: node.value for path, node in metadata._tree.nodes.items() if node.owner == NOBODY}
+            await initialize(metadata, self.config.cluster_name, world.rng)
+            found = await bookie_contents(world, bookie_config(self.config, directory), metadata, wanted)
+            found.nodes = nodes
+            return found
+        finally:
+            await metadata.aclose()
+            directory.lock.release()
 
     async def _blown(self) -> None:
         with trio.move_on_after(0.3):

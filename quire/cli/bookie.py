@@ -50,6 +50,7 @@ from quire.metadata.zookeeper import (
 from quire.service.errors import ConfigError
 from quire.service.log import get_logger
 from quire.service.serve import ConnectionCounts
+from quire.world.damage import DamagedError
 from quire.world.doors import World
 
 log = get_logger(__name__)
@@ -311,6 +312,7 @@ def exit_code(error: BaseException) -> int | None:
         (BookieStartError, BOOKIE_EXCEPTION),
         (SessionExpiredError, ZK_EXPIRED),
         (BookieError, BOOKIE_EXCEPTION),
+        (DamagedError, BOOKIE_EXCEPTION),
         (MetadataError, ZK_REG_FAIL),
         (OSError, SERVER_EXCEPTION),
         (CliError, SERVER_EXCEPTION),

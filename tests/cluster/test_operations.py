@@ -227,10 +227,31 @@ def test_replace_disk_gives_a_bookie_empty_folders_and_what_it_had(operations):
     assert operations.verified()["good"]
 
 
-def test_replace_disk_puts_what_it_had_on_others_first_where_there_is_a_spare_bookie(operations):
+def quire(*words: str | Path) -> tuple[int, str]:
+    """Exit code of a command, and what it said."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "quire.cli.main", *words], capture_output=True, text=True, check=False, timeout=60
+    )
+    return ran.returncode, ran.stdout + ran.stderr
+
+
+def test_a_damaged_bookie_says_so_and_replace_disk_rebuilds_it_from_the_others(operations):
     ledger_ids = operations.write()
     bookie = operations.bookies[1]
     assert bookie.address in operations.members(ledger_ids)
+    operations.cluster.kill(bookie)
+    current = bookie.folder(operations.cluster.folder) / "ledgers/current/locations/CURRENT"
+    current.write_text("MANIFEST-999999\n")
+    conf = bookie.conf(operations.cluster.folder)
+    code, said = quire("bookie", "--conf", conf)
+    assert code == 5, said
+    assert f"{current} is damaged" in said
+    assert f"quire doctor --conf {conf}" in said
+    assert f"scripts/replace-disk {bookie.address}" in said
+    code, said = quire("doctor", "--conf", conf)
+    assert code == 1, said
+    assert f"DAMAGED {current} is damaged" in said
+    assert f"scripts/replace-disk {bookie.address}" in said
     words = [bookie.address, "--wipe", operations.wipe(bookie), *operations.commands()]
     code, out, err = operations.run("replace-disk", *words)
     assert code == 0, out + err

@@ -127,6 +127,24 @@ def test_write_atomic_replaces_and_leaves_nothing_else(door):
     assert disk.names(root) == ["f"]
 
 
+def test_what_is_stored_on_a_board_is_read_at_once_and_by_the_next_opening(door):
+    """Put `data` there, within one sector: at once."""
+    disk, folder = door
+    path = f"{folder}/board"
+    with pytest.raises(FileNotFoundError):
+        disk.board(path)
+    disk.write_atomic(path, bytes(1024))
+    board = disk.board(path)
+    board.store(512, b"first")
+    board.store(512, b"again")
+    board.sync()
+    board.store(20, b"not synced")
+    assert disk.read(path)[512:517] == b"again"
+    board.close()
+    data = disk.read(path)
+    assert (len(data), data[20:30], data[512:517]) == (1024, b"not synced", b"again")
+
+
 def test_names_are_sorted_and_a_missing_folder_is_not_found(door):
     """Names in a folder, sorted; FileNotFoundError."""
     disk, root = door

@@ -29,6 +29,8 @@ EXPECTED = {
     ("fence-after-answer", "fencing"): {"NoDivergenceBetweenClientAndMetaData"},
     ("lastMark-before-index-sync", "standalone"): {"AllAckedEntriesAreReadable", "AnsweredAcksAreDurable"},
     ("ack-answered-before-append", "standalone"): {"AnsweredAcksAreDurable"},
+    ("WAL-tail-tolerated", "standalone"): {"NoSilentLoss"},
+    ("mark-trusted", "standalone"): {"NoSilentLoss"},
     ("delivery-above-LAC", "standalone"): {"NothingAboveLacIsDelivered", "NoOutOfOrderEntries"},
     ("ack-before-fsync", "ledger"): LOST,
     ("recovery-reads-do-not-fence", "ledger"): {*LOST, "FencedWritersNeverConfirm"},

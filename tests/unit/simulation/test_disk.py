@@ -243,3 +243,19 @@ def test_the_same_seed_draws_the_same_losses():
         return images
 
     assert losses() == losses()
+
+
+@pytest.mark.parametrize("lose_unsynced", [False, True])
+def test_a_board_outlives_a_kill_and_may_be_set_back_by_a_power_cut(lose_unsynced):
+    seen: set[bytes] = set()
+    for seed in range(30):
+        host = Universe(seed).host("host")
+        disk = host.world().disk
+        disk.write_atomic("/board", b"0" * 512)
+        board = disk.board("/board")
+        board.store(0, b"1")
+        board.sync()
+        board.store(0, b"2")
+        host.cut_power(lose_unsynced=lose_unsynced)
+        seen.add(host.disk.read("/board")[:1])
+    assert seen == ({b"1", b"2"} if lose_unsynced else {b"2"})

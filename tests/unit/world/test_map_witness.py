@@ -131,7 +131,7 @@ def test_no_damage_to_a_file_of_a_map_loses_a_synced_row_in_silence(tmp_path, ho
 
 
 @pytest.fixture
-def killed(tmp_path) -> Path:
+def killed(tmp_path: Path) -> Path:
     write(tmp_path / "map", "killed")
     return tmp_path / "map"
 

@@ -209,6 +209,19 @@ def test_a_lock_is_gone_with_its_process(tmp_path):
     real_world().disk.lock(path).release()
 
 
+def test_what_is_stored_on_a_board_outlives_a_killed_process(tmp_path):
+    path = tmp_path / "board"
+    path.write_bytes(bytes(1024))
+    code = """
+import os, signal, sys
+from quire.world.real import real_world
+real_world().disk.board(sys.argv[1]).store(512, b"stored")
+os._exit(0)
+"""
+    python(code, str(path))
+    assert path.read_bytes()[512:518] == b"stored"
+
+
 def test_a_synced_batch_outlives_a_killed_process(tmp_path):
     code = """
 import os, sys
