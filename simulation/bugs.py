@@ -39,7 +39,7 @@ from quire.ledger.last_confirmed import LastConfirmed, read_last_confirmed
 from quire.ledger.position import Position
 from quire.ledger.recovery_rules import FenceCoverage
 from quire.metadata.ledgers import LedgerMetadata
-from quire.metadata.store import ANY_VERSION, Delete
+from quire.metadata.store import Delete
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Digest
 from quire.world.doors import Buffer, File
@@ -226,8 +226,8 @@ def _orphan_on_unsubscribe() -> list[Patch]:
     """A cursor is deleted without a wait for the ledger that is being made for it."""
 
     async def end(self: CursorStore) -> tuple[list[int], Delete]:
-        _, delete = await self._node.end()
-        return self.ledger_ids(), replace(delete, version=ANY_VERSION)
+        await trio.lowlevel.checkpoint()
+        return self.ledger_ids(), Delete(path=self._node._path)
 
     return [(CursorStore, "end", end)]
 
