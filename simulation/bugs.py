@@ -10,6 +10,7 @@ import trio
 
 from autorecovery import auditor
 from autorecovery.fragments import BadFragment
+from autorecovery.missed_copies import MissedCopies
 from autorecovery.replicator import Copied, Replicator
 from bookie.bookie import Bookie
 from bookie.db_ledger_storage.ledger_index import LedgerIndex
@@ -188,6 +189,15 @@ def _lost_bookie_ignored() -> list[Patch]:
     return [(auditor, "lost_of", nobody)]
 
 
+def _missed_copies_ignored() -> list[Patch]:
+    """The auditor takes bookies that were away for whole, and does not look at what writers noted."""
+
+    async def idle(self: MissedCopies) -> None:
+        await trio.sleep_forever()
+
+    return [(MissedCopies, "run", idle)]
+
+
 def _list_closed_short() -> list[Patch]:
     """Who takes a topic over notes the end of its last ledger one entry too early."""
     recover: Callable[..., Awaitable[LedgerList]] = opening._recover_last
@@ -225,6 +235,7 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "fence-ignored": _fence_ignored,
     "member-replaced-early": _member_replaced_early,
     "lost-bookie-ignored": _lost_bookie_ignored,
+    "missed-copies-ignored": _missed_copies_ignored,
     "list-closed-short": _list_closed_short,
     "intent-forgotten": _intent_forgotten,
 }

@@ -115,6 +115,7 @@ class ClusterStory(ClusterRecord):
         for broker in self.brokers:
             await self._stop(broker)
         await self._until("LostBookiesAreReplaced", partial(self._unrepaired, self.named_late))
+        await self._until("MissedCopiesAreFound", self._missed)
         await self._check_all(store)
         await self._until("LostBookiesAreReplaced", self._unrepaired)
         await self._until("EveryLedgerHasItsCopies", self._lacking)
@@ -197,6 +198,11 @@ class ClusterStory(ClusterRecord):
             if ledger_id not in excepted and self._names_lost(ledger_id):
                 return f"ledger {ledger_id} ({metadata.state.name}) names the lost bookie: {metadata.fragments}"
         return ""
+
+    def _missed(self) -> str:
+        """A copy that never reached its bookie; no auditor was asked to look at all ledgers yet."""
+        copy = self.checker.missing()
+        return "" if copy is None else f"{copy.bookie_id} lacks {copy.ledger_id}:{copy.entry_id}"
 
     def _lacking(self) -> str:
         if not self.checked:

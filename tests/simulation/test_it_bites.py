@@ -39,6 +39,7 @@ EXPECTED = {
     ("fence-ignored", "cluster"): {*LOST, "FencedWritersNeverConfirm", "FencedOwnersNeverConfirm"},
     ("member-replaced-early", "cluster"): {"RepairedFragmentsAreWhole"},
     ("lost-bookie-ignored", "cluster"): {"LostBookiesAreReplaced"},
+    ("missed-copies-ignored", "cluster"): {"MissedCopiesAreFound"},
     ("list-closed-short", "cluster"): {"ListsAgreeWithLedgers"},
     ("intent-forgotten", "cluster"): {"LedgersNeverLeak"},
     ("ack-answered-before-append", "cluster"): {"AnsweredAcksAreDurable"},
