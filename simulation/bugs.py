@@ -16,6 +16,9 @@ from bookie.bookie import Bookie
 from bookie.db_ledger_storage.ledger_index import LedgerIndex
 from bookie.fencing import FenceTable
 from bookie.journal.writer import GroupWriter
+from broker.ownership.bundles import Bundles
+from broker.ownership.lease import Lease
+from broker.ownership.placement import Placement
 from cursors.cursor import Cursor
 from cursors.cursor_store import Persisted
 from managed_ledger import opening
@@ -221,6 +224,15 @@ def _intent_forgotten() -> list[Patch]:
     return [(LedgerList, "also_deleting", unchanged)]
 
 
+def _former_bundles_left() -> list[Patch]:
+    """A broker that was started again does not take bundles whose nodes are of its former session but when it is asked for them."""
+
+    async def left(self: Placement, lease: Lease, bundles: Bundles) -> None:
+        await trio.lowlevel.checkpoint()
+
+    return [(Placement, "take_again", left)]
+
+
 BUGS: dict[str, Callable[[], list[Patch]]] = {
     "ack-before-fsync": _ack_before_fsync,
     "fence-after-answer": _fence_after_answer,
@@ -237,6 +249,7 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "lost-bookie-ignored": _lost_bookie_ignored,
     "missed-copies-ignored": _missed_copies_ignored,
     "list-closed-short": _list_closed_short,
+    "former-bundles-left": _former_bundles_left,
     "intent-forgotten": _intent_forgotten,
 }
 """By name; the docstring says what is wrong."""

@@ -41,6 +41,7 @@ EXPECTED = {
     ("lost-bookie-ignored", "cluster"): {"LostBookiesAreReplaced"},
     ("missed-copies-ignored", "cluster"): {"MissedCopiesAreFound"},
     ("list-closed-short", "cluster"): {"ListsAgreeWithLedgers"},
+    ("former-bundles-left", "cluster"): {"BundlesAreTaken"},
     ("intent-forgotten", "cluster"): {"LedgersNeverLeak"},
     ("ack-answered-before-append", "cluster"): {"AnsweredAcksAreDurable"},
 }
