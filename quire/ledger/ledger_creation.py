@@ -25,7 +25,6 @@ from quire.metadata.ledgers import Fragment, LedgerManager, LedgerMetadata
 from quire.metadata.store import Op
 from quire.wire.bookkeeper.entry import DigestType
 
-
 PROBE_S: Final = 2.0
 """A bookie in doubt that does not answer for so long is not part of a new ledger."""
 PROBED_LEDGER: Final = LONG_ID_LIMIT - 1
