@@ -3,6 +3,7 @@
     available, readonly, cookies --> AuditSchedule --> audit: index of all ledgers; those of lost bookies are marked
     lostBookieRecoveryDelay      -->
     time                         --> the same; and the checks of all ledgers (`checks`), one at a time
+    returns, notes of writers    --> the ledgers that they concern are compared with what bookies list (`missed_copies`)
 
 While `disable` exists everything rests. What an auditor writes are marks, merged by compare-and-set; so it may be stopped
 anywhere, and another one may do the same at the same time.
@@ -20,12 +21,14 @@ from typing import Final
 import trio
 
 from autorecovery.at_once import RETRY_S, first_change, first_of, for_each, until_available
-from autorecovery.bookie_index import BookieIndex, Ledgers, read_index
+from autorecovery.bookie_index import BookieIndex, read_index
 from autorecovery.checks import Adheres, Checker, ListEntries, check_ledgers, check_placement, check_replicas
 from autorecovery.config import AutoRecoveryConfig
 from autorecovery.errors import AutoRecoveryError
+from autorecovery.listed_copies import ListedCopies
 from autorecovery.lost_bookies import AuditSchedule, lost_of
 from autorecovery.metrics import AuditorStats
+from autorecovery.missed_copies import MissedCopies, StoredLedgers
 from autorecovery.registrations import Registrations
 from autorecovery.underreplication import CheckTime, UnderreplicatedLedgers
 from quire.metadata.errors import MalformedMetadataError, MetadataError, SessionExpiredError
@@ -51,7 +54,7 @@ class Auditor:
     def __init__(
         self,
         store: MetadataStore,
-        ledgers: Ledgers,
+        ledgers: StoredLedgers,
         marks: UnderreplicatedLedgers,
         config: AutoRecoveryConfig,
         *,
@@ -64,6 +67,8 @@ class Auditor:
     ) -> None:
         """`ledgers` is a ledger client, `adheres` its `placement.adherence`, `list_entries` what `entry_lists` makes of it.
         Checks that need `checker`, `adheres` or `list_entries` are left out without it."""
+        self._store = store
+        self._root = root
         self._registrations = Registrations(store, root)
         self._ledgers = ledgers
         self._marks = marks
@@ -94,12 +99,23 @@ class Auditor:
                 partial(self._follow_delay, delay.version),
                 self._follow_time,
                 self._audits,
+                *self._missed_copies(),
                 *self._all_checks(),
                 name="auditor",
             )
         finally:
             for watch in watches:
                 watch.close()
+
+    def _missed_copies(self) -> list[Callable[[], Awaitable[None]]]:
+        if self._list_entries is None or self._checker is None:
+            return []
+        copies = ListedCopies(self._ledgers, self._marks, self._list_entries, self._checker)
+        at_once = self._config.open_ledgers_max
+        missed = MissedCopies(
+            self._store, self._ledgers, self._marks, copies, self.stats, root=self._root, at_once=at_once
+        )
+        return [missed.run]
 
     def _all_checks(self) -> list[Callable[[], Awaitable[None]]]:
         config = self._config

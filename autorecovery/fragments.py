@@ -29,6 +29,8 @@ class Lost(Enum):
     """It is not registered."""
     MISPLACED = "misplaced"
     """Its copies are good, and not where the placement policy wants them."""
+    INCOMPLETE = "incomplete"
+    """It lists some of its entries, and not all."""
 
 
 Fault = CopyFault | Lost
@@ -102,6 +104,8 @@ class BadFragment:
     fragment: LedgerFragment
     faults: Mapping[int, Fault]
     """By index in the ensemble."""
+    lacking: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """By index of a member that is INCOMPLETE: the entries that it does not list, growing."""
     examples: tuple[BadCopy, ...] = ()
     """Copies that are not what they should be, one for each member that was asked."""
 

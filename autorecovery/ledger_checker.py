@@ -3,6 +3,9 @@
 Of each member the first and the last entry are read, and more of them if that is wished (`percentage`); every copy is checked
 against its digest, which the original does not do. A member that is not registered is not asked.
 
+Where a sample is read, bookies that are said to lack something are also asked what they list: a hole between the first and the last
+entry is found without reading everything.
+
 Of the last fragment of a ledger that is still open a member may lack entries that are on their way to it: there a missing one
 does not count.
 
@@ -14,7 +17,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from autorecovery.at_once import for_each
+from autorecovery.checks import ListEntries
+from autorecovery.errors import ListOfEntriesError
 from autorecovery.fragments import BadFragment, Fault, LedgerFragment, Lost, fragments_of
+from autorecovery.replicas import absent_entries
 from quire.ledger.client import LedgerClient
 from quire.ledger.copies import BadCopy, CopyFault, LedgerCopies
 from quire.metadata.ledgers import LedgerMetadata
@@ -36,13 +42,15 @@ class LedgerChecker:
         password: bytes = b"",
         digest_type: DigestType = DigestType.CRC32,
         reads_max: int = -1,
+        list_entries: ListEntries | None = None,
     ) -> None:
         """`password` and `digest_type`: of ledgers whose metadata does not tell theirs. `reads_max`: members that one check
-        asks at once; -1: no limit but ours."""
+        asks at once; -1: no limit but ours. `list_entries`: None if bookies are not asked what they list."""
         self._client = client
         self._rng = rng
         self._password = password
         self._digest_type = digest_type
+        self._list_entries = list_entries
         self._at_once = min(ASKED_AT_ONCE, reads_max) if reads_max > 0 else ASKED_AT_ONCE
 
     def registered(self) -> frozenset[str] | None:
@@ -62,11 +70,12 @@ class LedgerChecker:
         percentage: int = 0,
         lac: int = -1,
         whole: Collection[str] = (),
+        listed: Collection[str] = (),
     ) -> list[BadFragment]:
         """The fragments with members that do not have what they should.
 
         `percentage` of the entries of each member are read, the first and the last at any rate; of the bookies in `whole`
-        all of them. Those that are not registered are not asked. `lac`: how far a ledger that is not closed is confirmed; of its
+        all of them. Those in `listed` are asked first what they have. Those that are not registered are not asked. `lac`: how far a ledger that is not closed is confirmed; of its
         last fragment nothing is read beyond.
         """
         fragments = fragments_of(ledger_id, metadata, lac)
@@ -85,6 +94,12 @@ class LedgerChecker:
                 if entry_ids:
                     asked.append((place, index, bookie_id, entry_ids))
 
+        there = set(listed) if registered is None else registered.intersection(listed)
+        lacking = await self._lacking(fragments, there)
+        for place, index in lacking:
+            found[place][index] = Lost.INCOMPLETE
+        asked = [each for each in asked if each[:2] not in lacking]
+
         async def ask(one: tuple[int, int, str, Sequence[int]]) -> None:
             place, index, bookie_id, entry_ids = one
             bad = await first_bad(copies, fragments[place], bookie_id, entry_ids)
@@ -94,10 +109,41 @@ class LedgerChecker:
 
         await for_each(asked, ask, at_once=self._at_once, name=f"check of ledger {ledger_id}")
         return [
-            BadFragment(fragment=fragment, faults=dict(sorted(faults.items())), examples=tuple(bad))
-            for fragment, faults, bad in zip(fragments, found, examples, strict=True)
+            BadFragment(
+                fragment=fragment,
+                faults=dict(sorted(faults.items())),
+                lacking={index: entries for (at, index), entries in lacking.items() if at == place},
+                examples=tuple(bad),
+            )
+            for place, (fragment, faults, bad) in enumerate(zip(fragments, found, examples, strict=True))
             if faults
         ]
+
+    async def _lacking(
+        self, fragments: Sequence[LedgerFragment], bookies: Collection[str]
+    ) -> dict[tuple[int, int], Sequence[int]]:
+        """By place and index: the entries that members of closed fragments do not list, of those of `bookies` that list some.
+        One that lists none of a fragment is found by what is read, and so is one that does not list."""
+        if self._list_entries is None:
+            return {}
+        found: dict[tuple[int, int], Sequence[int]] = {}
+        for bookie_id in sorted(bookies):
+            places = [
+                (place, fragment.bookies.index(bookie_id))
+                for place, fragment in enumerate(fragments)
+                if fragment.closed and bookie_id in fragment.bookies
+            ]
+            if not places:
+                continue
+            try:
+                listed = await self._list_entries(bookie_id, fragments[0].ledger_id)
+            except ListOfEntriesError:
+                continue
+            for place, index in places:
+                absent = absent_entries(fragments[place], index, listed)
+                if absent and len(absent) < len(fragments[place].entries_of(index)):
+                    found[place, index] = absent
+        return found
 
 
 async def first_bad(

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from autorecovery.config import AutoRecoveryConfig
+from autorecovery.entry_lists import entry_lists
 from autorecovery.errors import StillBadError
 from autorecovery.fragments import BadFragment, Lost, fragments_of, must_be_closed
 from autorecovery.ledger_checker import LedgerChecker
@@ -50,6 +51,7 @@ class LedgerRepair:
             password=self._password,
             digest_type=self._digest_type,
             reads_max=config.checker_reads_max,
+            list_entries=entry_lists(client),
         )
         self._replicator = Replicator(
             client,
@@ -105,10 +107,12 @@ class LedgerRepair:
     async def _check(
         self, ledger_id: int, metadata: LedgerMetadata, lac: int, marked: Collection[str]
     ) -> list[BadFragment]:
-        """What is bad. Where samples are read, those who were marked are read whole: a sample may miss what another found."""
+        """What is bad. Bookies that are marked are read whole, or asked what they list: a sample may miss what another found."""
         percentage = self._config.verification_percentage
-        whole = marked if percentage else ()
-        return await self._checker.check(ledger_id, metadata, percentage=percentage, lac=lac, whole=whole)
+        whole, listed = (marked, ()) if percentage else ((), marked)
+        return await self._checker.check(
+            ledger_id, metadata, percentage=percentage, lac=lac, whole=whole, listed=listed
+        )
 
     def _tell(self, bad: BadFragment, error: LedgerError) -> None:
         """Why a fragment stays as it is."""

@@ -45,6 +45,8 @@ class AuditorStats:
     audits_delayed: int = 0
     audits_cancelled: int = 0
     checks_skipped: int = 0
+    returned_bookies: int = 0
+    noted_ledgers: int = 0
     marked_now: int = 0
     not_adhering: int = 0
     softly_adhering: int = 0
@@ -77,6 +79,8 @@ def register(
         ("NUM_BOOKIE_AUDITS_DELAYED", "Audits that waited for a bookie.", lambda: stats.audits_delayed),
         ("NUM_DELAYED_BOOKIE_AUDITS_CANCELLED", "Bookies that were back in time.", lambda: stats.audits_cancelled),
         ("NUM_SKIPPING_CHECK_TASK_TIMES", "Checks left out, as a bookie was waited for.", lambda: stats.checks_skipped),
+        ("RETURNED_BOOKIES_CHECKED", "Bookies that were away and are whole.", lambda: stats.returned_bookies),
+        ("NOTED_LEDGERS_CHECKED", "Ledgers that writers had noted.", lambda: stats.noted_ledgers),
         ("AUDITS_FAILED", "Audits that were begun and not done.", lambda: stats.audits_failed),
         (
             "LEDGER_CHECKS_FAILED",

@@ -34,6 +34,18 @@ class Registrations:
         present = frozenset([*before, *read_only, *after]) - {bookies.READONLY}
         return present, frozenset(await self._names("cookies"))
 
+    async def sessions(self) -> dict[str, int]:
+        """The session of every registered bookie; of one that is registered as both for a moment, whichever is seen."""
+        present, _ = await self.read()
+        found: dict[str, int] = {}
+        for bookie_id in sorted(present):
+            for read_only in (False, True):
+                node = await self._store.get(bookies.registration_path(bookie_id, read_only=read_only, root=self._root))
+                if node is not None:
+                    found[bookie_id] = node.session
+                    break
+        return found
+
     async def _names(self, folder: str) -> list[str]:
         try:
             return await self._store.children(paths.join(self._root, folder))

@@ -96,6 +96,17 @@ def listed_bits(listed: Availability, first: int, last: int) -> int:
     return bits & ((1 << (last - first + 1)) - 1)
 
 
+def absent_entries(fragment: LedgerFragment, index: int, listed: Availability) -> list[int]:
+    """The entries that the member at `index` should have and does not list, growing.
+
+    >>> fragment = LedgerFragment(ledger_id=0, first=2, last=6, bookies=("a", "b"), write_quorum=2, closed=True)
+    >>> absent_entries(fragment, 0, Availability.of([2, 3, 5]))
+    [4, 6]
+    """
+    absent = expected_bits(fragment, index) & ~listed_bits(listed, fragment.first, fragment.last)
+    return [fragment.first + bit for bit, digit in enumerate(reversed(f"{absent:b}")) if digit == "1"]
+
+
 def repeated(unit: int, period: int, times: int) -> int:
     """`unit`, `times` (> 0) times, each `period` bits after the one before.
 

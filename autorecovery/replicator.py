@@ -3,11 +3,14 @@
     a member is lost, silent, or has bad copies
         another bookie takes its place, chosen by the placement policy, nobody of the fragment: every entry of that place is
         read from the other members, checked, and put on it; only then the metadata names it (compare-and-set)
+    a member lists some of its entries, and not all: adds to it were given up
+        what it lacks is put on it
     there is no other bookie, and the member answers
         what it lacks, or has damaged, is put on it again, where it was
 
 An entry of which no member has a good copy is never left out: the fragment stays as it is. Copies are taken over byte for
-byte. The first is the original's way (a bookie that lost entries is not trusted with them again); the second is ours, for
+byte. The first is the original's way (a bookie that lost entries is not trusted with them again); the second is ours, as such a
+bookie lost nothing, and the fragment need not be moved for its last entries; so is the third, for
 clusters without a spare bookie, where the original tries for ever.
 
 Source: BookKeeper's LedgerFragmentReplicator, BookKeeperAdmin.replicateLedgerFragment.
@@ -16,13 +19,13 @@ Source: BookKeeper's LedgerFragmentReplicator, BookKeeperAdmin.replicateLedgerFr
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import trio
 
 from autorecovery.copy_reads import CopyReads
-from autorecovery.fragments import BadFragment, LedgerFragment, Lost, batches
+from autorecovery.fragments import BadFragment, Fault, LedgerFragment, Lost, batches
 from autorecovery.ledger_checker import LedgerChecker
 from autorecovery.throttle import Throttle
 from quire.ledger.client import LedgerClient
@@ -44,7 +47,7 @@ NEWCOMERS_TRIED = 3
 """Choices of newcomers that may fail before a fragment is left for later."""
 SIZE_GUESS = 4096
 """Bytes per entry taken for granted before any was seen."""
-ANSWERING = frozenset((CopyFault.MISSING, CopyFault.DAMAGED, CopyFault.UNREADABLE))
+ANSWERING: frozenset[Fault] = frozenset((CopyFault.MISSING, CopyFault.DAMAGED, CopyFault.UNREADABLE, Lost.INCOMPLETE))
 """Faults of members that answer: they can be mended in place."""
 
 
@@ -102,6 +105,10 @@ class Replicator:
         assert fragment.closed, f"{bad} is open"
         done = Copied()
         failed: set[str] = set(exclude)
+        if ensemble is None and bad.lacking:
+            bad = await self._fill(metadata, bad, failed, done)
+            if not bad.faults:
+                return done
         for attempt in range(1, NEWCOMERS_TRIED + 1):
             newcomers, left = self._choose(metadata, bad, failed, ensemble)
             try:
@@ -129,7 +136,7 @@ class Replicator:
         fragment = bad.fragment
         if ensemble is not None:
             return {index: ensemble[index] for index in bad.faults}, []
-        replace = partial(
+        chosen_by = partial(
             self._client.placement.replace_bookie,
             len(fragment.bookies),
             metadata.write_quorum,
@@ -139,7 +146,7 @@ class Replicator:
         )
         indices = sorted(bad.faults, key=lambda index: (bad.faults[index] in ANSWERING, index))
         try:
-            chosen = replace(fragment.bookies, {index: fragment.bookies[index] for index in indices})
+            chosen = chosen_by(fragment.bookies, {index: fragment.bookies[index] for index in indices})
             return {index: chosen[index] for index in indices}, []
         except NotEnoughBookiesError:
             if len(indices) == 1:
@@ -148,7 +155,7 @@ class Replicator:
         present = fragment.bookies
         for index in indices:
             try:
-                changed = replace(present, {index: present[index]}, exclude={*exclude, *fragment.bookies})
+                changed = chosen_by(present, {index: present[index]}, exclude={*exclude, *fragment.bookies})
             except NotEnoughBookiesError:
                 continue
             newcomers[index] = changed[index]
@@ -176,6 +183,31 @@ class Replicator:
             last=fragment.last,
             moved=",".join([f"{old}->{new}" for old, new in members.values()]),
         )
+
+    async def _fill(
+        self, metadata: LedgerMetadata, bad: BadFragment, exclude: Collection[str], done: Copied
+    ) -> BadFragment:
+        """Put on members what they do not list; returns the fragment with the members that do not take it, and the others."""
+        faults = dict(bad.faults)
+        for index, entry_ids in bad.lacking.items():
+            bookie_id = bad.fragment.bookies[index]
+            if bookie_id in exclude:
+                continue
+            try:
+                await self._copy(metadata, bad, {index: bookie_id}, entry_ids, done)
+            except _NewcomerFailedError as failure:
+                log.info("copies not taken", ledger_id=bad.ledger_id, bookie=bookie_id, error=str(failure))
+                continue
+            del faults[index]
+            done.mended.append(bookie_id)
+            log.info(
+                "copies added that a bookie lacked",
+                ledger_id=bad.ledger_id,
+                first=bad.fragment.first,
+                bookie=bookie_id,
+                entries=len(entry_ids),
+            )
+        return replace(bad, faults=faults)
 
     async def _mend(self, metadata: LedgerMetadata, bad: BadFragment, index: int, bookie_id: str, done: Copied) -> None:
         """Put what the member lacks on itself again."""

@@ -299,7 +299,8 @@ class Appends:
                 if trio.current_time() + pause_s > deadline:
                     self._give_up_for_now(str(error))
                 else:
-                    await trio.sleep(pause_s)
+                    # Not all logs of a broker at the same moment.
+                    await trio.sleep(pause_s * (1 - self._world.rng.random() / 4))
                     pause_s = min(2 * pause_s, RETRY_MAX_S)
             else:
                 if writer is not None:

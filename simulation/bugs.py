@@ -11,6 +11,7 @@ import trio
 
 from autorecovery import auditor
 from autorecovery.fragments import BadFragment
+from autorecovery.missed_copies import MissedCopies
 from autorecovery.replicator import Copied, Replicator
 from bookie import bookie as bookie_module
 from bookie import recovery as bookie_recovery
@@ -23,6 +24,9 @@ from bookie.garbage import collect_garbage
 from bookie.journal.format import NO_MARK, LogMark
 from bookie.journal.seal import ReplayPlan, Sealed
 from bookie.journal.writer import GroupWriter, Journal
+from broker.ownership.bundles import Bundles
+from broker.ownership.lease import Lease
+from broker.ownership.placement import Placement
 from cursors.cursor import Cursor
 from cursors.cursor_store import CursorStore, Persisted
 from managed_ledger import opening
@@ -199,6 +203,15 @@ def _lost_bookie_ignored() -> list[Patch]:
     return [(auditor, "lost_of", nobody)]
 
 
+def _missed_copies_ignored() -> list[Patch]:
+    """The auditor takes bookies that were away for whole, and does not look at what writers noted."""
+
+    async def idle(self: MissedCopies) -> None:
+        await trio.sleep_forever()
+
+    return [(MissedCopies, "run", idle)]
+
+
 def _list_closed_short() -> list[Patch]:
     """Who takes a topic over notes the end of its last ledger one entry too early."""
     recover: Callable[..., Awaitable[LedgerList]] = opening._recover_last
@@ -274,6 +287,15 @@ def _mark_trusted() -> list[Patch]:
     return [(bookie_recovery, "plan_replay", trusting)]
 
 
+def _former_bundles_left() -> list[Patch]:
+    """A broker that was started again does not take bundles whose nodes are of its former session but when it is asked for them."""
+
+    async def left(self: Placement, lease: Lease, bundles: Bundles) -> None:
+        await trio.lowlevel.checkpoint()
+
+    return [(Placement, "take_again", left)]
+
+
 BUGS: dict[str, Callable[[], list[Patch]]] = {
     "ack-before-fsync": _ack_before_fsync,
     "fence-after-answer": _fence_after_answer,
@@ -288,7 +310,9 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "fence-ignored": _fence_ignored,
     "member-replaced-early": _member_replaced_early,
     "lost-bookie-ignored": _lost_bookie_ignored,
+    "missed-copies-ignored": _missed_copies_ignored,
     "list-closed-short": _list_closed_short,
+    "former-bundles-left": _former_bundles_left,
     "intent-forgotten": _intent_forgotten,
     "orphan-on-unsubscribe": _orphan_on_unsubscribe,
     "key-not-journalled-again": _key_not_journalled_again,

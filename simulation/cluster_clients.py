@@ -31,6 +31,12 @@ class ClusterClients(Clients):
     """Their hosts."""
     lookups: int = 0
     redirects: int = 0
+    front: str | None = None
+    """The one broker that all clients ask, as where the service URL names but one; None: any."""
+    own_front: str | None = None
+    """The same for clients of quire.client, which keep the addresses that they began with."""
+    asking: dict[object, tuple[str, str, float]] = field(default_factory=dict)
+    """Lookups under way: topic, the broker that was asked, since when."""
     _settled: dict[tuple[str, str], dict[str, set[Place]]] = field(default_factory=dict)
     """By broker and topic, by subscription: acknowledgements that were answered before the broker began to load the topic,
     or answered by it since."""
@@ -50,12 +56,17 @@ class ClusterClients(Clients):
         self._settled[connection.host, history.topic].setdefault(subscription, set()).update(places)
 
     async def connect(self, world: World, nursery: trio.Nursery, name: str, topic: str) -> Connection:
-        broker = world.rng.choice(self.brokers)
+        broker = self.front or world.rng.choice(self.brokers)
         authoritative = False
         for _ in range(REDIRECTS_MAX):
             connection = await self._reach(world, nursery, name, broker)
-            with trio.move_on_after(LOOKUP_S) as late:
-                found = await connection.lookup(topic, authoritative=authoritative)
+            question = object()
+            self.asking[question] = topic, broker, trio.current_time()
+            try:
+                with trio.move_on_after(LOOKUP_S) as late:
+                    found = await connection.lookup(topic, authoritative=authoritative)
+            finally:
+                del self.asking[question]
             if late.cancelled_caught:
                 break
             self.lookups += 1

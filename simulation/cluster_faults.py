@@ -126,6 +126,27 @@ class ClusterNemesis(FlippingNemesis):
         await host.restart()
         return True
 
+    async def restart_brokers(self, session_s: float) -> None:
+        """Kill all brokers while they cannot reach the metadata service, and start them when they can; their former sessions live
+        for `session_s` more, as after a restart of the service. Returns when all are ready."""
+        story = self.story
+        self.note("brokers anew", hosts=" ".join(node.name for node in story.brokers))
+        for node in story.brokers:
+            node.cut_metadata()
+        await trio.sleep(self.rng.uniform(0.0, 1.0))
+        for node in story.brokers:
+            former = None if node.metadata is None else node.metadata.session.session
+            await node.crash()
+            if former is not None:
+                story.tree.start_timeout(former, session_s)
+        for node in self.rng.sample(story.brokers, len(story.brokers)):
+            node.mend_metadata()
+            await node.restart()
+            await trio.sleep(self.rng.choice((0.0, self.rng.uniform(0.0, 0.1), self.rng.uniform(0.0, 2.0))))
+        for node in story.brokers:
+            while node.up is None:
+                await trio.sleep(0.05)
+
     async def force_takeover(self) -> None:
         """Faults until a topic has gone from one broker to another."""
         while not self.story.takeovers:

@@ -20,6 +20,7 @@ from quire.metadata.ledgers import initialize_layout
 from quire.metadata.memory import MemoryStore
 from quire.wire.bookkeeper.entry import Digest
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.names import TopicName
 from simulation import cluster_swarm
 from simulation.checkers import TopicHistory, ViolationError, require
 from simulation.cluster_checkers import Copy, check_owners
@@ -37,6 +38,10 @@ FAULTS_MIN = 5
 FAULTS_MAX = 16
 LIVENESS_S = 200.0
 """Virtual seconds in which the healed cluster must deliver everything, and again to have all copies."""
+FORMER_SESSIONS_S = 60.0
+"""Virtual seconds that the sessions of killed brokers live on, after the metadata service was away."""
+ANSWER_S = 5.0
+"""Virtual seconds, beside the timeout of a session, in which a lookup is answered and a bundle taken where nothing is amiss."""
 KINDS = (
     pb.CommandSubscribe.Exclusive,
     pb.CommandSubscribe.Shared,
@@ -53,6 +58,8 @@ class ClusterStory(ClusterRecord):
         self.rng = universe.derive("story")
         self.users.enough = self._has_entries
         self.nemesis = ClusterNemesis(self)
+        if self.swarm.begin_anew:
+            self.users.own_front = universe.derive("front").choice(self.brokers).name
 
     def _has_entries(self) -> bool:
         return self.confirmed_messages >= CONFIRMED_MIN * (0.2 + 0.8 * self.nemesis.progress)
@@ -108,6 +115,8 @@ class ClusterStory(ClusterRecord):
             await self.nemesis.run(self.rng.randint(FAULTS_MIN + 3, FAULTS_MAX))
             await self.nemesis.force_takeover()
         await self.nemesis.heal()
+        if self.swarm.begin_anew:
+            await self._begin_anew()
         # First: who has lost a topic and does not know yet answers from what it remembers.
         await self._until("OneOwnerPerBundle", self._misowned)
         await self._until("Liveness", self._has_enough)
@@ -120,10 +129,35 @@ class ClusterStory(ClusterRecord):
         for broker in self.brokers:
             await self._stop(broker)
         await self._until("LostBookiesAreReplaced", partial(self._unrepaired, self.named_late))
+        await self._until("MissedCopiesAreFound", self._missed)
         await self._check_all(store)
         await self._until("LostBookiesAreReplaced", self._unrepaired)
         await self._until("EveryLedgerHasItsCopies", self._lacking)
         return self._summary(self._check_end())
+
+    async def _begin_anew(self) -> None:
+        """The metadata service was away, all brokers were killed and started again, and the nodes of their former sessions name
+        them still. Everything is well otherwise, so clients that know one broker alone are served soon."""
+        self.users.front = self.users.own_front
+        await self.nemesis.restart_brokers(FORMER_SESSIONS_S)
+        begun = trio.current_time()
+        limit_s = self.swarm.session_timeout_s + ANSWER_S
+        while wrong := self._unserved():
+            now = trio.current_time()
+            for topic, broker, since in self.users.asking.values():
+                late = now - max(since, begun) > limit_s
+                require(not late, "LookupsAreAnswered", f"{broker} does not answer who serves {topic}")
+            require(now - begun <= limit_s, "BundlesAreTaken", f"{wrong} after {limit_s:g} s")
+            await trio.sleep(0.1)
+        self.users.front = None
+        self.tell("", "Reached", what="BundlesAreTaken")
+
+    def _unserved(self) -> str:
+        """A topic that no broker serves; all have clients that want it."""
+        for topic in self.topics:
+            if not any([node.up is not None and node.up.owns(TopicName.parse(topic)) for node in self.brokers]):
+                return f"no broker has taken {topic}, its bundles name {dict(self.bundles)}"
+        return ""
 
     async def _read_all(self, topic: str, history: TopicHistory) -> None:
         """Compare everything that is there with what clients were told; again, if they were told more meanwhile."""
@@ -202,6 +236,11 @@ class ClusterStory(ClusterRecord):
             if ledger_id not in excepted and self._names_lost(ledger_id):
                 return f"ledger {ledger_id} ({metadata.state.name}) names the lost bookie: {metadata.fragments}"
         return ""
+
+    def _missed(self) -> str:
+        """A copy that never reached its bookie; no auditor was asked to look at all ledgers yet."""
+        copy = self.checker.missing()
+        return "" if copy is None else f"{copy.bookie_id} lacks {copy.ledger_id}:{copy.entry_id}"
 
     def _lacking(self) -> str:
         if not self.checked:

@@ -37,7 +37,7 @@ class OwnClients:
 
     @asynccontextmanager
     async def _client(self, world: World) -> AsyncGenerator[Client, None]:
-        brokers = list(self.users.brokers)
+        brokers = list(self.users.brokers) if self.users.own_front is None else [self.users.own_front]
         world.rng.shuffle(brokers)
         options = ClientOptions(
             operation_timeout_s=60,

@@ -56,6 +56,8 @@ class ClusterSwarm(swarm.Swarm):
     balanced: bool
     """Brokers move bundles by themselves."""
     recovery_delay_s: int
+    begin_anew: bool
+    """In the end all brokers are killed while the metadata service is away, and it comes back with their sessions alive."""
     grace_ms: int
     """Workers give the writer of an open ledger this long."""
 
@@ -136,4 +138,5 @@ def draw(rng: random.Random) -> ClusterSwarm:
         overlap=rng.randint(1, 3),
         calm_s=rng.choice((0.3, 1.0, 2.0)),
         faults=tuple(sorted(faults)),
+        begin_anew=rng.random() < 0.4,
     )

@@ -124,10 +124,13 @@ class Ownership:
         return lease is not None and lease.state is LeaseState.ACTIVE
 
     async def check(self, name: TopicName) -> None:
-        """NotOwnerError unless the topic's bundle is ours, by a recent look at its node; takes nothing. TopicNotFoundError,
+        """NotOwnerError unless the topic's bundle is ours, by a recent look at its node. One whose node is of our former session
+        is taken again: the other brokers send clients here by that node for as long as it is there. TopicNotFoundError,
         MetadataUnavailableError (then nothing new is loaded)."""
         bundles = await self.namespaces.bundles(name.namespace_name)
         lease = await self.leases.get(bundles.find(name))
+        if lease.state is LeaseState.NONE and lease.inherited:
+            await self._placement.take_again(lease, bundles)
         if lease.state is LeaseState.NONE and lease.owner is not None and lease.owner.disabled:
             await self._expect(lease)
         with translated(f"who owns {name.full} cannot be asked"):

@@ -140,6 +140,11 @@ class Placement:
         await self._acquire(lease, bundles)
         return None
 
+    async def take_again(self, lease: Lease, bundles: Bundles) -> None:
+        """Take a bundle whose node is of a former session of this broker, unless it is stopping; the caller looks again."""
+        if not self.stopping:
+            await self._acquire(lease, bundles)
+
     async def _acquire(self, lease: Lease, bundles: Bundles) -> None:
         """Take a bundle, if nobody was quicker and the boundaries are still these; the caller looks again."""
         try:

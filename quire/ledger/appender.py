@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
+import trio
+
 from quire.ledger.ack_tracker import AckTracker
 from quire.ledger.add_deadlines import AddDeadlines
 from quire.ledger.bookie_client import AddChannel
@@ -33,6 +35,7 @@ from quire.ledger.errors import (
 from quire.ledger.pending import PendingRun, Sealer
 from quire.ledger.second_tries import SecondTries
 from quire.ledger.striping import Striping
+from quire.ledger.unacked_notes import WHOLE, note_unacked
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import Rc
@@ -96,6 +99,7 @@ class Appender:
         self._context = context
         self._ledger_id = ledger_id
         self._striping = striping
+        self._ack_quorum = ack_quorum
         self._sealer = sealer
         self._tracker = tracker or AckTracker(striping, ack_quorum, confirmed=confirmed)
         self._write_flags = write_flags
@@ -103,6 +107,8 @@ class Appender:
         self._channels: list[AddChannel | None] = [None] * striping.ensemble_size
         self._opened: list[int] = [0] * striping.ensemble_size
         self._sending = 0
+        self._lingering: trio.Event | None = None
+        """Set when a member answers after the end, while its last acknowledgements are waited for."""
         self._ticking = False
         config = context.config
         quorum_timeout_s = config.add_quorum_timeout_s
@@ -226,8 +232,7 @@ class Appender:
         if self.error is not None:
             return
         self.error = error
-        for index in range(len(self._channels)):
-            self._release(index)
+        self._linger()
         if self._sending:
             self._context.afterwards.call(self._report_failed)
         else:
@@ -242,8 +247,7 @@ class Appender:
             self.fail(error)
         else:
             self.error = error
-            for index in range(len(self._channels)):
-                self._release(index)
+            self._linger()
 
     # --- what the channels and the wheel say
 
@@ -260,6 +264,10 @@ class Appender:
                     self._context.afterwards.call(self._report_confirmed)
                 else:
                     self._report_confirmed()
+            elif self._lingering is not None:
+                self._lingering.set()
+        elif self.error is not None:
+            return
         elif rc == Rc.FENCED:
             self.fail(LedgerFencedError(f"ledger {self._ledger_id} was fenced, says bookie {channel.bookie_id}"))
         elif rc == Rc.UNAUTHORIZED:
@@ -278,7 +286,10 @@ class Appender:
         index = channel.index
         if self._channels[index] is not channel:
             return
-        if self._tracker.waits(index) or (self._write_flags and self.lac < self._tracker.pushed_last):
+        if self._lingering is not None:
+            self._channels[index] = None
+            self._lingering.set()
+        elif self._tracker.waits(index) or (self._write_flags and self.lac < self._tracker.pushed_last):
             self._bookie_failed(index, error)
         else:
             self._channels[index] = None
@@ -309,6 +320,35 @@ class Appender:
             )
             self.fail(AddQuorumTimeoutError(text))
         return True
+
+    # --- members that lack confirmed entries
+
+    def lacking(self) -> list[int]:
+        """Indices of members that have not acknowledged all confirmed entries that they store."""
+        tracker = self._tracker
+        return [index for index in range(len(self._channels)) if tracker.lacks(index, tracker.confirmed)]
+
+    def _linger(self) -> None:
+        """Let go of the members; of those that lack confirmed entries when they have acknowledged them, or in a while."""
+        late = self.lacking() if self._ack_quorum < self._striping.write_quorum else []
+        for index in range(len(self._channels)):
+            if index not in late:
+                self._release(index)
+        if late:
+            self._lingering = trio.Event()
+            self._context.start(self._await_late, f"last acknowledgements of ledger {self._ledger_id}")
+
+    async def _await_late(self) -> None:
+        with trio.move_on_after(self._context.config.add_timeout_s):
+            while any([self._channels[index] is not None for index in self.lacking()]):
+                self._lingering = trio.Event()
+                await self._lingering.wait()
+        self._lingering = None
+        late = self.lacking()
+        for index in range(len(self._channels)):
+            self._release(index)
+        if late:
+            await note_unacked(self._context, self._ledger_id, WHOLE)
 
     # --- inside
 

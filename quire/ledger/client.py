@@ -220,6 +220,10 @@ class LedgerClient:
         """What is stored of a ledger. NoSuchLedgerError, MetadataError."""
         return (await self._stored(ledger_id)).value
 
+    async def read_stored(self, ledger_id: int) -> Versioned[LedgerMetadata]:
+        """The same with its version, and when it was stored. NoSuchLedgerError, MetadataError."""
+        return await self._stored(ledger_id)
+
     async def _stored(self, ledger_id: int) -> Versioned[LedgerMetadata]:
         stored = await self._context.ledgers.read(ledger_id)
         if stored is None:

@@ -21,6 +21,7 @@ from quire.ledger.appender import Appender
 from quire.ledger.context import LedgerContext
 from quire.ledger.errors import BookieError, BookieRefusedError, LedgerError, LedgerWriteError
 from quire.ledger.striping import Striping
+from quire.ledger.unacked_notes import note_unacked
 from quire.metadata.errors import MetadataError
 from quire.metadata.ledgers import LedgerMetadata
 from quire.service.log import get_logger
@@ -132,6 +133,8 @@ class EnsembleChanges:
             self._custom_metadata,
         )
         first = appender.confirmed + 1
+        if not failed.keys().isdisjoint(appender.lacking()):
+            context.start(partial(note_unacked, context, self._ledger_id, first), f"ledger {self._ledger_id} unacked")
         rule = partial(metadata_updates.replace_failed, first=first, failed=failed, ensemble=chosen)
         metadata = (await metadata_updates.update(context, self._ledger_id, rule)).value
         self._stored(metadata)

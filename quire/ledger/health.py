@@ -27,6 +27,9 @@ DEVIATIONS = 4.0
 UNREACHABLE_S = 3.0
 """So long a bookie that could not be reached is kept out of new ledgers: until its session is over, or it is back."""
 
+DOUBTFUL_S = 60.0
+"""So long a bookie that could not be reached has to answer once before a new ledger is made on it."""
+
 HARMLESS = frozenset({Rc.OK, Rc.NO_ENTRY, Rc.NO_LEDGER, Rc.FENCED, Rc.READ_ONLY})
 """Results that say nothing against the bookie."""
 OF_THE_LEDGER = frozenset({Rc.UNAUTHORIZED, Rc.BAD_REQUEST, Rc.BAD_VERSION})
@@ -99,6 +102,10 @@ class BookieHealth:
         else:
             bookie.errors += 1
 
+    def reached(self, bookie_id: str) -> None:
+        """It answered, whatever that was."""
+        self._of(bookie_id).lost_at = -inf
+
     # --- what is known
 
     def expected_s(self, bookie_id: str) -> float:
@@ -124,6 +131,11 @@ class BookieHealth:
         """The bookies that could not be reached a moment ago, though they may still be registered."""
         since = trio.current_time() - UNREACHABLE_S
         return frozenset([bookie_id for bookie_id, bookie in self._bookies.items() if bookie.lost_at > since])
+
+    def is_doubtful(self, bookie_id: str) -> bool:
+        """Whether the bookie could not be reached some time ago, and has not been since."""
+        bookie = self._bookies.get(bookie_id)
+        return bookie is not None and bookie.lost_at > trio.current_time() - DOUBTFUL_S
 
     def take_errors(self) -> Mapping[str, int]:
         """Errors and timeouts per bookie since the last call; those without any are not in it."""

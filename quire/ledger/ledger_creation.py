@@ -6,12 +6,15 @@ Source: BookKeeper's LedgerCreateOp, CreateBuilderImpl.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
+
+import trio
 
 from quire.ledger.context import LedgerContext
 from quire.ledger.errors import (
+    BookieUnavailableError,
     ClientClosedError,
     IncorrectParameterError,
     LedgerExistsError,
@@ -21,6 +24,11 @@ from quire.metadata.layouts import LONG_ID_LIMIT
 from quire.metadata.ledgers import Fragment, LedgerManager, LedgerMetadata
 from quire.metadata.store import Op
 from quire.wire.bookkeeper.entry import DigestType
+
+PROBE_S: Final = 2.0
+"""A bookie in doubt that does not answer for so long is not part of a new ledger."""
+PROBED_LEDGER: Final = LONG_ID_LIMIT - 1
+"""A ledger that there is not: what the bookie answers does not matter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +87,7 @@ async def create(
     NotEnoughBookiesError, PlacementPolicyError, LedgerExistsError, MetadataError."""
     if context.bookies.closed:
         raise ClientClosedError("the ledger client is closed")
-    ensemble = _ensemble(context, wanted)
+    ensemble = await _ensemble(context, wanted)
     metadata = LedgerMetadata(
         ensemble_size=len(ensemble),
         write_quorum=wanted.write_quorum,
@@ -94,9 +102,10 @@ async def create(
     return ledger_id, metadata
 
 
-def _ensemble(context: LedgerContext, wanted: NewLedger) -> tuple[str, ...]:
-    """Without those that could not be reached a moment ago, if there are enough others: they are registered until their sessions
-    are over, and each would cost the ledger an ensemble change."""
+async def _ensemble(context: LedgerContext, wanted: NewLedger) -> tuple[str, ...]:
+    """Bookies that are registered, and answer as far as that is in doubt. One that died is registered until its session is over,
+    and each would cost the ledger an ensemble change, or the ledger itself. Those that could not be reached a moment ago are
+    asked only if there are not enough others. NotEnoughBookiesError before anything is stored."""
     choose = partial(
         context.placement.new_ensemble,
         wanted.ensemble_size,
@@ -104,8 +113,45 @@ def _ensemble(context: LedgerContext, wanted: NewLedger) -> tuple[str, ...]:
         wanted.ack_quorum,
         custom_metadata=wanted.custom_metadata,
     )
-    unreachable = context.health.unreachable()
-    if unreachable:
-        with suppress(NotEnoughBookiesError):
-            return choose(exclude=unreachable)
-    return choose()
+    spared = context.health.unreachable()
+    silent: frozenset[str] = frozenset()
+    while True:
+        try:
+            ensemble = choose(exclude=spared | silent)
+        except NotEnoughBookiesError as error:
+            if spared <= silent:
+                if not silent:
+                    raise
+                names = ", ".join(sorted(silent))
+                raise NotEnoughBookiesError(f"{error}; registered, and cannot be reached: {names}") from error
+            spared = frozenset()
+            continue
+        lost = await _silent(context, [each for each in ensemble if context.health.is_doubtful(each)])
+        if not lost:
+            return ensemble
+        silent |= lost
+
+
+async def _silent(context: LedgerContext, bookies: Sequence[str]) -> frozenset[str]:
+    """Those of the bookies that do not answer now."""
+    if not bookies:
+        return frozenset()
+    silent = set(bookies)
+
+    async def ask(bookie_id: str) -> None:
+        text = f"bookie {bookie_id} does not answer"
+        try:
+            with trio.move_on_after(PROBE_S):
+                await context.bookies.connection(bookie_id).read(PROBED_LEDGER, [0])[0].wait()
+                silent.discard(bookie_id)
+        except BookieUnavailableError as error:
+            text = str(error)
+        if bookie_id in silent:
+            context.health.failed(bookie_id, BookieUnavailableError(text))
+        else:
+            context.health.reached(bookie_id)
+
+    async with trio.open_nursery() as nursery:
+        for bookie_id in bookies:
+            nursery.start_soon(ask, bookie_id, name=f"does {bookie_id} answer")
+    return frozenset(silent)

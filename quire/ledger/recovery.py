@@ -34,6 +34,7 @@ from quire.ledger.last_confirmed import LastConfirmed, ask, open_last, read_last
 from quire.ledger.pending import Sealer
 from quire.ledger.recovery_rules import RecoveryRead, Verdict
 from quire.ledger.striping import Striping
+from quire.ledger.unacked_notes import WHOLE, note_unacked
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
 from quire.service.log import get_logger
 from quire.wire.bookkeeper import v2
@@ -74,6 +75,13 @@ class Recovery:
         found = await read_last_confirmed(
             self._context, self._ledger_id, self._started, self._digest, self._password, fence=True
         )
+        if (
+            found.lac >= self._started.fragments[-1].first_entry_id
+            and self._started.ack_quorum < self._started.write_quorum
+        ):
+            # What was confirmed to the writer is not written again, whether every member has it or not.
+            note = partial(note_unacked, self._context, self._ledger_id, WHOLE)
+            self._context.start(note, f"ledger {self._ledger_id} unacked")
         appender = self._appender(found)
         try:
             await self._copy_tail(appender)

@@ -31,7 +31,12 @@ DELETES_AT_ONCE = 500
 
 _FORMATTED = ("cookies", "idgen", "idgen-long")
 _KNOWN = (*_FORMATTED, "LAYOUT", "INSTANCEID", "available", "underreplication", "disableHealthCheck")
-_FORMATTED_BELOW = ("underreplication/ledgers", "underreplication/locks")
+_FORMATTED_BELOW = (
+    "underreplication/ledgers",
+    "underreplication/locks",
+    "underreplication/unacked",
+    "underreplication/sessions",
+)
 
 
 def plan_new_cluster(root: str, instance_id: str, layout: LedgerLayout = HIERARCHICAL) -> list[Op]:

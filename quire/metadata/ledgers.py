@@ -10,7 +10,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
-from quire.metadata import ledger_codec, paths, update_loop
+from quire.metadata import ledger_codec, paths, unacked, update_loop
 from quire.metadata.errors import (
     MalformedMetadataError,
     MetadataUnavailableError,
@@ -183,7 +183,7 @@ class LedgerManager:
     async def read(self, ledger_id: int) -> Versioned[LedgerMetadata] | None:
         """None if there is no such ledger. MalformedMetadataError, UnsupportedLayoutError."""
         node = await self._store.get(self.path(ledger_id))
-        return None if node is None else Versioned(ledger_codec.decode(node.value), node.version)
+        return None if node is None else Versioned(ledger_codec.decode(node.value), node.version, node.modified_ms)
 
     async def write(self, ledger_id: int, metadata: LedgerMetadata, version: int) -> int:
         """Compare and set; returns the new version. BadVersionError, NoNodeError."""
@@ -214,6 +214,10 @@ class LedgerManager:
                 await self._store.delete(path)
         except (NoNodeError, NotEmptyError):
             return
+
+    async def note_unacked(self, ledger_id: int, before: int) -> None:
+        """Have auto recovery check the copies of entries before `before`; unacked.WHOLE for all. MetadataError."""
+        await unacked.write(self._store, self.root, ledger_id, before)
 
     def watch(self, ledger_id: int) -> Watch:
         return self._store.watch(self.path(ledger_id))

@@ -26,6 +26,7 @@ class MemoryTree:
     def __init__(self) -> None:
         self._tree = Tree()
         self._watches = WatchTable()
+        self._modified_ms: dict[str, int] = {}
         self._sessions: dict[int, MemoryStore] = {}
         self._last_session = 0
         self._deadlines: dict[int, float] = {}
@@ -80,6 +81,10 @@ class MemoryTree:
     def get(self, path: str) -> Znode | None:
         return self._tree.nodes.get(path)
 
+    def modified_ms(self, path: str) -> int | None:
+        """When the node's value was last set, in milliseconds of trio's time."""
+        return self._modified_ms.get(path)
+
     def children(self, path: str) -> list[str]:
         return self._tree.children(path)
 
@@ -87,6 +92,13 @@ class MemoryTree:
         return self._watches.add(path)
 
     def _apply(self, planned: Plan) -> None:
+        now_ms = int(trio.current_time() * 1000)
+        for path, node in planned.effects.items():
+            old = self._tree.nodes.get(path)
+            if node is None:
+                self._modified_ms.pop(path, None)
+            elif old is None or old.version != node.version or old.owner != node.owner:
+                self._modified_ms[path] = now_ms
         self._watches.fire(self._tree.apply(planned.effects))
 
 
@@ -121,7 +133,9 @@ class MemoryStore:
         await self._come_back()
         if node is None:
             return None
-        return Node(node.value, node.version, node.owner != 0, node.owner == self.session)
+        modified_ms = self._tree.modified_ms(path)
+        mine = node.owner == self.session
+        return Node(node.value, node.version, node.owner != 0, mine, session=node.owner, modified_ms=modified_ms)
 
     async def create(
         self,

@@ -91,7 +91,7 @@ class KeyValueStore:
         node = self._tree.nodes.get(path)
         if node is None:
             return None
-        return Node(node.value, node.version, node.owner != NOBODY, node.owner == _SESSION)
+        return Node(node.value, node.version, node.owner != NOBODY, node.owner == _SESSION, session=node.owner)
 
     async def create(
         self,

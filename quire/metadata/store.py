@@ -9,7 +9,7 @@ Nodes made by `make_parents` are persistent and empty.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
@@ -30,6 +30,8 @@ class Kind(Enum):
 class Versioned(Generic[T]):
     value: T
     version: int
+    modified_ms: int | None = field(default=None, compare=False)
+    """As `Node.modified_ms`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,10 @@ class Node:
     ephemeral: bool = False
     mine: bool = False
     """Ephemeral and made by this session."""
+    session: int = field(default=0, compare=False)
+    """The session that made an ephemeral node, as a number that no other session has; 0 for a persistent one."""
+    modified_ms: int | None = field(default=None, compare=False)
+    """When the value was last set, in milliseconds of the service's own clock; None if the store keeps no times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

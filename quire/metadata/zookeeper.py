@@ -187,7 +187,8 @@ class ZooKeeperStore:
         except NoNodeError:
             return None
         owner = stat.ephemeralOwner
-        return Node(value or b"", stat.version, owner != 0, owner != 0 and owner == self._session.id)
+        mine = owner != 0 and owner == self._session.id
+        return Node(value or b"", stat.version, owner != 0, mine, session=owner, modified_ms=stat.mtime)
 
 
 async def open_store(world: World, config: ZooKeeperConfig) -> ZooKeeperStore:

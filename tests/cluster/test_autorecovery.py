@@ -33,6 +33,8 @@ PATIENCE_S = 60.0
 STORY_S = 180.0
 """At most; on a busy machine."""
 ZK_EXPIRED = 3
+LOADED = 20
+"""Ledgers that are written at once when a bookie is killed."""
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +140,54 @@ def test_k15_o1_a_bookie_lost_for_good_is_made_up_for_though_the_auditor_dies_to
             for ledger_id in ledger_ids:
                 await check_every_copy(client, ledger_id, 40)
             await check_every_copy(client, open_one, 25)
+
+        with_client(bookies, story)
+
+
+def test_k17_a_bookie_killed_under_load_and_back_within_the_delay_gets_the_copies_that_it_missed(
+    tmp_path: Path,
+) -> None:
+    with (
+        cluster(tmp_path, 4, conf={"zkTimeout": SESSION_MS}) as bookies,
+        auto_recovery(bookies.folder, bookies.uri, "ar1", lostBookieRecoveryDelay=30),
+    ):
+
+        async def story(client: LedgerClient, store: MetadataStore) -> None:
+            writers = [await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2) for _ in range(LOADED)]
+            written = [0] * LOADED
+            writing = True
+
+            async def load(index: int) -> None:
+                while writing:
+                    run = [payload(each) for each in range(written[index], written[index] + 5)]
+                    writers[index].append(run)
+                    written[index] += len(run)
+                    await writers[index].wait_confirmed(written[index] - 1)
+                await writers[index].close()
+
+            killed = bookies.by_id(writers[0].metadata.fragments[0].bookies[0])
+            async with trio.open_nursery() as nursery:
+                for index in range(LOADED):
+                    nursery.start_soon(load, index)
+                await trio.sleep(0.5)
+                await in_thread(killed.kill)
+                await trio.sleep(0.5)
+                writing = False
+            await in_thread(partial(bookies.start, killed))
+            checker = LedgerChecker(client, rng=real_world().rng)
+
+            async def is_whole() -> bool:
+                for writer in writers:
+                    metadata = await client.read_metadata(writer.ledger_id)
+                    if await checker.check(writer.ledger_id, metadata, percentage=100):
+                        return False
+                return await nothing_is_marked(bookies, store)
+
+            await until(is_whole, "the bookie has what it missed", PATIENCE_S)
+            fragments = [fragment for writer in writers for fragment in writer.metadata.fragments]
+            assert any([killed.id in each.bookies for each in fragments]), "it is still a member, and was not replaced"
+            for writer, count in zip(writers, written, strict=True):
+                await check_every_copy(client, writer.ledger_id, count)
 
         with_client(bookies, story)
 

@@ -1,7 +1,12 @@
-"""recover: put the copies of some bookies on others."""
+"""recover: put the copies of some bookies on others.
+
+A ledger that cannot be recovered does not keep the others from it, unlike in the original; the exit code is 255 then, unless it was
+said that such ledgers are to be skipped.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -17,8 +22,19 @@ from quire.cli.shell.cookies import forget_cookie
 from quire.cli.shell.errors import FAILED, ShellError
 from quire.cli.shell.ledgers import each_ledger
 from quire.ledger.client import LedgerClient
-from quire.ledger.errors import LedgerError, NoSuchLedgerError
+from quire.ledger.errors import (
+    BookieError,
+    DigestMismatchError,
+    LedgerError,
+    LedgerReadError,
+    LedgerRecoveryError,
+    LedgerUnauthorizedError,
+    NoSuchEntryError,
+    NoSuchLedgerError,
+    NotEnoughBookiesError,
+)
 from quire.metadata.bookies import check_bookie_id
+from quire.metadata.errors import MetadataError
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
 from quire.metadata.store import MetadataStore
 
@@ -57,11 +73,12 @@ async def recover(shell: Shell, arguments: Arguments) -> int:
             for plan in plans:
                 shell.output.tell(_plan_text(shell, plan), **_plan_value(plan))
             return FAILED if unreadable else 0
-        failed = await _recover_all(shell, recovery, plans, skip=arguments.has("skipUnrecoverableLedgers"))
+        failed = await _recover_all(shell, recovery, plans)
         if unreadable or failed:
             if arguments.has("deleteCookie"):
                 shell.output.note("the cookies are kept, as not all ledgers were recovered")
-            return FAILED if unreadable or arguments.has("deleteCookie") else 0
+            skipped = arguments.has("skipUnrecoverableLedgers") and not unreadable
+            return 0 if skipped and not arguments.has("deleteCookie") else FAILED
         if arguments.has("deleteCookie"):
             for bookie_id in named:
                 await forget_cookie(shell, store, bookie_id)
@@ -91,23 +108,53 @@ async def _concerned(
     return found, unreadable
 
 
-async def _recover_all(shell: Shell, recovery: BookieRecovery, plans: Sequence[LedgerPlan], *, skip: bool) -> int:
-    """How many ledgers could not be recovered; without `skip` the first one ends it: LedgerError."""
-    recovered = failed = 0
+REMEDIES: Final[tuple[tuple[type[LedgerError], str], ...]] = (
+    (NotEnoughBookiesError, "start a bookie that is not in its ensemble, or add one"),
+    (NoSuchEntryError, "start the bookies that had the entry; where their disks are gone the entry is lost"),
+    (DigestMismatchError, "start other bookies that have the entry; where there are none it is damaged for good"),
+    (LedgerReadError, "start the bookies that have the entry"),
+    (LedgerRecoveryError, "start more bookies of its last ensemble, so that its end can be found"),
+    (LedgerUnauthorizedError, "set passwd and digestType to those of its writer"),
+    (BookieError, "see that the bookie takes copies"),
+)
+"""By kind of failure, the first that fits: what lets the next `recover` do better."""
+RUN_AGAIN: Final = "run recover again"
+
+
+def remedy(error: LedgerError) -> str:
+    """What to do about a ledger that cannot be recovered."""
+    first = next((text for kind, text in REMEDIES if isinstance(error, kind)), "")
+    return f"{first}, then {RUN_AGAIN}" if first else RUN_AGAIN
+
+
+async def _recover_all(shell: Shell, recovery: BookieRecovery, plans: Sequence[LedgerPlan]) -> int:
+    """How many ledgers could not be recovered. One that cannot be does not keep the others; each is named, with the reason and
+    what to do. MetadataError ends it."""
+    recovered = gone = 0
+    left: Counter[str] = Counter()
+
+    def sum_up() -> None:
+        tried = recovered + gone + left.total()
+        untried = f", {len(plans) - tried} were not tried" if tried < len(plans) else ""
+        shell.output.note(
+            f"{recovered + gone} of {len(plans)} ledgers recovered, {left.total()} cannot be now{untried}"
+        )
+        for what, count in left.most_common():
+            shell.output.note(f"  {count}: {what}")
+
     with shell.output.progress("ledgers recovered", len(plans)) as done:
 
         async def one(plan: LedgerPlan) -> None:
-            nonlocal recovered, failed
+            nonlocal recovered, gone
             name = shell.ledger_ids.write(plan.ledger_id)
             try:
                 copied = await recovery.recover(plan.ledger_id)
             except NoSuchLedgerError:
+                gone += 1
                 return  # deleted meanwhile
             except LedgerError as error:
-                if not skip:
-                    raise
-                failed += 1
-                shell.output.note(f"ledger {name} cannot be recovered: {error}")
+                left[remedy(error)] += 1
+                shell.output.note(f"ledger {name} cannot be recovered: {error}: {remedy(error)}")
                 return
             recovered += 1
             shell.output.tell(
@@ -119,8 +166,14 @@ async def _recover_all(shell: Shell, recovery: BookieRecovery, plans: Sequence[L
             )
             done(recovered)
 
-        await for_each(plans, one, at_once=LEDGERS_AT_ONCE, name="recovery")
-    return failed
+        try:
+            await for_each(plans, one, at_once=LEDGERS_AT_ONCE, name="recovery")
+        except MetadataError:
+            sum_up()
+            raise
+    if left:
+        sum_up()
+    return left.total()
 
 
 def _show(shell: Shell, ledgers: dict[int, LedgerMetadata], named: Sequence[str]) -> int:
@@ -180,7 +233,9 @@ COMMANDS = (
             Option(name="ledger", short="l", kind=Kind.LEDGER, help="Only this ledger."),
             Option(name="skipOpenLedgers", short="sk", help="Leave ledgers alone that are not closed."),
             Option(name="deleteCookie", short="d", help="Delete the cookies of the bookies when all is done."),
-            Option(name="skipUnrecoverableLedgers", short="sku", help="Go on after a ledger that cannot be recovered."),
+            Option(
+                name="skipUnrecoverableLedgers", short="sku", help="A ledger that cannot be recovered is no failure."
+            ),
             Option(
                 name="replicationrate",
                 short="rate",

@@ -14,7 +14,7 @@ from quire.metadata import bookies
 from quire.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from quire.metadata.ledgers import LedgerManager, SequenceLedgerIds, initialize_layout
 from quire.metadata.memory import MemoryStore, MemoryTree
-from quire.metadata.store import MetadataStore
+from quire.metadata.store import MetadataStore, Versioned
 
 INFO = bookies.BookieServiceInfo(endpoints=(bookies.Endpoint(host="127.0.0.1", port=3181),))
 EPOCH_MS = 1_795_258_634_733
@@ -46,13 +46,16 @@ class Ledgers:
             yield ledger_id
 
     async def read_metadata(self, ledger_id: int) -> LedgerMetadata:
+        return (await self.read_stored(ledger_id)).value
+
+    async def read_stored(self, ledger_id: int) -> Versioned[LedgerMetadata]:
         self.reads += 1
         if self.before_read is not None:
             await self.before_read()
         found = await self.manager.read(ledger_id)
         if found is None:
             raise NoSuchLedgerError(f"no ledger {ledger_id}")
-        return found.value
+        return found
 
 
 class Cluster:

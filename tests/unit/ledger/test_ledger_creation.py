@@ -11,8 +11,10 @@ from quire.ledger.errors import (
     ClientClosedError,
     IncorrectParameterError,
     LedgerExistsError,
+    NotEnoughBookiesError,
 )
 from quire.ledger.health import UNREACHABLE_S
+from quire.ledger.ledger_creation import PROBE_S
 from quire.ledger.link_local import LocalLink
 from quire.metadata.errors import BadVersionError, MetadataUnavailableError
 from quire.metadata.ledgers import BlockLedgerIds
@@ -158,6 +160,47 @@ def test_a_new_ledger_goes_without_who_could_not_be_reached_a_moment_ago_if_ther
             await trio.sleep(UNREACHABLE_S)
             ensembles = [(await client.create(ensemble_size=3)).metadata.fragments[0].bookies for _ in range(20)]
             assert any(gone in each for each in ensembles)
+
+    run(test)
+
+
+def test_while_too_few_bookies_answer_no_metadata_is_made_however_many_are_registered() -> None:
+    async def test() -> None:
+        cluster = FakeCluster(4)
+        with patch.object(cluster, "available", lambda: list(cluster.bookies)):
+            async with cluster.client() as client:
+                before = await client.create(ensemble_size=4, write_quorum=3, ack_quorum=2)
+                gone = cluster.of(before.metadata.fragments[0].bookies[:2])
+                await before.write(b"0")
+                for bookie in gone:
+                    bookie.stop()
+                before.append([b"1"])
+                await trio.sleep(1)
+                for _ in range(20):
+                    with pytest.raises(NotEnoughBookiesError, match="registered, and cannot be reached: bookie"):
+                        await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+                    await trio.sleep(1)
+                assert [each async for each in client.list_ledgers()] == [before.ledger_id]
+                gone[0].down = False
+                writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+                assert gone[1].bookie_id not in writer.metadata.fragments[0].bookies
+                await writer.write(b"0")
+
+    run(test)
+
+
+def test_a_bookie_in_doubt_that_hangs_is_waited_for_shortly() -> None:
+    async def test() -> None:
+        cluster = FakeCluster(3)
+        async with cluster.client() as client:
+            hung = next(iter(cluster.bookies.values()))
+            hung.hung = True
+            client._context.health.failed(hung.bookie_id, BookieUnavailableError("refused"))
+            began = trio.current_time()
+            with pytest.raises(NotEnoughBookiesError, match=hung.bookie_id):
+                await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+            assert trio.current_time() - began == pytest.approx(PROBE_S, abs=0.1)
+            assert [each async for each in client.list_ledgers()] == []
 
     run(test)
 

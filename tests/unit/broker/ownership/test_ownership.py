@@ -568,6 +568,25 @@ def test_no_bundle_is_split_where_that_is_switched_off(switch: str) -> None:
     in_cluster(test)
 
 
+def test_a_client_that_is_sent_to_a_restarted_broker_finds_it_the_owner_while_the_node_of_its_former_session_is_there() -> (
+    None
+):
+    async def test(cluster: Cluster) -> None:
+        a, b = await cluster.start_many("a", "b")
+        await owned_by(b)
+        b.kill()
+        cluster.network.refuses.clear()
+        again = await cluster.start("b")
+        begun = trio.current_time()
+        found = await a.lookup()
+        assert found == Connect(again.me.broker_url, again.me.web_url, mine=False)
+        await again.ownership.check(TOPIC)
+        assert again.ownership.owns(TOPIC)
+        assert trio.current_time() - begun < SESSION_S / 2, "not only when the former session is over"
+
+    in_cluster(test)
+
+
 def test_a_restarted_broker_takes_over_the_nodes_of_the_process_before_it() -> None:
     async def test(cluster: Cluster) -> None:
         a, b = await cluster.start_many("a", "b")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from quire.cli.shell.errors import FAILED, ShellError
-from quire.ledger.errors import NotEnoughBookiesError
 from quire.metadata.ledgers import LedgerState
 from tests.unit.autorecovery.live import all_copies_are_good, bookie_stops, client_of, write
 from tests.unit.cli.shell.build import LiveCluster, with_bookies
@@ -96,15 +95,24 @@ def test_open_ledgers_can_be_left_alone() -> None:
     with_bookies(story, count=3)
 
 
-def test_one_ledger_that_cannot_be_recovered_ends_it_or_is_skipped_and_keeps_the_cookie() -> None:
+def test_a_ledger_that_cannot_be_recovered_is_named_with_reason_and_remedy_and_the_others_are_recovered() -> None:
     async def story(cluster: LiveCluster) -> None:
         async with client_of(cluster) as client:
             wide, narrow = await write(client, 3), await write(client, 3, quorums=(1, 1, 1), on="b1")
-            with pytest.raises(NotEnoughBookiesError):
-                await cluster.run("recover", "b1", "-f", "-d", "-l", str(wide))
+            ran = await cluster.run("recover", "b1", "-f")
+            assert ran.code == FAILED
+            [line] = [each for each in ran.err.splitlines() if "cannot be recovered" in each]
+            assert line.startswith(
+                f"ledger {wide} cannot be recovered: entries 0 to 2 of ledger {wide}: b1 misplaced: "
+            )
+            assert line.endswith("start a bookie that is not in its ensemble, or add one, then run recover again")
+            assert "1 of 2 ledgers recovered, 1 cannot be now" in ran.err
+            assert "b1" not in (await client.read_metadata(narrow)).fragments[0].bookies
+
+            narrow = await write(client, 3, quorums=(1, 1, 1), on="b1")
+            assert (await cluster.run("recover", "b1", "-f", "-sku")).code == 0
             ran = await cluster.run("recover", "b1", "-f", "-d", "-sku")
             assert ran.code == FAILED
-            assert f"ledger {wide} cannot be recovered" in ran.err
             assert "the cookies are kept" in ran.err
             assert "b1" not in (await client.read_metadata(narrow)).fragments[0].bookies
             assert await cluster.store().get("/ledgers/cookies/b1") is not None

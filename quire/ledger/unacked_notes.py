@@ -1,0 +1,39 @@
+"""Writing down that copies of a ledger may be missing, for the auditor to check (`quire.metadata.unacked`)."""
+
+from __future__ import annotations
+
+import trio
+
+from quire.ledger.context import LedgerContext
+from quire.metadata.errors import MetadataError, MetadataUnavailableError
+from quire.metadata.unacked import WHOLE
+from quire.service.log import get_logger
+
+__all__ = ["WHOLE", "note_unacked"]
+
+log = get_logger(__name__)
+
+RETRY_FIRST_S = 0.5
+RETRY_MAX_S = 30.0
+
+
+async def note_unacked(context: LedgerContext, ledger_id: int, before: int) -> None:
+    """Note it, after some tries if the metadata service is away. What cannot be noted is found by the auditor's next check of all
+    ledgers."""
+    pause_s = RETRY_FIRST_S
+    attempt = 1
+    while True:
+        try:
+            await context.ledgers.note_unacked(ledger_id, before)
+            return
+        except MetadataUnavailableError as error:
+            if attempt < context.config.metadata_attempts:
+                attempt += 1
+                await trio.sleep(pause_s)
+                pause_s = min(2 * pause_s, RETRY_MAX_S)
+                continue
+            failure: MetadataError = error
+        except MetadataError as error:
+            failure = error
+        log.warning("copies may be missing, and it cannot be noted", ledger_id=ledger_id, error=str(failure))
+        return
