@@ -250,6 +250,7 @@ def test_a_round_over_a_million_rows_does_not_hold_the_loop_for_more_than_ten_mi
         storage = DbLedgerStorage(world, str(tmp_path))
         await storage.open()
         await fill(storage, run_of, 1, count=5)
+        assert storage._logs._active is not None
         storage._logs._active.file.close()  # as if killed: the log has no map
         storage._logs._active = None
         for start in range(0, 1_000_000, 10_000):
