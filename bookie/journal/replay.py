@@ -252,7 +252,7 @@ class _FileReader:
         ):
             return None
         begin = trailer.offset - self._block_at
-        if 0 <= begin and begin + trailer.size <= len(self._block):
+        if begin >= 0 and begin + trailer.size <= len(self._block):
             group = self._block[begin : begin + trailer.size]
         else:
             group = self._file.pread(trailer.size, trailer.offset)
