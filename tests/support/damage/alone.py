@@ -56,6 +56,7 @@ def _config(data: Path, stop: Stop) -> BookieConfig:
         ledger_directory=str(data / "ledgers"),
         root=str(data),
         journal_prealloc_mb=1,
+        disk_reserve_mb=0,  # (zeros that nothing reads would be copied for each case)
         flush_interval_ms=3_600_000,
         entry_log_size_max=32 << 10,
         read_workers=2,
