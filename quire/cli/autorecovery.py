@@ -21,8 +21,8 @@ from autorecovery.config import AutoRecoveryConfig
 from autorecovery.errors import AutoRecoveryError
 from autorecovery.service import RecoveryStats, open_repair_client, run_autorecovery
 from bookie.server_config import BookieServerConfig
-from quire.cli.addresses import host_port
-from quire.cli.errors import CliError, leaves
+from quire.cli.addresses import host_port, naming
+from quire.cli.errors import CliError, PortError, leaves
 from quire.cli.exit_codes import INVALID_CONF, SERVER_EXCEPTION, ZK_EXPIRED
 from quire.cli.process import closing, run_server
 from quire.cli.shell.config import ShellConfig, build_part
@@ -159,7 +159,8 @@ def run_autorecovery_command(conf: Path | None, log_level: str) -> int:
 
                 address = process.http_host, process.http_port
                 web = partial(serve_web, world, store, stats, *address, root=root, name=name, stop=stop)
-                http = f"http://{host_port(await nursery.start(web, name='web'))}"
+                with naming("httpServerPort", *address):
+                    http = f"http://{host_port(await nursery.start(web, name='web'))}"
             await serve_autorecovery(world, store, config, name=name, root=root, stats=stats, ready=announce, stop=stop)
             nursery.cancel_scope.cancel()
 
@@ -170,7 +171,8 @@ def exit_code(error: BaseException) -> int | None:
     """What a process that ends so answers; None if it is our mistake, or if it was cut."""
     causes = list(leaves(error))
     if not all(
-        isinstance(each, (MetadataError, LedgerError, AutoRecoveryError, ConfigError, OSError)) for each in causes
+        isinstance(each, (MetadataError, LedgerError, AutoRecoveryError, ConfigError, OSError, PortError))
+        for each in causes
     ):
         return None
     if any(isinstance(each, SessionExpiredError) for each in causes):
