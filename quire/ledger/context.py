@@ -48,6 +48,9 @@ class LedgerConfig:
     """explicitLacInterval: how often a writer tells its LAC by itself if no entry carried it; 0 for never."""
     placement: PlacementConfig = field(default_factory=PlacementConfig)
     """How ensembles are chosen, where a watcher tells of racks; at random from a fixed list."""
+    pending_bytes_max: int | None = 64 << 20
+    """A writer with more bytes on their way than this takes no further append until some are confirmed; None for no limit, where
+    the caller has one. While a bookie is replaced nothing is confirmed, for minutes if the metadata service is away."""
     metadata_attempts: int = 8
     """How often an update of ledger metadata is tried while the store is unavailable, with growing pauses."""
     recovery_window: int = 128
@@ -59,6 +62,7 @@ class LedgerConfig:
         assert self.explicit_lac_interval_s >= 0, "0 is never"
         assert self.ensemble_changes_max is None or self.ensemble_changes_max >= 0, "0 allows none"
         assert min(self.metadata_attempts, self.recovery_window) > 0, "counts are positive"
+        assert self.pending_bytes_max is None or self.pending_bytes_max > 0, "a limit is positive"
 
 
 class Afterwards:

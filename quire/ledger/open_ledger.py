@@ -10,6 +10,7 @@ Source: BookKeeper's LedgerHandle.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -20,7 +21,14 @@ from quire.ledger.ack_tracker import AckTracker
 from quire.ledger.appender import Appender, ignore_confirmed, ignore_failed
 from quire.ledger.context import LedgerContext
 from quire.ledger.ensemble_changes import EnsembleChanges
-from quire.ledger.errors import BookieRefusedError, LedgerClosedError, LedgerError, LedgerFencedError, rc_name
+from quire.ledger.errors import (
+    BookieRefusedError,
+    LedgerClosedError,
+    LedgerError,
+    LedgerFencedError,
+    TooManyPendingError,
+    rc_name,
+)
 from quire.ledger.explicit_lac import ExplicitLac
 from quire.ledger.pending import Sealer
 from quire.ledger.reader import EntryReads, read_range
@@ -77,6 +85,7 @@ class OpenLedger:
             context, ledger_id, metadata, appender, stored=self._stored, allowed=not deferred_sync
         )
         self._reads = EntryReads(context, ledger_id, digest, striping)
+        self._pending_max: float = math.inf if (most := context.config.pending_bytes_max) is None else most
         self._forced_length = 0
         self._closing = trio.Lock()
         self._closed = False
@@ -163,6 +172,20 @@ class OpenLedger:
                 appender.on_confirmed = self._confirmed
                 appender.on_failed = self._failed
             await self._moved.wait()
+
+    async def wait_room(self) -> None:
+        """Wait until the next append would not be refused with TooManyPendingError. Raises what ended the writer."""
+        while self._appender.pending_bytes > self._pending_max:
+            await self.wait_confirmed(self.last_confirmed + 1)
+
+    def _refuse(self) -> None:
+        """What ended the writer, or else TooManyPendingError."""
+        error = self._appender.error
+        if error is not None:
+            raise type(error)(*error.args)
+        raise TooManyPendingError(
+            f"ledger {self.ledger_id}: {self.pending_bytes} bytes are not confirmed yet, {self._pending_max} are allowed"
+        )
 
     async def read(self, first: int, last: int, *, size_max: int) -> list[memoryview]:
         """As LedgerReader.read, up to the last add confirmed."""
