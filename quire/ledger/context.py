@@ -16,6 +16,7 @@ from quire.ledger.placement import EnsemblePlacementPolicy, PlacementConfig
 from quire.ledger.read_config import ReadConfig
 from quire.metadata.ledgers import LedgerManager
 from quire.world.doors import Rng
+from quire.world.faults import Faults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,8 @@ class LedgerConfig:
 class Afterwards:
     """Calls made in a pass of their own: what must not happen inside the caller's call happens right after it."""
 
-    def __init__(self) -> None:
+    def __init__(self, faults: Faults | None = None) -> None:
+        self._faults = faults or Faults()
         self._calls: list[Callable[[], None]] = []
         self._work = trio.Event()
 
@@ -84,7 +86,7 @@ class Afterwards:
             self._work = trio.Event()
             calls, self._calls = self._calls, []
             for call in calls:
-                call()
+                self._faults.call("what a ledger does right after a call", call)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +107,8 @@ class LedgerContext:
     health: BookieHealth = field(default_factory=BookieHealth)
     """Who failed, is slow, has much to do."""
     alarms: Alarms = field(default_factory=Alarms)
+    faults: Faults = field(default_factory=Faults)
+    """Where exceptions of callbacks go."""
 
     def start(self, task: Callable[[], Awaitable[None]], name: str) -> None:
         """Start a task that ends by itself, owned by the client's nursery; nothing if the client is closed."""

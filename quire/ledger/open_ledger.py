@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import trio
@@ -26,6 +27,7 @@ from quire.ledger.errors import (
     LedgerClosedError,
     LedgerError,
     LedgerFencedError,
+    LedgerReadError,
     TooManyPendingError,
     rc_name,
 )
@@ -33,6 +35,7 @@ from quire.ledger.explicit_lac import ExplicitLac
 from quire.ledger.pending import Sealer
 from quire.ledger.reader import EntryReads, read_range
 from quire.ledger.striping import Striping
+from quire.metadata.errors import MetadataError
 from quire.metadata.ledgers import LedgerMetadata
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Digest, master_key
@@ -87,6 +90,8 @@ class OpenLedger:
         self._reads = EntryReads(context, ledger_id, digest, striping)
         self._pending_max: float = math.inf if (most := context.config.pending_bytes_max) is None else most
         self._forced_length = 0
+        self._seen_version = -1
+        """Of the metadata that was read last, after a failed read of entries."""
         self._closing = trio.Lock()
         self._closed = False
         self._moved: trio.Event | None = None
@@ -188,9 +193,15 @@ class OpenLedger:
         )
 
     async def read(self, first: int, last: int, *, size_max: int) -> list[memoryview]:
-        """As LedgerReader.read, up to the last add confirmed."""
+        """As LedgerReader.read, up to the last add confirmed; once more for each change of the metadata: a repair may have put
+        other bookies in the place of those of an earlier fragment."""
         last = min(last, self.last_add_confirmed)
-        return await read_range(self._reads, self.metadata, self.ledger_id, first, last, size_max, self.length)
+        while True:
+            try:
+                return await read_range(self._reads, self.metadata, self.ledger_id, first, last, size_max, self.length)
+            except LedgerReadError:
+                if first > last or not await self._look_again():
+                    raise
 
     async def force(self) -> None:
         """Have everything confirmed so far synced by all bookies of the ensemble; then the LAC covers it.
@@ -242,6 +253,20 @@ class OpenLedger:
 
     def _stored(self, metadata: LedgerMetadata) -> None:
         self.metadata = metadata
+
+    async def _look_again(self) -> bool:
+        """Read the metadata; whether entries of earlier fragments lie elsewhere than we thought."""
+        try:
+            stored = await self._context.ledgers.read(self.ledger_id)
+        except MetadataError:
+            return False  # What went wrong at the bookies tells more.
+        if stored is None or stored.version <= self._seen_version:
+            return False  # (a server of the store may be behind)
+        self._seen_version = stored.version
+        before = self.metadata.fragments
+        fragments = metadata_updates.with_repairs(before, stored.value)
+        self.metadata = replace(self.metadata, fragments=fragments)
+        return fragments != before
 
     def _confirmed(self, first: int, last: int) -> None:
         self._on_confirmed(first, last)
