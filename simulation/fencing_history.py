@@ -122,7 +122,12 @@ class FencingStory:
 
     async def _write_round(self, world: World, client: LedgerClient, each: Round) -> None:
         rng = world.rng
-        writer = await client.create()
+        while True:
+            try:
+                writer = await client.create()
+                break
+            except LedgerError:  # no ledger is made on a bookie that does not answer
+                await trio.sleep(0.05)
         each.ledger_id = writer.ledger_id
         failed = trio.Event()
 
