@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Generator, Iterable
 from typing import TypeVar
 
 import trio
 
 T = TypeVar("T")
+R = TypeVar("R")
+
+
+async def run_through(steps: Generator[object, None, R]) -> R:
+    """What `steps` returns, with a checkpoint after each of its elements."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            value: R = done.value
+            return value
+        await trio.lowlevel.checkpoint()
 
 
 async def sliced(items: Iterable[T], step: int) -> AsyncIterator[T]:
