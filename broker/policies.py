@@ -287,9 +287,11 @@ class TopicPolicies:
         namespace.own = await self._read(namespace.path)
         topics = list(namespace.topics.values())
         having = await self._topics_having(namespace) if topics else frozenset()
-        async for topic in sliced(topics, NAMES_IN_STEP):
+        for count, topic in enumerate(topics, 1):
             topic.own = await self._read(topic.path) if topic.path in having else None
             topic.known = True
+            if not count % NAMES_IN_STEP:
+                await trio.lowlevel.checkpoint()
 
     async def _topics_having(self, namespace: _Namespace) -> frozenset[str]:
         """Paths of the topics of a namespace that have policies of their own."""

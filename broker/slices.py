@@ -23,7 +23,8 @@ async def run_through(steps: Generator[object, None, R]) -> R:
 
 
 async def sliced(items: Iterable[T], step: int) -> AsyncIterator[T]:
-    """`items`, with a checkpoint after each `step` of them. What an item is may have changed since `items` was made."""
+    """`items`, with a checkpoint after each `step` of them. What an item is may have changed since `items` was made. Neither
+    await nor raise in the loop's body: a generator that is left in its middle would have to be closed."""
     left = step
     for item in items:
         yield item

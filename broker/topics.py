@@ -362,7 +362,6 @@ class Topics:
         The bundle must be disabled: what is being loaded is not opened then, or closed."""
         waiting = True
         while waiting:
-            waiting = False
             # Of one moment: what is not loaded yet is being loaded, and looked at again when it is.
             loaded, loading = self.loaded(), list(self._loading.items())
             async for topic in sliced(loaded, TOPICS_IN_STEP):
@@ -370,10 +369,10 @@ class Topics:
                     topic.next_owner = next_owner
                     self.close_soon(topic)
             under_way = [(full, each.done) for full, each in loading] + list(self._closing.items())
-            async for full, done in sliced(under_way, TOPICS_IN_STEP):
-                if bundle.has(TopicName.parse(full)):
-                    waiting = True
-                    await done.wait()
+            mine = [done async for full, done in sliced(under_way, TOPICS_IN_STEP) if bundle.has(TopicName.parse(full))]
+            waiting = bool(mine)
+            for done in mine:
+                await done.wait()
 
     def close_soon(self, topic: Topic) -> None:
         """Take a topic down: it has another owner, its state is in doubt, or the broker stops. The next lookup reloads it."""
