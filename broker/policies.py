@@ -25,6 +25,7 @@ from broker.ownership.following import Tasks
 from broker.ownership.tenants import POLICIES
 from broker.ownership.values import Json, encode_json
 from broker.policy_values import asks_deduplication, decode, effective
+from broker.slices import sliced
 from managed_ledger.config import LogConfig
 from quire.metadata import paths
 from quire.metadata.errors import (
@@ -41,6 +42,8 @@ from quire.wire.pulsar.names import NamespaceName, TopicName
 log = get_logger(__name__)
 
 ROOT = "/admin/topic-policies/local"
+NAMES_IN_STEP = 500
+"""Topics of a namespace that a change of policies looks at before others have their turn."""
 RETRY_S = 1.0
 """Between attempts to read while the store cannot be reached and does not say when it can."""
 
@@ -284,9 +287,11 @@ class TopicPolicies:
         namespace.own = await self._read(namespace.path)
         topics = list(namespace.topics.values())
         having = await self._topics_having(namespace) if topics else frozenset()
-        for topic in topics:
+        for count, topic in enumerate(topics, 1):
             topic.own = await self._read(topic.path) if topic.path in having else None
             topic.known = True
+            if not count % NAMES_IN_STEP:
+                await trio.lowlevel.checkpoint()
 
     async def _topics_having(self, namespace: _Namespace) -> frozenset[str]:
         """Paths of the topics of a namespace that have policies of their own."""
@@ -295,7 +300,7 @@ class TopicPolicies:
                 names = await self._metadata.children(namespace.folder)
             except NoNodeError:
                 return frozenset()
-        return frozenset(paths.join(namespace.folder, each) for each in names)
+        return frozenset([paths.join(namespace.folder, each) async for each in sliced(names, NAMES_IN_STEP)])
 
     async def _read(self, path: str) -> Json | None:
         with translated(path):

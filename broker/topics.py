@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from broker.ownership.load_reports import TopicCounters
 from broker.ownership.namespaces import heartbeat_broker
 from broker.ownership.tenants import POLICIES
 from broker.partitioned_topics import PartitionedTopics, topics_in
+from broker.slices import run_through, sliced
 from broker.takeover import Takeover
 from broker.topic import Topic
 from cursors.errors import CursorError, CursorRecoveryError
@@ -56,6 +57,9 @@ HOLD_S = 15.0
 refused comes again ever more slowly, long after they are back. Less than clients wait for an answer (30 s)."""
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 0.5
+TOPICS_IN_STEP = 100
+"""Topics that a walk over all of them looks at, or takes down, before others have their turn."""
+_DONE = object()
 
 
 def _in_order(namespace: str, components: list[str]) -> list[TopicName]:
@@ -337,25 +341,37 @@ class Topics:
     # Closing and deleting
 
     def lose(self, bundle: Bundle) -> None:
-        """Another broker has the bundle: its topics go at once, those too that are on their way out. Nothing is written."""
-        for topic in [each for each in self._loaded.values() if bundle.has(each.name)]:
-            log.warning("topic has another owner", topic=topic.name.full)
-            topic.abandon()
-            del self._loaded[topic.name.full]
+        """Another broker has the bundle: its topics go at once, those too that are on their way out. Nothing is written. If
+        there are many, the first go in this step and the rest in steps of their own."""
+        steps = self._lose(bundle)
+        if next(steps, _DONE) is not _DONE:
+            self._broker.nursery.start_soon(run_through, steps, name=f"lose {bundle}")
+
+    def _lose(self, bundle: Bundle) -> Generator[None, None, None]:
+        """A step of the event loop per element."""
+        for count, topic in enumerate(self.loaded(), 1):
+            if bundle.has(topic.name) and self._loaded.get(topic.name.full) is topic:
+                log.warning("topic has another owner", topic=topic.name.full)
+                topic.abandon()
+                del self._loaded[topic.name.full]
+            if not count % TOPICS_IN_STEP:
+                yield
 
     async def unload(self, bundle: Bundle, next_owner: str = "") -> None:
         """Close the bundle's topics, and wait until they are; clients are told `next_owner`, a broker's URL, if it is known.
         The bundle must be disabled: what is being loaded is not opened then, or closed."""
         waiting = True
         while waiting:
-            for topic in list(self._loaded.values()):
+            # Of one moment: what is not loaded yet is being loaded, and looked at again when it is.
+            loaded, loading = self.loaded(), list(self._loading.items())
+            async for topic in sliced(loaded, TOPICS_IN_STEP):
                 if bundle.has(topic.name):
                     topic.next_owner = next_owner
                     self.close_soon(topic)
-            loading = [each.done for name, each in self._loading.items() if bundle.has(TopicName.parse(name))]
-            closing = [done for name, done in self._closing.items() if bundle.has(TopicName.parse(name))]
-            waiting = bool(loading or closing)
-            for done in (*loading, *closing):
+            under_way = [(full, each.done) for full, each in loading] + list(self._closing.items())
+            mine = [done async for full, done in sliced(under_way, TOPICS_IN_STEP) if bundle.has(TopicName.parse(full))]
+            waiting = bool(mine)
+            for done in mine:
                 await done.wait()
 
     def close_soon(self, topic: Topic) -> None:

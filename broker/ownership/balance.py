@@ -17,6 +17,7 @@ from broker.ownership.load_reports import Meter, TopicCounters, should_report
 from broker.ownership.namespaces import Namespaces, heartbeat_broker
 from broker.ownership.peers import Peers
 from broker.ownership.values import BrokerReport, BundleLoad, LocalBroker, encode_report
+from broker.slices import run_through
 from quire.service.log import get_logger
 from quire.wire.pulsar.errors import InvalidNameError
 from quire.wire.pulsar.names import NamespaceName, TopicName
@@ -66,7 +67,7 @@ class Reporter:
                 await trio.sleep(SETTLE_S)
             self._changed = trio.Event()
             now = trio.current_time()
-            current = self._meter.measure(now, counters(), bundle_of, owned())
+            current = await run_through(self._meter.measure(now, counters(), bundle_of, owned()))
             if should_report(self._reported, current, now - self._reported_at, self._options):
                 self._reported, self._reported_at = current, now
                 self._encode()

@@ -13,13 +13,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import trio
+from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.logging import Logger as HypercornLogger
-from hypercorn.trio import serve
+from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.typing import ConnectionState
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -29,12 +34,15 @@ from starlette.types import Receive, Scope, Send
 
 from quire.service.log import get_logger
 from quire.service.metrics import CONTENT_TYPE, Metrics
+from quire.service.serve import ConnectionCounts, serve_connections
+from quire.world.real_network import check_descriptors
 
 HEALTH_CHECK_S = 60.0
 """How long a health check may take, in seconds."""
 GRACE_S = 2.0
 """How long requests in flight may take when the server stops, in seconds."""
-QUIET_S = 10.0
+CONNECTIONS_MAX = 2048
+"""Of one web port. Source: maxHttpServerConnections."""
 LINES_IN_STEP = 256
 """Lines of the metrics that are made before others have their turn: about 2 ms."""
 
@@ -161,31 +169,86 @@ async def serve_http(
 ) -> None:
     """Serve `app` until `stop` is set or the task is cancelled. Starts with the address it listens on (port 0 picks a
     free one); OSError if the port is taken."""
-    accepting = logging.getLogger("trio.serve_listeners")
-    accepting.propagate = False
-    if _ACCEPT_LOG not in accepting.handlers:
-        accepting.addHandler(_ACCEPT_LOG)
     listeners = await trio.open_tcp_listeners(port, host=host)
     address: tuple[str, int] = listeners[0].socket.getsockname()[:2]
     config = Config()
-    config.bind = [f"fd://{listener.socket.detach()}" for listener in listeners]
     config.include_server_header = False
-    config.graceful_timeout = GRACE_S
     config.logger_class = _ServerLog
+    wrapped = ASGIWrapper(cast(Any, app))
+    counts = ConnectionCounts()
+    serving: set[_Connection] = set()
+
+    async def serve_one(connection: _Connection) -> None:
+        serving.add(connection)
+        try:
+            await TCPServer(wrapped, config, connection.context, ConnectionState({}), cast(Any, connection))
+        finally:
+            serving.discard(connection)
+
+    async def end_idle() -> None:
+        for connection in list(serving):
+            await connection.context.terminated.set()
+
+    stop = trio.Event() if stop is None else stop
     async with trio.open_nursery() as nursery:
-        trigger = stop.wait if stop is not None else trio.sleep_forever
-        await nursery.start(_serve, app, config, trigger, name="http")
+
+        def drain() -> None:
+            nursery.start_soon(end_idle, name="http drain")
+
+        for listener in listeners:
+            serve = partial(
+                serve_connections,
+                _Listener(listener),
+                serve_one,
+                stop=stop,
+                grace_s=GRACE_S,
+                connections_max=CONNECTIONS_MAX,
+                on_drain=drain,
+                counts=counts,
+                name="http",
+            )
+            await nursery.start(serve, name="http")
         task_status.started(address)
 
 
-async def _serve(
-    app: Any,
-    config: Config,
-    trigger: Callable[[], Awaitable[None]],
-    *,
-    task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    await serve(app, config, shutdown_trigger=trigger, task_status=task_status)
+class _Connection:
+    """One, with what hypercorn asks of a stream. When the peer has closed it, nothing waits for its next request any more."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.context = WorkerContext(None)
+        self.socket = stream.socket
+        self.send_all, self.send_eof, self.aclose = stream.send_all, stream.send_eof, stream.aclose
+        self._stream = stream
+        self.peer = ""
+        with suppress(OSError):  # it may have gone already
+            host, port = stream.socket.getpeername()[:2]
+            self.peer = f"{host}:{port}"
+
+    async def receive_some(self, max_bytes: int) -> bytes:
+        received = bytes(await self._stream.receive_some(max_bytes))
+        if not received:
+            await self.context.terminated.set()
+        return received
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+class _Listener:
+    """One address of the web port. What connects waits while the descriptors that are left are kept for files."""
+
+    capacity = 0
+
+    def __init__(self, listener: trio.SocketListener) -> None:
+        self._listener = listener
+
+    async def accept(self) -> _Connection:
+        await trio.lowlevel.wait_readable(self._listener.socket)
+        check_descriptors(self._listener.socket.fileno())
+        return _Connection(await self._listener.accept())
+
+    def close(self) -> None:
+        self._listener.socket.close()
 
 
 class _ServerLog(HypercornLogger):
@@ -216,24 +279,6 @@ class _ServerLog(HypercornLogger):
     async def log(self, level: int, message: str, *args: Any, **kwargs: Any) -> None:
         if level >= logging.WARNING:
             log.warning("http server", message=_formatted(message, args))
-
-
-class _AcceptLog(logging.Handler):
-    """What trio has to say when the web port cannot accept for lack of descriptors: a traceback every 0.1 s. One line when
-    it begins; the next one not before it was well for `QUIET_S`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._last_s = -QUIET_S
-
-    def emit(self, record: logging.LogRecord) -> None:
-        began = record.created - self._last_s >= QUIET_S
-        self._last_s = record.created
-        if began:
-            log.warning("accepting no connections until descriptors are free", server="http", error=record.getMessage())
-
-
-_ACCEPT_LOG = _AcceptLog()
 
 
 def _formatted(message: str, args: tuple[Any, ...]) -> str:

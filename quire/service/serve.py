@@ -12,19 +12,46 @@ Nothing here is for correctness: a server that is killed instead is an ordinary 
 from __future__ import annotations
 
 import errno
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import trio
 
 from quire.service.log import get_logger
-from quire.world.doors import Listener, Stream
 
 _EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS))
 ACCEPT_PAUSE_S = 0.1
 """How long to accept nothing after the machine ran out of descriptors or memory, in seconds."""
+ACCEPT_QUIET_S = 3.0
+"""How long it must not have run out of them before that is said to be over: one that ends makes room for one."""
 
 log = get_logger(__name__)
+
+
+class Accepted(Protocol):
+    """A connection, as far as it matters here."""
+
+    @property
+    def peer(self) -> str: ...
+
+    def close(self) -> None: ...
+
+
+A = TypeVar("A", bound=Accepted)
+A_co = TypeVar("A_co", bound=Accepted, covariant=True)
+
+
+class Accepting(Protocol[A_co]):
+    """As `quire.world.doors.Listener`, of connections of any kind."""
+
+    @property
+    def capacity(self) -> int: ...
+
+    async def accept(self) -> A_co: ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -44,13 +71,13 @@ class ConnectionCounts:
 
 
 async def serve_connections(
-    listener: Listener,
-    handle: Callable[[Stream], Awaitable[None]],
+    listener: Accepting[A],
+    handle: Callable[[A], Awaitable[None]],
     *,
     stop: trio.Event,
     grace_s: float = 10.0,
     connections_max: int = 0,
-    refuse: Callable[[Stream], None] | None = None,
+    refuse: Callable[[A], None] | None = None,
     on_drain: Callable[[], None] | None = None,
     counts: ConnectionCounts | None = None,
     name: str = "server",
@@ -71,7 +98,7 @@ async def serve_connections(
         )
     counts = counts if counts is not None else ConnectionCounts()
 
-    async def serve_one(stream: Stream) -> None:
+    async def serve_one(stream: A) -> None:
         try:
             await handle(stream)
         except* OSError as errors:
@@ -85,22 +112,28 @@ async def serve_connections(
             counts.closed += 1
 
     async def accept(connections: trio.Nursery) -> None:
-        paused = full = False
+        full = False
+        well_at = math.inf
+        """When it may be said that there are descriptors again; inf: that there are none was not said."""
         refused_before = 0
         while True:
+            stream: A | None = None
             try:
-                stream = await listener.accept()
+                with trio.CancelScope(deadline=well_at):
+                    stream = await listener.accept()
             except OSError as error:
                 if error.errno not in _EXHAUSTED:
                     raise
-                if not paused:
-                    paused = True
+                if well_at == math.inf:
                     log.warning("accepting no connections until descriptors are free", server=name, error=str(error))
+                well_at = trio.current_time() + ACCEPT_PAUSE_S + ACCEPT_QUIET_S
                 await trio.sleep(ACCEPT_PAUSE_S)
                 continue
-            if paused:
-                paused = False
+            if trio.current_time() >= well_at:
+                well_at = math.inf
                 log.info("accepting connections again", server=name)
+            if stream is None:
+                continue
             if limit and counts.active >= limit:
                 if not full:
                     full, refused_before = True, counts.refused
@@ -129,7 +162,7 @@ async def serve_connections(
         listener.close()
 
 
-def _send_off(stream: Stream, refuse: Callable[[Stream], None] | None) -> None:
+def _send_off(stream: A, refuse: Callable[[A], None] | None) -> None:
     try:
         if refuse is not None:
             refuse(stream)

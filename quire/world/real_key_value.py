@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import resource
 import threading
 import weakref
 from collections.abc import Callable, Generator, Iterator
@@ -134,7 +135,9 @@ def _rocksdb_options(rocksdict: Any, *, create: bool, cache_bytes: int, write_bu
     options.set_write_buffer_size(write_buffer_bytes)
     options.set_max_write_buffer_number(3)
     options.set_max_total_wal_size(64 << 20)
-    options.set_max_open_files(64)
+    # RocksDB keeps ten of them for other things, and takes no less than 20.
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    options.set_max_open_files(64 if descriptors == resource.RLIM_INFINITY else min(64, max(20, descriptors // 16)))
     options.set_max_background_jobs(2)
     options.set_manifest_preallocation_size(64 << 10)
     options.set_skip_stats_update_on_db_open(True)

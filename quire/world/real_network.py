@@ -27,7 +27,7 @@ _EAGER_BYTES = 64 << 10
 """...and the bytes after which it does so earlier."""
 _NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 CONNECTIONS_MIN = 16
-"""Connections served however few descriptors there are."""
+"""The least that connections of one port are bounded by, however few descriptors there are: `check_descriptors` is stricter."""
 _LOW_WATER_MIN = 16 * 1024
 """Bytes from which on it pays to tell the kernel not to wake us for less: the rest of a large frame."""
 
@@ -152,6 +152,27 @@ def connections_that_fit(descriptors: int) -> int:
     return max(CONNECTIONS_MIN, descriptors - kept)
 
 
+def descriptors_kept(limit: int) -> int:
+    """Of so many descriptors, those that must be free for files when a connection is accepted.
+
+    >>> [descriptors_kept(limit) for limit in (64, 256, 1024, 20_000)]
+    [10, 32, 128, 1024]
+    """
+    return min(1024, max(10, limit // 8))
+
+
+def check_descriptors(descriptor: int) -> None:
+    """OSError (EMFILE) if a connection would take a descriptor that is kept for files, so that it waits in the port's queue.
+    The system gives out the lowest free number: a copy of any `descriptor` tells how many may be left."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return
+    lowest = os.dup(descriptor)
+    os.close(lowest)
+    if lowest >= limit - descriptors_kept(limit):
+        raise OSError(errno.EMFILE, f"{limit - lowest} of {limit} descriptors are free, and kept for files")
+
+
 class RealListener:
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
@@ -169,6 +190,7 @@ class RealListener:
     async def accept(self) -> Stream:
         await trio.lowlevel.checkpoint()
         while not self._closed:
+            check_descriptors(self._socket.fileno())
             try:
                 return RealStream(*self._socket.accept())
             except BlockingIOError:

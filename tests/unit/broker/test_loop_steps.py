@@ -7,17 +7,21 @@ them in milliseconds of CPU time.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 import trio
 
+from broker.ownership.bundles import RING_END, Bundle
+from broker.ownership.load_reports import Meter
+from broker.slices import run_through
 from broker.stats import register
 from quire.service.http import LINES_IN_STEP, Exposition
 from quire.service.metrics import Metrics, Samples
 from quire.service.serve import ConnectionCounts
+from quire.wire.pulsar.names import NamespaceName, TopicName
 from tests.support.steps import Steps
 from tests.unit.broker.peers import Room, in_broker
 
@@ -118,6 +122,49 @@ def test_no_metric_reads_more_topics_in_a_step_than_it_may() -> None:
 
     in_broker(test, instruments=[counted])
     assert 0 < counted.most <= 2 * LINES_IN_STEP
+
+
+EVERYTHING = Bundle(NamespaceName("public", "default"), 0, RING_END)
+
+
+async def lost(room: Room) -> None:
+    room.broker.topics.lose(EVERYTHING)
+    await trio.testing.wait_all_tasks_blocked()
+
+
+async def unloaded(room: Room) -> None:
+    await room.broker.topics.unload(EVERYTHING)
+
+
+async def measured(room: Room) -> None:
+    def bundle_of(name: TopicName) -> Bundle | None:
+        return EVERYTHING if EVERYTHING.has(name) else None
+
+    steps = Meter(0.0).measure(10.0, room.broker.topics.counters(), bundle_of, [EVERYTHING])
+    found = await run_through(steps)
+    assert found[str(EVERYTHING)].topics >= 2000
+
+
+@pytest.mark.parametrize("walk", [lost, unloaded, measured])
+def test_no_walk_over_all_topics_looks_at_more_of_them_in_a_step_than_it_may(
+    walk: Callable[[Room], Awaitable[None]],
+) -> None:
+    counted = Counted()
+    has = Bundle.has
+
+    def counting(bundle: Bundle, name: TopicName) -> bool:
+        counted.now += 1
+        return has(bundle, name)
+
+    async def test(room: Room) -> None:
+        await with_topics(room, 2000)
+        await trio.testing.wait_all_tasks_blocked()
+        counted.most = 0
+        with patch.object(Bundle, "has", counting):
+            await walk(room)
+
+    in_broker(test, instruments=[counted])
+    assert 0 < counted.most <= 100
 
 
 @pytest.mark.full

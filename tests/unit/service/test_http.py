@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import logging
+import os
+import resource
+import socket
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from functools import partial
+from unittest.mock import patch
 
 import httpx
 import pytest
@@ -14,6 +19,9 @@ import trio
 from quire.service.http import Health, make_app, serve_http
 from quire.service.log import captured
 from quire.service.metrics import Metrics
+from quire.service.serve import ACCEPT_PAUSE_S, ConnectionCounts, serve_connections
+from quire.world.doors import Stream
+from quire.world.real_network import RealNetwork, descriptors_kept
 
 
 async def well() -> None: ...
@@ -89,17 +97,56 @@ def test_a_taken_port_is_an_error_at_once() -> None:
     assert caught.group_contains(OSError, match="in use")
 
 
-def test_a_web_port_out_of_descriptors_says_so_in_one_line() -> None:
-    """trio writes a traceback every 0.1 s."""
+def few_descriptors(left: int) -> int:
+    """Lower the limit of this process so that connections may have `left` more. Returns the limit before."""
+    before, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    limit = next(each for each in itertools.count(lowest) if each - descriptors_kept(each) == lowest + left)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    return before
+
+
+def test_connections_leave_descriptors_for_files_whatever_port_they_come_to() -> None:
+    """They wait in the queue of the port, with one line in the log when that begins and one when it is over."""
 
     async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            app = make_app(Metrics(), Health(is_ready=lambda: True, check=well))
-            await nursery.start(partial(serve_http, app, "127.0.0.1", 0, stop=trio.Event()))
-            with captured() as lines:
-                for _ in range(20):
-                    logging.getLogger("trio.serve_listeners").error("accept returned %s", "EMFILE", exc_info=True)
-            assert [line["event"] for line in lines] == ["accepting no connections until descriptors are free"]
-            nursery.cancel_scope.cancel()
+        app = make_app(Metrics(), Health(is_ready=lambda: True, check=well))
+        stop, counts = trio.Event(), ConnectionCounts()
 
-    trio.run(main)
+        async def idle(stream: Stream) -> None:
+            await stream.receive_into(memoryview(bytearray(1)))
+
+        with ExitStack() as stack:
+            async with trio.open_nursery() as nursery:
+                _, port = await nursery.start(partial(serve_http, app, "127.0.0.1", 0, stop=stop))
+                listener = await RealNetwork().listen("127.0.0.1", 0)
+                binary = partial(serve_connections, listener, idle, stop=stop, grace_s=0, counts=counts)
+                await nursery.start(binary)
+                clients = [socket.socket() for _ in range(40)]
+                for client in clients:
+                    stack.enter_context(client)
+                before = few_descriptors(8)
+                stack.callback(set_limit, before)
+                for number, client in enumerate(clients):
+                    client.connect(("127.0.0.1", port if number < 20 else listener.address[1]))
+                await trio.sleep(3 * ACCEPT_PAUSE_S)
+                with ExitStack() as files:
+                    for _ in range(descriptors_kept(64)):
+                        files.callback(os.close, os.dup(0))
+                for client in clients[:39]:
+                    client.close()
+                await trio.sleep(0.5)
+                assert counts.active == 1
+                stop.set()
+
+    with captured() as lines, patch("quire.service.serve.ACCEPT_QUIET_S", 0.2):
+        trio.run(main)
+    began, over = "accepting no connections until descriptors are free", "accepting connections again"
+    for server in ("http", "server"):
+        assert [line["event"] for line in lines if line.get("server") == server] == [began, over]
+    assert not [line for line in lines if line["level"] in ("error", "critical")]
+
+
+def set_limit(soft: int) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))

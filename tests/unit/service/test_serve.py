@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from quire.service.log import captured
-from quire.service.serve import ACCEPT_PAUSE_S, ConnectionCounts, serve_connections
+from quire.service.serve import ACCEPT_PAUSE_S, ACCEPT_QUIET_S, ConnectionCounts, serve_connections
 from quire.world.doors import Buffer, Stream
 
 
@@ -197,6 +197,12 @@ def test_a_machine_out_of_descriptors_is_given_a_pause_with_one_line_for_all_of_
             assert server.counts.opened == 0
             await trio.sleep(ACCEPT_PAUSE_S * 0.2)
             assert server.counts.opened == 1
+            await server.listener.put.send(OSError(errno.EMFILE, "one more has gone, one more has come"))
+            await trio.sleep(ACCEPT_QUIET_S)
+            assert len(lines) == 1, "at the brim it is not over with each that ends"
+            await trio.sleep(ACCEPT_PAUSE_S * 1.1)
+            await server.connect()
+            assert server.counts.opened == 2
         assert [line["event"] for line in lines] == [
             "accepting no connections until descriptors are free",
             "accepting connections again",

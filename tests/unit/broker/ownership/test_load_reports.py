@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import trio
+
 from broker.ownership.bundles import Bundle, even
 from broker.ownership.config import OwnershipOptions
 from broker.ownership.load_reports import Meter, should_report
 from broker.ownership.values import BundleLoad
+from broker.slices import run_through
 from quire.wire.pulsar.names import NamespaceName, TopicName
 from tests.unit.broker.ownership.cluster import counters
 
@@ -23,28 +26,35 @@ def bundle_of(name: TopicName) -> Bundle:
     return BUNDLES.find(name)
 
 
+def measured(meter: Meter, *given: Any) -> dict[str, BundleLoad]:
+    async def main() -> dict[str, BundleLoad]:
+        return await run_through(meter.measure(*given))
+
+    return trio.run(main)
+
+
 def test_rates_are_what_was_added_since_the_last_measurement() -> None:
     meter = Meter(0.0)
     counts = counters(TOPIC, messages_in=100, bytes_in=1000, messages_out=50, producers=1, consumers=2)
-    load = meter.measure(10.0, [counts], bundle_of, BUNDLES.all())[KEY]
+    load = measured(meter, 10.0, [counts], bundle_of, BUNDLES.all())[KEY]
     assert load == BundleLoad(
         topics=1, producers=1, consumers=2, messages_in=10.0, messages_out=5.0, bytes_in=100.0, bytes_out=50.0
     )
     counts = counters(TOPIC, messages_in=120, bytes_in=1200, messages_out=50)
-    assert meter.measure(20.0, [counts], bundle_of, BUNDLES.all())[KEY].messages_in == 2.0
+    assert measured(meter, 20.0, [counts], bundle_of, BUNDLES.all())[KEY].messages_in == 2.0
     assert meter.topic_rates == {TOPIC: 2.0}
 
 
 def test_a_topic_that_was_loaded_anew_counts_from_zero() -> None:
     meter = Meter(0.0)
-    meter.measure(10.0, [counters(TOPIC, messages_in=100)], bundle_of, BUNDLES.all())
-    load = meter.measure(20.0, [counters(TOPIC, messages_in=30)], bundle_of, BUNDLES.all())[KEY]
+    measured(meter, 10.0, [counters(TOPIC, messages_in=100)], bundle_of, BUNDLES.all())
+    load = measured(meter, 20.0, [counters(TOPIC, messages_in=30)], bundle_of, BUNDLES.all())[KEY]
     assert load.messages_in == 3.0
 
 
 def test_only_owned_bundles_are_told_and_every_one_of_them() -> None:
     owned = [bundle for bundle in BUNDLES.all() if str(bundle) != KEY]
-    loads = Meter(0.0).measure(10.0, [counters(TOPIC, messages_in=100)], bundle_of, owned)
+    loads = measured(Meter(0.0), 10.0, [counters(TOPIC, messages_in=100)], bundle_of, owned)
     assert loads == {str(owned[0]): BundleLoad()}
 
 
