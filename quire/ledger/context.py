@@ -55,7 +55,7 @@ class LedgerConfig:
     metadata_attempts: int = 8
     """How often an update of ledger metadata is tried while the store is unavailable, with growing pauses."""
     recovery_window: int = 128
-    """Entries that recovery reads ahead at most."""
+    """Entries that recovery reads ahead at most; fewer if they could be more than `recovery.ASKED_BYTES_MAX`."""
 
     def __post_init__(self) -> None:
         assert min(self.add_timeout_s, self.read_timeout_s, self.retry_pause_s) > 0, "times are positive"
