@@ -307,6 +307,18 @@ class Bookie:
     async def checkpoint(self) -> None:
         """Everything acknowledged until now is in the storage for good, and lastMark says so. OSError, StorageFailedError:
         lastMark stands where it stood."""
+        try:
+            await self._checkpoint()
+        except StorageFailedError as error:
+            self._storage_failed(error)
+            raise
+
+    def _storage_failed(self, error: StorageFailedError) -> None:
+        if not self.failed.is_set():
+            log.error("the storage has failed", error=str(error))
+            self.failed.set()
+
+    async def _checkpoint(self) -> None:
         async with self._checkpointing:
             removed = self.storage.removed_ledgers()
             # The mark has to pass every record of a removed ledger, those on their way to the disk included.
@@ -360,9 +372,7 @@ class Bookie:
                 return
             try:
                 await self.checkpoint()
-            except StorageFailedError as error:
-                log.error("the storage has failed", error=str(error))
-                self.failed.set()
+            except StorageFailedError:
                 return
             except OSError as error:
                 log.error("checkpoint failed, it will be tried again", error=str(error))
@@ -395,6 +405,9 @@ class Bookie:
                     rng=self.world.rng,
                     settle=self.checkpoint,
                 )
+            except StorageFailedError as error:
+                self._storage_failed(error)
+                raise
             finally:
                 self._garbage_scopes.discard(scope)
                 if self._stopping and not self._garbage_scopes:

@@ -466,6 +466,11 @@ class Appends:
                 for sink in self.pending.take_all():
                     sink.failed(ManagedLedgerClosedError(f"{self._name} is closed"))
 
+    @property
+    def next_ledger_id(self) -> int:
+        """Of the ledger that was made ahead, which the list names as to be deleted until it is needed; -1: none."""
+        return self._ahead.ledger_id
+
     def unneeded(self) -> int | None:
         """After `close`: a ledger that was made ahead, for the caller to delete."""
         return self._ahead.drop()

@@ -192,7 +192,7 @@ class DiskImage:
         self._capacity = 1 << 40 if free is None else self._used + free
 
     def fail_syncs(self, count: int = 1) -> None:
-        """The next `count` syncs of files raise EIO, and what they should have made durable never will be."""
+        """The next `count` syncs of files or maps raise EIO, and what they should have made durable never will be."""
         self._failing_syncs = count
 
     def flip(self, path: str, offset: int, bit: int) -> None:
@@ -407,6 +407,12 @@ class SimDisk:
         count = self._image._sync_names(path)
         self._trace.event(self._host, "FolderSynced", path=path, names=count)
 
+    def take_failing_sync(self) -> bool:
+        """Whether the sync that is made now is to fail."""
+        fails = self._image._failing_syncs > 0
+        self._image._failing_syncs -= fails
+        return fails
+
     def total_bytes(self, path: str) -> int:
         self._power.check()
         return self._image._capacity
@@ -508,9 +514,8 @@ class _SimFile:
     def sync(self) -> None:
         self._look()
         self._power.spend_sync()
-        if self._image._failing_syncs > 0:
+        if self._disk.take_failing_sync():
             # As Linux does: the pages stay readable and count as clean, so no later sync will write them.
-            self._image._failing_syncs -= 1
             self._inode.changes.clear()
             self._inode.failed = True
             raise OSError(errno.EIO, os.strerror(errno.EIO), self._path)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from quire.world.damage import DamagedError, Finding
-from quire.world.doors import Batch, KeyValue
+from quire.world.doors import Batch, KeyValue, NotSyncedError
 from simulation.disk import SimDisk
 from simulation.power import Power
 from simulation.trace import Trace
@@ -187,6 +187,7 @@ class _SimKeyValue:
         self._image = image
         self._path = path
         self._open = True
+        self._failed = False
         self.noticed: tuple[Finding, ...] = ()
 
     def get(self, key: bytes) -> bytes | None:
@@ -200,6 +201,8 @@ class _SimKeyValue:
         self._look()
         self._power.spend()
         assert isinstance(batch, _SimBatch), "a batch of another map maker"
+        if self._failed:
+            raise self._not_synced()
         if batch.size > self._maker._disk.free_bytes("/"):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
         image = self._image
@@ -207,12 +210,18 @@ class _SimKeyValue:
             image.live.apply(batch.changes)
             image.unsynced.append(list(batch.changes))
         if sync:
+            if self._maker._disk.take_failing_sync():
+                self._failed = True
+                raise self._not_synced()
             for changes in image.unsynced:
                 image.durable.apply(changes)
             count = len(image.unsynced)
             image.log += image.unsynced
             image.unsynced.clear()
             self._maker._trace.event(self._maker._host, "MapSynced", path=self._path, batches=count)
+
+    def _not_synced(self) -> NotSyncedError:
+        return NotSyncedError(errno.EIO, "a sync of the map failed", self._path)
 
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         self._look()

@@ -31,12 +31,12 @@ from bookie.db_ledger_storage.read_cache import ReadCache
 from bookie.db_ledger_storage.region import Region, Wanted, read_region
 from bookie.db_ledger_storage.single import read_single
 from bookie.db_ledger_storage.write_cache import WriteCache, cut, cut_parts
-from bookie.errors import LedgerInLimboError, NoEntryError, NoLedgerError, StorageDamagedError
+from bookie.errors import LedgerInLimboError, NoEntryError, NoLedgerError, StorageDamagedError, StorageFailedError
 from bookie.run import SIZE_LENGTH, Run
 from quire.service.log import get_logger
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import FRAME_MAX
-from quire.world.doors import KeyValue, World
+from quire.world.doors import KeyValue, NotSyncedError, World
 
 log = get_logger(__name__)
 
@@ -248,7 +248,7 @@ class DbLedgerStorage:
         done = False
         try:
             if table.entries or ledgers:
-                await self._world.offload.run(job.run, name="flush")
+                await self._change_maps(job.run, name="flush")
             done = True
         finally:
             if not done:
@@ -260,6 +260,13 @@ class DbLedgerStorage:
             self.stats.flushed_bytes += table.size
             if self.on_flushed is not None:
                 self.on_flushed()
+
+    async def _change_maps(self, job: Callable[[], None], *, name: str) -> None:
+        """Run a job that writes to the indexes. StorageFailedError if a sync of one of them failed."""
+        try:
+            await self._world.offload.run(job, name=name)
+        except NotSyncedError as error:
+            raise StorageFailedError(f"an index cannot be synced: {error}") from error
 
     # ---------------------------------------------------------------------------------------------------- read
 
@@ -474,7 +481,8 @@ class DbLedgerStorage:
         self, ledgers: list[int], are_gone: Callable[[list[int]], Awaitable[list[int]]] | None = None
     ) -> list[int]:
         """As `delete_ledger`, for many at once: those that `are_gone` confirms, if given, and that nothing touches from now
-        on. Returns which. OSError: a part of them may be forgotten; the next flush, or round, goes on with it."""
+        on. Returns which. OSError: a part of them may be forgotten; the next flush, or round, goes on with it.
+        StorageFailedError."""
         deleted: list[int] = []
         with self._removal.watch(ledgers) as untouched:
             if are_gone is not None:
@@ -518,7 +526,7 @@ class DbLedgerStorage:
             self._locations.delete_ledgers(ledgers)
             self._ledgers.delete_rows(ledgers)
 
-        await self._world.offload.run(delete, name="delete ledgers")
+        await self._change_maps(delete, name="delete ledgers")
         self._removal.rows_deleted(ledgers)
 
     async def inactive_logs(self) -> list[int]:

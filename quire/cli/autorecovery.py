@@ -22,8 +22,8 @@ from autorecovery.config import AutoRecoveryConfig
 from autorecovery.errors import AutoRecoveryError
 from autorecovery.service import RecoveryStats, open_repair_client, run_autorecovery
 from bookie.server_config import BookieServerConfig
-from quire.cli.addresses import host_port
-from quire.cli.errors import CliError, InternalError, leaves
+from quire.cli.addresses import host_port, naming
+from quire.cli.errors import CliError, InternalError, PortError, leaves
 from quire.cli.exit_codes import INVALID_CONF, SERVER_EXCEPTION, ZK_EXPIRED
 from quire.cli.process import closing, end_at_fault, run_server
 from quire.cli.shell.config import ShellConfig, build_part
@@ -169,7 +169,8 @@ def run_autorecovery_command(conf: Path | None, log_level: str) -> int:
 
                 address = process.http_host, process.http_port
                 web = partial(serve_web, world, store, stats, *address, root=root, name=name, stop=stop)
-                http = f"http://{host_port(await nursery.start(web, name='web'))}"
+                with naming("httpServerPort", *address):
+                    http = f"http://{host_port(await nursery.start(web, name='web'))}"
             await serve_autorecovery(world, store, config, name=name, root=root, stats=stats, ready=announce, stop=stop)
 
     return run_server("autorecovery", main, exit_code)
@@ -179,7 +180,10 @@ def exit_code(error: BaseException) -> int | None:
     """What a process that ends so answers; None if it is our mistake, or if it was cut."""
     causes = list(leaves(error))
     if not all(
-        isinstance(each, (MetadataError, LedgerError, AutoRecoveryError, ConfigError, OSError, InternalError))
+        isinstance(
+            each,
+            (MetadataError, LedgerError, AutoRecoveryError, ConfigError, OSError, PortError, InternalError),
+        )
         for each in causes
     ):
         return None

@@ -32,7 +32,7 @@ from quire.metadata.store import ANY_VERSION, Create, Delete, Kind, Node, Op, Pu
 from quire.metadata.tree import NOBODY, Effects, Tree, Znode, plan
 from quire.metadata.watches import TreeWatch, WatchTable
 from quire.service.log import get_logger
-from quire.world.doors import KeyValue, World
+from quire.world.doors import KeyValue, NotSyncedError, World
 
 log = get_logger(__name__)
 
@@ -224,7 +224,7 @@ class KeyValueStore:
         self._epoch = writes[-1].epoch + 1
         self._overlay.clear()
         self._tail = None
-        if not (isinstance(error, OSError) and error.errno in _NO_SPACE):
+        if isinstance(error, NotSyncedError) or not (isinstance(error, OSError) and error.errno in _NO_SPACE):
             self._break(error)
         for write in writes:
             self._unsure.update(write.kept)

@@ -164,7 +164,8 @@ class KeyValue(Protocol):
     def batch(self) -> Batch: ...
 
     def write(self, batch: Batch, *, sync: bool) -> None:
-        """Apply a batch. With `sync` it, and every batch before it, is durable on return."""
+        """Apply a batch. With `sync` it, and every batch before it, is durable on return. OSError: for want of room, say; the
+        same may be tried again. NotSyncedError: the map takes no batch any more, and opening it anew shows what is there."""
 
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Pairs with start <= key < stop in order (or in reverse order); a snapshot is not promised."""

@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from quire.world.damage import Finding
-from quire.world.doors import Disk, File
+from quire.world.doors import Disk, File, NotSyncedError
 from quire.world.rocksdb_files import (
     is_table,
     log_end,
@@ -280,8 +280,8 @@ class WitnessWriter:
     def begin(self) -> None:
         """Make the two files, as far as they are missing or damaged, and write both. After `measure` and a sync."""
         for name in NAMES:
-            self._number += 1
             self._disk.write_atomic(f"{self._path}/{name}", self._read_on().encode())
+            self._number += 1
         self._files = [self._disk.open(f"{self._path}/{name}", direct=True) for name in NAMES]
 
     def measure(self, sequence: int) -> None:
@@ -317,23 +317,29 @@ class WitnessWriter:
             each.measured = each.file.size()
 
     def record(self) -> None:
-        """Write down what was measured, which was synced since. Durable on return. OSError: what was synced is not proved."""
-        self._number += 1
-        self._files[self._number % 2].pwritev_sync([self._read_on().encode()], 0)
+        """Write down what was measured, which was synced since. Durable on return. OSError: what was synced is not proved, and
+        may be in another try; NotSyncedError: nor will it ever be."""
+        witness = self._read_on()
+        # A write that finds no room may leave half a witness: the next one goes to the same file, and the other stays whole.
+        self._files[witness.number % 2].pwritev_sync([witness.encode()], 0)
+        self._number = witness.number
 
     def _read_on(self) -> Witness:
         manifest = self._manifests.get(self._current)
         if manifest is not None and manifest.measured > manifest.length:
             # RocksDB syncs it, and may be about to: a witness may not run ahead of that.
-            manifest.file.sync()
-            self._disk.sync_dir(self._path)
+            try:
+                manifest.file.sync()
+                self._disk.sync_dir(self._path)
+            except OSError as error:
+                raise NotSyncedError(*error.args) from error
             manifest.read_on()
         logs: list[Prefix] = []
         for number, each in sorted(self._logs.items()):
             each.read_on()
             logs.append(Prefix(number, each.length, each.crc))
         proved = Prefix(self._current, manifest.length, manifest.crc) if manifest is not None else Prefix(0, 0, 0)
-        return Witness(self._number, self._sequence, proved, tuple(logs))
+        return Witness(self._number + 1, self._sequence, proved, tuple(logs))
 
     def close(self) -> None:
         for followed in (*self._logs.values(), *self._manifests.values()):

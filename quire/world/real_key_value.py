@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any
 
 from quire.world.damage import DamagedError, Finding
-from quire.world.doors import Batch, KeyValue
+from quire.world.doors import Batch, KeyValue, NotSyncedError
 from quire.world.map_witness import MapCheck, WitnessWriter, check_map
 from quire.world.real_disk import RealDisk
 
@@ -169,6 +169,7 @@ class RealKeyValue:
         self._witness = witness
         self._holder = holder
         self._syncing = threading.Lock()
+        self._failed: NotSyncedError | None = None
         self.noticed: tuple[Finding, ...] = ()
         # RocksDB stays open, and locked, as long as an iterator lives: `close` ends those that are left.
         self._scans: weakref.WeakSet[Generator[tuple[bytes, bytes], None, None]] = weakref.WeakSet()
@@ -185,22 +186,38 @@ class RealKeyValue:
         return batch
 
     def write(self, batch: Batch, *, sync: bool) -> None:
+        if self._failed is not None:
+            raise NotSyncedError(*self._failed.args)
         try:
             self._database.write(batch)
-            if sync:
-                self._sync()
-        except OSError:
-            raise
         except Exception as error:
-            raise _os_error(error) from None
+            refusal = _os_error(error)
+            if refusal.errno == errno.EIO:
+                # One of its own writes or syncs failed: RocksDB takes nothing more before it is opened again.
+                raise self._fail(refusal) from None
+            raise refusal from None
+        if sync:
+            self._sync()
 
     def _sync(self) -> None:
         with self._syncing:
             witness = self._witness
             assert witness is not None, "a map that is only read"
-            witness.measure(self._database.latest_sequence_number())
-            self._database.flush_wal(True)
-            witness.record()
+            try:
+                witness.measure(self._database.latest_sequence_number())
+                try:
+                    self._database.flush_wal(True)
+                except Exception as error:
+                    raise self._fail(_os_error(error)) from None
+                witness.record()
+            except NotSyncedError as error:
+                raise self._fail(error) from None
+
+    def _fail(self, reason: OSError) -> NotSyncedError:
+        """Take no batch any more: the kernel may have dropped what it could not write, and a later sync would succeed
+        without it."""
+        failed = self._failed = NotSyncedError(reason.errno, f"a sync of the map failed: {reason.strerror}")
+        return failed
 
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         scan = self._backward(start, stop) if reverse else self._forward(start, stop)
@@ -263,6 +280,10 @@ class RealKeyValue:
         holder, self._holder = self._holder, -1
         witness, self._witness = self._witness, None
         try:
+            if self._failed is not None:
+                with suppress(Exception):  # it is known to have failed, and the next opening looks at what is there
+                    self._database.close()
+                return
             sequence = self._database.latest_sequence_number() if witness is not None else 0
             self._database.close()  # which writes what is in memory to a file
             if witness is not None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from struct import pack
+from typing import Any
 
 import pytest
 import trio
 
 from bookie.bookie import Bookie, open_bookie
 from bookie.cookie import check_storage
+from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerState
+from bookie.db_ledger_storage.location_index import LocationIndex
 from bookie.disk_room import SPARE_PART
-from bookie.errors import CookieMismatchError, DirectoryInUseError, JournalDamagedError
+from bookie.errors import CookieMismatchError, DirectoryInUseError, JournalDamagedError, StorageFailedError
 from bookie.journal.format import LogMark, decode_last_mark, file_name
 from bookie.journal.replay import journal_ids
 from quire.metadata.bookies import read_cookie
@@ -395,6 +398,71 @@ def test_a_failed_sync_stops_all_acknowledgements() -> None:
             assert bookie.failed.is_set()
 
         await machine.live(life, crash=True)
+
+    in_universe(story)
+
+
+@pytest.mark.expect_error("the storage has failed")
+@pytest.mark.parametrize("map_", ["locations", "ledgers"])
+def test_a_failed_sync_of_an_index_is_final_and_the_next_start_has_everything(
+    map_: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(machine: Machine) -> None:
+        async def life(bookie: Bookie) -> None:
+            client = Client(bookie)
+            assert await client.add(7, 0, 3) == v2.AddAcks(Rc.OK, 7, 0, 2)
+            mark = bookie.last_mark
+            index: Any = LocationIndex if map_ == "locations" else LedgerIndex
+            name = "put" if map_ == "locations" else "write"
+            write = getattr(index, name)
+
+            def fail_first(index: Any, rows: Any) -> None:
+                machine.host.disk.fail_syncs()
+                write(index, rows)
+
+            monkeypatch.setattr(index, name, fail_first)
+            with pytest.raises(StorageFailedError, match="an index cannot be synced"):
+                await bookie.checkpoint()
+            assert bookie.failed.is_set()
+            monkeypatch.undo()
+            with pytest.raises(StorageFailedError):
+                await bookie.checkpoint()
+            assert bookie.last_mark == mark, "the journal keeps what the index may lack"
+
+        async def check(bookie: Bookie) -> None:
+            for entry_id in range(3):
+                assert bytes((await Client(bookie).read(7, entry_id)).entry) == entry(7, entry_id)
+
+        await machine.live(life, crash=True)
+        await machine.live(check)
+
+    in_universe(story)
+
+
+@pytest.mark.expect_error("the storage has failed", "last checkpoint failed")
+def test_a_bookie_whose_index_cannot_be_synced_says_so_by_itself_and_ends_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(machine: Machine) -> None:
+        async def life(bookie: Bookie) -> None:
+            assert await Client(bookie).add(7, 0) == v2.AddAcks(Rc.OK, 7, 0, 0)
+            write = LedgerIndex.write
+
+            def fail(index: LedgerIndex, rows: Sequence[tuple[int, LedgerState]]) -> None:
+                machine.host.disk.fail_syncs()
+                write(index, rows)
+
+            monkeypatch.setattr(LedgerIndex, "write", fail)
+            bookie.request_flush()
+            await bookie.failed.wait()
+            monkeypatch.undo()
+            machine.host.disk.fail_syncs(0)
+
+        async def check(bookie: Bookie) -> None:
+            assert bytes((await Client(bookie).read(7, 0)).entry) == entry(7, 0)
+
+        await machine.live(life)
+        await machine.live(check)
 
     in_universe(story)
 

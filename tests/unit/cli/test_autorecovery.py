@@ -11,7 +11,7 @@ import trio
 from autorecovery.config import AutoRecoveryConfig
 from autorecovery.errors import IncompatibleUnderreplicationError
 from quire.cli.autorecovery import ending_at_faults, exit_code, load, serve_autorecovery, store_config
-from quire.cli.errors import InternalError, leaves
+from quire.cli.errors import InternalError, PortError, leaves
 from quire.metadata.errors import MetadataUnavailableError, SessionExpiredError
 from quire.metadata.memory import MemoryStore, MemoryTree
 from quire.metadata.zookeeper_config import SessionExpiredPolicy
@@ -74,6 +74,7 @@ def test_exit_codes_are_the_originals() -> None:
     assert exit_code(ExceptionGroup("", [MetadataUnavailableError("away"), SessionExpiredError("gone")])) == 3
     assert exit_code(IncompatibleUnderreplicationError("newer")) == 2
     assert exit_code(OSError("in use")) == 2
+    assert exit_code(PortError("httpServerPort=8000: in use")) == 2
     assert exit_code(ConfigError("wrong")) == 1
     assert exit_code(AssertionError("our mistake")) is None
 

@@ -23,7 +23,7 @@ from quire.metadata.rocksdb import KeyValueStore, open_store
 from quire.metadata.rows import load, row_key
 from quire.metadata.store import ANY_VERSION, Create, Kind, Node, Op, Put
 from quire.world.damage import Finding
-from quire.world.doors import Batch, World
+from quire.world.doors import Batch, NotSyncedError, World
 from quire.world.real import real_world
 
 T = TypeVar("T")
@@ -432,13 +432,16 @@ def test_writing_over_takes_the_newest_that_is_under_way() -> None:
     play(story)
 
 
-def test_any_other_failure_ends_the_store() -> None:
+@pytest.mark.parametrize(
+    "failure", [OSError(errno.EIO, "the disk is gone"), NotSyncedError(errno.ENOSPC, "the disk is gone")]
+)
+def test_any_other_failure_ends_the_store(failure: OSError) -> None:
     async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
         await made(hand, nursery, lambda: store.create("/a"))
         watch = store.watch("/a")
         first = Call(nursery, lambda: store.put("/a", b"x", 0))
         await wait_all_tasks_blocked()
-        hand.failure = OSError(errno.EIO, "the disk is gone")
+        hand.failure = failure
         failed = hand.work()
         hand.failure = None
         second = Call(nursery, lambda: store.put("/a", b"y", 1))

@@ -3,6 +3,7 @@ happens to one of them, opening is refused with the file named, or every row tha
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -10,15 +11,17 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from quire.world.damage import DamagedError
+from quire.world.doors import Buffer, File, KeyValue, NotSyncedError
 from quire.world.map_witness import NAMES, check_map
 from quire.world.real_disk import RealDisk
-from quire.world.real_key_value import RealKeyValueMaker
+from quire.world.real_key_value import RealKeyValue, RealKeyValueMaker
 from quire.world.rocksdb_files import log_end, records
 
 _WRITER = """
@@ -287,3 +290,62 @@ def test_a_map_killed_at_any_moment_is_never_refused(tmp_path, kills):
     map_ = RealKeyValueMaker().open(folder)
     assert int.from_bytes(map_.get(b"n") or b"", "big") >= last
     map_.close()
+
+
+class FailingFile:
+    """A file of which the next writes or syncs fail; a write leaves half of itself."""
+
+    def __init__(self, file: File, error: OSError) -> None:
+        self.file = file
+        self.errors = [error]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+    def pwritev_sync(self, parts: Sequence[Buffer], offset: int) -> None:
+        if self.errors:
+            half = bytes(parts[0])[:40].ljust(512, b"\0")
+            self.file.pwritev([half], offset)
+            raise self.errors.pop()
+        self.file.pwritev_sync(parts, offset)
+
+
+def put(map_: KeyValue, key: bytes) -> None:
+    batch = map_.batch()
+    batch.put(key, b"value")
+    map_.write(batch, sync=True)
+
+
+def test_a_witness_that_is_not_synced_ends_the_map(tmp_path: Path) -> None:
+    map_ = RealKeyValueMaker().open(str(tmp_path))
+    assert isinstance(map_, RealKeyValue)
+    assert map_._witness is not None
+    files = map_._witness._files
+    files[:] = [FailingFile(file, NotSyncedError(errno.EIO, "no sync")) for file in files]
+    for key in (b"failed", b"later"):
+        with pytest.raises(NotSyncedError, match="no sync"):
+            put(map_, key)
+    map_.close()
+    assert b"later" not in opened_rows(tmp_path)
+
+
+def test_a_witness_that_finds_no_room_twice_leaves_the_other_one_whole(tmp_path: Path) -> None:
+    map_ = RealKeyValueMaker().open(str(tmp_path))
+    assert isinstance(map_, RealKeyValue)
+    put(map_, b"before")
+    assert map_._witness is not None
+    files = [FailingFile(file, OSError(errno.ENOSPC, "no room")) for file in map_._witness._files]
+    map_._witness._files[:] = files
+    for _ in range(2):
+        with pytest.raises(OSError, match="no room"):
+            put(map_, b"key")
+        check = check_map(RealDisk(), str(tmp_path))
+        assert check.damage is None
+        assert check.witness is not None
+        for file in files:
+            file.errors[:] = [OSError(errno.ENOSPC, "no room")]
+    for file in files:
+        file.errors.clear()
+    put(map_, b"key")
+    map_.close()
+    assert opened_rows(tmp_path).keys() == {b"before", b"key"}

@@ -388,3 +388,64 @@ def test_a_map_that_cannot_be_closed_cleanly_says_so_as_a_disk_does(tmp_path):
     with pytest.raises(OSError, match="previous error") as caught:
         map_.close()
     assert caught.value.errno == errno.EIO
+
+
+class PatchedDatabase:
+    """RocksDB of which one call fails."""
+
+    def __init__(self, database, call, text):
+        self._database = database
+        self._call = call
+        self._text = text
+
+    def __getattr__(self, name):
+        if name == self._call:
+            return self._fail
+        return getattr(self._database, name)
+
+    def _fail(self, *_):
+        self._call = ""
+        raise Exception(self._text)
+
+
+def put(map_, key):
+    batch = map_.batch()
+    batch.put(key, b"value")
+    map_.write(batch, sync=True)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        ("flush_wal", "IO error: While fdatasync: Input/output error"),
+        ("flush_wal", "IO error: No space left on device: While fdatasync"),
+        ("write", "IO error: While appending to file: Input/output error"),
+    ],
+)
+def test_a_failed_sync_of_a_map_is_final_and_the_next_opening_has_what_was_synced(tmp_path, call, text):
+    map_ = real_world().key_value.open(str(tmp_path))
+    assert isinstance(map_, RealKeyValue)
+    put(map_, b"before")
+    map_._database = PatchedDatabase(map_._database, call, text)
+    for key in (b"failed", b"later"):
+        with pytest.raises(NotSyncedError, match=text[10:]):
+            put(map_, key)
+    with pytest.raises(NotSyncedError):
+        map_.write(map_.batch(), sync=False)
+    map_.close()
+    map_ = real_world().key_value.open(str(tmp_path))
+    assert map_.get(b"before") == b"value"
+    assert map_.get(b"later") is None
+    map_.close()
+
+
+def test_a_map_that_found_no_room_for_a_batch_takes_it_later(tmp_path):
+    map_ = real_world().key_value.open(str(tmp_path))
+    assert isinstance(map_, RealKeyValue)
+    map_._database = PatchedDatabase(map_._database, "write", "IO error: No space left on device: While appending")
+    with pytest.raises(OSError, match="No space") as caught:
+        put(map_, b"key")
+    assert not isinstance(caught.value, NotSyncedError)
+    put(map_, b"key")
+    assert map_.get(b"key") == b"value"
+    map_.close()
