@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -108,6 +109,15 @@ async def serve_autorecovery(
         )
 
 
+@asynccontextmanager
+async def ending_at_faults(world: World) -> AsyncIterator[trio.Nursery]:
+    """A nursery for a process of its own, which ends with the block, or with the first exception of a callback: InternalError."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(end_at_fault, world.faults, name="faults")
+        yield nursery
+        nursery.cancel_scope.cancel()
+
+
 def beside_bookie(conf: Path | None, bookie_id: str) -> Callable[[World, trio.Event], Awaitable[None]]:
     """`run(world, stop)`: auto recovery in a bookie's process, in a session of its own. ConfigError."""
     process, config = load(conf)
@@ -153,8 +163,7 @@ def run_autorecovery_command(conf: Path | None, log_level: str) -> int:
         opened = await open_when_there(world, settings, stop)
         if opened is None:
             return
-        async with closing(opened) as store, trio.open_nursery() as nursery:
-            nursery.start_soon(end_at_fault, world.faults, name="faults")
+        async with closing(opened) as store, ending_at_faults(world) as nursery:
             if process.http_enabled:
                 from quire.cli.autorecovery_web import serve_web
 
@@ -163,7 +172,6 @@ def run_autorecovery_command(conf: Path | None, log_level: str) -> int:
                 with naming("httpServerPort", *address):
                     http = f"http://{host_port(await nursery.start(web, name='web'))}"
             await serve_autorecovery(world, store, config, name=name, root=root, stats=stats, ready=announce, stop=stop)
-            nursery.cancel_scope.cancel()
 
     return run_server("autorecovery", main, exit_code)
 

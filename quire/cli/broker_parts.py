@@ -16,6 +16,7 @@ from quire.metadata.errors import InvalidConnectStringError
 from quire.metadata.zookeeper_config import SessionExpiredPolicy, ZooKeeperConfig, parse_connect_string
 from quire.service.config import narrow
 from quire.service.errors import ConfigError
+from quire.wire.bookkeeper import v2
 
 
 def zookeeper_config(config: BrokerConfig) -> tuple[ZooKeeperConfig, str]:
@@ -67,6 +68,7 @@ def ledger_client_config(config: BrokerConfig) -> LedgerConfig:
         add_timeout_s=config.bookie_timeout_s,
         read_timeout_s=config.bookie_timeout_s,
         explicit_lac_interval_s=config.explicit_lac_ms / 1000,
+        frame_max=v2.PULSAR_FRAME_MAX,
         pending_bytes_max=None,  # maxMessagePublishBufferSizeInMB bounds all topics together
         reads=ReadConfig(
             speculative_first_s=speculative or default.speculative_first_s,

@@ -41,14 +41,15 @@ from quire.metadata.rocksdb import open_store
 from quire.service.config import narrow
 from quire.service.log import get_logger
 from quire.service.serve import ConnectionCounts
+from quire.wire.bookkeeper import v2
 from quire.world.doors import World
 
 log = get_logger(__name__)
 
 BOOKIE_ID = "standalone:3181"
 LEDGERS_ROOT = "/ledgers"
-LEDGER_CLIENT = LedgerConfig(pending_bytes_max=None)
-"""maxMessagePublishBufferSizeInMB bounds what all topics together have on their way."""
+LEDGER_CLIENT = LedgerConfig(frame_max=v2.FRAME_MAX, pending_bytes_max=None)
+"""The bookie is ours; maxMessagePublishBufferSizeInMB bounds what all topics together have on their way."""
 
 
 async def run_standalone(

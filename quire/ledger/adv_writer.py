@@ -17,6 +17,7 @@ from quire.ledger.errors import DuplicateEntryError, IncorrectParameterError
 from quire.ledger.open_ledger import OpenLedger
 from quire.ledger.striping import Striping
 from quire.metadata.ledgers import LedgerMetadata
+from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Buffer
 
 
@@ -39,6 +40,8 @@ class AdvancedLedgerWriter(OpenLedger):
         if first < 0 or not payloads:
             raise IncorrectParameterError(f"entry {first} and {len(payloads)} payloads are no run of entries")
         last = first + len(payloads) - 1
+        if last > v2.ID_MAX:
+            raise IncorrectParameterError(f"entry {last}: {v2.ID_MAX} is the highest entry id")
         if not self._adv_tracker.is_new(first, last):
             raise DuplicateEntryError(f"entries {first}..{last} of ledger {self.ledger_id}: one was sent before")
         if self._is_full(first):

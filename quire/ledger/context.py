@@ -15,6 +15,7 @@ from quire.ledger.health import BookieHealth
 from quire.ledger.placement import EnsemblePlacementPolicy, PlacementConfig
 from quire.ledger.read_config import ReadConfig
 from quire.metadata.ledgers import LedgerManager
+from quire.wire.bookkeeper import v2, v3
 from quire.world.doors import Rng
 from quire.world.faults import Faults
 
@@ -25,6 +26,10 @@ class LedgerConfig:
 
     protocol: WireProtocol = "v2"
     """useV2WireProtocol: what is spoken to bookies. With "v2" a second connection speaks v3 where v2 has no words."""
+    frame_max: int = v2.ORIGINAL_FRAME_MAX
+    """nettyMaxFrameSizeBytes: the largest request in bytes that is sent to bookies, at most `v2.FRAME_MAX`. An original bookie closes
+    the connection at a frame above its own setting, each time, so a larger entry is refused. Recovery and repair send what a ledger
+    has, whatever its size."""
     add_timeout_s: float = 30.0
     """A bookie that has not acknowledged an entry for so long has failed. Pulsar: bookkeeperClientTimeoutInSeconds."""
     add_quorum_timeout_s: float | None = None
@@ -55,15 +60,20 @@ class LedgerConfig:
     metadata_attempts: int = 8
     """How often an update of ledger metadata is tried while the store is unavailable, with growing pauses."""
     recovery_window: int = 128
-    """Entries that recovery reads ahead at most."""
+    """Entries that recovery reads ahead at most; fewer if they could be more than `recovery.ASKED_BYTES_MAX`."""
 
     def __post_init__(self) -> None:
         assert min(self.add_timeout_s, self.read_timeout_s, self.retry_pause_s) > 0, "times are positive"
         assert self.add_quorum_timeout_s is None or self.add_quorum_timeout_s > 0, "times are positive"
         assert self.explicit_lac_interval_s >= 0, "0 is never"
         assert self.ensemble_changes_max is None or self.ensemble_changes_max >= 0, "0 allows none"
+        assert 1024 <= self.frame_max <= v2.FRAME_MAX, "a frame is a kilobyte to what is received"
         assert min(self.metadata_attempts, self.recovery_window) > 0, "counts are positive"
         assert self.pending_bytes_max is None or self.pending_bytes_max > 0, "a limit is positive"
+
+    def frame_max_of(self, *, deferred_sync: bool) -> int:
+        """Of the version 2 frames of a writer; what version 3 carries is longer on the way."""
+        return self.frame_max - (v3.ADD_EXTRA if deferred_sync or self.protocol == "v3" else 0)
 
 
 class Afterwards:

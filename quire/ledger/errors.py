@@ -103,7 +103,7 @@ class DuplicateEntryError(LedgerError):
 
 
 class EntryTooLargeError(LedgerError):
-    """The entry would not fit a frame of the bookie protocol. Final for the entry; nothing was written."""
+    """The entry would not fit a frame that bookies take (`LedgerConfig.frame_max`). Final for the entry; nothing was written."""
 
     code = -14
 

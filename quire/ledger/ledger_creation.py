@@ -23,6 +23,7 @@ from quire.ledger.errors import (
 from quire.metadata.layouts import LONG_ID_LIMIT
 from quire.metadata.ledgers import Fragment, LedgerManager, LedgerMetadata
 from quire.metadata.store import Op
+from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import DigestType
 
 PROBE_S: Final = 2.0
@@ -49,8 +50,8 @@ class NewLedger:
                 f"a ledger cannot have ensemble {self.ensemble_size}, write quorum {self.write_quorum} and ack quorum"
                 f" {self.ack_quorum}: E >= Qw >= Qa > 0"
             )
-        if self.ledger_id is not None and not 0 <= self.ledger_id < LONG_ID_LIMIT:
-            raise IncorrectParameterError(f"{self.ledger_id} is no ledger id")
+        if self.ledger_id is not None and not 0 <= self.ledger_id <= v2.ID_MAX:
+            raise IncorrectParameterError(f"{self.ledger_id} is no ledger id: 0 to {v2.ID_MAX} are")
         names = [name for name, _ in self.custom_metadata]
         if len(set(names)) != len(names):
             raise IncorrectParameterError(f"custom metadata has a name twice: {', '.join(names)}")

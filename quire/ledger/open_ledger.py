@@ -80,7 +80,14 @@ class OpenLedger:
             metadata.fragments[-1].bookies,
             striping,
             metadata.ack_quorum,
-            Sealer(ledger_id, digest, key, striping, flags=v2.HIGH_PRIORITY if high_priority else 0),
+            Sealer(
+                ledger_id,
+                digest,
+                key,
+                striping,
+                flags=v2.HIGH_PRIORITY if high_priority else 0,
+                frame_max=context.config.frame_max_of(deferred_sync=deferred_sync),
+            ),
             tracker=tracker(striping, metadata.ack_quorum),
             write_flags=v3.DEFERRED_SYNC if deferred_sync else 0,
         )

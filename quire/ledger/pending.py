@@ -131,7 +131,17 @@ class Sealer:
 
     __slots__ = ("_digest", "_header", "_key", "_ledger_id", "_striping", "head_size", "payload_max")
 
-    def __init__(self, ledger_id: int, digest: Digest, key: bytes, striping: Striping, *, flags: int = 0) -> None:
+    def __init__(
+        self,
+        ledger_id: int,
+        digest: Digest,
+        key: bytes,
+        striping: Striping,
+        *,
+        flags: int = 0,
+        frame_max: int = v2.FRAME_MAX,
+    ) -> None:
+        """`frame_max`: the largest frame that bookies take, without its length field."""
         self._ledger_id = ledger_id
         self._digest = digest
         self._key = key
@@ -139,7 +149,7 @@ class Sealer:
         self._header = v2.header(v2.Opcode.ADD, flags)
         self.head_size = v2.ADD_OVERHEAD + digest.overhead
         """Bytes before each payload in its frame."""
-        self.payload_max = v2.FRAME_MAX + 4 - self.head_size
+        self.payload_max = frame_max + 4 - self.head_size
 
     def seal(self, first: int, lac: int, length: int, payloads: Sequence[Buffer]) -> PendingRun:
         """The run of entries from `first` on; `length` is the ledger's payload bytes before it. EntryTooLargeError."""
@@ -147,7 +157,9 @@ class Sealer:
         assert sizes, "a run has entries"
         biggest = max(sizes)
         if biggest > self.payload_max:
-            raise EntryTooLargeError(f"an entry of {biggest} bytes; {self.payload_max} are the most")
+            raise EntryTooLargeError(
+                f"an entry of {biggest} bytes; {self.payload_max} are the most that bookies take (nettyMaxFrameSizeBytes)"
+            )
         if self._digest.type is DigestType.CRC32C:
             heads = self._heads_crc32c(first, lac, length, payloads, sizes)
         else:

@@ -47,6 +47,9 @@ RECOVERY_READ = v2.DO_FENCING | v2.HIGH_PRIORITY
 FIRST_WINDOW = 4
 WINDOW_BYTES = 4 << 20
 """A window that brought more than this is made smaller."""
+ASKED_BYTES_MAX = 64 << 20
+"""Most bytes that one bookie may have to answer at once, should every entry be as large as entries can be: what the entries before
+were like does not tell."""
 LENGTH_WAIT_S = 3.0
 """Seconds to wait for a copy of the last entry, which only tells the ledger's length; then it is closed without one."""
 PENDING_BYTES_MAX = 16 << 20
@@ -120,7 +123,8 @@ class Recovery:
 
     async def _copy_tail(self, appender: Appender) -> None:
         """Write every entry after the LAC again, up to the first that cannot have been confirmed."""
-        window = FIRST_WINDOW
+        window_max = self._window_max()
+        window = min(FIRST_WINDOW, window_max)
         ended = False
         while not ended:
             first = appender.last_pushed + 1
@@ -132,7 +136,13 @@ class Recovery:
                 appender.append(payloads)
             await self._confirmed(appender, 0 if ended else PENDING_BYTES_MAX)
             size = sum(map(len, entries))
-            window = min(2 * window, self._context.config.recovery_window) if size < WINDOW_BYTES else 1 + window // 2
+            window = min(2 * window, window_max) if size < WINDOW_BYTES else 1 + window // 2
+
+    def _window_max(self) -> int:
+        """Most entries asked for at once; of a striped ledger a bookie is asked for its part of them."""
+        striping = self._striping
+        rounds, rest = divmod(ASKED_BYTES_MAX // v2.FRAME_MAX, striping.write_quorum)
+        return min(self._context.config.recovery_window, rounds * striping.ensemble_size + rest)
 
     def _runs(self, first: int, entries: Sequence[memoryview]) -> list[tuple[int, list[memoryview]]]:
         """Runs of payloads, each with the length that goes before it: every entry keeps the length it came with, which does not

@@ -9,7 +9,7 @@ import trio
 from kazoo import exceptions
 
 from quire.metadata.errors import MetadataError, MetadataUnavailableError, SessionExpiredError
-from quire.metadata.zookeeper_calls import Call, Calls
+from quire.metadata.zookeeper_calls import Call, Calls, LostError
 from quire.metadata.zookeeper_config import SessionExpiredPolicy, ZooKeeperConfig
 from quire.metadata.zookeeper_orphans import Orphans
 from quire.metadata.zookeeper_requests import Requests, translate
@@ -162,7 +162,9 @@ class Session:
     def _arm_node(self, arming: Arming) -> None:
         def done(call: Call) -> None:
             stat = call.value
-            if stat is not None:
+            if call.error is not None:
+                self._refused(arming, call.error)
+            elif stat is not None:
                 self.watches.node_armed(arming, max(stat.czxid, stat.mzxid, stat.pzxid))
 
         self._silently(self.requests.exists(arming.path, arming), done)
@@ -171,8 +173,17 @@ class Session:
         def done(call: Call) -> None:
             if isinstance(call.error, exceptions.NoNodeError):
                 self.watches.no_children(arming)
+            elif call.error is not None:
+                self._refused(arming, call.error)
 
         self._silently(self.requests.children(arming.path, arming), done)
+
+    def _refused(self, arming: Arming, error: Exception) -> None:
+        """An arming that came to nothing. With the connection or the session all are gone, and made anew with the next one."""
+        if isinstance(error, (LostError, SessionExpiredError, exceptions.SessionExpiredError)):
+            return
+        log.warning("metadata watch refused", path=arming.path, error=str(self.translated(error, arming.path)))
+        self.watches.refused(arming)
 
     def _take_back(self, path: str, armings: list[Arming]) -> None:
         self._silently(self.link.remove_watches(self.requests.full(path), armings))

@@ -51,7 +51,7 @@ class ZooKeeperWatches:
     """The watches of one store. All on the event loop.
 
     `arm_node(arming)` and `arm_children(arming)` send a request with that watcher; the first reports with `node_armed`,
-    the second with `no_children` if there was no node. `newest()` is the newest transaction heard of. `take_back(path, armings)` has the server forget them.
+    the second with `no_children` if there was no node, and both with `refused` if the server does not arm it. `newest()` is the newest transaction heard of. `take_back(path, armings)` has the server forget them.
     """
 
     def __init__(
@@ -129,6 +129,20 @@ class ZooKeeperWatches:
         armed = self._armed.get(arming.path, NOT_ARMED)
         if arming is armed.children:
             self._keep(arming.path, armed._replace(children=None))
+
+    def refused(self, arming: Arming) -> None:
+        """The server does not arm it: no right to read, say. Whoever watches is told, as it will not hear of changes otherwise, and
+        meets the reason with its next read. It is tried again when the other arming fires, and with the next connection."""
+        path = arming.path
+        armed = self._armed.get(path, NOT_ARMED)
+        if arming is armed.node:
+            armed = armed._replace(node=None)
+        elif arming is armed.children:
+            armed = armed._replace(children=None)
+        else:
+            return
+        self._keep(path, armed)
+        self._table.fire((path,))
 
     def _arm(self, path: str, since: int | None = None) -> None:
         node, children = self._armed.get(path, NOT_ARMED)

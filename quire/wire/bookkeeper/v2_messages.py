@@ -10,7 +10,11 @@ from quire.wire.bookkeeper.entry import Buffer
 
 VERSION = 2
 FRAME_MAX = 5 * 1024 * 1024 + 64 * 1024
-"""The original's nettyMaxFrameSizeBytes (5 MiB), and room around a message of 5 MiB: Pulsar sets its bookies likewise."""
+"""Most that is received or sent by any part: room around a message of 5 MiB."""
+ORIGINAL_FRAME_MAX = 5 * 1024 * 1024
+"""nettyMaxFrameSizeBytes of an original bookie at its default, which closes the connection at a larger frame."""
+PULSAR_FRAME_MAX = ORIGINAL_FRAME_MAX + 10 * 1024
+"""nettyMaxFrameSizeBytes in the bookkeeper.conf that comes with Pulsar: its largest message, and what Pulsar allows around one."""
 JOIN_MAX = 16 * 1024
 """Payloads above this are not copied into a joined buffer by who sends them."""
 LENT_MAX = 128 * 1024

@@ -45,6 +45,7 @@ from quire.wire.bookkeeper.v3_messages import (
 )
 from quire.wire.bookkeeper.v3_request_decoder import decode_request, decode_requests, is_version_3
 from quire.wire.bookkeeper.v3_requests import (
+    ADD_EXTRA,
     add_requests,
     auth_request,
     bookie_info_request,
@@ -70,6 +71,7 @@ from quire.wire.bookkeeper.v3_responses import (
 )
 
 __all__ = [
+    "ADD_EXTRA",
     "DEFERRED_SYNC",
     "FIRST_BYTE",
     "FRAME_MAX",

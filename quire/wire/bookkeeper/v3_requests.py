@@ -36,6 +36,10 @@ def _request(operation: Operation, txn_id: int) -> pb.Request:
     return request
 
 
+ADD_EXTRA: Final = 128
+"""More than an ADD_ENTRY is longer than the ADD of version 2 with the same entry."""
+
+
 def add_requests(
     first_txn_id: int,
     ledger_id: int,

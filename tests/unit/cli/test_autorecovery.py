@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
+import trio
 
+from autorecovery.config import AutoRecoveryConfig
 from autorecovery.errors import IncompatibleUnderreplicationError
-from quire.cli.autorecovery import exit_code, load, store_config
-from quire.cli.errors import PortError
+from quire.cli.autorecovery import ending_at_faults, exit_code, load, serve_autorecovery, store_config
+from quire.cli.errors import InternalError, PortError, leaves
 from quire.metadata.errors import MetadataUnavailableError, SessionExpiredError
+from quire.metadata.memory import MemoryStore, MemoryTree
 from quire.metadata.zookeeper_config import SessionExpiredPolicy
 from quire.service.errors import ConfigError
+from quire.world.doors import World
+from simulation.world import run_world
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -71,3 +77,28 @@ def test_exit_codes_are_the_originals() -> None:
     assert exit_code(PortError("httpServerPort=8000: in use")) == 2
     assert exit_code(ConfigError("wrong")) == 1
     assert exit_code(AssertionError("our mistake")) is None
+
+
+@pytest.mark.expect_error("internal error, the server ends")
+def test_what_a_callback_raises_ends_auto_recovery_with_a_reason() -> None:
+    def boom() -> None:
+        raise KeyError("an event")
+
+    async def main(world: World) -> None:
+        store = MemoryStore(MemoryTree())
+        await store.create("/ledgers/INSTANCEID", b"an instance", make_parents=True)
+        await store.create("/ledgers/available/readonly", b"", make_parents=True)
+        async with ending_at_faults(world) as nursery:
+            serve = partial(
+                serve_autorecovery, world, store, AutoRecoveryConfig(), name="me", root="/ledgers", stop=trio.Event()
+            )
+            nursery.start_soon(serve)
+            await trio.sleep(10)
+            world.faults.call("an event", boom)
+            await trio.sleep(600)
+
+    with pytest.raises(ExceptionGroup) as raised:
+        run_world(1, main)
+    (error,) = leaves(raised.value)
+    assert isinstance(error, InternalError)
+    assert exit_code(raised.value) == 2

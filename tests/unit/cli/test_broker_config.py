@@ -46,6 +46,7 @@ def test_a_configuration_of_the_original_starts_a_broker_of_ours() -> None:
     assert store.session_expired_policy is SessionExpiredPolicy.RECONNECT
     assert (config.ensemble_size, config.ledger_entries_max, config.retention_minutes) == (2, 10, 60)
     assert ledger_client_config(config).add_timeout_s == 10
+    assert ledger_client_config(config).frame_max == 5_253_120, "nettyMaxFrameSizeBytes in Pulsar's bookkeeper.conf"
     assert ownership_options(config).bundles_default == 4
 
 

@@ -93,6 +93,8 @@ def test_what_is_no_run_of_entries_is_refused() -> None:
                 writer.append(-1, [b"entry"])
             with pytest.raises(IncorrectParameterError):
                 writer.append(0, [])
+            with pytest.raises(IncorrectParameterError, match="9223372036854775806 is the highest"):
+                writer.append(v2.ID_MAX, [b"the last one", b"one too many"])
             with pytest.raises(EntryTooLargeError):
                 writer.append(0, [bytes(v2.FRAME_MAX)])
             await writer.write(0, b"the id is free still")

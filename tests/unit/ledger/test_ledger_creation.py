@@ -47,7 +47,7 @@ def test_custom_metadata_has_each_name_once() -> None:
     run(test)
 
 
-@pytest.mark.parametrize("ledger_id", [0, 7, 1 << 31, (1 << 63) - 1])
+@pytest.mark.parametrize("ledger_id", [0, 7, 1 << 31, (1 << 63) - 2])
 def test_a_ledger_may_have_an_id_of_the_callers_choice_once(ledger_id: int) -> None:
     async def test() -> None:
         cluster = FakeCluster(1)
@@ -64,12 +64,13 @@ def test_a_ledger_may_have_an_id_of_the_callers_choice_once(ledger_id: int) -> N
     run(test)
 
 
-@pytest.mark.parametrize("ledger_id", [-1, 1 << 63])
+@pytest.mark.parametrize("ledger_id", [-1, (1 << 63) - 1, 1 << 63])
 def test_what_is_no_ledger_id_is_refused(ledger_id: int) -> None:
     async def test() -> None:
         async with FakeCluster(1).client() as client:
-            with pytest.raises(IncorrectParameterError):
-                await client.create(ledger_id=ledger_id)
+            for create in (client.create, client.create_adv):
+                with pytest.raises(IncorrectParameterError, match="0 to 9223372036854775806 are"):
+                    await create(ledger_id=ledger_id)
 
     run(test)
 

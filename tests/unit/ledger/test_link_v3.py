@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from quire.ledger.bookie_client import V3Connection
+from quire.ledger.context import LedgerConfig
 from quire.ledger.deadlines import DeadlineWheel
 from quire.ledger.errors import BookieProtocolError, BookieTimeoutError, BookieUnavailableError
 from quire.ledger.link_v3 import add_messages
@@ -244,3 +245,17 @@ def test_a_batch_is_refused_without_asking() -> None:
         assert link.sent == []
 
     with_connection(test)
+
+
+@pytest.mark.parametrize("write_flags", [0, v3.DEFERRED_SYNC])
+@pytest.mark.parametrize("flags", [0, v2.RECOVERY_ADD | v2.HIGH_PRIORITY])
+def test_the_largest_entry_fits_a_frame_of_version_3_too(flags: int, write_flags: int) -> None:
+    config = LedgerConfig(protocol="v3")
+    frame_max = config.frame_max_of(deferred_sync=bool(write_flags))
+    digest = Digest(DigestType.CRC32C)
+    the_sealer = Sealer(v2.ID_MAX, digest, KEY, Striping(1, 1), flags=flags, frame_max=frame_max)
+    frames = the_sealer.seal(v2.ID_MAX, 1, 100, [bytes(the_sealer.payload_max)]).frames
+    messages, _ = add_messages(frames, (1 << 63) - 1, write_flags)
+    size = sum(len(part) for message in messages for part in (message if isinstance(message, tuple) else (message,)))
+    assert config.frame_max - v3.ADD_EXTRA < size - 4 <= config.frame_max
+    assert LedgerConfig().frame_max_of(deferred_sync=True) == frame_max

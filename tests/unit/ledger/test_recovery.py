@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import trio
@@ -16,7 +18,7 @@ from quire.ledger.errors import (
     LedgerUnauthorizedError,
     NoSuchLedgerError,
 )
-from quire.ledger.recovery import LENGTH_WAIT_S
+from quire.ledger.recovery import ASKED_BYTES_MAX, LENGTH_WAIT_S
 from quire.ledger.writer import LedgerWriter
 from quire.metadata.ledgers import Fragment, LedgerMetadata, LedgerState
 from quire.wire.bookkeeper import v2
@@ -547,5 +549,29 @@ def test_recovery_does_not_wait_for_a_bookie_that_hangs_when_one_that_was_away_c
                 reader = await client.open(writer.ledger_id, recover=True)
             assert reader.last_entry_id == 8
             assert trio.current_time() < 2.5
+
+    run(test)
+
+
+@pytest.mark.parametrize("quorum", [(3, 3, 2), (5, 3, 2), (5, 4, 2), (7, 5, 3), (1, 1, 1)])
+def test_no_bookie_is_asked_for_more_bytes_at_once_than_recovery_may_hold(quorum: tuple[int, int, int]) -> None:
+    async def test() -> None:
+        cluster = FakeCluster(7)
+        async with cluster.client() as client:
+            writer = await abandoned(cluster, client, quorum, 1, 400)
+            asked: Counter[tuple[str, float]] = Counter()
+            for bookie in cluster.bookies.values():
+                bookie.delay_s = lambda: 0.01
+
+                def count(request: Any, bookie_id: str = bookie.bookie_id) -> None:
+                    if isinstance(request, v2.ReadRequest):
+                        asked[bookie_id, trio.current_time()] += 1
+
+                bookie.refuse = count
+            reader = await client.open(writer.ledger_id, recover=True)
+            assert reader.last_entry_id == 400
+            most = max(asked.values())
+            assert most * v2.FRAME_MAX <= ASKED_BYTES_MAX
+            assert most > 8, "a window is more than a few entries"
 
     run(test)

@@ -728,3 +728,23 @@ def test_a_writer_looks_for_its_earlier_entries_where_a_repair_has_put_them(clos
                 assert await writer.write(b"goes on") == 10
 
     run(test)
+
+
+def test_an_entry_that_an_original_bookie_would_not_take_is_refused_unless_bookies_are_said_to_take_it() -> None:
+    async def test() -> None:
+        cluster = FakeCluster(1)
+        largest = v2.ORIGINAL_FRAME_MAX + 4 - v2.ADD_OVERHEAD - 36
+        async with cluster.client() as client, cluster.client(frame_max=v2.FRAME_MAX) as told:
+            writer = await client.create()
+            with pytest.raises(EntryTooLargeError, match="the most that bookies take"):
+                writer.append([bytes(largest + 1)])
+            assert await writer.write(bytes(largest)) == 0
+            writer = await told.create()
+            assert await writer.write(bytes(largest + 1)) == 0
+            cluster.bookies["bookie0:3181"].hold = True
+            writer.append([bytes(largest + 2)])
+            cluster.bookies["bookie0:3181"].hold = False
+            reader = await client.open(writer.ledger_id, recover=True)
+            assert reader.last_entry_id == 1, "recovery copies what there is"
+
+    run(test)

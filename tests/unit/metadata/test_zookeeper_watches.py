@@ -172,3 +172,25 @@ def test_bad_paths_are_refused_and_ended_watches_say_so() -> None:
         watch.close()
 
     trio.run(main)
+
+
+def test_an_arming_that_is_refused_is_told_once_and_tried_again_later() -> None:
+    async def main() -> None:
+        server = Server()
+        server.watches.connected()
+        watch = server.watches.add("/a")
+        refused = server.children["/a"]
+        server.watches.refused(refused)
+        assert await heard(watch)
+        server.watches.refused(refused)
+        assert not await heard(watch)
+        server.log.clear()
+        server.watches.fired(server.node["/a"], EventType.CHANGED)
+        assert server.log == ["node /a", "children /a"]
+        server.watches.refused(server.node["/a"])
+        assert await heard(watch)
+        watch.close()
+        server.watches.refused(server.children["/a"])
+        assert server.watches._armed == {}, "nothing is left of it"
+
+    trio.run(main)
