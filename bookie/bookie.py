@@ -145,6 +145,8 @@ class Bookie:
         storage.on_flush_due = self.request_flush
         storage.on_flushed = self._flushed
         storage.on_forgotten = journal.forget_keys
+        if disks.reason:
+            storage.end_log_later()
 
     def _workers(self, name: str, count: int) -> ReadWorkers:
         count = min(max(count, 1), READ_WORKERS_MAX)
@@ -278,6 +280,7 @@ class Bookie:
         self.journal.economize(full)
         self._set_state()
         if full:
+            self.storage.end_log_later()
             self.request_flush()
             self._disk_filled.set()
 

@@ -358,6 +358,38 @@ def test_adds_end_before_the_disk_is_full() -> None:
     in_universe(story)
 
 
+@pytest.mark.expect_error("no room")
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_full_disk_is_emptied_of_the_log_that_was_written_when_its_ledgers_are_gone(restarted: bool) -> None:
+    async def story(machine: Machine) -> None:
+        async def fill(bookie: Bookie) -> None:
+            client = Client(bookie)
+            for first in range(20):
+                assert await client.ask(add_frames(7, first, 1, bytes(100_000))) == [v2.AddAcks(Rc.OK, 7, first, first)]
+            spare = (machine.config.disk_reserve_mb << 20) // SPARE_PART
+            machine.host.disk.limit(spare - 1)
+
+        async def wait(bookie: Bookie) -> None:
+            await until(lambda: bookie.read_only)
+            with trio.fail_after(30):
+                await until(lambda: not bookie.world.disk.exists(f"{LEDGERS}/0.log"), every_s=0.1)
+                # What makes room meanwhile goes to another log.
+                assert await Client(bookie).add(8, 0, flags=v2.HIGH_PRIORITY) == v2.AddAcks(Rc.OK, 8, 0, 0)
+
+        async def life(bookie: Bookie) -> None:
+            await fill(bookie)
+            await wait(bookie)
+
+        machine.config = replace(CONFIG, journal_prealloc_mb=0, disk_reserve_mb=8)
+        if restarted:
+            await machine.live(fill, crash=True, lose_unsynced=False)
+            await machine.live(wait)
+        else:
+            await machine.live(life)
+
+    in_universe(story)
+
+
 @pytest.mark.expect_error("journal group not written")
 @pytest.mark.expect_error("no room")
 def test_a_full_disk_fails_adds_cleanly_and_the_bookie_goes_on_when_there_is_room() -> None:
