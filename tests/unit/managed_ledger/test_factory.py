@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
 import pytest
 import trio
@@ -15,7 +16,7 @@ from quire.ledger.errors import LedgerWriteError
 from quire.ledger.position import Position
 from quire.metadata.errors import MetadataUnavailableError
 from tests.unit.managed_ledger.cluster import CONFIG, NAME, Cluster, in_cluster, kill, numbered, publish, read_all
-from tests.unit.managed_ledger.fake_ledgers import Sink, until
+from tests.unit.managed_ledger.fake_ledgers import FakeWriter, Sink, until
 
 
 def test_who_opens_at_the_same_time_gets_the_same_log() -> None:
@@ -209,14 +210,14 @@ def test_on_a_full_disk_the_open_ledger_goes_when_everybody_has_consumed_it(fail
             slow.ack_individual([Position(0, entry) for entry in range(4)])
             await fast.wait_persisted()
             await slow.wait_persisted()
-            assert {fast.store.ledger_id, slow.store.ledger_id} == {1, 2}
+            assert cluster.ledgers.listed() == {0, 1, 2}
             await trio.sleep(5)
             full = "the disk is full"
             if fails:
                 cluster.ledgers.hold = True
                 sink = Sink()
                 log.append([b"refused"], sink)
-                log._appends.writer.fail(LedgerWriteError("read-only"))
+                cast("FakeWriter", log._appends.writer).fail(LedgerWriteError("read-only"))
                 await until(lambda: bool(sink.errors))
                 cluster.ledgers.hold = False
                 cluster.ledgers.release()
