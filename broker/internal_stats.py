@@ -112,6 +112,9 @@ class InternalStats:
     """Confirmed ones."""
     current_ledger_size: int
     """Payload bytes of them."""
+    next_ledger_id: int
+    """Made ahead, for when the current one is full; -1: none. Not the original's, which makes none: without it the ledger
+    would look like one that no topic has."""
     last_ledger_created_ms: int
     """When the current ledger was made, in ms since 1970; -1: not known."""
     waiting_cursors: int
@@ -132,6 +135,7 @@ class InternalStats:
             "totalSize": self.total_size,
             "currentLedgerEntries": self.current_ledger_entries,
             "currentLedgerSize": self.current_ledger_size,
+            "nextLedger": {"ledgerId": self.next_ledger_id},
             "lastLedgerCreatedTimestamp": _time(self.last_ledger_created_ms),
             "lastLedgerCreationFailureTimestamp": "",
             "waitingCursorsCount": self.waiting_cursors,
@@ -178,6 +182,7 @@ def take(topic: Topic, metadata: Mapping[int, LedgerMetadata], *, show_metadata:
         current_ledger_id=current,
         current_ledger_entries=(ledger.last_entry_of(current) or 0) + 1 if current != NONE else 0,
         current_ledger_size=size,
+        next_ledger_id=appends.next_ledger_id,
         last_ledger_created_ms=metadata[current].ctime_ms if current in metadata else NONE,
         waiting_cursors=sum(cursor.waiting_read for _, cursor in cursors),
         pending_adds=sum(run.count for run in (*appends.pending.sent, *appends.pending.queued)),

@@ -12,7 +12,9 @@ from quire.service.log import get_logger
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.entry_features import EntryFeatures, features_of
 from quire.wire.pulsar.messages import ReceiptEncoder
-from quire.wire.pulsar.splitter import MARKER, SHADOW, TRANSACTION, SendRun
+from quire.wire.pulsar.metadata import metadata_span
+from quire.wire.pulsar.splitter import CHUNK, MARKER, SHADOW, TRANSACTION, SendRun
+from quire.world.doors import Buffer
 
 if TYPE_CHECKING:
     from broker.connection import Connection
@@ -64,9 +66,12 @@ class Producer:
         sends between them are answered with SEND_ERROR, in the order of all."""
         start = 0
         features = 0
+        size_max = self.topic.broker.options.message_size_max
         for index, payload in enumerate(run.payloads):
             found = features_of(payload)
             why = _why_flags(run.flags) or (why_refused(found) if found & REFUSED else "")
+            if not why and len(payload) > size_max and not run.flags & CHUNK:
+                why = _why_size(payload, size_max)
             if not why:
                 features |= found
                 continue
@@ -158,6 +163,13 @@ def _why_flags(flags: int) -> str:
     if flags & SHADOW:
         return "a SEND with a message id is for shadow topics, which are not served"
     return ""
+
+
+def _why_size(entry: Buffer, size_max: int) -> str:
+    """The limit is one of the payload, without its metadata: clients check that before they send, and official consumers take
+    a larger one for damaged and drop it. Parts of a chunked message are bounded by their frame alone, as by consumers."""
+    size = len(entry) - metadata_span(entry)[1]
+    return f"the payload of {size} bytes is above maxMessageSize={size_max}" if size > size_max else ""
 
 
 class PublishSink:

@@ -63,6 +63,7 @@ class Broker:
         self.service_url = service_url
         self._no_room = no_room
         self.turn = turn or Turn()
+        self.turn.faults = world.faults
         self.metadata = metadata
         self.ownership: Owning = ownership or OwnEverything(service_url)
         self.policies = policies or TopicPolicies(metadata, LogConfig.of(ManagedLedgerConfig()))

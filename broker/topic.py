@@ -115,21 +115,21 @@ class Topic:
             self._refuse(producer, run, NoRoomError(self.broker.no_room))
             return
         payloads = run.payloads
+        size = sum(map(len, payloads))
         features = producer.features.union(payloads)
-        if features & REFUSED or run.flags & NOT_SERVED:
+        if features & REFUSED or run.flags & NOT_SERVED or size > self.broker.options.message_size_max:
             for part, has in producer.accepted(run):
                 if self.producers.get(producer.name) is not producer:  # an append failed: nothing goes behind the gap
                     producer.connection.sends_answered(len(part.sequence_ids))
                     continue
                 self.screen.features |= has
-                self._append(producer, part)
+                self._append(producer, part, sum(map(len, part.payloads)))
         else:
             self.screen.features |= features
-            self._append(producer, run)
+            self._append(producer, run, size)
 
-    def _append(self, producer: Producer, run: SendRun) -> None:
+    def _append(self, producer: Producer, run: SendRun, size: int) -> None:
         payloads = run.payloads
-        size = sum(map(len, payloads))
         self.entries_in += len(payloads)
         self.messages_in += sum(run.counts)
         self.bytes_in += size

@@ -11,13 +11,16 @@ from collections.abc import Callable
 
 import trio
 
+from quire.world.faults import Faults
 from quire.world.outbox import Outbox
 
 
 class Turn:
-    __slots__ = ("_dirty", "_task", "_woken", "working")
+    __slots__ = ("_dirty", "_task", "_woken", "faults", "working")
 
     def __init__(self) -> None:
+        self.faults = Faults()
+        """Where exceptions of what a flush causes go."""
         self._dirty: dict[Outbox, None] = {}
         self._task: trio.lowlevel.Task | None = None
         self._woken = False
@@ -49,7 +52,7 @@ class Turn:
 
         while True:
             if self._dirty:
-                self.flush()
+                self.faults.call("the end of a pass", self.flush)
                 await trio.lowlevel.cancel_shielded_checkpoint()
                 continue
             self._task = trio.lowlevel.current_task()

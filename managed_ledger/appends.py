@@ -49,7 +49,7 @@ from managed_ledger.predecessor import Predecessor
 from managed_ledger.rollover import RolloverLimits
 from managed_ledger.stored_list import StoredList
 from quire.ledger.errors import EntryTooLargeError as LedgerEntryTooLargeError
-from quire.ledger.errors import LedgerConflictError, LedgerError, LedgerFencedError
+from quire.ledger.errors import LedgerConflictError, LedgerError, LedgerFencedError, TooManyPendingError
 from quire.ledger.position import Position
 from quire.metadata.errors import MetadataError
 from quire.service.log import get_logger
@@ -191,6 +191,10 @@ class Appends:
         except LedgerEntryTooLargeError as error:
             sent.pop()
             run.sink.failed(EntryTooLargeError(f"{self._name}: {error}"))
+            return False
+        except TooManyPendingError as error:
+            sent.pop()
+            run.sink.failed(ManagedLedgerUnavailableError(f"{self._name} takes no more for now: {error}"))
             return False
         except LedgerError as error:
             run.payloads = payloads
@@ -472,6 +476,11 @@ class Appends:
                 self._stop()
                 for sink in self.pending.take_all():
                     sink.failed(ManagedLedgerClosedError(f"{self._name} is closed"))
+
+    @property
+    def next_ledger_id(self) -> int:
+        """Of the ledger that was made ahead, which the list names as to be deleted until it is needed; -1: none."""
+        return self._ahead.ledger_id
 
     def unneeded(self) -> int | None:
         """After `close`: a ledger that was made ahead, for the caller to delete."""

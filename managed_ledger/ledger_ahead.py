@@ -38,6 +38,11 @@ class LedgerAhead:
         self._making: trio.Event | None = None
         self._not_before = 0.0
 
+    @property
+    def ledger_id(self) -> int:
+        """Of the ledger that is ready; -1: none."""
+        return -1 if self._writer is None else self._writer.ledger_id
+
     def want(self) -> None:
         """The current ledger is nearly full: make the next one in the background, unless that is done or has just failed."""
         if self._writer is None and self._making is None and trio.current_time() >= self._not_before:

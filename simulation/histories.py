@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from quire.cli.errors import leaves
+from quire.cli.errors import InternalError, leaves
 from quire.service import log
 from simulation.checkers import ViolationError, require
 
@@ -43,6 +43,11 @@ def watched() -> Iterator[Log]:
         try:
             yield Log(events)
         except BaseExceptionGroup as group:
-            causes = list(leaves(group))
+            causes = [_origin(leaf) for leaf in leaves(group)]
             violations = [leaf for leaf in causes if isinstance(leaf, ViolationError)]
             raise (violations or causes)[0] from group
+
+
+def _origin(error: BaseException) -> BaseException:
+    """What a callback of a server raised, which has ended it with an InternalError; else the error itself."""
+    return error.__cause__ if isinstance(error, InternalError) and error.__cause__ is not None else error

@@ -125,7 +125,7 @@ def up(given: argparse.Namespace, console: Console) -> None:
 
 def addresses(cluster: LocalCluster, console: Console) -> None:
     rows = (
-        ("clients", cluster.service_url if cluster.nodes(Kind.BROKER) else "no broker"),
+        ("clients", cluster.service_url or "no broker"),
         ("web", " ".join(cluster.web_urls)),
         ("metadata", cluster.metadata_uri),
         ("shell", f"quire shell -conf {cluster.shell_conf} ..."),

@@ -15,7 +15,7 @@ def initialize(folder: Path, addresses: Addresses) -> None:
     command = [sys.executable, "-m", "quire.cli.main", "initialize-cluster-metadata", "--cluster", CLUSTER_NAME]
     command += ["--metadata-store", addresses.metadata_store]
     command += ["--web-service-url", (addresses.web_urls or [f"http://{HOST}:8080"])[0]]
-    command += ["--broker-service-url", addresses.service_url]
+    command += ["--broker-service-url", addresses.service_url or f"pulsar://{HOST}:6650"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ClusterError(f"the cluster's metadata cannot be made:\n{done.stdout}{done.stderr}")

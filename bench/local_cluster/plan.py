@@ -136,8 +136,8 @@ class Addresses:
 
     @property
     def service_url(self) -> str:
-        """For clients: every broker."""
-        return "pulsar://" + ",".join(node.address for node in self.brokers)
+        """For clients: every broker. Empty without brokers."""
+        return "pulsar://" + ",".join(node.address for node in self.brokers) if self.brokers else ""
 
     @property
     def web_urls(self) -> list[str]:

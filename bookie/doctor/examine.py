@@ -181,7 +181,10 @@ class _Doctor:
         if check.damage is not None:
             return None
         if check.is_new:
-            self.found.noted(path, "has no map yet: the bookie was never started to its end")
+            if self.start.has_served:
+                self.found.lost(path, "is missing, and the bookie has served before", self.remedies.storage)
+            else:
+                self.found.noted(path, "has no map yet: the bookie was never started to its end")
             return None
         try:
             return self.look(path)

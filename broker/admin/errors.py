@@ -14,6 +14,7 @@ from broker.errors import (
     InvalidTopicError,
     MetadataRefusedError,
     MetadataUnavailableError,
+    NoRoomError,
     NotAllowedError,
     PartitionCountError,
     ProducerBusyError,
@@ -141,6 +142,7 @@ STATUSES: Statuses = {
     ProducerBusyError: 412,
     MetadataRefusedError: 412,
     ServiceNotReadyError: 503,
+    NoRoomError: 507,
     MetadataUnavailableError: 503,
 }
 

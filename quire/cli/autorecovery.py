@@ -1,8 +1,8 @@
 """`quire autorecovery --conf conf/bk_server.conf`: auditor and replication worker as a process, on ZooKeeper; and the same beside
 a bookie (autoRecoveryDaemonEnabled).
 
-Exit codes, the original's: 0 stopped as asked, 1 the configuration is wrong, 2 the server failed, 3 ZooKeeper gave the process
-up (zookeeperSessionExpiredPolicy=shutdown).
+Exit codes, the original's: 0 stopped as asked, 1 the configuration is wrong, 2 the server failed (an internal error included, whose
+traceback is in the log), 3 ZooKeeper gave the process up (zookeeperSessionExpiredPolicy=shutdown).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from autorecovery.config import AutoRecoveryConfig
 from autorecovery.errors import AutoRecoveryError
 from autorecovery.service import RecoveryStats, open_repair_client, run_autorecovery
 from bookie.server_config import BookieServerConfig
-from quire.cli.addresses import host_port
-from quire.cli.errors import CliError, leaves
+from quire.cli.addresses import host_port, naming
+from quire.cli.errors import CliError, InternalError, PortError, leaves
 from quire.cli.exit_codes import INVALID_CONF, SERVER_EXCEPTION, ZK_EXPIRED
-from quire.cli.process import closing, run_server
+from quire.cli.process import closing, end_at_fault, run_server
 from quire.cli.shell.config import ShellConfig, build_part
 from quire.cli.zookeeper_wait import open_when_there
 from quire.ledger.errors import LedgerError
@@ -154,12 +154,14 @@ def run_autorecovery_command(conf: Path | None, log_level: str) -> int:
         if opened is None:
             return
         async with closing(opened) as store, trio.open_nursery() as nursery:
+            nursery.start_soon(end_at_fault, world.faults, name="faults")
             if process.http_enabled:
                 from quire.cli.autorecovery_web import serve_web
 
                 address = process.http_host, process.http_port
                 web = partial(serve_web, world, store, stats, *address, root=root, name=name, stop=stop)
-                http = f"http://{host_port(await nursery.start(web, name='web'))}"
+                with naming("httpServerPort", *address):
+                    http = f"http://{host_port(await nursery.start(web, name='web'))}"
             await serve_autorecovery(world, store, config, name=name, root=root, stats=stats, ready=announce, stop=stop)
             nursery.cancel_scope.cancel()
 
@@ -170,7 +172,11 @@ def exit_code(error: BaseException) -> int | None:
     """What a process that ends so answers; None if it is our mistake, or if it was cut."""
     causes = list(leaves(error))
     if not all(
-        isinstance(each, (MetadataError, LedgerError, AutoRecoveryError, ConfigError, OSError)) for each in causes
+        isinstance(
+            each,
+            (MetadataError, LedgerError, AutoRecoveryError, ConfigError, OSError, PortError, InternalError),
+        )
+        for each in causes
     ):
         return None
     if any(isinstance(each, SessionExpiredError) for each in causes):

@@ -25,7 +25,7 @@ from bookie.cookie import rebuild_command
 from bookie.errors import BookieError, StorageFailedError
 from bookie.server import serve_bookie
 from bookie.server_config import BookieServerConfig, load_server_config
-from quire.cli.addresses import free_port
+from quire.cli.addresses import free_port, naming
 from quire.cli.errors import CliError, leaves
 from quire.cli.exit_codes import BOOKIE_EXCEPTION, INVALID_CONF, SERVER_EXCEPTION, ZK_EXPIRED, ZK_REG_FAIL
 from quire.cli.process import closing, end_at_fault, end_when, run_server
@@ -195,7 +195,7 @@ async def serve(
     beside: Callable[[trio.Event], Awaitable[None]] | None = None,
 ) -> None:
     """One located bookie, until `stop` is set; and `beside(stop)`, from when it serves. BookieError, MetadataError, OSError,
-    RegistrationError, in groups."""
+    PortError, RegistrationError, in groups."""
     try:
         await ensure_layout(metadata, config.ledgers_root)
     except NoNodeError as error:
@@ -220,7 +220,8 @@ async def serve(
             from bookie.web import serve_web
 
             web = partial(serve_web, bookie, metadata, counts, config, stop=stop)
-            _, http_port = await nursery.start(web, name="web")
+            with naming("httpServerPort", config.http_host, config.http_port):
+                _, http_port = await nursery.start(web, name="web")
             http = (config.host, http_port)
             endpoints = (Endpoint(id="httpserver", host=config.host, port=http_port, protocol="http"),)
         serving = partial(
@@ -235,7 +236,8 @@ async def serve(
             register_wait_s=2 * config.zk_timeout_ms / 1000,
         )
         async with trio.open_nursery() as outer:
-            address = await outer.start(_registered, serving, name="bookie")
+            with naming("bookiePort", bind, config.port):
+                address = await outer.start(_registered, serving, name="bookie")
             if beside is not None:
                 outer.start_soon(beside, stop, name="beside the bookie")
             ready(Ready(config, address, http))

@@ -67,6 +67,7 @@ def ledger_client_config(config: BrokerConfig) -> LedgerConfig:
         add_timeout_s=config.bookie_timeout_s,
         read_timeout_s=config.bookie_timeout_s,
         explicit_lac_interval_s=config.explicit_lac_ms / 1000,
+        pending_bytes_max=None,  # maxMessagePublishBufferSizeInMB bounds all topics together
         reads=ReadConfig(
             speculative_first_s=speculative or default.speculative_first_s,
             speculative_max_s=speculative or default.speculative_max_s,

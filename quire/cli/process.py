@@ -1,6 +1,6 @@
 """A server as a process: signals become a stop, failures become one line and an exit code.
 
-Exit codes: 0 stopped as asked, 1 could not start or go on (an internal error in a callback included), 2 the configuration is
+Exit codes: 0 stopped as asked, 1 could not start or go on (an internal error included), 2 the configuration is
 wrong.
 """
 
@@ -56,8 +56,8 @@ def run_server(
     """Run `serve(stop)` until it ends; SIGTERM, SIGINT and SIGHUP set `stop`, a second one cuts; SIGHUP of a process that was
     started to ignore it (nohup), SIGUSR1 and SIGUSR2 change nothing. Returns the exit code.
 
-    A failure for which there is an exit code is told on standard error, each cause in a line, and, if it is damage, `remedy`; any other is our mistake and is raised
-    with its traceback."""
+    A failure for which there is an exit code is told on standard error, each cause in a line, and, if it is damage, `remedy`; any other
+    is our mistake, goes with its traceback into the log, and has the exit code of an InternalError."""
     raise_descriptor_limit()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     # What is loaded by now stays: the collector need not look at it again, and young garbage is nearly all there is.
@@ -69,7 +69,13 @@ def run_server(
     except BaseException as error:
         code = exit_code(error)
         if code is None:
-            raise
+            if not isinstance(error, Exception):
+                raise
+            log.error("internal error, the server ends", where="a task", exc_info=error)
+            causes = "; ".join([repr(cause) for cause in leaves(error)])
+            internal = InternalError(f"internal error: {causes}; its traceback is in the log")
+            print(f"quire {command}: {internal}", file=sys.stderr)
+            return exit_code(internal) or 1
         for cause in leaves(error):
             print(f"quire {command}: {cause}", file=sys.stderr)
         if remedy and any(map(_is_damage, leaves(error))):
@@ -126,7 +132,9 @@ async def end_at_fault(faults: Faults) -> None:
     """A task that fails when a callback has raised: what it left undone cannot be known, so the server ends."""
     fault = await faults.wait()
     log.error("internal error, the server ends", where=fault.where, exc_info=fault.error)
-    raise InternalError(f"internal error in {fault.where}: {fault.error!r}; its traceback is in the log")
+    raise InternalError(
+        f"internal error in {fault.where}: {fault.error!r}; its traceback is in the log"
+    ) from fault.error
 
 
 async def _serve_with_signals(serve: Callable[[trio.Event], Awaitable[None]]) -> None:

@@ -32,6 +32,7 @@ from quire.cli.serving import broker_port
 from quire.cli.standalone_config import StandaloneConfig
 from quire.cli.standalone_metadata import initialize, next_incarnation
 from quire.ledger.client import open_ledger_client
+from quire.ledger.context import LedgerConfig
 from quire.ledger.link_local import LocalLink
 from quire.metadata.errors import SessionExpiredError
 from quire.metadata.ledger_ids import BlockLedgerIds
@@ -46,6 +47,8 @@ log = get_logger(__name__)
 
 BOOKIE_ID = "standalone:3181"
 LEDGERS_ROOT = "/ledgers"
+LEDGER_CLIENT = LedgerConfig(pending_bytes_max=None)
+"""maxMessagePublishBufferSizeInMB bounds what all topics together have on their way."""
 
 
 async def run_standalone(
@@ -87,7 +90,9 @@ async def run_standalone(
         ids = BlockLedgerIds(metadata, LEDGERS_ROOT)
         manager = LedgerManager(metadata, ids=ids, rng=world.rng, root=LEDGERS_ROOT)
         client = await stack.enter_async_context(
-            open_ledger_client(world, manager, lambda _: LocalLink(bookie.session, turn=turn), lambda: [BOOKIE_ID])
+            open_ledger_client(
+                world, manager, lambda _: LocalLink(bookie.session, turn=turn), lambda: [BOOKIE_ID], LEDGER_CLIENT
+            )
         )
 
         def no_room() -> str:

@@ -32,20 +32,28 @@ class AdvancedLedgerWriter(OpenLedger):
         """Send a run of entries with the ids `first`, first + 1, ...; never waits.
 
         DuplicateEntryError if one of them was sent before, IncorrectParameterError, EntryTooLargeError: none was sent, and
-        the writer goes on. LedgerFencedError, LedgerClosedError, or what else ended the writer. Payloads as with
-        LedgerWriter.append.
+        the writer goes on; so does TooManyPendingError, but for the run that begins after the last confirmed entry, which is
+        always taken: the others may wait for it. LedgerFencedError, LedgerClosedError, or what else ended the writer. Payloads
+        as with LedgerWriter.append.
         """
         if first < 0 or not payloads:
             raise IncorrectParameterError(f"entry {first} and {len(payloads)} payloads are no run of entries")
         last = first + len(payloads) - 1
         if not self._adv_tracker.is_new(first, last):
             raise DuplicateEntryError(f"entries {first}..{last} of ledger {self.ledger_id}: one was sent before")
+        if self._is_full(first):
+            self._refuse()
         self._appender.append_at(first, payloads)
 
     async def write(self, entry_id: int, payload: Buffer) -> None:
-        """Append one entry and wait until it, and thus every one before it, is confirmed."""
+        """Append one entry, when there is room for it, and wait until it, and thus every one before it, is confirmed."""
+        while self.error is None and self._is_full(entry_id):
+            await self.wait_confirmed(self.last_confirmed + 1)
         self.append(entry_id, [payload])
         await self.wait_confirmed(entry_id)
+
+    def _is_full(self, first: int) -> bool:
+        return self._appender.pending_bytes > self._pending_max and first > self._appender.confirmed + 1
 
     def _make_tracker(self, striping: Striping, ack_quorum: int) -> AckTracker:
         self._adv_tracker = AdvAckTracker(striping, ack_quorum)

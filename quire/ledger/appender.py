@@ -425,7 +425,10 @@ class Appender:
         self.last_confirmed = last
         if not self._write_flags:
             self.lac = last
-        self.on_confirmed(first, last)
+        try:
+            self.on_confirmed(first, last)
+        except Exception as error:
+            self._context.faults.raised(f"what hears of confirmed entries of ledger {self._ledger_id}", error)
         pending = self._pending
         while pending and pending[0].last <= last:
             self.pending_bytes -= pending.popleft().size
@@ -433,4 +436,7 @@ class Appender:
     def _report_failed(self) -> None:
         assert self.error is not None
         self._report_confirmed()
-        self.on_failed(self.error)
+        try:
+            self.on_failed(self.error)
+        except Exception as error:
+            self._context.faults.raised(f"what hears of the end of the writer of ledger {self._ledger_id}", error)

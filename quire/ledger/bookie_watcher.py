@@ -36,6 +36,7 @@ from quire.metadata.errors import (
 from quire.metadata.store import MetadataStore, Watch
 from quire.service.log import get_logger
 from quire.world.doors import Network, Rng
+from quire.world.faults import Faults
 
 log = get_logger(__name__)
 
@@ -278,7 +279,12 @@ class StoredBookies:
 
 
 def watched_links(
-    network: Network, nursery: trio.Nursery, watcher: BookieWatcher, *, turn: Turn | None = None
+    network: Network,
+    nursery: trio.Nursery,
+    watcher: BookieWatcher,
+    *,
+    turn: Turn | None = None,
+    faults: Faults | None = None,
 ) -> Callable[[str], BookieLink]:
     """A `connect` for LedgerClient: links, whose tasks `nursery` owns, to where the watcher says that a bookie is."""
-    return tcp_links(network, nursery, resolve=watcher.resolve, turn=turn)
+    return tcp_links(network, nursery, resolve=watcher.resolve, turn=turn, faults=faults)

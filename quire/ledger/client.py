@@ -62,7 +62,7 @@ class LedgerClient:
         else:
             watcher = bookies
             placement = placement or make_placement(config.placement, watcher.cluster, world.rng)
-        wheel = DeadlineWheel(min(config.add_timeout_s, config.read_timeout_s) / TICKS_PER_TIMEOUT)
+        wheel = DeadlineWheel(min(config.add_timeout_s, config.read_timeout_s) / TICKS_PER_TIMEOUT, world.faults)
         self._context = LedgerContext(
             ledgers=ledgers,
             bookies=BookieClient(connect, wheel, config.read_timeout_s, protocol=config.protocol),
@@ -70,10 +70,11 @@ class LedgerClient:
             watcher=watcher,
             rng=world.rng,
             wheel=wheel,
-            afterwards=Afterwards(),
+            afterwards=Afterwards(world.faults),
             nursery=nursery,
             config=config,
             health=health or BookieHealth(config.reads.failure_memory_s),
+            faults=world.faults,
         )
         nursery.start_soon(wheel.run, name="ledger deadlines")
         nursery.start_soon(self._context.afterwards.run, name="ledger reports")

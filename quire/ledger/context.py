@@ -16,6 +16,7 @@ from quire.ledger.placement import EnsemblePlacementPolicy, PlacementConfig
 from quire.ledger.read_config import ReadConfig
 from quire.metadata.ledgers import LedgerManager
 from quire.world.doors import Rng
+from quire.world.faults import Faults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,9 @@ class LedgerConfig:
     """explicitLacInterval: how often a writer tells its LAC by itself if no entry carried it; 0 for never."""
     placement: PlacementConfig = field(default_factory=PlacementConfig)
     """How ensembles are chosen, where a watcher tells of racks; at random from a fixed list."""
+    pending_bytes_max: int | None = 64 << 20
+    """A writer with more bytes on their way than this takes no further append until some are confirmed; None for no limit, where
+    the caller has one. While a bookie is replaced nothing is confirmed, for minutes if the metadata service is away."""
     metadata_attempts: int = 8
     """How often an update of ledger metadata is tried while the store is unavailable, with growing pauses."""
     recovery_window: int = 128
@@ -59,12 +63,14 @@ class LedgerConfig:
         assert self.explicit_lac_interval_s >= 0, "0 is never"
         assert self.ensemble_changes_max is None or self.ensemble_changes_max >= 0, "0 allows none"
         assert min(self.metadata_attempts, self.recovery_window) > 0, "counts are positive"
+        assert self.pending_bytes_max is None or self.pending_bytes_max > 0, "a limit is positive"
 
 
 class Afterwards:
     """Calls made in a pass of their own: what must not happen inside the caller's call happens right after it."""
 
-    def __init__(self) -> None:
+    def __init__(self, faults: Faults | None = None) -> None:
+        self._faults = faults or Faults()
         self._calls: list[Callable[[], None]] = []
         self._work = trio.Event()
 
@@ -80,7 +86,7 @@ class Afterwards:
             self._work = trio.Event()
             calls, self._calls = self._calls, []
             for call in calls:
-                call()
+                self._faults.call("what a ledger does right after a call", call)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +107,8 @@ class LedgerContext:
     health: BookieHealth = field(default_factory=BookieHealth)
     """Who failed, is slow, has much to do."""
     alarms: Alarms = field(default_factory=Alarms)
+    faults: Faults = field(default_factory=Faults)
+    """Where exceptions of callbacks go."""
 
     def start(self, task: Callable[[], Awaitable[None]], name: str) -> None:
         """Start a task that ends by itself, owned by the client's nursery; nothing if the client is closed."""

@@ -7,6 +7,8 @@ from typing import Protocol
 
 import trio
 
+from quire.world.faults import Faults
+
 
 class Watched(Protocol):
     """Something that may have requests under way."""
@@ -18,7 +20,8 @@ class Watched(Protocol):
 class DeadlineWheel:
     """Calls `tick` of those who asked for it, every `tick_s` seconds, until they say that nothing is under way."""
 
-    def __init__(self, tick_s: float) -> None:
+    def __init__(self, tick_s: float, faults: Faults | None = None) -> None:
+        self._faults = faults or Faults()
         self.tick_s = tick_s
         self.now = 0
         """Ticks so far; stands still while nobody is watched."""
@@ -43,5 +46,10 @@ class DeadlineWheel:
             await trio.sleep(self.tick_s)
             self.now += 1
             for watched in list(self._watched):
-                if not watched.tick(self.now):
+                waits = False
+                try:
+                    waits = watched.tick(self.now)
+                except Exception as error:
+                    self._faults.raised("a look at deadlines of bookies", error)
+                if not waits:
                     self._watched.pop(watched, None)

@@ -108,6 +108,13 @@ class EntryTooLargeError(LedgerError):
     code = -14
 
 
+class TooManyPendingError(LedgerError):
+    """More is on its way than `LedgerConfig.pending_bytes_max`. Passing: nothing of this append was sent, the writer goes on.
+    Wait with `wait_room`, then append again."""
+
+    code = -105
+
+
 class LedgerReadError(LedgerError):
     """No copy of an entry could be read, and it is not known to be missing. Passing: bookies may come back."""
 

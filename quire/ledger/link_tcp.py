@@ -19,6 +19,7 @@ from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.errors import BookkeeperWireError
 from quire.wire.bookkeeper.stream import FrameStream
 from quire.world.doors import Network, Stream
+from quire.world.faults import Faults
 from quire.world.outbox import Outbox
 
 Resolve: TypeAlias = Callable[[str], Awaitable[tuple[str, int]]]
@@ -50,17 +51,19 @@ class TcpLink:
         *,
         resolve: Resolve = address_of,
         turn: Turn | None = None,
+        faults: Faults | None = None,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         bytes_max: int = OUTBOX_BYTES_MAX,
     ) -> None:
         """`turn`: what ends the passes in which frames are sent, and is told when one of answers ends; None: a task of the
-        link's own sends, in the next step of the scheduler."""
+        link's own sends, in the next step of the scheduler. `faults`: where exceptions of what answers cause go."""
         self.closed: Closed = ignore_closed
         self._bookie_id = bookie_id
         self._receive: Receive | None = None
         self._network = network
         self._resolve = resolve
         self._turn = turn
+        self._faults = faults or Faults()
         self._connect_timeout_s = connect_timeout_s
         self._bytes_max = bytes_max
         self._waiting: list[Buffer] = []
@@ -105,7 +108,7 @@ class TcpLink:
     def _broken(self, error: BookieUnavailableError) -> None:
         if not self._over:
             self.close()
-            self.closed(error)
+            self._faults.call(f"what hears of the end of the link to bookie {self._bookie_id}", self.closed, error)
 
     def _outbox_broken(self, error: OSError) -> None:
         self._broken(BookieUnavailableError(f"bookie {self._bookie_id}: {error}"))
@@ -168,22 +171,28 @@ class TcpLink:
         """One pass: what the answers cause leaves at its end, and not a step of the scheduler later."""
         assert self._receive is not None, "set_receiver comes before the first response"
         turn = self._turn
-        if turn is None:
-            self._receive(chunk)
-            return
-        turn.working = True
+        if turn is not None:
+            turn.working = True
         try:
             self._receive(chunk)
+        except Exception as error:
+            self._faults.raised(f"what the answers of bookie {self._bookie_id} cause", error)
         finally:
-            turn.flush()
+            if turn is not None:
+                turn.flush()
 
 
 def tcp_links(
-    network: Network, nursery: trio.Nursery, *, resolve: Resolve = address_of, turn: Turn | None = None
+    network: Network,
+    nursery: trio.Nursery,
+    *,
+    resolve: Resolve = address_of,
+    turn: Turn | None = None,
+    faults: Faults | None = None,
 ) -> Callable[[str], BookieLink]:
     """A `connect` for LedgerClient: links whose tasks `nursery` owns."""
 
     def connect(bookie_id: str) -> BookieLink:
-        return TcpLink(network, nursery, bookie_id, resolve=resolve, turn=turn)
+        return TcpLink(network, nursery, bookie_id, resolve=resolve, turn=turn, faults=faults)
 
     return connect

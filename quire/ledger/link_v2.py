@@ -122,7 +122,7 @@ class V2Connection(BookieConnection):
             answer.settle(timeout)
         for answer in self._reads.values():
             if answer.tick > overdue:
-                break
+                continue  # one that had to wait for its turn stands behind younger ones
             answer.settle(timeout)
             for other in answer.queued or ():
                 if other.tick <= overdue:

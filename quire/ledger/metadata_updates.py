@@ -37,6 +37,15 @@ def with_ensemble(fragments: Sequence[Fragment], first: int, ensemble: Sequence[
     return (*kept, Fragment(first, tuple(ensemble)))
 
 
+def with_repairs(fragments: Sequence[Fragment], stored: LedgerMetadata) -> tuple[Fragment, ...]:
+    """A writer's fragments with what repairs have made of those that are complete, as far as `stored` has them; all of `stored` if
+    the ledger was closed by others. Of an open ledger only its writer changes the last fragment, and may know better."""
+    if stored.state is LedgerState.CLOSED:
+        return stored.fragments
+    found = {each.first_entry_id: each for each in stored.fragments[:-1]}
+    return (*[found.get(each.first_entry_id, each) for each in fragments[:-1]], fragments[-1])
+
+
 def replace_failed(
     stored: LedgerMetadata, first: int, failed: Mapping[int, str], ensemble: Sequence[str]
 ) -> LedgerMetadata | None:

@@ -10,7 +10,9 @@ Source: BookKeeper's LedgerHandle.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import trio
@@ -20,11 +22,20 @@ from quire.ledger.ack_tracker import AckTracker
 from quire.ledger.appender import Appender, ignore_confirmed, ignore_failed
 from quire.ledger.context import LedgerContext
 from quire.ledger.ensemble_changes import EnsembleChanges
-from quire.ledger.errors import BookieRefusedError, LedgerClosedError, LedgerError, LedgerFencedError, rc_name
+from quire.ledger.errors import (
+    BookieRefusedError,
+    LedgerClosedError,
+    LedgerError,
+    LedgerFencedError,
+    LedgerReadError,
+    TooManyPendingError,
+    rc_name,
+)
 from quire.ledger.explicit_lac import ExplicitLac
 from quire.ledger.pending import Sealer
 from quire.ledger.reader import EntryReads, read_range
 from quire.ledger.striping import Striping
+from quire.metadata.errors import MetadataError
 from quire.metadata.ledgers import LedgerMetadata
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Digest, master_key
@@ -77,7 +88,10 @@ class OpenLedger:
             context, ledger_id, metadata, appender, stored=self._stored, allowed=not deferred_sync
         )
         self._reads = EntryReads(context, ledger_id, digest, striping)
+        self._pending_max: float = math.inf if (most := context.config.pending_bytes_max) is None else most
         self._forced_length = 0
+        self._seen_version = -1
+        """Of the metadata that was read last, after a failed read of entries."""
         self._closing = trio.Lock()
         self._closed = False
         self._moved: trio.Event | None = None
@@ -164,10 +178,30 @@ class OpenLedger:
                 appender.on_failed = self._failed
             await self._moved.wait()
 
+    async def wait_room(self) -> None:
+        """Wait until the next append would not be refused with TooManyPendingError. Raises what ended the writer."""
+        while self._appender.pending_bytes > self._pending_max:
+            await self.wait_confirmed(self.last_confirmed + 1)
+
+    def _refuse(self) -> None:
+        """What ended the writer, or else TooManyPendingError."""
+        error = self._appender.error
+        if error is not None:
+            raise type(error)(*error.args)
+        raise TooManyPendingError(
+            f"ledger {self.ledger_id}: {self.pending_bytes} bytes are not confirmed yet, {self._pending_max} are allowed"
+        )
+
     async def read(self, first: int, last: int, *, size_max: int) -> list[memoryview]:
-        """As LedgerReader.read, up to the last add confirmed."""
+        """As LedgerReader.read, up to the last add confirmed; once more for each change of the metadata: a repair may have put
+        other bookies in the place of those of an earlier fragment."""
         last = min(last, self.last_add_confirmed)
-        return await read_range(self._reads, self.metadata, self.ledger_id, first, last, size_max, self.length)
+        while True:
+            try:
+                return await read_range(self._reads, self.metadata, self.ledger_id, first, last, size_max, self.length)
+            except LedgerReadError:
+                if first > last or not await self._look_again():
+                    raise
 
     async def force(self) -> None:
         """Have everything confirmed so far synced by all bookies of the ensemble; then the LAC covers it.
@@ -219,6 +253,20 @@ class OpenLedger:
 
     def _stored(self, metadata: LedgerMetadata) -> None:
         self.metadata = metadata
+
+    async def _look_again(self) -> bool:
+        """Read the metadata; whether entries of earlier fragments lie elsewhere than we thought."""
+        try:
+            stored = await self._context.ledgers.read(self.ledger_id)
+        except MetadataError:
+            return False  # What went wrong at the bookies tells more.
+        if stored is None or stored.version <= self._seen_version:
+            return False  # (a server of the store may be behind)
+        self._seen_version = stored.version
+        before = self.metadata.fragments
+        fragments = metadata_updates.with_repairs(before, stored.value)
+        self.metadata = replace(self.metadata, fragments=fragments)
+        return fragments != before
 
     def _confirmed(self, first: int, last: int) -> None:
         self._on_confirmed(first, last)

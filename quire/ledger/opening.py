@@ -92,7 +92,7 @@ async def open_client_on(
             health = BookieHealth((config or LedgerConfig()).reads.failure_memory_s)
             bookies = StoredBookies(store, world.rng, replace(watcher or WatcherConfig(), root=root), faults=health)
             await nursery.start(bookies.run, name="bookie watcher")
-            connect = watched_links(world.network, nursery, bookies, turn=turn)
+            connect = watched_links(world.network, nursery, bookies, turn=turn, faults=world.faults)
             async with open_ledger_client(world, manager, connect, bookies, config, health=health) as client:
                 yield client
         except Exception as error:

@@ -15,12 +15,17 @@ class LedgerWriter(OpenLedger):
         """Send a run of entries and return the id of the first; never waits.
 
         Payloads up to `v2.JOIN_MAX` bytes are copied; bigger ones must not change until confirmed. LedgerFencedError,
-        LedgerClosedError, or what else ended the writer; EntryTooLargeError, after which it goes on.
+        LedgerClosedError, or what else ended the writer; EntryTooLargeError and TooManyPendingError, after which it goes on.
         """
-        return self._appender.append(payloads)
+        appender = self._appender
+        if appender.pending_bytes > self._pending_max:
+            self._refuse()
+        return appender.append(payloads)
 
     async def write(self, payload: Buffer) -> int:
-        """Append one entry and wait until it is confirmed; returns its id."""
+        """Append one entry, when there is room for it, and wait until it is confirmed; returns its id."""
+        if self._appender.pending_bytes > self._pending_max:
+            await self.wait_room()
         entry_id = self._appender.append([payload])
         await self.wait_confirmed(entry_id)
         return entry_id

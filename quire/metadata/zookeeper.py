@@ -65,7 +65,7 @@ class ZooKeeperStore:
         self._offload = world.offload
         self._config = config
         self._closed = False
-        self._session = Session(config)
+        self._session = Session(config, world.faults)
         self._transactions = Transactions(self._session)
         self._requests = self._session.requests
 

@@ -16,6 +16,7 @@ from quire.metadata.zookeeper_requests import Requests, translate
 from quire.metadata.zookeeper_threads import Link
 from quire.metadata.zookeeper_watches import Arming, ZooKeeperWatches
 from quire.service.log import get_logger
+from quire.world.faults import Faults
 
 log = get_logger(__name__)
 
@@ -23,7 +24,7 @@ log = get_logger(__name__)
 class Session:
     """One after the other, for one store. All on the event loop, but for `link.stop`."""
 
-    def __init__(self, config: ZooKeeperConfig) -> None:
+    def __init__(self, config: ZooKeeperConfig, faults: Faults | None = None) -> None:
         self._config = config
         self._changed = trio.Event()
         """Set, and replaced, when the connection changes."""
@@ -36,7 +37,7 @@ class Session:
         """64 bits, signed; 0 before the first and between one and the next."""
         self.requests = Requests(config.chroot, secure=config.secure, max_bytes=config.request_max_bytes)
         self.orphans = Orphans(self.requests, self._silently, lambda: self.id)
-        self.link = Link(config, self)
+        self.link = Link(config, self, faults)
         self.calls = Calls(
             self.link, in_flight_max=config.in_flight_max, waiting_max=config.waiting_max, late=self.orphans.late
         )

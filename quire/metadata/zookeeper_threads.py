@@ -30,6 +30,7 @@ from kazoo.retry import KazooRetry
 from quire.metadata.zookeeper_config import Tls, ZooKeeperConfig
 from quire.metadata.zookeeper_connection import mend
 from quire.service.log import get_logger
+from quire.world.faults import Faults
 
 log = get_logger(__name__)
 
@@ -81,7 +82,9 @@ class Observer(Protocol):
 class Link:
     """One kazoo client. Made and used on the event loop; `stop` blocks and runs off it."""
 
-    def __init__(self, config: ZooKeeperConfig, observer: Observer) -> None:
+    def __init__(self, config: ZooKeeperConfig, observer: Observer, faults: Faults | None = None) -> None:
+        """`faults`: where exceptions of what is posted go."""
+        self._faults = faults or Faults()
         self._observer = observer
         self._token = trio.lowlevel.current_trio_token()
         self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
@@ -153,7 +156,7 @@ class Link:
         inbox = self._inbox
         for _ in range(len(inbox)):
             func, args = inbox.popleft()
-            func(*args)
+            self._faults.call("what an answer or event of ZooKeeper causes", func, *args)
 
     def _state_changed(self, state: str) -> None:
         """kazoo's thread tells."""

@@ -1,7 +1,9 @@
-"""Exceptions of callbacks that run on the event loop outside every task: what a thread reports, for instance.
+"""Exceptions of callbacks: of those that run on the event loop outside every task, as what a thread reports, and of those that a
+task shared by many calls for each of them, as a connection to a bookie does with confirmations.
 
-Trio ends the whole run for an exception that leaves such a callback, with an internal error of its own. A server waits for the
-first fault instead and ends itself, with the traceback in its log. Without a server that waits, the exception goes its way.
+Trio ends the whole run for an exception that leaves a callback outside every task, with an internal error of its own; in a task it
+ends everything in the same nursery, as a group in groups. A server waits for the first fault instead and ends itself, with the
+traceback in its log. Without a server that waits, the exception goes its way.
 """
 
 from __future__ import annotations
@@ -32,11 +34,15 @@ class Faults:
         try:
             callback(*arguments)
         except Exception as error:
-            if not self._watched:
-                raise
-            if self._first is None:
-                self._first = Fault(where, error)
-                self._reported.set()
+            self.raised(where, error)
+
+    def raised(self, where: str, error: Exception) -> None:
+        """`error` has left a callback: a fault, or raised again if nothing waits for faults."""
+        if not self._watched:
+            raise error
+        if self._first is None:
+            self._first = Fault(where, error)
+            self._reported.set()
 
     async def wait(self) -> Fault:
         """The first fault."""

@@ -22,6 +22,7 @@ JOBS = 2
 LOST = {"AllAckedEntriesAreReadable", "AllCommittedEntriesReachAckQuorum", "NoDivergenceBetweenClientAndMetaData"}
 EXPECTED = {
     ("ack-before-fsync", "standalone"): {
+        "NoSilentLoss",
         "AllAckedEntriesAreReadable",
         "AnsweredAcksAreDurable",
         "NoOutOfOrderEntries",

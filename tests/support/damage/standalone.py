@@ -53,7 +53,9 @@ def incarnations(stop: Stop) -> int:
 
 
 def _config(flush_ms: int) -> StandaloneConfig:
-    values, ignored = parse(f"{_CONF}flushInterval={flush_ms}\n", StandaloneConfig, source="damage")
+    values, ignored = parse(
+        f"{_CONF}quireDiskReserveMb=0\nflushInterval={flush_ms}\n", StandaloneConfig, source="damage"
+    )
     assert not ignored
     return build(StandaloneConfig, values)
 

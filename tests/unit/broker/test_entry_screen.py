@@ -214,3 +214,42 @@ def test_sends_for_replication_transactions_and_shadow_topics_are_refused(flag: 
         assert (await room.topic()).entries_in == 0
 
     in_broker(test)
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [("Pulsar-CPP-v4.2.0", pb.ChecksumError), ("Pulsar-Java-v4.2.4", pb.NotAllowedError)],
+)
+def test_a_payload_above_max_message_size_is_refused_and_those_around_it_are_stored(
+    version: str, code: pb.ServerError
+) -> None:
+    """Its frame fits into the 10 KiB that frames have for metadata, but consumers take such a payload for damaged."""
+    limit = 100_000
+
+    async def test(room: Room) -> None:
+        peer = room.open()
+        await peer.handshake(version)
+        await peer.producer()
+        sizes = [5, limit, limit + 1, limit + 9_000, 70_000, 70_000]
+        for number, size in enumerate(sizes):
+            peer.send_message(b"x" * size, number)
+        answers = [(await peer.receive())[0] for _ in sizes]
+        refused = [each.send_error for each in answers if each.type == C.SEND_ERROR]
+        assert [(each.sequence_id, each.error) for each in refused] == [(2, code), (3, code)]
+        assert "100001 bytes is above maxMessageSize=100000" in refused[0].message
+        await peer.subscribe()
+        peer.flow(100)
+        assert [len(each) for each in await peer.payloads(4)] == [5, limit, 70_000, 70_000]
+        assert room.broker.publish_bytes == 0
+
+    in_broker(test, message_size_max=limit)
+
+
+def test_a_part_of_a_chunked_message_is_bounded_by_its_frame_alone() -> None:
+    async def test(room: Room) -> None:
+        peer = await producing(room)
+        body = pb.CommandSend(producer_id=1, sequence_id=7, num_messages=1, is_chunk=True)
+        peer.send(C(type=C.SEND, send=body), entry(b"x" * 100_001, uuid="u", chunk_id=0, num_chunks_from_msg=2))
+        assert (await peer.expect(C.SEND_RECEIPT)).send_receipt.sequence_id == 7
+
+    in_broker(test, message_size_max=100_000)

@@ -45,6 +45,27 @@ def test_ledgers_end_and_sizes_fit_together() -> None:
     in_broker(test)
 
 
+def test_every_ledger_in_the_metadata_is_one_that_a_topic_shows() -> None:
+    """The one that was made ahead too: what no topic shows is taken for lost."""
+
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        await publish(peer, 9)  # of ten in a ledger
+        topic = await room.topic()
+        await until(lambda: topic.ledger.appends.next_ledger_id >= 0)
+        stats = await room.broker.administration.internal_stats(NAME)
+        shown = {each.ledger_id for each in stats.ledgers}
+        made: Any = stats.as_json()["nextLedger"]
+        assert shown | {made["ledgerId"]} == set(room.cluster.ledgers.writers)
+        assert made["ledgerId"] not in shown
+        await peer.publish(b"m", b"m", first=9)
+        stats = await room.broker.administration.internal_stats(NAME)
+        assert stats.current_ledger_id == made["ledgerId"]
+        assert stats.next_ledger_id == -1
+
+    in_broker(test)
+
+
 def test_what_is_not_confirmed_yet_is_counted_as_pending_and_nowhere_else() -> None:
     async def test(room: Room) -> None:
         peer = await room.connect()
@@ -149,6 +170,7 @@ def test_the_json_has_every_name_that_tools_read() -> None:
                 "totalSize",
                 "currentLedgerEntries",
                 "currentLedgerSize",
+                "nextLedger",
                 "lastLedgerCreatedTimestamp",
                 "lastLedgerCreationFailureTimestamp",
                 "waitingCursorsCount",

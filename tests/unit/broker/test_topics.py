@@ -249,8 +249,8 @@ def test_a_topic_that_is_closed_gives_every_receipt_before_it_sends_its_producer
             peer.send_message(b"m%d" % number, number)
         await until(lambda: topic.entries_in == 5)
         room.broker.topics.close_soon(topic)
-        peer.send_message(b"late", 5)
         assert (await peer.expect(C.CLOSE_PRODUCER)).close_producer.producer_id == 2, "it waits for nothing"
+        peer.send_message(b"late", 5)
         assert await peer.silent()
         ledgers.release()
         assert [(await peer.expect(C.SEND_RECEIPT)).send_receipt.sequence_id for _ in range(5)] == list(range(5))

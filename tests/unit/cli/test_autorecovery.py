@@ -8,6 +8,7 @@ import pytest
 
 from autorecovery.errors import IncompatibleUnderreplicationError
 from quire.cli.autorecovery import exit_code, load, store_config
+from quire.cli.errors import PortError
 from quire.metadata.errors import MetadataUnavailableError, SessionExpiredError
 from quire.metadata.zookeeper_config import SessionExpiredPolicy
 from quire.service.errors import ConfigError
@@ -67,5 +68,6 @@ def test_exit_codes_are_the_originals() -> None:
     assert exit_code(ExceptionGroup("", [MetadataUnavailableError("away"), SessionExpiredError("gone")])) == 3
     assert exit_code(IncompatibleUnderreplicationError("newer")) == 2
     assert exit_code(OSError("in use")) == 2
+    assert exit_code(PortError("httpServerPort=8000: in use")) == 2
     assert exit_code(ConfigError("wrong")) == 1
     assert exit_code(AssertionError("our mistake")) is None

@@ -5,9 +5,11 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import trio
 
 from bookie.errors import BookieError, CookieMismatchError
 from bookie.server_config import BookieServerConfig
@@ -21,11 +23,16 @@ from quire.cli.bookie import (
     located,
     own_host,
     run_bookie,
+    serve,
     zookeeper_config,
 )
+from quire.cli.errors import PortError, leaves
+from quire.metadata.clusters import init_new_cluster
 from quire.metadata.errors import MetadataUnavailableError, SessionExpiredError
+from quire.metadata.memory import MemoryStore, MemoryTree
 from quire.metadata.zookeeper import SessionExpiredPolicy, Tls
 from quire.service.errors import ConfigError
+from quire.world.real import real_world
 
 
 @pytest.mark.parametrize(
@@ -163,3 +170,34 @@ def test_the_ready_line_tells_where_it_is_and_what_it_keeps() -> None:
     assert Ready(config, ("h", 3181), ("h", 8080)).line(7) == (
         "ready bookie=h:3181 address=h:3181 http=http://h:8080 journal=/j ledgers=/l pid=7"
     )
+
+
+@pytest.mark.parametrize("key", ["bookiePort", "httpServerPort"])
+def test_a_taken_port_is_named_with_its_key_and_address(key: str, tmp_path: Path) -> None:
+    """And the bookie ends as with any port that it cannot have: exit code 2."""
+    told: list[Ready] = []
+
+    async def main(config: BookieServerConfig) -> None:
+        world, store = real_world(), MemoryStore(MemoryTree())
+        await init_new_cluster(store, "/ledgers", rng=world.rng)
+        await serve(world, config, store, ready=told.append, stop=trio.Event())
+
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        port = taken.getsockname()[1]
+        free = BookieServerConfig(
+            host="127.0.0.1",
+            allow_ephemeral_ports=True,
+            port=0,
+            journal_directory=str(tmp_path / "journal"),
+            ledger_directory=str(tmp_path / "ledgers"),
+            http_enabled=True,
+            http_port=0,
+        )
+        config = replace(free, port=port) if key == "bookiePort" else replace(free, http_port=port)
+        with pytest.raises(ExceptionGroup) as ended:
+            trio.run(main, located(config, "/ledgers"))
+    [cause] = leaves(ended.value)
+    assert isinstance(cause, PortError)
+    assert str(cause).startswith(f"{key}={port}: cannot listen on 0.0.0.0:{port}: Address")
+    assert exit_code(ended.value) == 2
+    assert not told

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,24 @@ def test_an_entry_log_that_was_cut_or_is_missing_is_named(folders, capsys, size,
     code, said = run(folders, capsys)
     assert (code, said[0]["file"]) == (1, str(log))
     assert what in str(said[0]["what"])
+
+
+@pytest.mark.parametrize("name", ["locations", "ledgers"])
+def test_an_index_that_is_missing_as_a_whole_is_named(folders, capsys, name):
+    shutil.rmtree(folders / "ledgers/current" / name)
+    code, said = run(folders, capsys)
+    assert code == 1
+    assert said[0]["file"] == str(folders / "ledgers/current" / name)
+
+
+def test_a_bit_of_the_journal_behind_the_mark_is_named_and_one_that_is_replayed_no_more_is_not(folders, capsys):
+    (journal,) = (folders / "journal/current").glob("*.txn")
+    flip(journal, 600)
+    assert run(folders, capsys)[0] == 0
+    (folders / "ledgers/current/lastMark.sealed").unlink()
+    code, said = run(folders, capsys)
+    assert (code, said[0]["damaged"]) == (1, True)
+    assert str(journal) in {line.get("file") for line in said if line.get("damaged")}
 
 
 def test_a_cookie_that_differs_from_the_other_folders_is_named(folders, capsys):

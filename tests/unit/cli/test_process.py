@@ -11,11 +11,14 @@ import pytest
 import trio
 
 from bookie.errors import JournalDamagedError
+from quire.cli.autorecovery import exit_code as autorecovery_exit_code
+from quire.cli.bookie import exit_code as bookie_exit_code
 from quire.cli.errors import DataDirectoryError
 from quire.cli.process import SWITCH_INTERVAL_S, closing, run_server
 from quire.metadata.errors import UnsupportedLayoutError
 from quire.metadata.memory import MemoryStore, MemoryTree
 from quire.service.errors import ConfigError
+from quire.service.log import Event
 
 
 @pytest.fixture(autouse=True)
@@ -54,9 +57,10 @@ def test_a_hangup_is_a_stop_unless_the_process_was_started_to_ignore_it() -> Non
             await stop.wait()
         stopped.append(stop.is_set())
 
-    assert run_server("test", serve) == 0
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # (the tests themselves may run under nohup)
     try:
+        assert run_server("test", serve) == 0
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         assert run_server("test", serve) == 0
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -129,13 +133,20 @@ def test_a_store_is_closed_though_the_process_is_cut() -> None:
     trio.run(main)
 
 
-def test_our_mistakes_keep_their_traceback() -> None:
+@pytest.mark.expect_error("internal error, the server ends")
+def test_our_mistakes_have_an_exit_code_and_keep_their_traceback_in_the_log(
+    log_events: list[Event], capsys: pytest.CaptureFixture[str]
+) -> None:
     async def serve(stop: trio.Event) -> None:
-        raise ZeroDivisionError
+        raise ZeroDivisionError("by nothing")
 
-    with pytest.raises(ExceptionGroup) as caught:
-        run_server("test", serve)
-    assert caught.group_contains(ZeroDivisionError)
+    assert run_server("test", serve) == 1
+    said = capsys.readouterr().err
+    assert "quire test: internal error: ZeroDivisionError('by nothing'); its traceback is in the log" in said
+    (event,) = [each for each in log_events if each["level"] == "error"]
+    assert "in serve" in str(event)
+    assert run_server("autorecovery", serve, autorecovery_exit_code) == 2
+    assert run_server("bookie", serve, bookie_exit_code) == 2
 
 
 def test_waiting_threads_get_the_interpreter_soon() -> None:

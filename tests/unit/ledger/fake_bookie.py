@@ -27,6 +27,7 @@ from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
+from quire.world.faults import Faults
 from tests.unit.ledger import fake_reads_v3
 
 
@@ -222,6 +223,7 @@ class FakeCluster:
     def __init__(self, size: int, *, seed: int = 0) -> None:
         self.rng = random.Random(seed)
         self.bookies = {f"bookie{i}:3181": FakeBookie(f"bookie{i}:3181") for i in range(size)}
+        self.faults = Faults()
         self.store = MemoryStore(MemoryTree())
         self.ledgers = RacingLedgers(self.store, ids=BlockLedgerIds(self.store), rng=self.rng)
 
@@ -238,7 +240,9 @@ class FakeCluster:
     ) -> AsyncIterator[LedgerClient]:
         """`connect` and `ledgers`: another way to the bookies and to the metadata than the straight one."""
         none = cast(Any, None)
-        world = World(clock=none, disk=none, key_value=none, network=none, offload=none, rng=self.rng)
+        world = World(
+            clock=none, disk=none, key_value=none, network=none, offload=none, rng=self.rng, faults=self.faults
+        )
         connect = connect or (lambda each: self.bookies[each].connect())
         async with open_ledger_client(
             world, ledgers or self.ledgers, connect, self.available, LedgerConfig(**config)

@@ -132,6 +132,20 @@ def test_a_late_answer_is_not_taken_for_the_answer_to_a_later_question() -> None
     with_connection(test)
 
 
+def test_a_read_that_waited_for_its_turn_times_out_as_soon_as_any_other() -> None:
+    async def test(connection: V2Connection, link: ScriptedLink) -> None:
+        connection.read(7, [3])
+        [second] = connection.read(7, [3])
+        await trio.sleep(5)
+        [younger] = connection.read(7, [4])
+        link.answer(found(3, b"for the first one"))
+        await trio.sleep(7.5)
+        assert isinstance(second.outcome, BookieTimeoutError)
+        assert younger.outcome is None
+
+    with_connection(test)
+
+
 def test_reads_time_out_and_a_link_that_owes_an_answer_for_too_long_is_given_up() -> None:
     async def test(connection: V2Connection, link: ScriptedLink) -> None:
         receiver = Receiver()

@@ -32,6 +32,18 @@ def test_a_fragment_is_appended_or_takes_the_place_of_one_without_entries() -> N
     )
 
 
+def test_a_writer_takes_over_repairs_of_complete_fragments_and_knows_its_last_one_best() -> None:
+    first, last = OPEN.fragments
+    repaired = Fragment(0, ("a", "b", "z"))
+    stored = replace(OPEN, fragments=(repaired, last))
+    newest = Fragment(15, ("x", "d", "c"))
+    assert metadata_updates.with_repairs((first, last, newest), stored) == (repaired, last, newest)
+    assert metadata_updates.with_repairs((first, newest), stored) == (repaired, newest)
+    behind = replace(OPEN, fragments=(first,))
+    assert metadata_updates.with_repairs((repaired, last), behind) == (repaired, last)
+    assert metadata_updates.with_repairs((first, newest), CLOSED) == CLOSED.fragments
+
+
 def test_only_bookies_that_still_stand_where_they_failed_are_replaced() -> None:
     changed = metadata_updates.replace_failed(OPEN, 15, {0: "a", 1: "b"}, ("x", "y", "c"))
     assert changed is not None

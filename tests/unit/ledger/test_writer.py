@@ -13,6 +13,7 @@ from quire.ledger.errors import (
     LedgerConflictError,
     LedgerError,
     LedgerFencedError,
+    LedgerReadError,
     LedgerUnauthorizedError,
     LedgerWriteError,
     NoSuchEntryError,
@@ -693,5 +694,37 @@ def test_a_writer_reads_what_it_has_confirmed() -> None:
             assert [bytes(each) for each in await writer.read(3, 19, size_max=10**6)] == payloads(3, 9)
             with pytest.raises(NoSuchEntryError):
                 await writer.read(10, 19, size_max=10**6)
+
+    run(test)
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_writer_looks_for_its_earlier_entries_where_a_repair_has_put_them(closed: bool) -> None:
+    async def test() -> None:
+        cluster = FakeCluster(3)
+        async with cluster.client() as client:
+            writer = await client.create()
+            seen = Confirmations(writer)
+            writer.append(payloads(0, 4))
+            await seen.until(4)
+            [old] = cluster.of(writer.metadata.fragments[0].bookies)
+            old.stop()
+            writer.append(payloads(5, 9))
+            await seen.until(9)
+            [current] = cluster.of(writer.metadata.fragments[1].bookies)
+            [new] = [each for each in cluster.bookies.values() if each not in (old, current)]
+            new.entries[writer.ledger_id] = dict(old.entries[writer.ledger_id])
+            with pytest.raises(LedgerReadError):
+                await writer.read(0, 9, size_max=10**6)
+            if closed:
+                await client.open(writer.ledger_id, recover=True)
+            await client.replace_members(writer.ledger_id, 0, 4, {0: (old.bookie_id, new.bookie_id)})
+            assert [bytes(each) for each in await writer.read(0, 9, size_max=10**6)] == payloads(0, 4)
+            assert [bytes(each) for each in await writer.read(5, 9, size_max=10**6)] == payloads(5, 9)
+            new.stop()
+            with pytest.raises(LedgerReadError):
+                await writer.read(0, 9, size_max=10**6)
+            if not closed:
+                assert await writer.write(b"goes on") == 10
 
     run(test)

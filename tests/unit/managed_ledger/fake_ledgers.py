@@ -43,6 +43,9 @@ class InlineOffload:
         await trio.lowlevel.checkpoint()
         return job()
 
+    def give_up(self) -> None:
+        raise AssertionError("every job has ended")
+
     def lane(self, name: str, job: Any, done: Any) -> Any:
         raise AssertionError("managed ledgers have no lanes")
 
@@ -82,6 +85,8 @@ class FakeWriter:
         self.last_pushed = -1
         self.length = 0
         self.error: LedgerError | None = None
+        self.refusal: LedgerError | None = None
+        """Of the next appends; the writer lives."""
         self.held = False
         self.on_confirmed: Callable[[int, int], None] = lambda first, last: None
         self.on_failed: Callable[[LedgerError], None] = lambda error: None
@@ -96,6 +101,8 @@ class FakeWriter:
     def append(self, payloads: Sequence[Buffer]) -> int:
         if self.error is not None:
             raise type(self.error)(*self.error.args)
+        if self.refusal is not None:
+            raise self.refusal
         first = self.last_pushed + 1
         joined = bytearray()
         ends = []

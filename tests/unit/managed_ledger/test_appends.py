@@ -15,7 +15,7 @@ from managed_ledger.errors import ManagedLedgerFencedError, ManagedLedgerUnavail
 from managed_ledger.factory import open_factory
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import LIST_BYTES_MAX
-from quire.ledger.errors import LedgerFencedError, LedgerWriteError
+from quire.ledger.errors import LedgerFencedError, LedgerWriteError, TooManyPendingError
 from quire.ledger.position import Position
 from tests.unit.ledger.fake_bookie import FakeCluster
 from tests.unit.managed_ledger.cluster import NAME, Cluster, in_cluster, numbered, publish, read_all
@@ -241,3 +241,23 @@ def test_an_abandoned_log_leaves_bookies_and_ensembles_alone() -> None:
             assert sink.count == 0
 
     with_bookies(4, test)
+
+
+def test_an_append_that_the_ledger_has_no_room_for_fails_for_now_and_the_ledger_goes_on() -> None:
+    async def test(cluster: Cluster) -> None:
+        async with cluster.broker() as broker:
+            log = await broker.open(NAME)
+            await publish(log, b"first")
+            writer = cluster.ledgers.writers[0]
+            writer.refusal = TooManyPendingError("65 bytes are not confirmed yet, 64 are allowed")
+            sink = Sink()
+            log.append([b"too much"], sink)
+            (error,) = sink.errors
+            assert isinstance(error, ManagedLedgerUnavailableError)
+            assert "65 bytes are not confirmed" in str(error)
+            writer.refusal = None
+            await publish(log, b"second")
+            assert await read_all(log) == [b"first", b"second"]
+            assert len(cluster.ledgers.writers) == 1, "no other ledger was begun"
+
+    in_cluster(test)

@@ -8,9 +8,13 @@ from collections.abc import Callable
 
 import pytest
 import trio
+import trio.testing
 
+from quire.cli.errors import InternalError, leaves
+from quire.cli.process import end_at_fault
 from quire.metadata.zookeeper_config import Tls, ZooKeeperConfig
 from quire.metadata.zookeeper_threads import Link, _Handler, _tls_context
+from quire.world.faults import Faults
 
 
 class Decrypted:
@@ -99,3 +103,30 @@ def test_failures_inside_kazoo_are_errors_of_ours_and_lost_connections_are_not()
 def test_certificates_that_cannot_be_read_are_told_at_once() -> None:
     with pytest.raises(OSError, match="No such file"):
         _tls_context(Tls(ca_file="/nowhere/ca.pem"))
+
+
+@pytest.mark.expect_error("internal error, the server ends")
+def test_a_post_that_raises_ends_a_server_in_order_and_the_others_are_made() -> None:
+    def boom() -> None:
+        raise ValueError("an event")
+
+    async def main() -> None:
+        faults = Faults()
+        got: list[int] = []
+        link = Link(ZooKeeperConfig(servers=(("127.0.0.1", 1),)), Nobody(), faults)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(end_at_fault, faults)
+                await trio.testing.wait_all_tasks_blocked()
+                link.post(boom)
+                link.post(got.append, 1)
+                await trio.sleep(10)
+        finally:
+            link.stop()
+            assert got == [1]
+
+    with pytest.raises(ExceptionGroup) as raised:
+        trio.run(main)
+    (error,) = leaves(raised.value)
+    assert isinstance(error, InternalError)
+    assert "what an answer or event of ZooKeeper causes: ValueError" in str(error)

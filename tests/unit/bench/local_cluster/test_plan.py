@@ -39,6 +39,12 @@ def test_every_process_has_a_name_and_ports_of_its_own():
     assert len(set(all_ports)) == len(all_ports)
 
 
+def test_a_cluster_without_brokers_has_no_address_for_clients():
+    _, addresses = made(Plan(brokers=0))
+    assert addresses.service_url == ""
+    assert made(Plan(brokers=2))[1].service_url.count("127.0.0.1:") == 2
+
+
 def test_one_zookeeper_stands_alone_and_three_know_each_other():
     for number in (1, 3):
         plan = Plan(zookeepers=number)

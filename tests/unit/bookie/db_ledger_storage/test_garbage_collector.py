@@ -250,8 +250,9 @@ def test_a_round_over_a_million_rows_does_not_hold_the_loop_for_more_than_ten_mi
         storage = DbLedgerStorage(world, str(tmp_path))
         await storage.open()
         await fill(storage, run_of, 1, count=5)
-        storage._logs._active.file.close()  # as if killed: the log has no map
-        storage._logs._active = None
+        active, storage._logs._active = storage._logs._active, None  # as if killed: the log has no map
+        assert active is not None
+        active.file.close()
         for start in range(0, 1_000_000, 10_000):
             batch = storage._locations._rows.batch()
             for entry_id in range(start, start + 10_000):

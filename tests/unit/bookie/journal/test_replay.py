@@ -12,6 +12,7 @@ from bookie.journal.replay import Replay, replay
 from bookie.journal.writer import GroupWriter, Item, JournalConfig
 from bookie.run import Run
 from quire.service.log import Event
+from simulation.disk import _SimFile
 from simulation.host import Host
 from simulation.world import Universe
 from tests.unit.bookie.build import KEY, entry, run_of
@@ -98,6 +99,23 @@ def test_everything_comes_back_in_order() -> None:
     assert seen == ALL
     assert reading.end == LogMark(9, ends[-1])
     assert reading.dropped == []
+
+
+def test_a_journal_of_small_groups_is_read_about_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = machine()
+    (*_, end) = write(host, [[run_of(1, number, 1)] for number in range(300)])
+    sizes: list[int] = []
+    pread = _SimFile.pread
+
+    def noted(self: _SimFile, size: int, offset: int) -> bytes:
+        data = pread(self, size, offset)
+        sizes.append(len(data))
+        return data
+
+    monkeypatch.setattr(_SimFile, "pread", noted)
+    seen, _ = read(host)
+    assert len(seen) == 300
+    assert sum(sizes) < 3 * end + (4 << 20)
 
 
 def test_from_a_mark_only_what_is_behind_it_comes() -> None:
