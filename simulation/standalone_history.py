@@ -54,6 +54,7 @@ EXPECTED_ERRORS = {
         "the storage has failed",
         "checkpoint failed",
         "last checkpoint failed",
+        "no room",
     ),
 }
 """What the server must tell an operator after each kind of harm; any other error in the log fails the history."""
