@@ -63,6 +63,8 @@ GC_WAIT_FULL_S: Final = 5.0
 """Between two rounds of garbage collection while a disk is full."""
 CHECKPOINT_RETRY_S: Final = 1.0
 """Seconds from a checkpoint that failed to the next try."""
+CHECKPOINT_SAY_S: Final = 60.0
+"""Between two log lines about checkpoints that fail one after the other."""
 STOP_MAX_S: Final = 60.0
 """Seconds that a stop may take. Then the disk is taken for dead, and the process ends as if killed."""
 
@@ -145,6 +147,8 @@ class Bookie:
         storage.on_flush_due = self.request_flush
         storage.on_flushed = self._flushed
         storage.on_forgotten = journal.forget_keys
+        if disks.reason:
+            storage.end_log_later()
 
     def _workers(self, name: str, count: int) -> ReadWorkers:
         count = min(max(count, 1), READ_WORKERS_MAX)
@@ -278,6 +282,7 @@ class Bookie:
         self.journal.economize(full)
         self._set_state()
         if full:
+            self.storage.end_log_later()
             self.request_flush()
             self._disk_filled.set()
 
@@ -364,6 +369,7 @@ class Bookie:
 
     async def _checkpoint_often(self) -> None:
         backoff = Backoff()
+        say_again = 0.0
         while not self._stopping:
             with trio.move_on_after(self.config.flush_interval_ms / 1000):
                 await self._flush_wanted.wait()
@@ -375,7 +381,9 @@ class Bookie:
             except StorageFailedError:
                 return
             except OSError as error:
-                log.error("checkpoint failed, it will be tried again", error=str(error))
+                if trio.current_time() >= say_again:
+                    log.error("checkpoint failed, it will be tried again", error=str(error))
+                    say_again = trio.current_time() + CHECKPOINT_SAY_S
                 self.disks.failed(f"a checkpoint failed: {error}")
                 await trio.sleep(CHECKPOINT_RETRY_S)
                 self.request_flush()
@@ -385,6 +393,7 @@ class Bookie:
                     await self._stop_wanted.wait()
             else:
                 backoff.reset()
+                say_again = 0.0
 
     # --- garbage
 
@@ -444,11 +453,14 @@ class Bookie:
 
     async def _open(self, start: Start) -> None:
         await self.storage.open(has_served=start.has_served, has_seal=start.has_seal)
-        end = await recover(self.world, self.config, self.storage, start.plan)
+        recovered = await recover(self.world, self.config, self.storage, start.plan)
+        end = recovered.end
         self._last_mark = start.plan.mark
         path = seal_path_of(self.config)
         self._seal = await self.world.offload.run(partial(JournalSeal.open, self.world.disk, path), name="seal")
-        if end is not None:
+        if recovered.no_room:
+            self.disks.failed(f"what the journal has cannot be flushed: {recovered.no_room}")
+        elif end is not None:
             await self._write_last_mark(end)
         await self.journal.open(end, self._seal)
         if end is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -22,11 +24,12 @@ from bookie.journal.replay import Replay, journal_ids, written_ids
 from bookie.journal.seal import SEAL_FILE, ReplayPlan, plan_replay, read_seal
 from bookie.run import Run
 from quire.service.log import get_logger
-from quire.world.doors import Disk, World
+from quire.world.doors import Disk, NotSyncedError, World
 
 log = get_logger(__name__)
 
 LAST_MARK_FILE: Final = "lastMark"
+_NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 
 class Start(NamedTuple):
@@ -80,9 +83,18 @@ def _replay(disk: Disk, config: BookieConfig, plan: ReplayPlan, *, quiet: bool =
     return Replay(disk, directory, plan.mark, skip, promised=plan.promised, named=plan.named, quiet=quiet)
 
 
-async def recover(world: World, config: BookieConfig, storage: DbLedgerStorage, plan: ReplayPlan) -> LogMark | None:
-    """Replay and flush; returns where the journal ends, None if there is none. The caller then moves the mark there.
-    JournalDamagedError, StorageFailedError, OSError."""
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """`end`: of the journal, None if there is none. `no_room`: why what was replayed is not flushed: it is in the write cache, and
+    the mark stays where it is; "": all of it is, and the mark may move to `end`."""
+
+    end: LogMark | None
+    no_room: str = ""
+
+
+async def recover(world: World, config: BookieConfig, storage: DbLedgerStorage, plan: ReplayPlan) -> Recovered:
+    """Replay and flush. JournalDamagedError, StorageFailedError, OSError: also if there is no room for more than the write cache
+    holds."""
     run = world.offload.run
     for finding in plan.findings:
         log.warning("found when the bookie started", file=finding.file, found=finding.what)
@@ -92,11 +104,16 @@ async def recover(world: World, config: BookieConfig, storage: DbLedgerStorage, 
         for record in records:
             await _apply(storage, record)
     if reading.end == NO_MARK:
-        return None
+        return Recovered(None)
     if reading.records:
         log.info("journal replayed", records=reading.records, from_mark=str(plan.mark), to_mark=str(reading.end))
-    await storage.flush()
-    return reading.end
+    try:
+        await storage.flush()
+    except OSError as error:
+        if error.errno not in _NO_ROOM or isinstance(error, NotSyncedError):
+            raise
+        return Recovered(reading.end, str(error))
+    return Recovered(reading.end)
 
 
 async def _apply(storage: DbLedgerStorage, record: Record) -> None:

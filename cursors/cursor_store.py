@@ -141,6 +141,12 @@ class CursorStore:
         else:
             callback(None)
 
+    def leave_ledger(self) -> None:
+        """Go on in a new ledger, if there is one: a disk is full, and an entry log is deleted only as a whole."""
+        if not self._node_is_state:
+            self._writer_since = float("-inf")
+            self.changed()
+
     def flush(self) -> None:
         """For the flusher."""
         self._queued = False

@@ -264,6 +264,17 @@ class Appends:
         if self.state is State.OPEN and self._entries and self._may_roll():
             self._start_switch()
 
+    def leave_consumed(self) -> bool:
+        """Go on in a new ledger although there may be no room to write to it: all of this one is consumed, and may be deleted
+        when it is closed. Whether that has begun."""
+        left = self.state is State.OPEN and self._entries > 0
+        # Without an open ledger the list ends with one that is not trimmed before there is another behind it.
+        idle = self.state is State.IDLE and self._index.count() > 0
+        if not (left or idle) or not self._may_roll():
+            return False
+        self._start_switch()
+        return True
+
     def _writer_failed(self, writer: Writer, error: LedgerError) -> None:
         """The ledger takes no more: what it did not confirm goes into the next one."""
         if writer is not self.writer or writer is self._failed_writer:
@@ -318,7 +329,7 @@ class Appends:
         ledger may be tried for."""
         now = trio.current_time()
         writer = None if self._unclosed is None else self._unclosed.writer
-        if writer is not None and writer is self._failed_writer and (reason := self._no_room()):
+        if self.pending and writer is not None and writer is self._failed_writer and (reason := self._no_room()):
             self._give_up_for_now(reason)
             return now
         if writer is None or writer is not self._failed_writer or writer.last_confirmed >= 0:

@@ -33,6 +33,8 @@ from quire.world.doors import World
 log = get_logger(__name__)
 
 TICK_S = 1.0
+LEFT_MAX = 20
+"""Ledgers of logs that are left in one tick because a disk is full: each takes a little room of the metadata."""
 OPENS_MAX = 64
 """Logs that are opened at a time: enough to keep bookies and metadata busy, too few for a crowd to time out together."""
 RECOVERIES_MAX = 256
@@ -106,10 +108,13 @@ class ManagedLedgerFactory:
             trim = now - trimmed_at >= self._services.config.retention_check_s
             if trim:
                 trimmed_at = now
+            left = LEFT_MAX if self._services.no_room() else 0
             for managed_ledger in list(self._open.values()):
                 managed_ledger.check_age(now)
                 if trim:
                     managed_ledger.want_trim()
+                if left and managed_ledger.make_room():
+                    left -= 1
 
     async def open(self, name: str, *, create: bool = True) -> ManagedLedger:
         """The log `tenant/namespace/persistent/<escaped topic>`; who asks at the same time gets the same. At most OPENS_MAX are
@@ -229,11 +234,12 @@ async def open_factory(
     cursor_config: CursorConfig | None = None,
     *,
     config_of: Callable[[str], Awaitable[LogConfigSource]] | None = None,
+    no_room: Callable[[], str] = str,
 ) -> AsyncIterator[ManagedLedgerFactory]:
     """A factory with its tasks; on the way out, unless cancelled, every log is closed."""
     async with trio.open_nursery() as nursery:
         factory = ManagedLedgerFactory(
-            world, metadata, ledger_client, config, nursery, cursor_config, config_of=config_of
+            world, metadata, ledger_client, config, nursery, cursor_config, config_of=config_of, no_room=no_room
         )
         nursery.start_soon(factory.run, name="managed ledgers")
         try:

@@ -373,6 +373,12 @@ class ManagedLedger:
         """Trim soon, in the background."""
         self._trimmer.want()
 
+    def make_room(self) -> bool:
+        """A disk is full: leave the open ledger if every subscription has consumed it, so that it is trimmed, too. Whether that
+        has begun."""
+        slowest = self.slowest()
+        return (slowest is None or slowest >= self.last_confirmed) and self._appends.leave_consumed()
+
     async def trim(self) -> int:
         """Delete the ledgers that nobody needs any more; returns how many. ManagedLedgerFencedError,
         ManagedLedgerUnavailableError (whatever was begun, a later trim or open ends)."""
@@ -387,6 +393,11 @@ class ManagedLedger:
         for ledger_id in ledger_ids:
             self._reads.forget(ledger_id)
             self.cache.forget_ledger(ledger_id)
+        if self._services.no_room():
+            # Their entries lie among those of the log: what is left of an entry log is deleted only with them.
+            for cursor in self.cursors.values():
+                if cursor.store is not None:
+                    cursor.store.leave_ledger()
         start = self.first_position()
         for cursor in (*self.reader_cursors.values(), *self.cursors.values()):
             if not cursor.durable:

@@ -19,7 +19,7 @@ from pathlib import Path
 from quire.service import log
 from simulation.bugs import BUGS, plant
 from simulation.histogram import Histogram
-from simulation.sweep import HISTORIES, Outcome, run_one, sweep
+from simulation.sweep import HISTORIES, Outcome, run_one, sweep, with_full_disks
 from simulation.tale import Tale
 
 
@@ -33,7 +33,8 @@ def main(arguments: list[str] | None = None) -> int:
     total = len(histories) * len(options.seeds)
     with open(options.digests, "w", encoding="ascii") if options.digests else nullcontext() as digests:
         for number, outcome in enumerate(
-            sweep(histories, options.seeds, jobs=options.jobs, bug=options.plant or ""), 1
+            sweep(histories, options.seeds, jobs=options.jobs, bug=options.plant or "", full_disks=options.full_disks),
+            1,
         ):
             _progress("")
             if not outcome.ok:
@@ -62,7 +63,9 @@ def _tell(options: argparse.Namespace) -> int:
     log.configure("info", sys.stdout)
     lines = _Printed()
     with plant(options.plant) if options.plant else nullcontext():
-        outcome = run_one(history, options.seed, lines=lines, steps=options.steps)
+        outcome = run_one(
+            history, options.seed, lines=lines, steps=options.steps, **with_full_disks(history, options.full_disks)
+        )
     print(outcome.details, end="")
     print(f"{history} {'' if outcome.ok else 'FAILED '}{outcome.line}")
     return 0 if outcome.ok else 1
@@ -75,7 +78,7 @@ def _explain(options: argparse.Namespace) -> int:
     log.configure("critical")
     tale = Tale()
     with plant(options.plant) if options.plant else nullcontext():
-        outcome = run_one(history, options.seed, tale=tale)
+        outcome = run_one(history, options.seed, tale=tale, **with_full_disks(history, options.full_disks))
     for event in tale.all() if outcome.place is None else tale.about(*outcome.place):
         print(event)
     print(outcome.details, end="")
@@ -96,7 +99,7 @@ def _progress(text: str) -> None:
 
 
 def _planted(options: argparse.Namespace) -> str:
-    return f" --plant {options.plant}" if options.plant else ""
+    return (f" --plant {options.plant}" if options.plant else "") + (" --full-disks" if options.full_disks else "")
 
 
 def _seeds(text: str) -> range:
@@ -118,6 +121,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--history", choices=[*HISTORIES, "all"], default="all")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
     parser.add_argument("--plant", choices=sorted(BUGS), help="with this bug in the server")
+    parser.add_argument(
+        "--full-disks", action="store_true", help="disks of bookies are full now and then, in ledger and cluster too"
+    )
     parser.add_argument("--digests", metavar="FILE", help="write history, seed and whole digest of each to FILE")
     return parser
 

@@ -28,6 +28,7 @@ from simulation.cluster_faults import ClusterNemesis
 from simulation.cluster_record import CHECK_TIME, NAMESPACE, ClusterRecord
 from simulation.cluster_summary import ClusterSummary
 from simulation.histories import watched
+from simulation.nemesis import FULL_DISK_ERRORS
 from simulation.nodes import Node
 from simulation.observing import cluster_observed, recoveries_observed
 from simulation.tale import Tale
@@ -304,19 +305,27 @@ class ClusterStory(ClusterRecord):
 
 
 def run_cluster_history(
-    seed: int, *, lines: list[str] | None = None, steps: bool = False, tale: Tale | None = None
+    seed: int,
+    *,
+    lines: list[str] | None = None,
+    steps: bool = False,
+    tale: Tale | None = None,
+    full_disks: bool = False,
 ) -> ClusterSummary:
     """One history. ViolationError if an invariant does not hold, TooSlowError if the healed cluster makes no progress.
-    `lines` gets the trace, with every step of every task if `steps`; `tale` what is worth telling."""
+    `lines` gets the trace, with every step of every task if `steps`; `tale` what is worth telling. `full_disks`: bookies run
+    out of room, too."""
 
     async def main(universe: Universe) -> ClusterSummary:
         if lines is not None:
             universe.trace.lines = lines
         story = ClusterStory(universe, tale or Tale(on=False))
+        if full_disks:
+            story.nemesis.fill_disks()
         with recoveries_observed(story), cluster_observed(story):
             return await story.run()
 
     with watched() as log:
         summary = run(seed, main, keep=lines is not None, steps=steps)
-        log.check(())
+        log.check(FULL_DISK_ERRORS if full_disks else ())
         return summary

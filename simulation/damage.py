@@ -21,6 +21,7 @@ from bookie.config import BookieConfig
 from bookie.errors import BookieError, NoEntryError, NoLedgerError, StorageDamagedError
 from bookie.journal.format import file_name
 from bookie.journal.seal import SEAL_FILE, decode_seal
+from quire.cli.errors import DataDirectoryError
 from quire.metadata.errors import MetadataError
 from quire.metadata.store import MetadataStore
 from quire.world.doors import World
@@ -116,7 +117,7 @@ async def _start(
     async def main(world: World, stop: trio.Event) -> None:
         try:
             results.append(await opening(world, wanted))
-        except* (BookieError, MetadataError, OSError) as error:
+        except* (BookieError, DataDirectoryError, MetadataError, OSError) as error:
             results.append(error)
 
     twin.start(main)

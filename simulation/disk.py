@@ -23,6 +23,7 @@ from simulation.trace import Trace
 
 SECTOR = 512
 """Bytes that a disk writes whole or not at all."""
+_PLENTY = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,7 @@ class DiskImage:
         self._dirty: dict[int, _Inode] = {}
         self._inodes = 0
         self._used = 0
-        self._capacity = 1 << 40
+        self._capacity = _PLENTY
         self._failing_syncs = 0
         self._locks: dict[str, Power] = {}
 
@@ -189,7 +190,12 @@ class DiskImage:
 
     def limit(self, free: int | None) -> None:
         """From now on only `free` bytes more can be written (None: plenty)."""
-        self._capacity = 1 << 40 if free is None else self._used + free
+        self._capacity = _PLENTY if free is None else self._used + free
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether `limit` holds."""
+        return self._capacity < _PLENTY
 
     def fail_syncs(self, count: int = 1) -> None:
         """The next `count` syncs of files or maps raise EIO, and what they should have made durable never will be."""

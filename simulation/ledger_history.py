@@ -33,6 +33,7 @@ from simulation.ledger_checkers import LedgerChecker, LedgerHistory
 from simulation.ledger_faults import LedgerNemesis
 from simulation.ledger_hosts import ClientNode
 from simulation.metadata import WatchedTree
+from simulation.nemesis import FULL_DISK_ERRORS
 from simulation.nodes import BookieNode, Node
 from simulation.observing import recoveries_observed
 from simulation.scheduler import HOST
@@ -295,19 +296,27 @@ class LedgerStory:
 
 
 def run_ledger_history(
-    seed: int, *, lines: list[str] | None = None, steps: bool = False, tale: Tale | None = None
+    seed: int,
+    *,
+    lines: list[str] | None = None,
+    steps: bool = False,
+    tale: Tale | None = None,
+    full_disks: bool = False,
 ) -> LedgerSummary:
     """One history. ViolationError if an invariant does not hold, TooSlowError if the healed cluster makes no progress.
-    `lines` gets the trace, with every step of every task if `steps`; `tale` what is worth telling."""
+    `lines` gets the trace, with every step of every task if `steps`; `tale` what is worth telling. `full_disks`: bookies run
+    out of room, too."""
 
     async def main(universe: Universe) -> LedgerSummary:
         if lines is not None:
             universe.trace.lines = lines
         story = LedgerStory(universe, tale or Tale(on=False))
+        if full_disks:
+            story.nemesis.fill_disks()
         with recoveries_observed(story):
             return await story.run()
 
     with watched() as log:
         summary = run(seed, main, keep=lines is not None, steps=steps)
-        log.check(())
+        log.check(FULL_DISK_ERRORS if full_disks else ())
         return summary

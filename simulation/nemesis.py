@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Protocol
 
 import trio
@@ -17,6 +18,8 @@ from quire.world.doors import World
 from simulation.damage import Contents, bookie_contents, trial
 from simulation.nodes import BookieNode, Cluster, Node
 
+FULL_DISK_ERRORS = ("no room", "checkpoint failed", "last checkpoint failed", "journal group not written")
+"""What the log says of them, for a human."""
 TRIALS_SHARE = 0.5
 """Of the bookies that are killed, those of which a damaged copy is tried."""
 
@@ -49,6 +52,8 @@ class Nemesis:
         self._busy: dict[str, None] = {}
         """Nodes that are being harmed as a whole: not twice at a time."""
         self._planned = 1
+        self._disks = story.universe.derive("full disks")
+        self._fills_disks = False
         self._acts: dict[str, Callable[[], Awaitable[bool]]] = {
             "crash": self._crash,
             "kill": self._kill,
@@ -64,6 +69,12 @@ class Nemesis:
             "session expiry": self._expire,
             "metadata cut": self._cut_metadata,
         }
+
+    def fill_disks(self) -> None:
+        """Beside the faults that the seed draws, let disks of bookies be full now and then. Before the history begins."""
+        self._fills_disks = True
+        for bookie in self.story.bookies:
+            bookie.config = replace(bookie.config, disk_reserve_mb=self._disks.choice((0, 1, 1, 64)))
 
     @property
     def total(self) -> int:
@@ -82,6 +93,8 @@ class Nemesis:
         self._planned = count
         async with trio.open_nursery() as nursery:
             self._begin(nursery)
+            if self._fills_disks:
+                nursery.start_soon(self._fill_disks, name="disk filler")
             while self.total < count:
                 await trio.sleep(self.rng.uniform(0, swarm.calm_s))
                 token = object()
@@ -111,6 +124,7 @@ class Nemesis:
         for node in self.story.nodes:
             node.host.resume()
             node.host.slow(1)
+            node.host.disk.limit(None)
             await node.restart()
         for bookie in self.story.bookies:
             await bookie.wait_up()
@@ -225,6 +239,30 @@ class Nemesis:
         await self._a_while()
         node.host.slow(1)
         return True
+
+    async def _fill_disks(self) -> None:
+        """One disk after the other, beside everything else."""
+        while self.total < self._planned:
+            await trio.sleep(self._disks.uniform(0, 3))
+            nodes = [node for node in self._nodes() if isinstance(node, BookieNode)]
+            if nodes and self._down < self.story.swarm.down_max:
+                await self._fill_disk(self._disks.choice(nodes))
+
+    async def _fill_disk(self, node: BookieNode) -> None:
+        """There is little room or none for a while; perhaps the bookie goes down meanwhile, and perhaps it is started so."""
+        rng, disk = self._disks, node.host.disk
+        free = rng.choice((0, 700, 5000, 30_000, 400_000))
+        with self._taken(node):
+            self.note("full disk", host=node.name, free=free)
+            disk.limit(free)
+            await trio.sleep(rng.uniform(0.1, 3))
+            if rng.random() < 0.5:
+                await node.crash(lose_unsynced=rng.random() < 0.5)
+                if rng.random() < 0.7:
+                    await node.restart()
+                    await trio.sleep(rng.uniform(0.1, 3))
+            disk.limit(None)
+            await self._come_back(node)
 
     # --- the network
 

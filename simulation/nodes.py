@@ -109,6 +109,11 @@ class Node:
             await self.serve(world, metadata, stop)
         except* MetadataError as error:
             self.story.tell(self.name, "ProcessEnded", error=str(error.exceptions[0]))
+        except* OSError as error:
+            # A start that finds no room at all; an error of another kind, or on another disk, is a fault of ours.
+            if not self.host.disk.is_limited:
+                raise
+            self.story.tell(self.name, "ProcessEnded", error=str(error.exceptions[0]))
         metadata.disconnect()
         self.story.universe.nursery.start_soon(self._supervise, name=f"supervisor of {self.name}")
 

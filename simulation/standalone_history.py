@@ -54,6 +54,7 @@ EXPECTED_ERRORS = {
         "the storage has failed",
         "checkpoint failed",
         "last checkpoint failed",
+        "no room",
     ),
 }
 """What the server must tell an operator after each kind of harm; any other error in the log fails the history."""
@@ -121,6 +122,7 @@ class Story:
             journal_size_max_mb=1,
             journal_backups_max=rng.choice((0, 1)),
             journal_prealloc_mb=1,
+            disk_reserve_mb=self.universe.derive("reserve").choice((1, 1, 64)),
             write_cache_mb=2,
             read_cache_mb=1,
             read_ahead_entries=rng.choice((1, 10, 1000)),
@@ -198,7 +200,7 @@ class Story:
                 await server.stop()
         elif kind == "disk full":
             disk.limit(rng.choice((0, 700, 5000, 30_000)))
-            await trio.sleep(rng.uniform(0.01, 0.1))
+            await trio.sleep(rng.uniform(0.01, 0.5))
             disk.limit(None)
         elif kind == "failed sync":
             disk.fail_syncs(1)

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import trio
 
@@ -83,12 +83,17 @@ def run_one(history: str, seed: int, *, lines: list[str] | None = None, steps: b
     return Outcome(history, seed, str(summary), digest=summary.digest, faults=getattr(summary, "faults", ()))
 
 
+FULL_DISKS_APART: Final = ("ledger", "cluster")
+"""Histories in which disks are full only when it is asked for: seeds that were drawn without stay what they were."""
+
+
 class Work(NamedTuple):
-    """One history to be run, with a planted bug if one is named."""
+    """One history to be run, with a planted bug if one is named; with full disks, where the history has them apart."""
 
     history: str
     seed: int
     bug: str = ""
+    full_disks: bool = False
 
 
 def run_all(work: Sequence[Work], *, jobs: int) -> Iterator[Outcome]:
@@ -99,11 +104,18 @@ def run_all(work: Sequence[Work], *, jobs: int) -> Iterator[Outcome]:
         yield from pool.imap(_run, work)
 
 
-def sweep(histories: Iterable[str], seeds: Iterable[int], *, jobs: int = 1, bug: str = "") -> Iterator[Outcome]:
+def sweep(
+    histories: Iterable[str], seeds: Iterable[int], *, jobs: int = 1, bug: str = "", full_disks: bool = False
+) -> Iterator[Outcome]:
     """Run each history for each seed; see `run_all`."""
-    return run_all([Work(history, seed, bug) for history in histories for seed in seeds], jobs=jobs)
+    return run_all([Work(history, seed, bug, full_disks) for history in histories for seed in seeds], jobs=jobs)
 
 
 def _run(work: Work) -> Outcome:
     with plant(work.bug) if work.bug else nullcontext():
-        return run_one(work.history, work.seed)
+        return run_one(work.history, work.seed, **with_full_disks(work.history, work.full_disks))
+
+
+def with_full_disks(history: str, wanted: bool) -> dict[str, Any]:
+    """What `run_one` takes besides."""
+    return {"full_disks": True} if wanted and history in FULL_DISKS_APART else {}

@@ -64,6 +64,8 @@ _SCAN_STEP: Final = 2000
 _LAST_ID: Final = "lastId"
 _IDS_AHEAD_MAX: Final = 1 << 28
 """Entry logs that may have been made since the newest one that is there: more are a bit that flipped."""
+_ENDED_BYTES_MIN: Final = 1 << 20
+"""A log with less in it is not ended for the room that it takes."""
 _PAGES_TOGETHER: Final = 2 << 20
 """Bytes; pages are given back up to a multiple of it, or to the end of a log: a kernel keeps large pages that a range cuts."""
 
@@ -247,6 +249,16 @@ class EntryLogs:
             self._active.safe = self._active.position
             self._active.safe_ledgers = dict(self._active.ledgers)
         return placed
+
+    def end_active(self) -> None:
+        """Write no more to the log that is written, unless it is a small one, so that it may be deleted. Never fails: without room
+        for its map it has none."""
+        active = self._active
+        if active is not None and active.position >= _ENDED_BYTES_MIN:
+            try:
+                self._seal_active(active)
+            except OSError:
+                self._abandon()
 
     def _append(self, runs: Iterable[Run]) -> list[tuple[Run, int]]:
         placed: list[tuple[Run, int]] = []

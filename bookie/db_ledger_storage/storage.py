@@ -134,6 +134,7 @@ class DbLedgerStorage:
         self._collecting = trio.Lock()
         self._flush_at = self._options.flush_at_bytes
         self._flush_asked = False
+        self._end_log = False
         self.on_flush_due: Callable[[], None] | None = None
         """Called once, synchronously, when the write cache has filled so far that a flush should begin; again after that
         flush if the cache has filled meanwhile."""
@@ -225,6 +226,10 @@ class DbLedgerStorage:
         """Bytes in the write cache, which are not in an entry log yet."""
         return self._cache.size
 
+    def end_log_later(self) -> None:
+        """End the entry log with the next flush: what is added later shall not keep it from being deleted."""
+        self._end_log = True
+
     async def flush(self) -> None:
         """Make everything that was added or set before this call durable in the entry log and the indexes.
 
@@ -237,6 +242,9 @@ class DbLedgerStorage:
             if self._cache.flushing is not None:
                 await self._flush_table()  # what the last flush failed to write
             await self._flush_table()
+            if self._end_log:
+                self._end_log = False
+                await self._world.offload.run(self._logs.end_active, name="end entry log")
 
     async def _flush_table(self) -> None:
         table = self._cache.begin_flush()

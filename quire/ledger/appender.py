@@ -258,14 +258,19 @@ class Appender:
                 f"bookie {channel.bookie_id} answered adds {first}..{last}, which were not sent"
             )
             self._bookie_failed(channel.index, error)
+        elif rc == Rc.OK and self.error is not None:
+            # Entries that were not confirmed by the end never are: the ledger is closed before them.
+            last = min(last, self._tracker.confirmed)
+            if first <= last:
+                self._tracker.acked(channel.index, first, last)
+            if self._lingering is not None:
+                self._lingering.set()
         elif rc == Rc.OK:
             if self._tracker.acked(channel.index, first, last):
                 if self._sending:
                     self._context.afterwards.call(self._report_confirmed)
                 else:
                     self._report_confirmed()
-            elif self._lingering is not None:
-                self._lingering.set()
         elif self.error is not None:
             return
         elif rc == Rc.FENCED:

@@ -21,6 +21,7 @@ from bookie.journal.format import LogMark, decode_last_mark, file_name
 from bookie.journal.replay import journal_ids
 from quire.metadata.bookies import read_cookie
 from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.service.log import Event
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
@@ -354,6 +355,79 @@ def test_adds_end_before_the_disk_is_full() -> None:
 
         machine.config = replace(CONFIG, journal_prealloc_mb=0)
         await machine.live(life)
+
+    in_universe(story)
+
+
+@pytest.mark.expect_error("no room", "checkpoint failed")
+@pytest.mark.parametrize("free", [0, 200_000])
+def test_a_start_without_room_for_what_the_journal_has_serves_it_from_memory(
+    free: int, log_events: list[Event]
+) -> None:
+    async def story(machine: Machine) -> None:
+        async def fill(bookie: Bookie) -> None:
+            client = Client(bookie)
+            for first in range(30):
+                assert await client.ask(add_frames(7, first, 1, bytes(100_000))) == [v2.AddAcks(Rc.OK, 7, first, first)]
+            machine.host.disk.limit(free)
+
+        async def read(bookie: Bookie) -> None:
+            for entry_id in range(30):
+                assert bytes((await Client(bookie).read(7, entry_id)).entry) == entry(7, entry_id, bytes(100_000))
+
+        async def serve(bookie: Bookie) -> None:
+            await read(bookie)
+            await trio.sleep(3.5)
+            assert bookie.read_only
+            assert await Client(bookie).add(8, 0, flags=v2.HIGH_PRIORITY) == v2.AddAcks(Rc.OK, 8, 0, 0)
+
+        async def go_on(bookie: Bookie) -> None:
+            await serve(bookie)
+            machine.host.disk.limit(None)
+            await until(lambda: not bookie.read_only)
+            await bookie.checkpoint()
+            assert bookie.last_mark == bookie.journal.mark()
+            await read(bookie)
+
+        machine.config = replace(CONFIG, journal_prealloc_mb=0, disk_reserve_mb=2)
+        await machine.live(fill, crash=True)
+        await machine.live(serve, crash=True)
+        errors = [event["event"] for event in log_events if event["level"] == "error"]
+        assert len(errors) == 2, "a full disk does not fill the log"
+        await machine.live(go_on, crash=True)
+        await machine.live(read)
+
+    in_universe(story)
+
+
+@pytest.mark.expect_error("no room")
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_full_disk_is_emptied_of_the_log_that_was_written_when_its_ledgers_are_gone(restarted: bool) -> None:
+    async def story(machine: Machine) -> None:
+        async def fill(bookie: Bookie) -> None:
+            client = Client(bookie)
+            for first in range(20):
+                assert await client.ask(add_frames(7, first, 1, bytes(100_000))) == [v2.AddAcks(Rc.OK, 7, first, first)]
+            spare = (machine.config.disk_reserve_mb << 20) // SPARE_PART
+            machine.host.disk.limit(spare - 1)
+
+        async def wait(bookie: Bookie) -> None:
+            await until(lambda: bookie.read_only)
+            with trio.fail_after(30):
+                await until(lambda: not bookie.world.disk.exists(f"{LEDGERS}/0.log"), every_s=0.1)
+                # What makes room meanwhile goes to another log.
+                assert await Client(bookie).add(8, 0, flags=v2.HIGH_PRIORITY) == v2.AddAcks(Rc.OK, 8, 0, 0)
+
+        async def life(bookie: Bookie) -> None:
+            await fill(bookie)
+            await wait(bookie)
+
+        machine.config = replace(CONFIG, journal_prealloc_mb=0, disk_reserve_mb=8)
+        if restarted:
+            await machine.live(fill, crash=True, lose_unsynced=False)
+            await machine.live(wait)
+        else:
+            await machine.live(life)
 
     in_universe(story)
 

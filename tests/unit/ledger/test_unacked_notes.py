@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import trio
 
+from quire.ledger.errors import LedgerClosedError
 from quire.metadata import unacked
 from tests.unit.ledger.fake_bookie import FakeCluster, payloads, run
 
@@ -77,6 +78,33 @@ def test_a_member_whose_last_acknowledgements_come_after_the_close_is_not_noted(
             await trio.sleep(5)
             late.release()
             await trio.sleep(100)
+            assert await notes(cluster) == {}
+
+    run(story)
+
+
+def test_a_late_acknowledgement_confirms_nothing_behind_the_end() -> None:
+    async def story() -> None:
+        cluster = await begun(2)
+        async with cluster.client() as client:
+            writer = await client.create(ensemble_size=2, write_quorum=2, ack_quorum=1)
+            confirmed: list[tuple[int, int]] = []
+            writer.on_confirmed = lambda first, last: confirmed.append((first, last))
+            late, other = cluster.of(writer.metadata.fragments[0].bookies)
+            late.hold = True
+            writer.append([b"0"])
+            await trio.sleep(1)
+            other.hold = True
+            writer.append([b"1"])
+            await trio.sleep(1)
+            # As if the bookie answered while the metadata of the end are stored.
+            writer.on_failed = lambda error: late.release()
+            writer._appender.stop(LedgerClosedError("closed"))
+            await trio.sleep(1)
+            await writer.close()
+            await trio.sleep(100)
+            assert confirmed == [(0, 0)]
+            assert writer.metadata.last_entry_id == 0
             assert await notes(cluster) == {}
 
     run(story)

@@ -68,13 +68,23 @@ class Cluster:
 
     @asynccontextmanager
     async def broker(
-        self, *, config_of: Callable[[str], Awaitable[LogConfigSource]] | None = None, **config: Any
+        self,
+        *,
+        config_of: Callable[[str], Awaitable[LogConfigSource]] | None = None,
+        no_room: Callable[[], str] = str,
+        **config: Any,
     ) -> AsyncIterator[ManagedLedgerFactory]:
         store = Session(self.tree)
         store.point = self.point
         self.stores.append(store)
         async with open_factory(
-            fake_world(), store, self.ledgers, replace(CONFIG, **config), CURSOR_CONFIG, config_of=config_of
+            fake_world(),
+            store,
+            self.ledgers,
+            replace(CONFIG, **config),
+            CURSOR_CONFIG,
+            config_of=config_of,
+            no_room=no_room,
         ) as factory:
             yield factory
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
 import pytest
 import trio
@@ -11,9 +12,11 @@ from managed_ledger.errors import ManagedLedgerUnavailableError, NoSuchManagedLe
 from managed_ledger.factory import OPENS_MAX, RECOVERIES_MAX
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import log_path
+from quire.ledger.errors import LedgerWriteError
 from quire.ledger.position import Position
 from quire.metadata.errors import MetadataUnavailableError
 from tests.unit.managed_ledger.cluster import CONFIG, NAME, Cluster, in_cluster, kill, numbered, publish, read_all
+from tests.unit.managed_ledger.fake_ledgers import FakeWriter, Sink, until
 
 
 def test_who_opens_at_the_same_time_gets_the_same_log() -> None:
@@ -190,5 +193,64 @@ def test_many_logs_are_opened_at_once_but_not_all_at_once() -> None:
             assert at_once == OPENS_MAX
             assert round(trio.current_time() - begun) == 9, "three rounds of open, create, created"
             cluster.ledgers.delay_s = 0.0
+
+    in_cluster(test)
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["stays open", "fails"])
+def test_on_a_full_disk_the_open_ledger_goes_when_everybody_has_consumed_it(fails: bool) -> None:
+    async def test(cluster: Cluster) -> None:
+        full = ""
+        async with cluster.broker(no_room=lambda: full, retention_minutes=0, retention_mb=0) as factory:
+            log = await factory.open(NAME)
+            slow = await log.open_cursor("slow", initial="earliest")
+            fast = await log.open_cursor("fast", initial="earliest")
+            await publish(log, *numbered(0, 5))
+            fast.ack_individual([Position(0, entry) for entry in range(5)])
+            slow.ack_individual([Position(0, entry) for entry in range(4)])
+            await fast.wait_persisted()
+            await slow.wait_persisted()
+            assert cluster.ledgers.listed() == {0, 1, 2}
+            await trio.sleep(5)
+            full = "the disk is full"
+            if fails:
+                cluster.ledgers.hold = True
+                sink = Sink()
+                log.append([b"refused"], sink)
+                cast("FakeWriter", log._appends.writer).fail(LedgerWriteError("read-only"))
+                await until(lambda: bool(sink.errors))
+                cluster.ledgers.hold = False
+                cluster.ledgers.release()
+            await trio.sleep(5)
+            assert 0 in cluster.ledgers.listed(), "one of them needs it"
+            slow.ack_individual([Position(0, 4)])
+            await trio.sleep(5)
+            assert not {0, 1, 2} & cluster.ledgers.listed(), "nor do old entries of cursors keep an entry log"
+            made = cluster.ledgers.listed()
+            await trio.sleep(60)
+            assert cluster.ledgers.listed() == made, "once"
+            full = ""
+            await publish(log, b"on")
+            assert await read_all(log) == [b"on"]
+        async with cluster.broker() as factory:
+            log = await factory.open(NAME)
+            assert await read_all(log) == [b"on"]
+            assert all(cursor.mark_delete >= Position(0, 4) for cursor in log.cursors.values())
+
+    in_cluster(test)
+
+
+def test_on_a_full_disk_the_last_ledger_of_a_log_that_was_opened_anew_goes_too() -> None:
+    async def test(cluster: Cluster) -> None:
+        async with cluster.broker(retention_minutes=0, retention_mb=0) as factory:
+            log = await factory.open(NAME)
+            cursor = await log.open_cursor("sub", initial="earliest")
+            await publish(log, *numbered(0, 5))
+        async with cluster.broker(no_room=lambda: "full", retention_minutes=0, retention_mb=0) as factory:
+            log = await factory.open(NAME)
+            cursor = log.cursors["sub"]
+            cursor.ack_individual([Position(0, entry) for entry in range(5)])
+            await trio.sleep(5)
+            assert 0 not in cluster.ledgers.listed()
 
     in_cluster(test)
