@@ -374,7 +374,8 @@ class Topic:
             self.release_producer(producer)
         self._disconnect_all()
         waiting = trio.CancelScope()
-        self.nursery.start_soon(self._cut_off, waiting, leaving, name=f"cut off {self.name.full}")
+        if leaving:  # not for each of thousands of silent topics
+            self.nursery.start_soon(self._cut_off, waiting, leaving, name=f"cut off {self.name.full}")
         try:
             await self.ledger.close()
         finally:

@@ -17,7 +17,7 @@ NO_LEDGER = -1
 class LogIndex:
     """The closed ledgers with their entries, and the current one, which grows."""
 
-    __slots__ = ("_before", "_ids", "_lasts", "_ordinals", "current_id", "last_confirmed")
+    __slots__ = ("_before", "_ids", "_lasts", "current_id", "last_confirmed")
 
     def __init__(self) -> None:
         self._ids: list[int] = []
@@ -25,7 +25,6 @@ class LogIndex:
         """Last entry of each; of the current ledger it is in `last_confirmed`."""
         self._before: list[int] = []
         """Entries of the log before each ledger."""
-        self._ordinals: dict[int, int] = {}
         self.current_id = NO_LEDGER
         self.last_confirmed = Position(-1, -1)
 
@@ -33,7 +32,6 @@ class LogIndex:
         """These are the ledgers; `current_id` is the open one, the last of them, or NO_LEDGER."""
         self._ids = [info.ledger_id for info in ledgers]
         self._lasts = [info.last_entry_id for info in ledgers]
-        self._ordinals = {ledger_id: ordinal for ordinal, ledger_id in enumerate(self._ids)}
         self._before = []
         total = 0
         for info in ledgers:
@@ -50,8 +48,13 @@ class LogIndex:
         if ledger_id == self.current_id:
             confirmed = self.last_confirmed
             return confirmed.entry_id if confirmed.ledger_id == ledger_id else -1
-        ordinal = self._ordinals.get(ledger_id)
+        ordinal = self._ordinal(ledger_id)
         return None if ordinal is None else self._lasts[ordinal]
+
+    def _ordinal(self, ledger_id: int) -> int | None:
+        ids = self._ids
+        ordinal = bisect_left(ids, ledger_id)
+        return ordinal if ordinal < len(ids) and ids[ordinal] == ledger_id else None
 
     def first_position(self) -> Position:
         return Position(self._ids[0], 0) if self._ids else Position(self.last_confirmed.ledger_id, 0)
@@ -95,7 +98,7 @@ class LogIndex:
     def _count_through(self, position: Position) -> int:
         """Entries of the log up to and with `position`."""
         ledger_id, entry_id = position
-        ordinal = self._ordinals.get(ledger_id)
+        ordinal = self._ordinal(ledger_id)
         if ordinal is not None:
             last = self.last_entry_of(ledger_id)
             return self._before[ordinal] + min(entry_id, -1 if last is None else last) + 1

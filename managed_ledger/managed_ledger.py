@@ -8,7 +8,7 @@ What holds, beside what `appends`, `stored_list`, `trimmer` and the cursors prom
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, Protocol, cast
 
@@ -44,6 +44,7 @@ from quire.ledger.position import EARLIEST, LATEST, Position
 from quire.metadata.errors import MetadataError, NodeExistsError
 from quire.metadata.store import MetadataStore, Op
 from quire.service.log import get_logger
+from quire.service.rare_lock import RareLock
 from quire.world.doors import Buffer, World
 
 __all__ = ["AppendSink", "EntryRun", "ManagedLedger", "Services"]
@@ -72,6 +73,14 @@ class Services:
     """The log is fenced or closed: a new open reads it anew."""
     no_room: Callable[[], str] = str
     """Why bookies take no entries of logs, known for sure; "" otherwise."""
+    limits: RolloverLimits = field(init=False)
+    """Of every log."""
+    metadata_is_up: Callable[[], bool] = field(init=False)
+    """Whether the metadata service can be reached, as far as is known."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "limits", RolloverLimits.of(self.config))
+        object.__setattr__(self, "metadata_is_up", MetadataSession(self.metadata).is_up)
 
 
 class ManagedLedger:
@@ -91,11 +100,8 @@ class ManagedLedger:
         self.cache = EntryCache(services.budget)
         self._services = services
         self._config = config
-        self._session = MetadataSession(services.metadata)
-        self.cursor_services = replace(
-            services.cursors, quorums=config, proof=self._proof, confirm_ownership=self._confirm_ownership
-        )
-        """For `opening`."""
+        self._cursor_services: CursorServices | None = None
+        """From the first durable cursor on."""
         self._stored = stored
         self._index = LogIndex()
         self._reads = LedgerReads(services.ledgers)
@@ -107,15 +113,15 @@ class ManagedLedger:
             stored,
             self._index,
             self.cache,
-            RolloverLimits.of(services.config),
+            services.limits,
             services.config.retry_timeout_s,
             Listeners(
                 confirmed=self._wake,
-                switched=lambda: self._trimmer.switched(),
+                switched=self._switched,
                 fenced=self._fenced,
-                unneeded=lambda ledger_id: self._trimmer.delete_unneeded(ledger_id),
+                unneeded=self._delete_unneeded,
             ),
-            self._session.is_up,
+            services.metadata_is_up,
             services.no_room,
         )
         self._trimmer = Trimmer(
@@ -125,19 +131,38 @@ class ManagedLedger:
             stored,
             self._index,
             self._appends,
-            is_up=self._session.is_up,
+            is_up=services.metadata_is_up,
             wall_ms=services.world.clock.wall_ms,
         )
-        self.closed = trio.Event()
-        """Set when `close` is done."""
+        self._closed: trio.Event | None = None
         self._readers_made = 0
-        self._making = trio.Lock()
+        self._making = RareLock()
         self.last_entry_of = self._index.last_entry_of
         self.next_position = self._index.next_position
         self.previous_position = self._index.previous_position
         self.first_position = self._index.first_position
         self.count_between = self._index.count_between
         self.append = self._appends.append
+
+    @property
+    def closed(self) -> trio.Event:
+        """Set when `close` is done."""
+        if self._closed is None:
+            self._closed = trio.Event()
+        return self._closed
+
+    @property
+    def cursor_services(self) -> CursorServices:
+        """For `opening`."""
+        services = self._cursor_services
+        if services is None:
+            services = self._cursor_services = replace(
+                self._services.cursors,
+                quorums=self._config,
+                proof=self._proof,
+                confirm_ownership=self._confirm_ownership,
+            )
+        return services
 
     # Facts
 
@@ -362,6 +387,12 @@ class ManagedLedger:
 
     # Trimming: see `trimmer`
 
+    def _switched(self) -> None:
+        self._trimmer.switched()
+
+    def _delete_unneeded(self, ledger_id: int) -> None:
+        self._trimmer.delete_unneeded(ledger_id)
+
     def slowest(self) -> Position | None:
         """The position behind which no durable cursor needs anything; None without durable cursors."""
         return self._slowest.position()
@@ -462,12 +493,13 @@ class ManagedLedger:
                 await self._appends.close()
             except (LedgerError, MetadataError) as error:
                 log.warning("ledger not closed; the next open recovers it", log=self.name, reason=str(error))
-            async with trio.open_nursery() as nursery:
-                for cursor in self.cursors.values():
-                    nursery.start_soon(self._close_cursor, cursor, name=f"close cursor {cursor.name}")
-                unneeded = self._appends.unneeded()
-                if unneeded is not None:
-                    nursery.start_soon(self.delete_ledgers, [unneeded], name=f"unneeded ledger of {self.name}")
+            unneeded = self._appends.unneeded()
+            if self.cursors or unneeded is not None:
+                async with trio.open_nursery() as nursery:
+                    for cursor in self.cursors.values():
+                        nursery.start_soon(self._close_cursor, cursor, name=f"close cursor {cursor.name}")
+                    if unneeded is not None:
+                        nursery.start_soon(self.delete_ledgers, [unneeded], name=f"unneeded ledger of {self.name}")
         finally:
             self.cache.clear()
             self.closed.set()

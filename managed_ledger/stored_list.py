@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-import trio
-
 from cursors.doors import CustomMetadata, Ledgers, Reader, Writer
 from managed_ledger.config import LogConfigSource
 from managed_ledger.errors import LedgerIdOrderError, ManagedLedgerDamagedError, ManagedLedgerFencedError
 from managed_ledger.ledger_list import LedgerList, decode, encode
 from quire.metadata.errors import BadVersionError, MetadataUnavailableError, NodeExistsError, NoNodeError
 from quire.metadata.store import Check, Create, MetadataStore, Op, Put
+from quire.service.rare_lock import RareLock
 
 IDS_PASSED_MAX = 256
 LIST_BYTES_MAX = 900_000
@@ -42,7 +41,7 @@ class StoredList:
         self._unlearned: dict[bytes, LedgerList] = {}
         """Values whose writing may have happened, and what the list is to be for us if it did."""
         self.value = LedgerList()
-        self._lock = trio.Lock()
+        self._lock = RareLock()
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
