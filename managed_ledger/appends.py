@@ -86,6 +86,33 @@ class Listeners:
 class Appends:
     """Appends to one log, from `begin` on."""
 
+    __slots__ = (
+        "_ahead",
+        "_barren",
+        "_cache",
+        "_drained",
+        "_entries",
+        "_failed_writer",
+        "_failure",
+        "_index",
+        "_listeners",
+        "_marks",
+        "_metadata_is_up",
+        "_name",
+        "_no_room",
+        "_nursery",
+        "_retry_timeout_s",
+        "_settled",
+        "_stored",
+        "_unclosed",
+        "_world",
+        "entries_added",
+        "pending",
+        "readers",
+        "state",
+        "writer",
+    )
+
     def __init__(
         self,
         name: str,

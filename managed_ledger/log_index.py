@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 
 from managed_ledger.ledger_list import LedgerInfo
 from quire.ledger.position import Position
@@ -20,27 +21,24 @@ class LogIndex:
     __slots__ = ("_before", "_ids", "_lasts", "current_id", "last_confirmed")
 
     def __init__(self) -> None:
-        self._ids: list[int] = []
-        self._lasts: list[int] = []
+        # Tuples: a list of one ledger takes twice as much.
+        self._ids: tuple[int, ...] = ()
+        self._lasts: tuple[int, ...] = ()
         """Last entry of each; of the current ledger it is in `last_confirmed`."""
-        self._before: list[int] = []
+        self._before: tuple[int, ...] = ()
         """Entries of the log before each ledger."""
         self.current_id = NO_LEDGER
         self.last_confirmed = Position(-1, -1)
 
     def set(self, ledgers: Sequence[LedgerInfo], current_id: int) -> None:
         """These are the ledgers; `current_id` is the open one, the last of them, or NO_LEDGER."""
-        self._ids = [info.ledger_id for info in ledgers]
-        self._lasts = [info.last_entry_id for info in ledgers]
-        self._before = []
-        total = 0
-        for info in ledgers:
-            self._before.append(total)
-            total += info.entries
+        self._ids = tuple([info.ledger_id for info in ledgers])
+        self._lasts = tuple([info.last_entry_id for info in ledgers])
+        self._before = tuple(accumulate([info.entries for info in ledgers[:-1]], initial=0)) if ledgers else ()
         self.current_id = current_id
 
     @property
-    def ledger_ids(self) -> list[int]:
+    def ledger_ids(self) -> Sequence[int]:
         return self._ids
 
     def last_entry_of(self, ledger_id: int) -> int | None:

@@ -86,12 +86,41 @@ class Services:
 class ManagedLedger:
     """See the module. Everything not `async` answers from memory, at once."""
 
+    __slots__ = (
+        "_appends",
+        "_closed",
+        "_config",
+        "_cursor_services",
+        "_index",
+        "_making",
+        "_readers_made",
+        "_reads",
+        "_services",
+        "_slowest",
+        "_stored",
+        "_trimmer",
+        "_waiters",
+        "append",
+        "cache",
+        "count_between",
+        "cursors",
+        "first_position",
+        "last_entry_of",
+        "name",
+        "next_position",
+        "on_fenced",
+        "previous_position",
+        "reader_cursors",
+        "retention",
+    )
+
     def __init__(self, services: Services, name: str, stored: StoredList, config: LogConfigSource) -> None:
         self.name = name
         """tenant/namespace/persistent/<escaped topic>"""
         self.cursors: dict[str, Cursor] = {}
         """The durable cursors, by subscription name."""
-        self._slowest = Slowest[Cursor](_durable_position)
+        self._slowest: Slowest[Cursor] | None = None
+        """From the first durable cursor on."""
         self.reader_cursors: dict[str, Cursor] = {}
         self.on_fenced: Callable[[], None] = _nothing
         """Set by the owner; called once, when another broker has taken the log over, or `abandon` gave it up."""
@@ -105,7 +134,7 @@ class ManagedLedger:
         self._stored = stored
         self._index = LogIndex()
         self._reads = LedgerReads(services.ledgers)
-        self._waiters: dict[Callable[[], None], None] = {}
+        self._waiters: tuple[Callable[[], None], ...] = ()
         self._appends = Appends(
             name,
             services.world,
@@ -216,13 +245,14 @@ class ManagedLedger:
 
     def add_waiter(self, callback: Callable[[], None]) -> None:
         """Call `callback` after each pass that confirmed entries, until `remove_waiter`; adding it twice is adding it once."""
-        self._waiters[callback] = None
+        if callback not in self._waiters:
+            self._waiters += (callback,)
 
     def remove_waiter(self, callback: Callable[[], None]) -> None:
-        self._waiters.pop(callback, None)
+        self._waiters = tuple([each for each in self._waiters if each != callback])
 
     def _wake(self) -> None:
-        for waiter in list(self._waiters):
+        for waiter in self._waiters:
             waiter()
 
     def read_cached(
@@ -310,14 +340,17 @@ class ManagedLedger:
     def adopt(self, cursor: Cursor) -> None:
         """A durable cursor of this log was made or recovered."""
         self.cursors[cursor.name] = cursor
-        self._slowest.add(cursor)
+        slowest = self._slowest
+        if slowest is None:
+            slowest = self._slowest = Slowest[Cursor](_durable_position)
+        slowest.add(cursor)
         cursor.on_activity = self._activity
-        cursor.on_moved_back = self._slowest.moved_back
+        cursor.on_moved_back = slowest.moved_back
         if cursor.store is not None:
             cursor.store.on_durable = partial(self._durable_moved, cursor)
 
     def _durable_moved(self, cursor: Cursor, back: bool) -> None:
-        if back:
+        if back and self._slowest is not None:
             self._slowest.moved_back(cursor)
         self._trimmer.moved()
 
@@ -359,7 +392,8 @@ class ManagedLedger:
                 self._appends.fence(str(error))
                 raise
             cursor.deactivate()
-            self._slowest.discard(cursor)
+            if self._slowest is not None:
+                self._slowest.discard(cursor)
             del self.cursors[name]
         await self.delete_ledgers(ledger_ids)
         self.want_trim()
@@ -395,7 +429,7 @@ class ManagedLedger:
 
     def slowest(self) -> Position | None:
         """The position behind which no durable cursor needs anything; None without durable cursors."""
-        return self._slowest.position()
+        return None if self._slowest is None else self._slowest.position()
 
     def effective_retention(self) -> Retention:
         return self.retention or Retention.of(self._config())

@@ -24,6 +24,8 @@ IDS_PASSED_MAX = 256
 LIST_BYTES_MAX = 900_000
 """Above this no ledger is added but by an open: ZooKeeper refuses values of a million bytes (jute.maxbuffer)."""
 _NO_NODE = -1
+_COMPONENT = ("component", b"managed-ledger")
+_APPLICATION = ("application", b"pulsar")
 
 
 class StoredList:
@@ -214,8 +216,4 @@ def log_path(name: str) -> str:
 
 def ledger_metadata(name: str) -> CustomMetadata:
     """What a data ledger says of itself, as the original writes it."""
-    return [
-        ("component", b"managed-ledger"),
-        ("pulsar/managed-ledger", name.encode()),
-        ("application", b"pulsar"),
-    ]
+    return [_COMPONENT, ("pulsar/managed-ledger", name.encode()), _APPLICATION]
