@@ -15,7 +15,6 @@ Source: Pulsar's MetadataStoreTopicPoliciesService (path; a partition has the po
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from weakref import WeakValueDictionary
 
 import trio
@@ -59,6 +58,8 @@ def topic_path(name: TopicName) -> str:
 
 class _Topic:
     """The own policies of a topic; None if it has none. Lives as long as somebody can ask for them."""
+
+    __slots__ = ("__weakref__", "known", "own", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -108,6 +109,20 @@ class Held:
         return self._topic.own
 
 
+class _Effective:
+    """What holds for one topic at the moment it is called."""
+
+    __slots__ = ("_namespace", "_policies", "_topic")
+
+    def __init__(self, policies: TopicPolicies, namespace: _Namespace, topic: _Topic) -> None:
+        self._policies = policies
+        self._namespace = namespace
+        self._topic = topic
+
+    def __call__(self) -> LogConfig:
+        return effective(self._policies.default, self._namespace.own, self._topic.own)
+
+
 class TopicPolicies:
     """`run` watches, in a nursery of its owner; before it runs, and where it does not, everything is read when it is asked
     for. `default`: what broker.conf says."""
@@ -127,7 +142,7 @@ class TopicPolicies:
     async def load(self, name: TopicName) -> Callable[[], LogConfig]:
         """Read what is not known yet. What comes back answers from memory what holds for the topic at the moment it is
         asked, and never raises. MetadataUnavailableError."""
-        return partial(self._effective, *await self._load(name))
+        return _Effective(self, *await self._load(name))
 
     async def config_of(self, log_name: str) -> Callable[[], LogConfig]:
         """As `load`, of the topic whose managed ledger has that name."""
@@ -151,9 +166,6 @@ class TopicPolicies:
             if refreshes == namespace.refreshes:
                 topic.own, topic.known = own, True
         return namespace, topic
-
-    def _effective(self, namespace: _Namespace, topic: _Topic) -> LogConfig:
-        return effective(self.default, namespace.own, topic.own)
 
     # For who asks and changes
 

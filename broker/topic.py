@@ -51,6 +51,22 @@ NOT_SERVED = TRANSACTION | MARKER | SHADOW
 class Topic:
     """A loaded topic. Everything in it happens on the event loop; what awaits says so."""
 
+    __slots__ = (
+        "_creating",
+        "broker",
+        "bytes_in",
+        "closing",
+        "entries_in",
+        "ledger",
+        "messages_in",
+        "name",
+        "next_owner",
+        "nursery",
+        "producers",
+        "screen",
+        "subscriptions",
+    )
+
     def __init__(self, broker: Broker, name: TopicName, ledger: ManagedLedger, nursery: trio.Nursery) -> None:
         self.broker = broker
         self.name = name
@@ -374,7 +390,8 @@ class Topic:
             self.release_producer(producer)
         self._disconnect_all()
         waiting = trio.CancelScope()
-        self.nursery.start_soon(self._cut_off, waiting, leaving, name=f"cut off {self.name.full}")
+        if leaving:  # not for each of thousands of silent topics
+            self.nursery.start_soon(self._cut_off, waiting, leaving, name=f"cut off {self.name.full}")
         try:
             await self.ledger.close()
         finally:

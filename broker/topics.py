@@ -463,4 +463,5 @@ class Topics:
         for topic in self.loaded():
             self.close_soon(topic)
         while self._closing:
-            await next(iter(self._closing.values())).wait()
+            for closed in list(self._closing.values()):
+                await closed.wait()

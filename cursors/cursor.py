@@ -19,6 +19,8 @@ from quire.ledger.position import EARLIEST, LATEST, Position
 class Cursor:
     """Made by a managed ledger: `open_cursor` or `new_reader_cursor`."""
 
+    __slots__ = ("_log", "_state", "_store", "active", "name", "on_activity", "on_moved_back", "read_position")
+
     def __init__(self, name: str, log: Log, state: AckState, store: CursorStore | None) -> None:
         self.name = name
         self._log = log

@@ -36,7 +36,7 @@ from quire.ledger.errors import LedgerError
 from quire.ledger.position import EARLIEST, Position
 from quire.metadata.errors import BadVersionError, MetadataError, NoNodeError
 from quire.metadata.store import Delete
-from quire.service.log import get_logger
+from quire.service.log import Logger, get_logger
 
 log = get_logger(__name__)
 
@@ -54,10 +54,41 @@ _NO_ENTRY = -1
 class CursorStore:
     """Keeps one `AckState` durable. Either `create` it, or `recover` and then `attach`."""
 
+    __slots__ = (
+        "_again",
+        "_base_bytes",
+        "_base_entry_id",
+        "_broken",
+        "_busy",
+        "_chain_bytes",
+        "_chain_entries",
+        "_closing",
+        "_dirty",
+        "_idle",
+        "_in_flight",
+        "_in_flight_mark_delete",
+        "_log_name",
+        "_name",
+        "_node",
+        "_node_is_state",
+        "_on_fenced",
+        "_queued",
+        "_services",
+        "_state",
+        "_switched",
+        "_waiting",
+        "_writer",
+        "_writer_since",
+        "bytes_written",
+        "durable_mark_delete",
+        "entries_written",
+        "on_durable",
+    )
+
     def __init__(self, services: Services, path: str, log_name: str, name: str, on_fenced: Callable[[], None]) -> None:
         self._services = services
         self._name = name
-        self._log = log.bind(cursor=name, log=log_name)
+        self._log_name = log_name
         self._on_fenced = on_fenced
         self._node = StoredNode(services, path, log_name, name)
         self._state: AckState | None = None
@@ -72,10 +103,11 @@ class CursorStore:
         """An entry is in flight, or a ledger is being made."""
         self._again = False
         """Flush once more when no longer busy."""
-        self._idle = trio.Event()
-        self._switched = trio.Event()
-        """Unset while a ledger is being made, also of a store that was stopped meanwhile: the ledger may still come to be."""
-        self._switched.set()
+        self._idle: trio.Event | None = None
+        """From the first entry on; unset while `_busy`."""
+        self._switched: trio.Event | None = None
+        """From the first ledger on; unset while one is being made, also of a store that was stopped meanwhile: the ledger may
+        still come to be."""
         self._waiting: list[Persisted] = []
         self._in_flight: list[Persisted] = []
         self._in_flight_mark_delete = EARLIEST
@@ -119,6 +151,10 @@ class CursorStore:
     def ledger_ids(self) -> list[int]:
         """Every ledger that the node names, as far as is known."""
         return self._node.ledger_ids()
+
+    @property
+    def _log(self) -> Logger:
+        return log.bind(cursor=self._name, log=self._log_name)
 
     # Persisting
 
@@ -233,7 +269,8 @@ class CursorStore:
             callback(error)
         if self._busy:
             return  # a callback asked for more
-        self._idle.set()
+        if self._idle is not None:
+            self._idle.set()
         if self._waiting or (self._again and self._dirty):
             self._pump()
 
@@ -252,11 +289,10 @@ class CursorStore:
     # A new cursor ledger
 
     def _start_switch(self) -> None:
-        self._switched = trio.Event()
-        self._services.nursery.start_soon(self._switch, name=f"new ledger for cursor {self._name}")
+        switched = self._switched = trio.Event()
+        self._services.nursery.start_soon(self._switch, switched, name=f"new ledger for cursor {self._name}")
 
-    async def _switch(self) -> None:
-        switched = self._switched
+    async def _switch(self, switched: trio.Event) -> None:
         try:
             await self._make_ledger()
         finally:
@@ -330,8 +366,11 @@ class CursorStore:
 
     async def settle(self) -> None:
         """Wait until nothing is in flight, and no ledger is being made."""
-        while self._busy or not self._switched.is_set():
-            await (self._idle if self._busy else self._switched).wait()
+        while True:
+            event = self._idle if self._busy else self._switched
+            if event is None or event.is_set():
+                return
+            await event.wait()
 
     async def end(self) -> tuple[list[int], Delete]:
         """Of a stopped store whose cursor is to be deleted: every ledger of it, and the deletion of its node, which fails if

@@ -52,7 +52,7 @@ from quire.ledger.errors import EntryTooLargeError as LedgerEntryTooLargeError
 from quire.ledger.errors import LedgerConflictError, LedgerError, LedgerFencedError, TooManyPendingError
 from quire.ledger.position import Position
 from quire.metadata.errors import MetadataError
-from quire.service.log import get_logger
+from quire.service.log import Logger, get_logger
 from quire.world.doors import Buffer, World
 
 log = get_logger(__name__)
@@ -86,6 +86,33 @@ class Listeners:
 class Appends:
     """Appends to one log, from `begin` on."""
 
+    __slots__ = (
+        "_ahead",
+        "_barren",
+        "_cache",
+        "_drained",
+        "_entries",
+        "_failed_writer",
+        "_failure",
+        "_index",
+        "_listeners",
+        "_marks",
+        "_metadata_is_up",
+        "_name",
+        "_no_room",
+        "_nursery",
+        "_retry_timeout_s",
+        "_settled",
+        "_stored",
+        "_unclosed",
+        "_world",
+        "entries_added",
+        "pending",
+        "readers",
+        "state",
+        "writer",
+    )
+
     def __init__(
         self,
         name: str,
@@ -117,19 +144,26 @@ class Appends:
         self._cache = cache
         self._retry_timeout_s = retry_timeout_s
         self._listeners = listeners
-        self._log = log.bind(log=name)
         self._metadata_is_up = metadata_is_up
         self._no_room = no_room
-        self._ahead = LedgerAhead(name, nursery, stored, lambda: self.state is State.OPEN)
+        self._ahead: LedgerAhead | None = None
+        """From the first ledger on that is nearly full."""
         self._entries = 0
         self._marks = LedgerMarks(limits)
         self._failed_writer: Writer | None = None
         self._failure = ""
-        self._barren = BarrenLedgers(retry_timeout_s)
+        self._barren: BarrenLedgers | None = None
+        """From the first ledger on that fails without an entry."""
         self._unclosed: Predecessor | None = None
         """The ledger before, until it is closed and marked so in the list."""
-        self._drained = trio.Event()
-        self._settled = trio.Event()
+        self._drained: trio.Event | None = None
+        """While `_drain` waits."""
+        self._settled: trio.Event | None = None
+        """From the first switch on: of the last one."""
+
+    @property
+    def _log(self) -> Logger:
+        return log.bind(log=self._name)
 
     # The hot path
 
@@ -167,7 +201,7 @@ class Appends:
                 self._start_switch()
         elif self._metadata_is_up():
             self._marks.pass_near()
-            self._ahead.want()
+            self._want_ahead()
 
     def _may_roll(self) -> bool:
         """False while the metadata is away, or the list is too large for another ledger: this one takes more than it should,
@@ -218,6 +252,10 @@ class Appends:
             sink.confirmed(ledger_id, start, count)
         self._listeners.confirmed()
         if self.state is not State.OPEN and not self.pending.sent:
+            self._has_drained()
+
+    def _has_drained(self) -> None:
+        if self._drained is not None:
             self._drained.set()
 
     # Switching
@@ -231,8 +269,7 @@ class Appends:
         self._marks.begin(writer.ledger_id, trio.current_time())
         self._index.set(self._stored.value.ledgers, writer.ledger_id)
         self.state = State.OPEN
-        queued = self.pending.queued
-        while queued and self.state is State.OPEN:
+        while self.pending.queued and self.state is State.OPEN:
             self._push(self.pending.dequeue())
 
     def check_age(self, now: float) -> None:
@@ -248,7 +285,12 @@ class Appends:
             else:
                 self._warn_of_full_list()
         elif fill is Fill.NEARLY_FULL:
-            self._ahead.want()
+            self._want_ahead()
+
+    def _want_ahead(self) -> None:
+        if self._ahead is None:
+            self._ahead = LedgerAhead(self._name, self._nursery, self._stored, lambda: self.state is State.OPEN)
+        self._ahead.want()
 
     def _warn_of_full_list(self) -> None:
         """Every now and then: the log cannot roll any more, and an operator can help."""
@@ -286,7 +328,7 @@ class Appends:
             self._start_switch()
         if self._unclosed is not None and isinstance(error, LedgerFencedError | LedgerConflictError):
             self._unclosed.contested = True
-        self._drained.set()
+        self._has_drained()
 
     def _start_switch(self) -> None:
         if self.state is State.OPEN:
@@ -333,8 +375,10 @@ class Appends:
             self._give_up_for_now(reason)
             return now
         if writer is None or writer is not self._failed_writer or writer.last_confirmed >= 0:
-            self._barren.fruitful()
+            self._barren = None
             return now + self._retry_timeout_s
+        if self._barren is None:
+            self._barren = BarrenLedgers(self._retry_timeout_s)
         pause_s, deadline = self._barren.failed(now)
         if pause_s is None:
             self._give_up_for_now(self._failure)
@@ -370,6 +414,7 @@ class Appends:
         while writer is not self._failed_writer and self.pending.sent and self.state is state:
             self._drained = trio.Event()
             await self._drained.wait()
+        self._drained = None
 
     def _index_entry(self, writer: Writer) -> int:
         confirmed = self._index.last_confirmed
@@ -386,15 +431,16 @@ class Appends:
                 value = before.marked_in(value, self._world.clock.wall_ms())
             if before is not None and before.writer is self._failed_writer:
                 self._drop_ahead()  # its bookies may be those that failed
-            writer = self._ahead.take()
-            if writer is None:
+            ahead = self._ahead
+            writer = None if ahead is None else ahead.take()
+            if ahead is None or writer is None:
                 self._drop_ahead()
                 writer = await stored.new_ledger(value)
             else:
                 try:
                     await stored.open_ahead(value, writer.ledger_id)
                 except MetadataError:
-                    self._ahead.give_back(writer)
+                    ahead.give_back(writer)
                     raise
             if self.state is not State.SWITCHING:
                 return None  # the next owner recovers it
@@ -402,7 +448,7 @@ class Appends:
         return writer
 
     def _drop_ahead(self) -> None:
-        unneeded = self._ahead.drop()
+        unneeded = self.unneeded()
         if unneeded is not None:
             self._listeners.unneeded(unneeded)
 
@@ -440,11 +486,11 @@ class Appends:
         writer = self._stop()
         if writer is None:
             writer = unclosed
-        self._ahead.drop()
+        self.unneeded()
         error = ManagedLedgerFencedError(f"{self._name} was taken over: {reason}")
         for sink in self.pending.take_all():
             sink.failed(error)
-        self._drained.set()
+        self._has_drained()
         if writer is not None:
             self._nursery.start_soon(_let_go, writer, name=f"last ledger of {self._name}")
         self._listeners.fenced()
@@ -457,6 +503,7 @@ class Appends:
         """Take nothing more, wait for what is under way, close the ledger. What is not confirmed by then fails.
         Whatever it raises (LedgerError, MetadataError), the next open recovers the ledger."""
         while self.state is State.SWITCHING:
+            assert self._settled is not None, "a switch says when it is done"
             await self._settled.wait()
         if self.state in (State.FENCED, State.CLOSED, State.CLOSING):
             return
@@ -469,7 +516,8 @@ class Appends:
                 await self._drain(writer)
             if writer is not None and self._is_closing():
                 await writer.close()
-            await self._ahead.settle()
+            if self._ahead is not None:
+                await self._ahead.settle()
         finally:
             if self._is_closing():
                 self.state = State.CLOSED
@@ -483,8 +531,8 @@ class Appends:
         return self._ahead.ledger_id
 
     def unneeded(self) -> int | None:
-        """After `close`: a ledger that was made ahead, for the caller to delete."""
-        return self._ahead.drop()
+        """Forget a ledger that was made ahead; its id, if there is one, which the list names as to be deleted."""
+        return None if self._ahead is None else self._ahead.drop()
 
     def _is_closing(self) -> bool:
         return self.state is State.CLOSING

@@ -95,6 +95,8 @@ class CacheBudget:
 class EntryCache:
     """The cached runs of one log, in order of position."""
 
+    __slots__ = ("_budget", "_runs", "_starts", "hits", "misses")
+
     def __init__(self, budget: CacheBudget) -> None:
         self._budget = budget
         self._starts: list[tuple[int, int]] = []

@@ -73,10 +73,14 @@ class LedgerList:
         if entries == 0:
             return self.without([ledger_id])
         info = replace(last, entries=entries, size=size, closed_ms=last.closed_ms or now_ms)
+        if info == last:
+            return self
         return replace(self, ledgers=(*self.ledgers[:-1], info))
 
     def without(self, ledger_ids: Collection[int]) -> LedgerList:
         """Without these ledgers, which are now to be deleted."""
+        if not ledger_ids:
+            return self
         kept = tuple(info for info in self.ledgers if info.ledger_id not in ledger_ids)
         return replace(self, ledgers=kept).also_deleting(ledger_ids)
 
@@ -85,6 +89,8 @@ class LedgerList:
 
     def deleted(self, ledger_ids: Collection[int]) -> LedgerList:
         """These were deleted."""
+        if not self.deleting:
+            return self
         return replace(self, deleting=tuple(one for one in self.deleting if one not in ledger_ids))
 
 

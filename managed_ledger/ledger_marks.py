@@ -19,6 +19,17 @@ class Fill(Enum):
 class LedgerMarks:
     """Those of the current ledger of a log, one ledger after the other."""
 
+    __slots__ = (
+        "_check_at",
+        "_limits",
+        "_of_ledger",
+        "_opened_at",
+        "entries_max",
+        "entries_near",
+        "size_max",
+        "size_near",
+    )
+
     def __init__(self, limits: RolloverLimits) -> None:
         self._limits = self._of_ledger = limits
         self._opened_at = self._check_at = 0.0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 
 from managed_ledger.ledger_list import LedgerInfo
 from quire.ledger.position import Position
@@ -17,32 +18,27 @@ NO_LEDGER = -1
 class LogIndex:
     """The closed ledgers with their entries, and the current one, which grows."""
 
-    __slots__ = ("_before", "_ids", "_lasts", "_ordinals", "current_id", "last_confirmed")
+    __slots__ = ("_before", "_ids", "_lasts", "current_id", "last_confirmed")
 
     def __init__(self) -> None:
-        self._ids: list[int] = []
-        self._lasts: list[int] = []
+        # Tuples: a list of one ledger takes twice as much.
+        self._ids: tuple[int, ...] = ()
+        self._lasts: tuple[int, ...] = ()
         """Last entry of each; of the current ledger it is in `last_confirmed`."""
-        self._before: list[int] = []
+        self._before: tuple[int, ...] = ()
         """Entries of the log before each ledger."""
-        self._ordinals: dict[int, int] = {}
         self.current_id = NO_LEDGER
         self.last_confirmed = Position(-1, -1)
 
     def set(self, ledgers: Sequence[LedgerInfo], current_id: int) -> None:
         """These are the ledgers; `current_id` is the open one, the last of them, or NO_LEDGER."""
-        self._ids = [info.ledger_id for info in ledgers]
-        self._lasts = [info.last_entry_id for info in ledgers]
-        self._ordinals = {ledger_id: ordinal for ordinal, ledger_id in enumerate(self._ids)}
-        self._before = []
-        total = 0
-        for info in ledgers:
-            self._before.append(total)
-            total += info.entries
+        self._ids = tuple([info.ledger_id for info in ledgers])
+        self._lasts = tuple([info.last_entry_id for info in ledgers])
+        self._before = tuple(accumulate([info.entries for info in ledgers[:-1]], initial=0)) if ledgers else ()
         self.current_id = current_id
 
     @property
-    def ledger_ids(self) -> list[int]:
+    def ledger_ids(self) -> Sequence[int]:
         return self._ids
 
     def last_entry_of(self, ledger_id: int) -> int | None:
@@ -50,8 +46,13 @@ class LogIndex:
         if ledger_id == self.current_id:
             confirmed = self.last_confirmed
             return confirmed.entry_id if confirmed.ledger_id == ledger_id else -1
-        ordinal = self._ordinals.get(ledger_id)
+        ordinal = self._ordinal(ledger_id)
         return None if ordinal is None else self._lasts[ordinal]
+
+    def _ordinal(self, ledger_id: int) -> int | None:
+        ids = self._ids
+        ordinal = bisect_left(ids, ledger_id)
+        return ordinal if ordinal < len(ids) and ids[ordinal] == ledger_id else None
 
     def first_position(self) -> Position:
         return Position(self._ids[0], 0) if self._ids else Position(self.last_confirmed.ledger_id, 0)
@@ -95,7 +96,7 @@ class LogIndex:
     def _count_through(self, position: Position) -> int:
         """Entries of the log up to and with `position`."""
         ledger_id, entry_id = position
-        ordinal = self._ordinals.get(ledger_id)
+        ordinal = self._ordinal(ledger_id)
         if ordinal is not None:
             last = self.last_entry_of(ledger_id)
             return self._before[ordinal] + min(entry_id, -1 if last is None else last) + 1

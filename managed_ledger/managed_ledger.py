@@ -8,7 +8,7 @@ What holds, beside what `appends`, `stored_list`, `trimmer` and the cursors prom
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, Protocol, cast
 
@@ -44,6 +44,7 @@ from quire.ledger.position import EARLIEST, LATEST, Position
 from quire.metadata.errors import MetadataError, NodeExistsError
 from quire.metadata.store import MetadataStore, Op
 from quire.service.log import get_logger
+from quire.service.rare_lock import RareLock
 from quire.world.doors import Buffer, World
 
 __all__ = ["AppendSink", "EntryRun", "ManagedLedger", "Services"]
@@ -72,17 +73,54 @@ class Services:
     """The log is fenced or closed: a new open reads it anew."""
     no_room: Callable[[], str] = str
     """Why bookies take no entries of logs, known for sure; "" otherwise."""
+    limits: RolloverLimits = field(init=False)
+    """Of every log."""
+    metadata_is_up: Callable[[], bool] = field(init=False)
+    """Whether the metadata service can be reached, as far as is known."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "limits", RolloverLimits.of(self.config))
+        object.__setattr__(self, "metadata_is_up", MetadataSession(self.metadata).is_up)
 
 
 class ManagedLedger:
     """See the module. Everything not `async` answers from memory, at once."""
+
+    __slots__ = (
+        "_appends",
+        "_closed",
+        "_config",
+        "_cursor_services",
+        "_index",
+        "_making",
+        "_readers_made",
+        "_reads",
+        "_services",
+        "_slowest",
+        "_stored",
+        "_trimmer",
+        "_waiters",
+        "append",
+        "cache",
+        "count_between",
+        "cursors",
+        "first_position",
+        "last_entry_of",
+        "name",
+        "next_position",
+        "on_fenced",
+        "previous_position",
+        "reader_cursors",
+        "retention",
+    )
 
     def __init__(self, services: Services, name: str, stored: StoredList, config: LogConfigSource) -> None:
         self.name = name
         """tenant/namespace/persistent/<escaped topic>"""
         self.cursors: dict[str, Cursor] = {}
         """The durable cursors, by subscription name."""
-        self._slowest = Slowest[Cursor](_durable_position)
+        self._slowest: Slowest[Cursor] | None = None
+        """From the first durable cursor on."""
         self.reader_cursors: dict[str, Cursor] = {}
         self.on_fenced: Callable[[], None] = _nothing
         """Set by the owner; called once, when another broker has taken the log over, or `abandon` gave it up."""
@@ -91,15 +129,12 @@ class ManagedLedger:
         self.cache = EntryCache(services.budget)
         self._services = services
         self._config = config
-        self._session = MetadataSession(services.metadata)
-        self.cursor_services = replace(
-            services.cursors, quorums=config, proof=self._proof, confirm_ownership=self._confirm_ownership
-        )
-        """For `opening`."""
+        self._cursor_services: CursorServices | None = None
+        """From the first durable cursor on."""
         self._stored = stored
         self._index = LogIndex()
         self._reads = LedgerReads(services.ledgers)
-        self._waiters: dict[Callable[[], None], None] = {}
+        self._waiters: tuple[Callable[[], None], ...] = ()
         self._appends = Appends(
             name,
             services.world,
@@ -107,15 +142,15 @@ class ManagedLedger:
             stored,
             self._index,
             self.cache,
-            RolloverLimits.of(services.config),
+            services.limits,
             services.config.retry_timeout_s,
             Listeners(
                 confirmed=self._wake,
-                switched=lambda: self._trimmer.switched(),
+                switched=self._switched,
                 fenced=self._fenced,
-                unneeded=lambda ledger_id: self._trimmer.delete_unneeded(ledger_id),
+                unneeded=self._delete_unneeded,
             ),
-            self._session.is_up,
+            services.metadata_is_up,
             services.no_room,
         )
         self._trimmer = Trimmer(
@@ -125,19 +160,38 @@ class ManagedLedger:
             stored,
             self._index,
             self._appends,
-            is_up=self._session.is_up,
+            is_up=services.metadata_is_up,
             wall_ms=services.world.clock.wall_ms,
         )
-        self.closed = trio.Event()
-        """Set when `close` is done."""
+        self._closed: trio.Event | None = None
         self._readers_made = 0
-        self._making = trio.Lock()
+        self._making = RareLock()
         self.last_entry_of = self._index.last_entry_of
         self.next_position = self._index.next_position
         self.previous_position = self._index.previous_position
         self.first_position = self._index.first_position
         self.count_between = self._index.count_between
         self.append = self._appends.append
+
+    @property
+    def closed(self) -> trio.Event:
+        """Set when `close` is done."""
+        if self._closed is None:
+            self._closed = trio.Event()
+        return self._closed
+
+    @property
+    def cursor_services(self) -> CursorServices:
+        """For `opening`."""
+        services = self._cursor_services
+        if services is None:
+            services = self._cursor_services = replace(
+                self._services.cursors,
+                quorums=self._config,
+                proof=self._proof,
+                confirm_ownership=self._confirm_ownership,
+            )
+        return services
 
     # Facts
 
@@ -191,13 +245,14 @@ class ManagedLedger:
 
     def add_waiter(self, callback: Callable[[], None]) -> None:
         """Call `callback` after each pass that confirmed entries, until `remove_waiter`; adding it twice is adding it once."""
-        self._waiters[callback] = None
+        if callback not in self._waiters:
+            self._waiters += (callback,)
 
     def remove_waiter(self, callback: Callable[[], None]) -> None:
-        self._waiters.pop(callback, None)
+        self._waiters = tuple([each for each in self._waiters if each != callback])
 
     def _wake(self) -> None:
-        for waiter in list(self._waiters):
+        for waiter in self._waiters:
             waiter()
 
     def read_cached(
@@ -285,14 +340,17 @@ class ManagedLedger:
     def adopt(self, cursor: Cursor) -> None:
         """A durable cursor of this log was made or recovered."""
         self.cursors[cursor.name] = cursor
-        self._slowest.add(cursor)
+        slowest = self._slowest
+        if slowest is None:
+            slowest = self._slowest = Slowest[Cursor](_durable_position)
+        slowest.add(cursor)
         cursor.on_activity = self._activity
-        cursor.on_moved_back = self._slowest.moved_back
+        cursor.on_moved_back = slowest.moved_back
         if cursor.store is not None:
             cursor.store.on_durable = partial(self._durable_moved, cursor)
 
     def _durable_moved(self, cursor: Cursor, back: bool) -> None:
-        if back:
+        if back and self._slowest is not None:
             self._slowest.moved_back(cursor)
         self._trimmer.moved()
 
@@ -334,7 +392,8 @@ class ManagedLedger:
                 self._appends.fence(str(error))
                 raise
             cursor.deactivate()
-            self._slowest.discard(cursor)
+            if self._slowest is not None:
+                self._slowest.discard(cursor)
             del self.cursors[name]
         await self.delete_ledgers(ledger_ids)
         self.want_trim()
@@ -362,9 +421,15 @@ class ManagedLedger:
 
     # Trimming: see `trimmer`
 
+    def _switched(self) -> None:
+        self._trimmer.switched()
+
+    def _delete_unneeded(self, ledger_id: int) -> None:
+        self._trimmer.delete_unneeded(ledger_id)
+
     def slowest(self) -> Position | None:
         """The position behind which no durable cursor needs anything; None without durable cursors."""
-        return self._slowest.position()
+        return None if self._slowest is None else self._slowest.position()
 
     def effective_retention(self) -> Retention:
         return self.retention or Retention.of(self._config())
@@ -473,12 +538,13 @@ class ManagedLedger:
                 await self._appends.close()
             except (LedgerError, MetadataError) as error:
                 log.warning("ledger not closed; the next open recovers it", log=self.name, reason=str(error))
-            async with trio.open_nursery() as nursery:
-                for cursor in self.cursors.values():
-                    nursery.start_soon(self._close_cursor, cursor, name=f"close cursor {cursor.name}")
-                unneeded = self._appends.unneeded()
-                if unneeded is not None:
-                    nursery.start_soon(self.delete_ledgers, [unneeded], name=f"unneeded ledger of {self.name}")
+            unneeded = self._appends.unneeded()
+            if self.cursors or unneeded is not None:
+                async with trio.open_nursery() as nursery:
+                    for cursor in self.cursors.values():
+                        nursery.start_soon(self._close_cursor, cursor, name=f"close cursor {cursor.name}")
+                    if unneeded is not None:
+                        nursery.start_soon(self.delete_ledgers, [unneeded], name=f"unneeded ledger of {self.name}")
         finally:
             self.cache.clear()
             self.closed.set()

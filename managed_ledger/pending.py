@@ -58,15 +58,21 @@ class PendingAppend:
 class PendingAppends:
     """The two queues."""
 
-    __slots__ = ("queued", "queued_bytes", "sent")
+    __slots__ = ("_queued", "queued_bytes", "sent")
 
     def __init__(self) -> None:
-        self.sent: deque[PendingAppend] = deque()
-        self.queued: deque[PendingAppend] = deque()
+        self.sent: list[PendingAppend] = []
+        self._queued: deque[PendingAppend] | None = None
+        """None if there are none: a deque takes 760 bytes, and nearly all logs have nothing that waits."""
         self.queued_bytes = 0
 
     def __bool__(self) -> bool:
-        return bool(self.sent or self.queued)
+        return bool(self.sent or self._queued)
+
+    @property
+    def queued(self) -> Sequence[PendingAppend]:
+        """What waits for the next ledger, in order."""
+        return self._queued or ()
 
     def enqueue(self, run: PendingAppend, *, in_front: bool = False) -> None:
         """Let it wait for the next ledger. Takes copies of what lies in a receive buffer."""
@@ -78,13 +84,19 @@ class PendingAppends:
         run.first = -1
         run.size = sum(map(len, run.payloads))
         self.queued_bytes += run.size
+        queued = self._queued
+        if queued is None:
+            queued = self._queued = deque()
         if in_front:
-            self.queued.appendleft(run)
+            queued.appendleft(run)
         else:
-            self.queued.append(run)
+            queued.append(run)
 
     def dequeue(self) -> PendingAppend:
-        run = self.queued.popleft()
+        assert self._queued, "a run waits"
+        run = self._queued.popleft()
+        if not self._queued:
+            self._queued = None
         self.queued_bytes -= run.size
         run.size = 0
         return run
@@ -92,13 +104,12 @@ class PendingAppends:
     def confirm_through(self, last: int) -> list[tuple[AppendSink, int, int]]:
         """Entries up to and with `last` of the current ledger are stored: whom to tell, as (sink, first, count)."""
         told: list[tuple[AppendSink, int, int]] = []
-        sent = self.sent
-        while sent:
-            run = sent[0]
+        done = 0
+        for run in self.sent:
             first = run.first
             count = run.count
             if first + count - 1 <= last:
-                sent.popleft()
+                done += 1
             elif first <= last:
                 count = last - first + 1
                 run.first = last + 1
@@ -106,12 +117,13 @@ class PendingAppends:
             else:
                 break
             told.append((run.sink, first, count))
+        del self.sent[:done]
         return told
 
     def take_all(self) -> list[AppendSink]:
         """Give everything up: the sinks to tell, one per append."""
-        sinks = [run.sink for queue in (self.sent, self.queued) for run in queue if run.is_end]
+        sinks = [run.sink for run in (*self.sent, *self.queued) if run.is_end]
         self.sent.clear()
-        self.queued.clear()
+        self._queued = None
         self.queued_bytes = 0
         return sinks

@@ -13,9 +13,12 @@ READERS_MAX = 16
 class LedgerReads:
     """The reading side of one log."""
 
+    __slots__ = ("_ledgers", "_opening", "_readers", "_running", "reads")
+
     def __init__(self, ledgers: Ledgers) -> None:
         self._ledgers = ledgers
-        self._readers: LRUCache[int, Readable] = LRUCache(READERS_MAX)
+        self._readers: LRUCache[int, Readable] | None = None
+        """From the first closed ledger on that is read."""
         self._opening: dict[int, trio.Event] = {}
         self._running: dict[tuple[int, int, int, int], _Running] = {}
         self.reads = 0
@@ -49,24 +52,27 @@ class LedgerReads:
     async def _reader(self, ledger_id: int) -> Readable:
         while ledger_id in self._opening:
             await self._opening[ledger_id].wait()
-        reader = self._readers.get(ledger_id)
+        reader = None if self._readers is None else self._readers.get(ledger_id)
         if reader is None:
             opened = self._opening[ledger_id] = trio.Event()
             try:
                 reader = await self._ledgers.open(ledger_id, recover=False)
-                self._readers[ledger_id] = reader
+                self.keep(ledger_id, reader)
             finally:
                 del self._opening[ledger_id]
                 opened.set()
         return reader
 
     def keep(self, ledger_id: int, reader: Readable) -> None:
-        """A reader that was opened elsewhere."""
+        """Read that ledger with this reader, as long as there is room for it."""
+        if self._readers is None:
+            self._readers = LRUCache(READERS_MAX)
         self._readers[ledger_id] = reader
 
     def forget(self, ledger_id: int) -> None:
         """The ledger was deleted, or its reader failed: open it anew."""
-        self._readers.pop(ledger_id, None)
+        if self._readers is not None:
+            self._readers.pop(ledger_id, None)
 
 
 class _Running:

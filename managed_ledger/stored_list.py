@@ -12,19 +12,20 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-import trio
-
 from cursors.doors import CustomMetadata, Ledgers, Reader, Writer
 from managed_ledger.config import LogConfigSource
 from managed_ledger.errors import LedgerIdOrderError, ManagedLedgerDamagedError, ManagedLedgerFencedError
 from managed_ledger.ledger_list import LedgerList, decode, encode
 from quire.metadata.errors import BadVersionError, MetadataUnavailableError, NodeExistsError, NoNodeError
 from quire.metadata.store import Check, Create, MetadataStore, Op, Put
+from quire.service.rare_lock import RareLock
 
 IDS_PASSED_MAX = 256
 LIST_BYTES_MAX = 900_000
 """Above this no ledger is added but by an open: ZooKeeper refuses values of a million bytes (jute.maxbuffer)."""
 _NO_NODE = -1
+_COMPONENT = ("component", b"managed-ledger")
+_APPLICATION = ("application", b"pulsar")
 
 
 class StoredList:
@@ -42,7 +43,7 @@ class StoredList:
         self._unlearned: dict[bytes, LedgerList] = {}
         """Values whose writing may have happened, and what the list is to be for us if it did."""
         self.value = LedgerList()
-        self._lock = trio.Lock()
+        self._lock = RareLock()
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
@@ -215,8 +216,4 @@ def log_path(name: str) -> str:
 
 def ledger_metadata(name: str) -> CustomMetadata:
     """What a data ledger says of itself, as the original writes it."""
-    return [
-        ("component", b"managed-ledger"),
-        ("pulsar/managed-ledger", name.encode()),
-        ("application", b"pulsar"),
-    ]
+    return [_COMPONENT, ("pulsar/managed-ledger", name.encode()), _APPLICATION]

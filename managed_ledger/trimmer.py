@@ -49,6 +49,20 @@ class TrimmedLog(Protocol):
 class Trimmer:
     """Of one log."""
 
+    __slots__ = (
+        "_appends",
+        "_index",
+        "_is_up",
+        "_ledgers",
+        "_log",
+        "_nursery",
+        "_stored",
+        "_tried_at",
+        "_trimming",
+        "_wall_ms",
+        "_wanted",
+    )
+
     def __init__(
         self,
         trimmed: TrimmedLog,

@@ -11,7 +11,6 @@ Nothing is reported from within `append`: answers that come that early are repor
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 
 import trio
@@ -49,6 +48,10 @@ def ignore_failed(error: LedgerError) -> None:
     """Nobody wants to know."""
 
 
+def ignore_bookies_failed() -> None:
+    """Part of the default: a failed bookie stays failed."""
+
+
 def excuse_nobody(index: int, error: BookieError) -> bool:
     """Every bookie that fails is to be replaced."""
     return False
@@ -56,6 +59,36 @@ def excuse_nobody(index: int, error: BookieError) -> bool:
 
 class Appender:
     """Appends to one ledger, as the only writer in this process."""
+
+    __slots__ = (
+        "_ack_quorum",
+        "_channels",
+        "_context",
+        "_deadlines",
+        "_ledger_id",
+        "_lingering",
+        "_opened",
+        "_pending",
+        "_sealer",
+        "_second",
+        "_sending",
+        "_striping",
+        "_ticking",
+        "_tracker",
+        "_write_flags",
+        "ensemble",
+        "error",
+        "excuses",
+        "failed",
+        "lac",
+        "lac_sent",
+        "last_confirmed",
+        "length",
+        "on_bookies_failed",
+        "on_confirmed",
+        "on_failed",
+        "pending_bytes",
+    )
 
     def __init__(
         self,
@@ -77,7 +110,7 @@ class Appender:
         """Called with the first and the last entry confirmed, inclusive, in order. Their payloads are `sealed` until it returns."""
         self.on_failed: Callable[[LedgerError], None] = ignore_failed
         """Called once: nothing more will be confirmed."""
-        self.on_bookies_failed: Callable[[], None] = lambda: None
+        self.on_bookies_failed: Callable[[], None] = ignore_bookies_failed
         """Called when `failed` has grown."""
         self.excuses: Callable[[int, BookieError], bool] = excuse_nobody
         """Whether the bookie at an index, which failed so, keeps its place; if not, those excused before fail with it."""
@@ -103,20 +136,17 @@ class Appender:
         self._sealer = sealer
         self._tracker = tracker or AckTracker(striping, ack_quorum, confirmed=confirmed)
         self._write_flags = write_flags
-        self._pending: deque[PendingRun] = deque()
+        self._pending: list[PendingRun] = []
         self._channels: list[AddChannel | None] = [None] * striping.ensemble_size
         self._opened: list[int] = [0] * striping.ensemble_size
         self._sending = 0
         self._lingering: trio.Event | None = None
         """Set when a member answers after the end, while its last acknowledgements are waited for."""
         self._ticking = False
-        config = context.config
-        quorum_timeout_s = config.add_quorum_timeout_s
-        self._deadlines = AddDeadlines(
-            context.wheel.ticks(config.add_timeout_s),
-            None if quorum_timeout_s is None else context.wheel.ticks(quorum_timeout_s),
-        )
-        self._second = SecondTries(context, f"ledger {ledger_id}", send=self._send_again, renew=self._renew)
+        self._deadlines: AddDeadlines | None = None
+        """While `_ticking`."""
+        self._second: SecondTries | None = None
+        """From the first bookie on that is asked again."""
 
     @property
     def last_pushed(self) -> int:
@@ -126,7 +156,7 @@ class Appender:
     @property
     def excused(self) -> dict[int, BookieError]:
         """Ensemble indices that failed and keep their place, and why. They are sent nothing for now."""
-        return self._second.excused
+        return {} if self._second is None else self._second.excused
 
     @property
     def confirmed(self) -> int:
@@ -302,24 +332,26 @@ class Appender:
     def tick(self, now: int) -> bool:
         """Part of Watched: bookies that lack what was sent before the timeout have failed."""
         tracker = self._tracker
+        deadlines = self._deadlines
+        assert deadlines is not None, "an appender that is watched has deadlines"
         watched = [index for index in range(len(self._channels)) if index not in self.excused]
         waiting = self.error is None and (
-            any([tracker.waits(index) for index in watched]) or (self._deadlines.of_quorums and bool(self._pending))
+            any([tracker.waits(index) for index in watched]) or (deadlines.of_quorums and bool(self._pending))
         )
         moment = tracker.moment()
         if not waiting:
             self._ticking = False
-            self._deadlines.clear()
+            self._deadlines = None
             return False
-        for due in self._deadlines.passed(now, moment):
+        for due in deadlines.passed(now, moment):
             late = [index for index in watched if tracker.overdue(index, due)]
             for index in late:
-                if self._deadlines.opened_in_time(now, self._opened[index]):
+                if deadlines.opened_in_time(now, self._opened[index]):
                     text = f"bookie {self.ensemble[index]} did not acknowledge adds of ledger {self._ledger_id} in time"
                     self._bookie_failed(index, BookieTimeoutError(text))
             if any([index not in self.failed and index not in self.excused for index in late]):
-                self._deadlines.again(now, due)
-        if any([tracker.unconfirmed(due) for due in self._deadlines.quorums_due(now)]):
+                deadlines.again(now, due)
+        if any([tracker.unconfirmed(due) for due in deadlines.quorums_due(now)]):
             text = (
                 f"an entry of ledger {self._ledger_id} after {tracker.confirmed} did not reach its ack quorum in time"
             )
@@ -384,7 +416,7 @@ class Appender:
         self._context.health.failed(self.ensemble[index], error)
         self._release(index)
         if self.excuses(index, error):
-            self._second.excuse(index, error)
+            self._second_tries().excuse(index, error)
             return
         self.failed[index] = error
         self.failed.update(self.excused)
@@ -412,15 +444,26 @@ class Appender:
             text = f"bookie {channel.bookie_id} refused {self._ledger_id}:{first}..{last}: too many requests"
             self._bookie_failed(channel.index, BookieRefusedError(text, Rc.TOO_MANY_REQUESTS))
             return
-        self._second.refused(channel, frames, count)
+        self._second_tries().refused(channel, frames, count)
 
     def _send_again(self, channel: AddChannel, frames: Sequence[v2.Frame], count: int) -> None:
         if self._channels[channel.index] is channel:
             channel.send(frames, count)
 
+    def _second_tries(self) -> SecondTries:
+        if self._second is None:
+            name = f"ledger {self._ledger_id}"
+            self._second = SecondTries(self._context, name, send=self._send_again, renew=self._renew)
+        return self._second
+
     def _watch(self) -> None:
         self._ticking = True
-        self._context.wheel.watch(self)
+        wheel, config = self._context.wheel, self._context.config
+        quorum_timeout_s = config.add_quorum_timeout_s
+        self._deadlines = AddDeadlines(
+            wheel.ticks(config.add_timeout_s), None if quorum_timeout_s is None else wheel.ticks(quorum_timeout_s)
+        )
+        wheel.watch(self)
 
     def _report_confirmed(self) -> None:
         first = self.last_confirmed + 1
@@ -435,8 +478,13 @@ class Appender:
         except Exception as error:
             self._context.faults.raised(f"what hears of confirmed entries of ledger {self._ledger_id}", error)
         pending = self._pending
-        while pending and pending[0].last <= last:
-            self.pending_bytes -= pending.popleft().size
+        done = 0
+        for run in pending:
+            if run.last > last:
+                break
+            self.pending_bytes -= run.size
+            done += 1
+        del pending[:done]
 
     def _report_failed(self) -> None:
         assert self.error is not None

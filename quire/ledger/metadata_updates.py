@@ -131,8 +131,11 @@ def replace_members(
     return replace(stored, fragments=(*stored.fragments[:place], fragment, *following))
 
 
-async def update(context: LedgerContext, ledger_id: int, rule: Rule) -> Versioned[LedgerMetadata]:
-    """Change the stored metadata by the rule, again after each lost race; returns it as it then stands.
+async def update(
+    context: LedgerContext, ledger_id: int, rule: Rule, known: Versioned[LedgerMetadata] | None = None
+) -> Versioned[LedgerMetadata]:
+    """Change the stored metadata by the rule, again after each lost race; returns it as it then stands. `known`: what is
+    thought to be stored, which saves the first read.
 
     While the store is unavailable the rule is tried again, some times; it must recognise its own work. What the rule
     raises, NoSuchLedgerError, MetadataError.
@@ -140,12 +143,13 @@ async def update(context: LedgerContext, ledger_id: int, rule: Rule) -> Versione
     pause = FIRST_PAUSE_S
     for attempt in range(1, context.config.metadata_attempts + 1):
         try:
-            return await context.ledgers.update(ledger_id, rule)
+            return await context.ledgers.update(ledger_id, rule, known)
         except NoNodeError as error:
             raise NoSuchLedgerError(f"ledger {ledger_id} has no metadata") from error
         except MetadataUnavailableError:
             if attempt == context.config.metadata_attempts:
                 raise
+        known = None
         await trio.sleep(pause)
         pause *= 2
     raise AssertionError("unreachable: the last attempt returns or raises")

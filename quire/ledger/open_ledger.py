@@ -23,6 +23,7 @@ from quire.ledger.appender import Appender, ignore_confirmed, ignore_failed
 from quire.ledger.context import LedgerContext
 from quire.ledger.ensemble_changes import EnsembleChanges
 from quire.ledger.errors import (
+    BookieError,
     BookieRefusedError,
     LedgerClosedError,
     LedgerError,
@@ -34,9 +35,11 @@ from quire.ledger.errors import (
 from quire.ledger.explicit_lac import ExplicitLac
 from quire.ledger.pending import Sealer
 from quire.ledger.reader import EntryReads, read_range
-from quire.ledger.striping import Striping
+from quire.ledger.striping import Striping, striping_of
 from quire.metadata.errors import MetadataError
 from quire.metadata.ledgers import LedgerMetadata
+from quire.metadata.store import Versioned
+from quire.service.rare_lock import RareLock
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Digest, master_key
 from quire.wire.bookkeeper.v2 import Rc
@@ -53,6 +56,24 @@ class OpenLedger:
     were taken, `last_add_confirmed` moves with `force` alone, and the ledger is closed there. No bookie of such a ledger
     can be replaced; one that is lost with entries not forced ends the writer.
     """
+
+    __slots__ = (
+        "_appender",
+        "_closed",
+        "_closing",
+        "_context",
+        "_entry_reads",
+        "_forced_length",
+        "_moved",
+        "_on_confirmed",
+        "_on_failed",
+        "_pending_max",
+        "_seen_version",
+        "_version",
+        "deferred_sync",
+        "ledger_id",
+        "metadata",
+    )
 
     def __init__(
         self,
@@ -71,7 +92,7 @@ class OpenLedger:
         self._context = context
         self._on_confirmed: Callable[[int, int], None] = ignore_confirmed
         self._on_failed: Callable[[LedgerError], None] = ignore_failed
-        striping = Striping(metadata.ensemble_size, metadata.write_quorum)
+        striping = striping_of(metadata.ensemble_size, metadata.write_quorum)
         digest = Digest(metadata.digest_type, metadata.password)
         key = master_key(metadata.password)
         appender = self._appender = Appender(
@@ -91,15 +112,15 @@ class OpenLedger:
             tracker=tracker(striping, metadata.ack_quorum),
             write_flags=v3.DEFERRED_SYNC if deferred_sync else 0,
         )
-        self._changes = EnsembleChanges(
-            context, ledger_id, metadata, appender, stored=self._stored, allowed=not deferred_sync
-        )
-        self._reads = EntryReads(context, ledger_id, digest, striping)
+        appender.excuses = self._excuses_first
+        self._entry_reads: EntryReads | None = None
+        self._version: int | None = 0
+        """Of the metadata in the store, as far as is known."""
         self._pending_max: float = math.inf if (most := context.config.pending_bytes_max) is None else most
         self._forced_length = 0
         self._seen_version = -1
         """Of the metadata that was read last, after a failed read of entries."""
-        self._closing = trio.Lock()
+        self._closing = RareLock()
         self._closed = False
         self._moved: trio.Event | None = None
         if context.config.explicit_lac_interval_s:
@@ -205,10 +226,21 @@ class OpenLedger:
         last = min(last, self.last_add_confirmed)
         while True:
             try:
-                return await read_range(self._reads, self.metadata, self.ledger_id, first, last, size_max, self.length)
+                return await read_range(
+                    self._reads(), self.metadata, self.ledger_id, first, last, size_max, self.length
+                )
             except LedgerReadError:
                 if first > last or not await self._look_again():
                     raise
+
+    def _reads(self) -> EntryReads:
+        reads = self._entry_reads
+        if reads is None:
+            stored = self.metadata
+            digest = Digest(stored.digest_type, stored.password)
+            striping = striping_of(stored.ensemble_size, stored.write_quorum)
+            reads = self._entry_reads = EntryReads(self._context, self.ledger_id, digest, striping)
+        return reads
 
     async def force(self) -> None:
         """Have everything confirmed so far synced by all bookies of the ensemble; then the LAC covers it.
@@ -253,13 +285,27 @@ class OpenLedger:
                 last = self._appender.lac if self.deferred_sync else self._appender.confirmed
                 length = self._forced_length if self.deferred_sync else self._appender.confirmed_length
                 rule = partial(metadata_updates.close, last=last, length=length)
-                self.metadata = (await metadata_updates.update(self._context, self.ledger_id, rule)).value
+                known = None if self._version is None else Versioned(self.metadata, self._version)
+                self.metadata = (await metadata_updates.update(self._context, self.ledger_id, rule, known)).value
             self._closed = True
             self._appender.on_confirmed = ignore_confirmed
             self._appender.on_failed = ignore_failed
 
+    def _excuses_first(self, index: int, error: BookieError) -> bool:
+        """Make what decides on failed bookies, and have it decide on the first one."""
+        EnsembleChanges(
+            self._context,
+            self.ledger_id,
+            self.metadata,
+            self._appender,
+            stored=self._stored,
+            allowed=not self.deferred_sync,
+        )  # from now on the appender asks it
+        return self._appender.excuses(index, error)
+
     def _stored(self, metadata: LedgerMetadata) -> None:
         self.metadata = metadata
+        self._version = None
 
     async def _look_again(self) -> bool:
         """Read the metadata; whether entries of earlier fragments lie elsewhere than we thought."""
@@ -270,6 +316,7 @@ class OpenLedger:
         if stored is None or stored.version <= self._seen_version:
             return False  # (a server of the store may be behind)
         self._seen_version = stored.version
+        self._version = None
         before = self.metadata.fragments
         fragments = metadata_updates.with_repairs(before, stored.value)
         self.metadata = replace(self.metadata, fragments=fragments)

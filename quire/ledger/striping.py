@@ -11,6 +11,7 @@ Source: BookKeeper's RoundRobinDistributionSchedule.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import compress, cycle
 from typing import TypeVar
 
@@ -73,3 +74,9 @@ class Striping:
     def write_sets(self) -> list[list[int]]:
         """All distinct write sets, one per rotation."""
         return [self.write_set(rotation) for rotation in range(self.ensemble_size)]
+
+
+@lru_cache(maxsize=64)
+def striping_of(ensemble_size: int, write_quorum: int) -> Striping:
+    """The one rule for these sizes, shared by all ledgers that have them."""
+    return Striping(ensemble_size, write_quorum)

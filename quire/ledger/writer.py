@@ -11,6 +11,8 @@ from quire.wire.bookkeeper.entry import Buffer
 class LedgerWriter(OpenLedger):
     """Writes one ledger from its creation on; entries get the ids 0, 1, 2, ... in the order in which they are appended."""
 
+    __slots__ = ()
+
     def append(self, payloads: Sequence[Buffer]) -> int:
         """Send a run of entries and return the id of the first; never waits.
 

@@ -190,12 +190,18 @@ class LedgerManager:
         return await self._store.put(self.path(ledger_id), ledger_codec.encode(metadata), version)
 
     async def update(
-        self, ledger_id: int, change: Callable[[LedgerMetadata], LedgerMetadata | None]
+        self,
+        ledger_id: int,
+        change: Callable[[LedgerMetadata], LedgerMetadata | None],
+        known: Versioned[LedgerMetadata] | None = None,
     ) -> Versioned[LedgerMetadata]:
-        """Read, change, compare-and-set until it succeeds; see `update_loop.update`. NoNodeError."""
+        """Read, change, compare-and-set until it succeeds; see `update_loop.update`. `known`: what is thought to be stored; the
+        compare-and-set tells. NoNodeError."""
 
         async def read() -> Versioned[LedgerMetadata] | None:
-            return await self.read(ledger_id)
+            nonlocal known
+            found, known = known, None
+            return await self.read(ledger_id) if found is None else found
 
         async def write(metadata: LedgerMetadata, version: int) -> int:
             return await self.write(ledger_id, metadata, version)

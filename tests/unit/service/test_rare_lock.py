@@ -1,0 +1,66 @@
+"""Covers quire/service/rare_lock.py."""
+
+from __future__ import annotations
+
+import trio
+
+from quire.service.rare_lock import RareLock
+
+
+def test_one_task_at_a_time_is_inside() -> None:
+    async def main() -> None:
+        lock = RareLock()
+        inside: list[int] = []
+        done: list[int] = []
+
+        async def enter(number: int) -> None:
+            async with lock:
+                inside.append(number)
+                for _ in range(3):
+                    assert inside == [number]
+                    await trio.lowlevel.checkpoint()
+                inside.remove(number)
+                done.append(number)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(5):
+                nursery.start_soon(enter, number)
+        assert sorted(done) == [0, 1, 2, 3, 4]
+
+    trio.run(main)
+
+
+def test_a_lock_that_is_free_again_keeps_nothing() -> None:
+    async def main() -> None:
+        lock = RareLock()
+        async with lock:
+            assert lock._lock is not None
+        assert lock._lock is None
+
+    trio.run(main)
+
+
+def test_a_task_cancelled_while_it_waits_leaves_the_lock_to_the_others() -> None:
+    async def main() -> None:
+        lock = RareLock()
+        held, let_go = trio.Event(), trio.Event()
+
+        async def hold() -> None:
+            async with lock:
+                held.set()
+                await let_go.wait()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(hold)
+            await held.wait()
+            with trio.move_on_after(1) as scope:
+                async with lock:
+                    raise AssertionError("another task holds it")
+            assert scope.cancelled_caught
+            let_go.set()
+            with trio.fail_after(1):
+                async with lock:
+                    pass
+        assert lock._lock is None
+
+    trio.run(main)
