@@ -7,7 +7,9 @@ and then the log from the read position on. Both are offered to the policy as ru
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable, Sequence
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from broker.consumer import Consumer
@@ -18,6 +20,7 @@ from broker.dispatchers.redelivery import PendingAcks, Redelivery
 from broker.dispatchers.shared import Chunk, Shared
 from broker.entry_screen import CHUNK
 from broker.subscription import Subscription, key_of, wanted_messages
+from cursors.batch_acks import ACK_SET_WORDS_MAX, to_bits
 from cursors.cursor import Cursor
 from cursors.errors import InvalidAckError
 from managed_ledger.managed_ledger import EntryRun
@@ -46,6 +49,9 @@ class ManyConsumers(Subscription):
         self._ahead = 1
         """How many times as many entries are read as there are permits for: more than once while few of them can be given."""
         self._pending: dict[Consumer, PendingAcks] = {}
+        self._left_behind: deque[tuple[PendingAcks, Iterator[Position]]] = deque()
+        """What consumers held that are gone, and which of it is next to be delivered again: taken back by the pump, before anything
+        is dispatched."""
         self._unacked = 0
         self._over_limit = False
 
@@ -54,9 +60,35 @@ class ManyConsumers(Subscription):
     def _dismiss(self, consumer: Consumer) -> None:
         pending = self._pending.pop(consumer)
         self._unacked -= pending.messages
-        for position, entry in pending.items():
-            self._replay.add(position, entry.key_hash, again=True)
+        if not self.consumers:
+            self._left_behind.clear()  # the next consumer begins with a rewind
+        elif len(pending):
+            self._left_behind.append((pending, iter(pending.positions())))
         self._forget_consumer(consumer)
+
+    def _is_settled(self) -> bool:
+        """Whether all that was held by consumers that are gone waits to be delivered again, in the groups of those that are here;
+        goes on with it for as long as this pass may. Until then nothing is dispatched: it might overtake what comes back."""
+        if not self._left_behind and self._replay.is_settled:
+            return True
+        turn = self.topic.broker.turn
+        most = turn.left // self.entry_cost
+        while self._left_behind and most > 0:
+            pending, positions = self._left_behind[0]
+            for position in islice(positions, most):
+                most -= 1
+                entry = pending.pop(position)
+                if entry is not None:  # not acknowledged meanwhile
+                    self._replay.add(position, entry.key_hash, again=True)
+            if most:
+                self._left_behind.popleft()
+        if not self._left_behind and most > 0:
+            most -= self._replay.settle(most)
+        turn.left = most * self.entry_cost
+        if not self._left_behind and self._replay.is_settled:
+            return True
+        self._put_off()
+        return False
 
     @abstractmethod
     def _forget_consumer(self, consumer: Consumer) -> None:
@@ -74,8 +106,9 @@ class ManyConsumers(Subscription):
     def ack_individual(
         self, consumer: Consumer, whole: list[Position], parts: list[tuple[Position, tuple[int, ...]]]
     ) -> None:
+        fitting = [part for part in parts if not self._is_longer_than_batch(consumer, *part)] if parts else parts
         try:
-            super().ack_individual(consumer, whole, parts)
+            super().ack_individual(consumer, whole, fitting)
         except InvalidAckError:
             # Those that are valid took effect: nobody holds them any more.
             for position in whole:
@@ -85,12 +118,27 @@ class ManyConsumers(Subscription):
         else:
             for position in whole:
                 self._release(consumer, position)
+            if len(fitting) < len(parts):
+                too_long = [part[0] for part in parts if part not in fitting]
+                raise InvalidAckError(too_long, "the ack_set asks for messages behind the end of the batch")
         finally:
-            for position, _ in parts:
+            for position, _ in fitting:
                 if self.cursor.is_acked(position):
                     self._release(consumer, position)
                 else:
                     self._release_part(consumer, position)
+
+    def _is_longer_than_batch(self, consumer: Consumer, position: Position, words: tuple[int, ...]) -> bool:
+        """Whether a bitmap still asks for messages behind the end of the batch, as far as its size is known. Where part of it is
+        acknowledged already it is not known, and nothing can be added."""
+        for holder in (consumer, *self._pending):
+            pending = self._pending.get(holder)
+            size = None if pending is None else pending.messages_of(position)
+            if size is not None:
+                if 64 * len(words) <= size or len(words) > ACK_SET_WORDS_MAX:  # the cursor refuses the latter
+                    return False
+                return to_bits(words).bit_length() > size and self.cursor.ack_set(position) is None
+        return False
 
     def _release_part(self, consumer: Consumer, position: Position) -> None:
         """Part of a batch is acknowledged: who holds it, holds so many messages fewer."""
@@ -114,6 +162,10 @@ class ManyConsumers(Subscription):
                 if (entry := pending.pop(position)) is not None:
                     holder = other
                     break
+            else:
+                for gone, _ in self._left_behind:
+                    if gone.pop(position) is not None:
+                        break
         self._replay.discard(position)
         if entry is not None:
             self._unacked -= entry.messages
@@ -145,12 +197,12 @@ class ManyConsumers(Subscription):
 
     def _forget_deliveries(self) -> None:
         self._replay.clear()
+        self._left_behind.clear()
         for consumer, pending in self._pending.items():
             for _, entry in pending.items():
                 self._released(consumer, entry.key_hash)
             pending.clear()
         self._unacked = 0
-
         self._ahead = 1
 
     # Dispatch
@@ -171,10 +223,18 @@ class ManyConsumers(Subscription):
         ledger = self.topic.ledger
         options = self.topic.broker.options
         stuck = False
+        if not self._is_settled():
+            return
+        turn = self.topic.broker.turn
         while self._reading is None:
             self._refresh_slots()
             if not self._policy.has_permits or self._blocked_by_unacked():
                 return
+            if turn.left <= 0:
+                self._put_off()
+                return
+            turn.left -= len(self._pending)
+            within = max(1, turn.left // self.entry_cost)
             permits = self._policy.available
             if not stuck and (ready := self._replay.first_run(self._entries_for(permits), self._policy.ready_groups())):
                 position, count = ready
@@ -185,7 +245,7 @@ class ManyConsumers(Subscription):
                     )
                     continue
                 span = min(max(count, permits * self._replay_span()), options.read_batch_entries_max)
-                run = ledger.read_cached(position, span, options.read_batch_bytes_max, replay=True)
+                run = ledger.read_cached(position, min(span, within), options.read_batch_bytes_max, replay=True)
                 if run is None:
                     self._start_read(position, count, replay=True)
                     return
@@ -195,7 +255,7 @@ class ManyConsumers(Subscription):
                 return
             position = self.cursor.read_position
             count = min(self._entries_for(permits) * self._ahead, options.read_batch_entries_max)
-            run = ledger.read_cached(position, count, options.read_batch_bytes_max)
+            run = ledger.read_cached(position, min(count, within), options.read_batch_bytes_max)
             if run is None:
                 if position > ledger.last_confirmed:
                     self._caught_up()
@@ -216,6 +276,8 @@ class ManyConsumers(Subscription):
         self._refresh_slots()
         if not run.payloads:
             return
+        if not self._is_settled():
+            return  # what it brought is read again
         if replay:
             # A consumer may have left meanwhile: older entries of a key that now wait have to go first.
             ready = self._replay.first_run(1, self._policy.ready_groups())
@@ -314,6 +376,7 @@ class ManyConsumers(Subscription):
 class SharedSubscription(ManyConsumers):
     """Round robin over the consumers of the highest priority that have permits; chunks of a message stay together."""
 
+    entry_cost = 4
     _policy: Shared[Consumer]
 
     def __init__(self, topic: Topic, name: str, cursor: Cursor, kind: int, durable: bool) -> None:
@@ -389,6 +452,7 @@ class SharedSubscription(ManyConsumers):
 class KeySharedSubscription(ManyConsumers):
     """All messages of a key go to one consumer, in order, however consumers come and go."""
 
+    entry_cost = 8
     _policy: KeyShared[Consumer]
 
     def __init__(self, topic: Topic, name: str, cursor: Cursor, kind: int, durable: bool) -> None:

@@ -134,13 +134,17 @@ class SingleActiveSubscription(Subscription):
         consumer = self.active
         ledger = self.topic.ledger
         options = self.topic.broker.options
+        turn = self.topic.broker.turn
         while consumer is not None and self._reading is None and self._waiting is None:
             permits = self._permits[consumer]
             if permits <= 0 or not consumer.writable:
                 return
+            if turn.left <= 0:
+                self._put_off()
+                return
             position = self.cursor.read_position
             count_max = self._read_size.entries(permits, options.read_batch_entries_max)
-            run = ledger.read_cached(position, count_max, options.read_batch_bytes_max)
+            run = ledger.read_cached(position, min(count_max, turn.left), options.read_batch_bytes_max)
             if run is None:
                 if position > ledger.last_confirmed:
                     self._caught_up()

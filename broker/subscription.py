@@ -3,6 +3,7 @@
 The pump is synchronous. It runs in the pass that made something possible (entries confirmed, permits given, acks,
 a consumer came or went), reads the tail from the cache, asks the policy who gets what, and queues the frames. Only a
 read that has to go to the bookies leaves the pass: one task, one at a time, whose result starts the pump again.
+It does no more in one pass than `broker.turn.PASS_WORK`, whatever there are permits for, and goes on in a later step.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ CATCH_UP_ENTRIES = 1000
 """A cursor further behind than this does not keep the tail in the cache (Pulsar: managedLedgerCursorBackloggedThreshold)."""
 READ_BACKOFF_MIN_S = 0.1
 READ_BACKOFF_MAX_S = 15.0
+RUN_COST = 32
+"""What a run of entries counts against the work of a pass, beside its entries."""
 WORD_MASK = (1 << 64) - 1
 
 
@@ -71,6 +74,8 @@ class Subscription(ABC):
     """What all types have in common: life, seek, reads, the guard around the pump."""
 
     single_active = False
+    entry_cost = 1
+    """What an entry counts against the work of a pass."""
 
     def __init__(self, topic: Topic, name: str, cursor: Cursor, kind: int, durable: bool) -> None:
         self.topic = topic
@@ -86,6 +91,8 @@ class Subscription(ABC):
         self.messages_out = 0
         self._pumping = False
         self._again = False
+        self._is_put_off = False
+        """The pump goes on in a later step of the loop."""
         self._reading: trio.CancelScope | None = None
         self._epoch = 0
         self._backoff_s = READ_BACKOFF_MIN_S
@@ -253,7 +260,7 @@ class Subscription(ABC):
         """Seek to the first entry published at or after `publish_time_ms` (milliseconds since 1970); to the end if none was."""
         try:
             target = await first_published_at(self.topic.ledger, publish_time_ms)
-        except (ManagedLedgerError, PulsarWireError) as error:
+        except ManagedLedgerError as error:
             raise ServiceNotReadyError(f"seek of subscription {self.name!r}: {error}") from error
         await self.seek(target)
 
@@ -274,6 +281,16 @@ class Subscription(ABC):
             self._pumping = False
         if self.topic.ledger.state is State.TERMINATED and not self.stopped:
             self._tell_end()
+
+    def _put_off(self) -> None:
+        """Enough was done in this pass: the pump goes on in a later step of the loop."""
+        if not self._is_put_off:
+            self._is_put_off = True
+            self.topic.broker.turn.later(self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_put_off = False
+        self.pump()
 
     def _tell_end(self) -> None:
         """The log takes no more: who asks for messages is told when all are acknowledged. Source: Pulsar's dispatchers, which
@@ -334,7 +351,9 @@ class Subscription(ABC):
         return counts
 
     def _screened(self, run: EntryRun) -> EntryRun:
-        """`run` as it may be delivered. What no consumer could take is acknowledged, and so passed over."""
+        """`run` as it may be delivered. What no consumer could take is acknowledged, and so passed over. It counts against the work of
+        this pass."""
+        self.topic.broker.turn.left -= len(run.payloads) * self.entry_cost + RUN_COST
         screen = self.topic.screen
         if screen.knows(run.ledger_id, run.first_entry_id):
             return run

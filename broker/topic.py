@@ -32,7 +32,6 @@ from managed_ledger.managed_ledger import ManagedLedger
 from quire.ledger.position import EARLIEST, LATEST, Position
 from quire.service.log import get_logger
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from quire.wire.pulsar.errors import PulsarWireError
 from quire.wire.pulsar.names import TopicName
 from quire.wire.pulsar.splitter import MARKER, SHADOW, TRANSACTION, SendRun
 
@@ -255,7 +254,7 @@ class Topic:
         try:
             since = self.broker.world.clock.wall_ms() - 1000 * seconds
             return await first_published_at(self.ledger, since)
-        except (ManagedLedgerError, PulsarWireError) as error:
+        except ManagedLedgerError as error:
             raise ServiceNotReadyError(f"{self.name.full}: {error}") from error
 
     def restore_subscriptions(self) -> None:

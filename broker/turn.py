@@ -3,10 +3,14 @@
 Whoever puts bytes into an outbox marks it here. A pass that knows its end (a chunk was received and worked on) calls
 `flush`; marks made elsewhere (a journal group was confirmed) are flushed by the task `run`, in the next step of the
 scheduler. So nobody waits, and nobody writes twice.
+
+A pass is also bounded in what subscriptions do in it (`left`). What has to go on is put off with `later`: the task
+`run` calls it in a step of its own, in order, so that others have their turn between two steps.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 import trio
@@ -14,45 +18,79 @@ import trio
 from quire.world.faults import Faults
 from quire.world.outbox import Outbox
 
+PASS_WORK = 4000
+"""What all subscriptions together do in one pass, about: dispatch 4000 entries to an Exclusive consumer, 1000 to Shared or 500 to
+Key_Shared ones, 2 to 5 ms each. So what one FLOW of an official client asks for (half of its queue, 500) takes one pass."""
+
 
 class Turn:
-    __slots__ = ("_dirty", "_task", "_woken", "faults", "working")
+    __slots__ = ("_dirty", "_later", "_task", "_woken", "faults", "left", "working")
 
     def __init__(self) -> None:
         self.faults = Faults()
         """Where exceptions of what a flush causes go."""
         self._dirty: dict[Outbox, None] = {}
+        self._later: deque[Callable[[], None]] = deque()
         self._task: trio.lowlevel.Task | None = None
         self._woken = False
         self.working = False
         """A pass is under way that calls `flush` at its end: nobody needs to be woken for it."""
+        self.left = PASS_WORK
+        """What is left of that; may go below 0. A subscription that finds 0 or less goes on `later`."""
 
     def mark(self, outbox: Outbox) -> None:
         """`outbox` has something to send at the end of this pass."""
-        if not self.working and self._task is not None and not self._woken:
+        if not self.working:
+            self._wake()
+        self._dirty[outbox] = None
+
+    def later(self, work: Callable[[], None]) -> None:
+        """Call `work` in a later step of the event loop, behind what was put off before it."""
+        self._wake()
+        self._later.append(work)
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything was put off."""
+        return bool(self._later)
+
+    def _wake(self) -> None:
+        if self._task is not None and not self._woken:
             self._woken = True
             trio.lowlevel.reschedule(self._task)
-        self._dirty[outbox] = None
 
     def flush(self) -> None:
         """End of a pass: send what is marked."""
         self.working = False
+        self.left = PASS_WORK
         while self._dirty:
             dirty = self._dirty
             self._dirty = {}
             for outbox in dirty:
                 outbox.flush()
 
+    def step(self) -> None:
+        """Send what is marked, then one pass of what was put off."""
+        self.flush()
+        if self._later:
+            self.working = True
+            try:
+                while self._later and self.left > 0:
+                    self._later.popleft()()
+            finally:
+                self.flush()
+
     async def run(self) -> None:
-        """Flush whatever was marked outside of a pass with an end of its own. Runs until cancelled."""
+        """Do, step by step, what was put off, and flush whatever was marked outside of a pass with an end of its own. Runs until
+        cancelled."""
 
         def abort(_: Callable[[], None]) -> trio.lowlevel.Abort:
             self._task = None
             return trio.lowlevel.Abort.SUCCEEDED
 
         while True:
-            if self._dirty:
-                self.faults.call("the end of a pass", self.flush)
+            if self._dirty or self._later:
+                self.faults.call("the end of a pass", self.step)
                 await trio.lowlevel.cancel_shielded_checkpoint()
                 continue
             self._task = trio.lowlevel.current_task()

@@ -528,7 +528,7 @@ class Appends:
     @property
     def next_ledger_id(self) -> int:
         """Of the ledger that was made ahead, which the list names as to be deleted until it is needed; -1: none."""
-        return self._ahead.ledger_id
+        return -1 if self._ahead is None else self._ahead.ledger_id
 
     def unneeded(self) -> int | None:
         """Forget a ledger that was made ahead; its id, if there is one, which the list names as to be deleted."""

@@ -63,6 +63,15 @@ class PendingAcks:
         self.messages -= fewer
         return fewer
 
+    def messages_of(self, position: Position) -> int | None:
+        """How many messages of the entry are held; None if it is not held."""
+        entry = self._entries.get(position)
+        return None if entry is None else entry.messages
+
+    def positions(self) -> list[Position]:
+        """Of all entries, in the order in which they were sent."""
+        return list(self._entries)
+
     def items(self) -> ItemsView[Position, PendingAck]:
         return self._entries.items()
 
@@ -84,7 +93,7 @@ class Redelivery:
     found without looking at what the others wait for. A hash that is in no group (None) waits until it is told to be in one.
     """
 
-    __slots__ = ("_counts", "_entries", "_group_of", "_heads", "_heaps", "_listed", "_waiting")
+    __slots__ = ("_counts", "_entries", "_group_of", "_heads", "_heaps", "_listed", "_unlisted", "_waiting")
 
     def __init__(self, group_of: Callable[[int], Hashable] = _one_group) -> None:
         """`group_of`: the group of a hash. When it changes its mind, it says so by `regroup`; unless a hash leaves a group for
@@ -98,6 +107,8 @@ class Redelivery:
         self._heads: dict[Hashable, list[tuple[Position, int]]] = {}
         """By group: the oldest position of a hash, and the hash. Only what `_listed` says too is true."""
         self._listed: dict[int, tuple[Hashable, Position]] = {}
+        self._unlisted: list[int] = []
+        """Hashes that `settle` has yet to put into their groups."""
         self._counts: dict[Position, int] = {}
 
     def __len__(self) -> int:
@@ -151,7 +162,7 @@ class Redelivery:
         else:
             del self._waiting[key_hash]
             del self._heaps[key_hash]
-            del self._listed[key_hash]
+            self._listed.pop(key_hash, None)
 
     def count(self, position: Position) -> int:
         """How often the entry was given back before: 0 for one that never was."""
@@ -209,15 +220,29 @@ class Redelivery:
             heapify(heads)
 
     def regroup(self, key_hash: int | None = None) -> None:
-        """The group of a hash has changed; or of many."""
+        """The group of a hash has changed; or of many, and then `settle` has to be called before the next `first_run`."""
         if key_hash is not None:
             if key_hash in self._waiting:
                 self._list(key_hash)
             return
         self._heads.clear()
         self._listed.clear()
-        for each in self._heaps:
-            self._list(each)
+        self._unlisted = list(self._heaps)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all hashes are in their groups."""
+        return not self._unlisted
+
+    def settle(self, most: int) -> int:
+        """Put hashes into their groups after `regroup` of all, at most `most` of them; returns how many were looked at."""
+        unlisted = self._unlisted
+        count = min(most, len(unlisted))
+        for _ in range(count):
+            key_hash = unlisted.pop()
+            if key_hash in self._waiting:
+                self._list(key_hash)
+        return count
 
     def discard_acked(self, is_acked: Callable[[Position], bool], ledger_id: int, first: int, stop: int) -> None:
         """Of the entries `first` to `stop` (exclusive) of a ledger, those that are acknowledged wait no longer."""
@@ -233,4 +258,5 @@ class Redelivery:
         self._waiting.clear()
         self._heads.clear()
         self._listed.clear()
+        self._unlisted.clear()
         self._counts.clear()

@@ -14,6 +14,7 @@ from broker.consumer import Consumer
 from broker.entry_screen import EntryScreen
 from broker.output import OutputBudget
 from broker.subscription import Subscription, make_subscription
+from broker.turn import Turn
 from cursors.opening import memory_cursor
 from managed_ledger.appends import State
 from managed_ledger.entry_run import EntryRun
@@ -126,7 +127,7 @@ class Stage:
         self.log = log
         self.dropped: list[Subscription] = []
         served: Any = SimpleNamespace(
-            broker=SimpleNamespace(options=BrokerOptions(**options), output=OutputBudget(0)),
+            broker=SimpleNamespace(options=BrokerOptions(**options), output=OutputBudget(0), turn=Turn()),
             check_consumers=lambda: None,
             name=TopicName.parse(topic),
             ledger=log,
@@ -137,6 +138,7 @@ class Stage:
             drop_if_unused=self.dropped.append,
         )
         self.screen: EntryScreen = served.screen
+        self.turn: Turn = served.broker.turn
         world: Any = log
         cursor = memory_cursor(world, "s", Position(LEDGER, -1))
         wanted = pb.CommandSubscribe(subType=kind, durable=True)
@@ -158,6 +160,7 @@ class Stage:
             self.screen.features |= features_of(self.log.entries[position.entry_id])
         if self.subscription.hungry:
             self.subscription.pump()
+            finish(self.turn)
         return positions
 
 
@@ -166,14 +169,26 @@ def on_stage(
 ) -> None:
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            await test(Stage(kind, FakeLog(cold=cold), nursery, **options))
+            async with trio.open_nursery() as of_topic:
+                stage = Stage(kind, FakeLog(cold=cold), of_topic, **options)
+                nursery.start_soon(stage.turn.run)
+                await test(stage)
+                of_topic.cancel_scope.cancel()
             nursery.cancel_scope.cancel()
 
     run(main)
 
 
+def finish(turn: Turn) -> None:
+    """End the pass and do what was put off, at once: pumps that go on later are no matter to most tests."""
+    turn.flush()
+    while turn.busy:
+        turn.step()
+
+
 def commands(consumer: Consumer) -> list[tuple[pb.BaseCommand, bytes]]:
-    """What was written to the consumer's connection since the last call."""
+    """What was written to the consumer's connection since the last call, by the end of the pass and of all that was put off."""
+    finish(consumer.subscription.topic.broker.turn)
     connection: Any = consumer.connection
     data = b"".join(connection.frames)
     connection.frames.clear()

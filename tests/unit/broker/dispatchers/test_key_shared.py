@@ -217,6 +217,7 @@ class Model:
         if name not in self.pending:
             self.policy.add(name, name)
             self.replay.regroup()
+            self.replay.settle(1 << 16)
             self.pending[name] = PendingAcks()
 
     def leave(self, name: str) -> None:
@@ -225,6 +226,7 @@ class Model:
                 self.replay.add(position, entry.key_hash, again=True)
             self.policy.remove(name)
             self.replay.regroup()
+            self.replay.settle(1 << 16)
 
     def flow(self, name: str, permits: int) -> None:
         if name in self.pending:

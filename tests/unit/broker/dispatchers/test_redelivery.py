@@ -67,6 +67,10 @@ def test_a_hash_is_found_in_the_group_where_it_is_now() -> None:
     assert replay.first_run(1, ["b"]) == (Position(1, 1), 1)
     groups[5] = groups[6] = "c"
     replay.regroup()
+    assert not replay.is_settled
+    while not replay.is_settled:
+        assert replay.settle(1) == 1
+    assert replay.settle(1) == 0
     assert replay.first_run(9, ["c"]) == (Position(1, 1), 2)
 
 
