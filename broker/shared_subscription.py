@@ -71,7 +71,7 @@ class ManyConsumers(Subscription):
         goes on with it for as long as this pass may. Until then nothing is dispatched: it might overtake what comes back."""
         if not self._left_behind and self._replay.is_settled:
             return True
-        turn = self.topic.broker.turn
+        turn = self._turn
         most = turn.left // self.entry_cost
         while self._left_behind and most > 0:
             pending, positions = self._left_behind[0]
@@ -225,7 +225,7 @@ class ManyConsumers(Subscription):
         stuck = False
         if not self._is_settled():
             return
-        turn = self.topic.broker.turn
+        turn = self._turn
         while self._reading is None:
             self._refresh_slots()
             if not self._policy.has_permits or self._blocked_by_unacked():
@@ -376,7 +376,7 @@ class ManyConsumers(Subscription):
 class SharedSubscription(ManyConsumers):
     """Round robin over the consumers of the highest priority that have permits; chunks of a message stay together."""
 
-    entry_cost = 4
+    entry_cost = 3
     _policy: Shared[Consumer]
 
     def __init__(self, topic: Topic, name: str, cursor: Cursor, kind: int, durable: bool) -> None:

@@ -134,7 +134,7 @@ class SingleActiveSubscription(Subscription):
         consumer = self.active
         ledger = self.topic.ledger
         options = self.topic.broker.options
-        turn = self.topic.broker.turn
+        turn = self._turn
         while consumer is not None and self._reading is None and self._waiting is None:
             permits = self._permits[consumer]
             if permits <= 0 or not consumer.writable:

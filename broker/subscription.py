@@ -89,6 +89,7 @@ class Subscription(ABC):
         """Somebody has permits and there was nothing to read: new entries start the pump."""
         self.stopped = False
         self.messages_out = 0
+        self._turn = topic.broker.turn
         self._pumping = False
         self._again = False
         self._is_put_off = False
@@ -286,7 +287,7 @@ class Subscription(ABC):
         """Enough was done in this pass: the pump goes on in a later step of the loop."""
         if not self._is_put_off:
             self._is_put_off = True
-            self.topic.broker.turn.later(self._go_on)
+            self._turn.later(self._go_on)
 
     def _go_on(self) -> None:
         self._is_put_off = False
@@ -353,7 +354,7 @@ class Subscription(ABC):
     def _screened(self, run: EntryRun) -> EntryRun:
         """`run` as it may be delivered. What no consumer could take is acknowledged, and so passed over. It counts against the work of
         this pass."""
-        self.topic.broker.turn.left -= len(run.payloads) * self.entry_cost + RUN_COST
+        self._turn.left -= len(run.payloads) * self.entry_cost + RUN_COST
         screen = self.topic.screen
         if screen.knows(run.ledger_id, run.first_entry_id):
             return run

@@ -19,7 +19,7 @@ from quire.world.faults import Faults
 from quire.world.outbox import Outbox
 
 PASS_WORK = 4000
-"""What all subscriptions together do in one pass, about: dispatch 4000 entries to an Exclusive consumer, 1000 to Shared or 500 to
+"""What all subscriptions together do in one pass, about: dispatch 4000 entries to an Exclusive consumer, 1300 to Shared or 500 to
 Key_Shared ones, 2 to 5 ms each. So what one FLOW of an official client asks for (half of its queue, 500) takes one pass."""
 
 
