@@ -20,6 +20,7 @@ from quire.ledger.errors import (
     NotEnoughBookiesError,
 )
 from quire.metadata.ledgers import Fragment, LedgerMetadata, LedgerState
+from quire.metadata.store import Versioned
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import read_header
 from quire.wire.bookkeeper.v2 import Rc
@@ -497,6 +498,33 @@ def test_a_writer_that_finds_its_ledger_taken_while_changing_the_ensemble_stops(
             writer.append(payloads(0, 3))
             cluster.of(writer.metadata.fragments[0].bookies)[0].stop()
             assert type(await seen.until_failed()) is kind
+
+    run(test)
+
+
+def test_a_close_reads_the_metadata_only_if_others_changed_them() -> None:
+    async def test() -> None:
+        cluster = FakeCluster(3)
+        reads: list[int] = []
+        read = cluster.ledgers.read
+
+        async def counted(ledger_id: int) -> Versioned[LedgerMetadata] | None:
+            reads.append(ledger_id)
+            return await read(ledger_id)
+
+        async with cluster.client() as client:
+            alone = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+            disturbed = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+            await cluster.ledgers.update(disturbed.ledger_id, in_state(LedgerState.IN_RECOVERY))
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(cluster.ledgers, "read", counted)
+                await alone.close()
+                await disturbed.close()
+            assert reads == [disturbed.ledger_id]
+            for writer in (alone, disturbed):
+                stored = await cluster.ledgers.read(writer.ledger_id)
+                assert stored is not None
+                assert stored.value.state is LedgerState.CLOSED
 
     run(test)
 
