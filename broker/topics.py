@@ -464,4 +464,5 @@ class Topics:
             self.close_soon(topic)
         while self._closing:
             for closed in list(self._closing.values()):
-                await closed.wait()
+                if not closed.is_set():  # to wait for one that is set takes a pass of the event loop
+                    await closed.wait()
