@@ -61,6 +61,7 @@ class Appender:
     """Appends to one ledger, as the only writer in this process."""
 
     __slots__ = (
+        "__weakref__",  # (the simulator keeps its observations by writer)
         "_ack_quorum",
         "_channels",
         "_context",
