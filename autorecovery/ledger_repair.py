@@ -107,7 +107,7 @@ class LedgerRepair:
     async def _check(
         self, ledger_id: int, metadata: LedgerMetadata, lac: int, marked: Collection[str]
     ) -> list[BadFragment]:
-        """What is bad. Bookies that are marked are read whole, or asked what they list: a sample may miss what another found."""
+        """Find what is bad. Marked bookies are read whole, or asked for their lists: a sample may miss what another found."""
         percentage = self._config.verification_percentage
         whole, listed = (marked, ()) if percentage else ((), marked)
         return await self._checker.check(

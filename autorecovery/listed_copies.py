@@ -24,7 +24,7 @@ UNSURE = frozenset((CopyFault.UNREACHABLE, CopyFault.BUSY))
 
 
 class Compared(Enum):
-    """What a look at a ledger says."""
+    """Outcome of a look at a ledger."""
 
     DONE = "done"
     """Every copy that was asked about is there, or the ledger is marked."""
@@ -71,7 +71,7 @@ class ListedCopies:
     async def _lists(
         self, ledger_id: int, metadata: LedgerMetadata, bookies: Collection[str]
     ) -> tuple[Mapping[str, Availability], frozenset[str]]:
-        """What they list, and those that do not. Only members of closed fragments are asked."""
+        """Ask members of closed fragments for their lists; return the lists, and the members that have none."""
         closed = metadata.fragments if metadata.state is LedgerState.CLOSED else metadata.fragments[:-1]
         lists: dict[str, Availability] = {}
         silent: set[str] = set()

@@ -50,7 +50,7 @@ RETRY_MAX_S: Final = 60.0
 
 
 class StoredLedgers(Ledgers, Protocol):
-    """What is asked of a ledger client."""
+    """Methods that are needed of a ledger client."""
 
     async def read_stored(self, ledger_id: int) -> Versioned[LedgerMetadata]:
         """NoSuchLedgerError, MetadataError."""
@@ -82,7 +82,7 @@ class MissedCopies:
         self._returns = Returns({}, None)
 
     async def run(self) -> None:
-        """Until cancelled. SessionExpiredError."""
+        """Run until cancelled. SessionExpiredError."""
         self._returns = await until_available(self._prepare)
         await first_of(self._follow_sessions, self._follow_writers, name="missed copies")
 
@@ -278,7 +278,7 @@ class MissedCopies:
 
 
 def _covers(metadata: LedgerMetadata, note: bytes) -> bool:
-    """Whether the entries that a note is about are in closed fragments."""
+    """Return whether the entries that a note is about are in closed fragments."""
     if metadata.state is LedgerState.CLOSED:
         return True
     try:

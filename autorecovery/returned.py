@@ -25,7 +25,7 @@ SETTLED_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class SessionNote:
-    """What is stored of one bookie."""
+    """Record that is stored of one bookie."""
 
     session: int
     modified_ms: int | None
@@ -44,7 +44,7 @@ class Return:
     """Once all ledgers were looked at: those to look at again."""
 
     def concerns(self, modified_ms: int | None) -> bool:
-        """Whether a ledger that names the bookie, and was stored then, may lack copies on it.
+        """Return whether a ledger that names the bookie, and was stored then, may lack copies on it.
 
         >>> Return(7, 100, 0.0).concerns(99), Return(7, 100, 0.0).concerns(100), Return(7, None, 0.0).concerns(5)
         (False, True, True)
@@ -89,7 +89,7 @@ class Returns:
         return {ledger_id: frozenset(found[ledger_id]) for ledger_id in sorted(found)}
 
     def is_settled(self, bookie_id: str, now: float) -> bool:
-        """Whether the bookie is back for so long that a writer which goes on with it lacks nothing of it."""
+        """Return whether the bookie is back for so long that a writer which goes on with it lacks nothing of it."""
         each = self.under_way.get(bookie_id)
         return each is None or now - each.begun_at >= SETTLED_S
 

@@ -23,6 +23,8 @@ C = pb.BaseCommand
 GROUP = 200
 """Requests that are under way at once."""
 STOP_S = 600
+REST_S = 2.0
+"""Rest before memory is read, so that what is given back late counts."""
 
 
 def topic_of(number: int) -> str:
@@ -55,7 +57,7 @@ def main() -> int:
 
 
 def memory(server: Server) -> float:
-    time.sleep(2)
+    time.sleep(REST_S)
     return pss_mb(tree(server.process.pid))
 
 

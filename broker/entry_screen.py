@@ -79,11 +79,11 @@ class EntryScreen:
         self._logged: dict[str, float] = {}
 
     def knows(self, ledger_id: int, first_entry_id: int) -> bool:
-        """Whether the entries from there on were looked at when they were published."""
+        """Return whether the entries from there on were looked at when they were published."""
         return (ledger_id, first_entry_id) > self.known_after
 
     def has_only(self, features: int, ledger_id: int, first_entry_id: int) -> bool:
-        """Whether it is known that entries from there on have none but these features."""
+        """Return whether it is known that entries from there on have none but these features."""
         return not self.features & ~features and (ledger_id, first_entry_id) > self.known_after
 
     def screen(self, run: EntryRun) -> Screened | None:
@@ -124,7 +124,7 @@ class EntryScreen:
 
 
 def is_passed_over(entry: Buffer) -> bool:
-    """Whether no consumer gets the entry."""
+    """Return whether no consumer gets the entry."""
     return bool(features_of(entry, check=True) & (UNREADABLE | MARKER))
 
 

@@ -28,7 +28,7 @@ class OutputBudget:
         """Bytes of reads under way, at most."""
 
     def may_queue(self, own: int) -> bool:
-        """Whether a connection that has `own` bytes queued may queue more."""
+        """Return whether a connection that has `own` bytes queued may queue more."""
         return own == 0 or not self._limit or own < self._limit - self.queued.bytes - self.reserved
 
     def reserve(self, wanted: int) -> int:

@@ -51,7 +51,7 @@ class Turn:
 
     @property
     def busy(self) -> bool:
-        """Whether anything was put off."""
+        """Return whether anything was put off."""
         return bool(self._later)
 
     def _wake(self) -> None:

@@ -51,7 +51,7 @@ class AckRanges:
         return chunks is not None and bool(chunks.get(entry_id >> _SHIFT, 0) >> (entry_id & _LOW) & 1)
 
     def has_chunk_of(self, ledger_id: int, entry_id: int) -> bool:
-        """Whether entries near this one are in the set, so that one more takes no room."""
+        """Return whether entries near this one are in the set, so that one more takes no room."""
         chunks = self._ledgers.get(ledger_id)
         return chunks is not None and (entry_id >> _SHIFT) in chunks
 

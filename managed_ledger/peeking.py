@@ -52,7 +52,7 @@ async def _has_entry(ledgers: Ledgers, ledger_id: int) -> bool:
 
 
 def _has_moved(value: bytes) -> bool:
-    """Whether the cursor has a ledger, or stands behind an entry."""
+    """Return whether the cursor has a ledger, or stands behind an entry."""
     try:
         node, state = decode_node(value)
     except CursorDamagedError:

@@ -194,7 +194,7 @@ class DiskImage:
 
     @property
     def is_limited(self) -> bool:
-        """Whether `limit` holds."""
+        """Return whether `limit` holds."""
         return self._capacity < _PLENTY
 
     def fail_syncs(self, count: int = 1) -> None:
@@ -414,7 +414,7 @@ class SimDisk:
         self._trace.event(self._host, "FolderSynced", path=path, names=count)
 
     def take_failing_sync(self) -> bool:
-        """Whether the sync that is made now is to fail."""
+        """Return whether the sync that is made now is to fail."""
         fails = self._image._failing_syncs > 0
         self._image._failing_syncs -= fails
         return fails

@@ -105,7 +105,7 @@ def encode_map_seal(fields: bytes, ledgers_map: bytes) -> bytes:
 
 
 def has_map_seal(header: bytes, ledgers_map: bytes) -> bool:
-    """Whether the header of a log proves these bytes, from its map's offset to its end."""
+    """Return whether the header of a log proves these bytes, from its map's offset to its end."""
     fields = header[MAP_FIELDS_OFFSET : MAP_FIELDS_OFFSET + _MAP_FIELDS.size]
     seal = encode_map_seal(fields, ledgers_map)
     return header[MAP_SEAL_OFFSET : MAP_SEAL_OFFSET + len(seal)] == seal

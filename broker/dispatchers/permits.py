@@ -24,7 +24,7 @@ class Slot(Generic[C]):
 
     @property
     def is_ready(self) -> bool:
-        """Whether it can be given something."""
+        """Return whether it can be given something."""
         return self.permits > 0 and not self.paused
 
 

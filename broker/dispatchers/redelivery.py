@@ -231,7 +231,7 @@ class Redelivery:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all hashes are in their groups."""
+        """Return whether all hashes are in their groups."""
         return not self._unlisted
 
     def settle(self, most: int) -> int:

@@ -85,7 +85,7 @@ def run_server(
 
 
 def _is_damage(cause: BaseException) -> bool:
-    """Whether something that was stored is not as it was written."""
+    """Return whether something that was stored is not as it was written."""
     from bookie.errors import JournalDamagedError, StorageDamagedError
     from quire.metadata.errors import MalformedMetadataError
 

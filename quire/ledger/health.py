@@ -133,7 +133,7 @@ class BookieHealth:
         return frozenset([bookie_id for bookie_id, bookie in self._bookies.items() if bookie.lost_at > since])
 
     def is_doubtful(self, bookie_id: str) -> bool:
-        """Whether the bookie could not be reached some time ago, and has not been since."""
+        """Return whether the bookie could not be reached some time ago, and has not been since."""
         bookie = self._bookies.get(bookie_id)
         return bookie is not None and bookie.lost_at > trio.current_time() - DOUBTFUL_S
 

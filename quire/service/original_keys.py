@@ -55,7 +55,7 @@ def _beginnings() -> tuple[str, ...]:
 
 
 def is_original_key(name: str) -> bool:
-    """Whether Pulsar or BookKeeper has a key of this name."""
+    """Return whether Pulsar or BookKeeper has a key of this name."""
     return name in original_keys() or name.startswith(_beginnings())
 
 

@@ -54,7 +54,7 @@ def manifest_name(number: int) -> str:
 
 
 def is_table(name: str) -> bool:
-    """Whether this is the name of a file of sorted rows, or of large values."""
+    """Return whether this is the name of a file of sorted rows, or of large values."""
     return _TABLE_NAME.fullmatch(name) is not None
 
 

@@ -120,7 +120,7 @@ _BOTH: Final = frozenset(("tlsProviderFactoryClass", "httpServerTlsEnable", "zkR
 
 
 def is_a_class(value: str) -> bool:
-    """Whether a value names a class."""
+    """Return whether a value names a class."""
     return value.lower() != "null"
 
 

@@ -169,7 +169,7 @@ _OURS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def is_port(value: str) -> bool:
-    """Whether a value asks for a port."""
+    """Return whether a value asks for a port."""
     return value not in ("0", "-1")
 
 

@@ -175,7 +175,7 @@ def examine(data: Path, stop: Stop) -> list[Finding]:
 
 
 def _is_sealed(ledger_id: int, entry_id: int, data: Buffer) -> bool:
-    """Whether a reader would take this for the entry."""
+    """Return whether a reader would take this for the entry."""
     try:
         DIGEST.open(ledger_id, entry_id, memoryview(data))
     except DigestMismatchError:

@@ -197,7 +197,7 @@ def test_news_of_strangers_and_of_what_is_not_held_is_ignored() -> None:
 
 
 def is_blocked(policy: KeyShared[str], key_hash: int) -> bool:
-    """Whether nobody can have an entry of this hash now, older ones of the hash aside."""
+    """Return whether nobody can have an entry of this hash now, older ones of the hash aside."""
     return policy.group_of(key_hash) not in list(policy.ready_groups())
 
 
