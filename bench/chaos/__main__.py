@@ -34,6 +34,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--seed", type=int, help="of the schedule (default: another one each time)")
     made.add_argument("--topics", type=int, default=TOPICS, help=f"(default: {TOPICS})")
     made.add_argument("--rate", type=float, default=RATE, help=f"messages a second in all (default: {RATE:.0f})")
+    made.add_argument(
+        "--rate-min", type=float, help=f"receipts a second below which the run proves nothing (default: {RATE_MIN:.0f})"
+    )
     made.add_argument("--faults", type=int, help="how many (default: by the minutes)")
     made.add_argument("--zookeepers", type=int, default=3, choices=(1, 3), help="(default: 3)")
     made.add_argument("--folder", type=Path, help="where everything is, and stays (default: a new one)")
@@ -68,7 +71,8 @@ def main(argv: list[str] | None = None) -> int:
         report.show(outcome, console)
         report.write(outcome, folder / "report.json")
         faults_min = min(len(schedule), int(FAULTS_MIN_PER_MINUTE * given.minutes))
-        failures = outcome.failures(faults_min=faults_min, rate_min=min(RATE_MIN, 0.9 * given.rate))
+        rate_min = min(RATE_MIN, 0.9 * given.rate) if given.rate_min is None else given.rate_min
+        failures = outcome.failures(faults_min=faults_min, rate_min=rate_min)
         code = 1 if failures else 0
         for failure in failures:
             console.print(f"FAILED: {failure}", highlight=False, markup=False)

@@ -31,7 +31,6 @@ from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.real import real_world
 from tests.support.bookie_process import BookieProcess, Wire, entry
-from tests.support.process import wait_until
 from tests.support.server import free_port
 from tests.support.zookeeper import ZooKeeperProcess, ask, expire, own_root, run, shared_server, until
 
@@ -62,8 +61,16 @@ class Cluster:
         self.made.append(made)
         return made
 
-    def available(self) -> list[str]:
-        return self.ask(lambda store: bookies.available(store))
+    def wait_until_registered(self, *, writable: list[str], read_only: list[str], what: str) -> None:
+        """Until these bookie ids are registered, and no others. One session asks: one a question would keep ZooKeeper busy."""
+
+        async def watch(store: ZooKeeperStore) -> None:
+            async def are_registered() -> bool:
+                return await bookies.available(store) == writable and await bookies.readonly(store) == read_only
+
+            await until(are_registered, what)
+
+        self.ask(watch)
 
 
 @pytest.fixture
@@ -193,20 +200,17 @@ def test_a_read_only_bookie_is_registered_as_one_and_can_be_switched(cluster: Cl
         with urllib.request.urlopen(request, timeout=10) as answer:
             return json.loads(answer.read())
 
-    def read_only() -> object:
-        return cluster.ask(lambda store: bookies.readonly(store))
-
     assert ask("/api/v1/bookie/state/readonly") == {"readOnly": False}
     assert ask("/api/v1/bookie/state/readonly", {"readOnly": True}) == {"readOnly": True}
-    wait_until(lambda: read_only() == [bookie.id] and cluster.available() == [], "read-only")
+    cluster.wait_until_registered(writable=[], read_only=[bookie.id], what="read-only")
     assert bookie.connect().add(7, 0) == 105
     assert ask("/api/v1/bookie/state/readonly", {"readOnly": False}) == {"readOnly": False}
-    wait_until(lambda: cluster.available() == [bookie.id] and read_only() == [], "writable")
+    cluster.wait_until_registered(writable=[bookie.id], read_only=[], what="writable")
     assert bookie.connect().add(7, 0) == 0
     bookie.stop()
     bookie.settings["forceReadOnlyBookie"] = "true"
     bookie.start()
-    assert read_only() == [bookie.id]
+    cluster.wait_until_registered(writable=[], read_only=[bookie.id], what="read-only from the start")
     assert bookie.connect().read(7, 0) == (0, entry(7, 0))
 
 
@@ -216,11 +220,11 @@ def test_a_bookie_whose_session_expired_registers_again_or_ends_as_it_is_told(cl
     patient.connect().add(7, 0)
     for bookie in (patient, strict):
         bookie.pause()
-    wait_until(lambda: cluster.available() == [], "both sessions expired")
+    cluster.wait_until_registered(writable=[], read_only=[], what="both sessions expired")
     for bookie in (patient, strict):
         bookie.resume()
     assert strict.wait_ended() == 3
-    wait_until(lambda: cluster.available() == [patient.id], "registered anew")
+    cluster.wait_until_registered(writable=[patient.id], read_only=[], what="registered anew")
     assert patient.connect().read(7, 0) == (0, entry(7, 0))
 
 
