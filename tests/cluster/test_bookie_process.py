@@ -61,6 +61,9 @@ class Cluster:
         self.made.append(made)
         return made
 
+    def available(self) -> list[str]:
+        return self.ask(lambda store: bookies.available(store))
+
     def wait_until_registered(self, *, writable: list[str], read_only: list[str], what: str) -> None:
         """Until these bookie ids are registered, and no others. One session asks: one a question would keep ZooKeeper busy."""
 
