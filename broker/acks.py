@@ -29,6 +29,9 @@ log = get_logger(__name__)
 
 T = TypeVar("T")
 
+PROPERTIES_MAX = 64
+PROPERTY_NAME_MAX = 256
+"""Numbers that one cumulative ACK may store with the position, and characters of their names: all are stored with each position."""
 IDS_PER_STEP = 512
 """Message ids worked on before others have their turn: 1 to 5 ms, the most for parts of batches."""
 _CONSUMERS_PER_ID = 8
@@ -42,11 +45,24 @@ def acknowledge(connection: Connection, ack: pb.CommandAck) -> Iterator[None] | 
     consumer = _acking(connection, ack, len(ids))
     if consumer is None:
         return None
+    if ack.HasField("validation_error"):
+        _unreadable(consumer, ack)
     step = _ids_per_step(consumer)
     if len(ids) > step:
         return _acknowledge_in_steps(connection, ack, _slices((ids,), step))
     _finish(connection, consumer, ack, _apply(consumer, ack, ids))
     return None
+
+
+def _unreadable(consumer: Consumer, ack: pb.CommandAck) -> None:
+    """A client gave up a message that it could not read; the operator has to know."""
+    log.warning(
+        "a client acknowledges a message that it cannot read",
+        topic=consumer.subscription.topic.name.full,
+        subscription=consumer.subscription.name,
+        reason=pb.CommandAck.ValidationError.Name(ack.validation_error),
+        position=f"{ack.message_id[0].ledgerId}:{ack.message_id[0].entryId}" if ack.message_id else "",
+    )
 
 
 def _acknowledge_in_steps(
@@ -99,6 +115,7 @@ def _apply(consumer: Consumer, ack: pb.CommandAck, ids: Sequence[pb.MessageIdDat
                 subscription.ack_cumulative(position, ())
             for position, ack_set in parts:
                 subscription.ack_cumulative(position, ack_set)
+            _keep_properties(consumer, ack)
         elif whole or parts:
             subscription.ack_individual(consumer, whole, parts)
     except CursorError as error:
@@ -108,6 +125,14 @@ def _apply(consumer: Consumer, ack: pb.CommandAck, ids: Sequence[pb.MessageIdDat
             too_long, f"an ack_set has at most {ACK_SET_WORDS_MAX} words ({BATCH_SIZE_MAX} messages)"
         )
     return None
+
+
+def _keep_properties(consumer: Consumer, ack: pb.CommandAck) -> None:
+    """Store the numbers of a cumulative ACK with its position, instead of those there were. Those of an individual one have no
+    meaning. Source: Pulsar's Consumer.messageAcked and ManagedCursorImpl.asyncMarkDelete."""
+    cursor = consumer.subscription.cursor
+    if ack.properties or cursor.has_properties:
+        cursor.set_properties({pair.key: pair.value for pair in ack.properties})
 
 
 def _finish(connection: Connection, consumer: Consumer, ack: pb.CommandAck, error: CursorError | None) -> None:
@@ -139,6 +164,10 @@ def refusal(
         return pb.NotAllowedError, "transactions are not served"
     if count > connection.broker.options.acks_in_command_max:
         return pb.NotAllowedError, f"{count} message ids in one ACK are too many"
+    if len(ack.properties) > PROPERTIES_MAX or any(len(pair.key) > PROPERTY_NAME_MAX for pair in ack.properties):
+        return pb.NotAllowedError, (
+            f"an ACK has at most {PROPERTIES_MAX} properties, with names of at most {PROPERTY_NAME_MAX} characters"
+        )
     if ack.ack_type == pb.CommandAck.Cumulative:
         if count != 1:
             return pb.MetadataError, "a cumulative ACK carries exactly one message id"

@@ -104,6 +104,11 @@ class Cursor:
             self._state.reset(mark_delete)
             self._acked()
 
+    @property
+    def has_properties(self) -> bool:
+        """Whether numbers are stored with the position."""
+        return bool(self._state.properties)
+
     def set_properties(self, properties: dict[str, int]) -> None:
         """Replace the numbers stored with the position; they are durable when `persisted` calls back."""
         self._state.properties = dict(properties)

@@ -215,10 +215,19 @@ class Peer:
         return [(await self.message())[1] for _ in range(count)]
 
     def ack(
-        self, *ids: pb.MessageIdData, consumer_id: int = 1, cumulative: bool = False, request_id: int | None = None
+        self,
+        *ids: pb.MessageIdData,
+        consumer_id: int = 1,
+        cumulative: bool = False,
+        request_id: int | None = None,
+        properties: dict[str, int] | None = None,
+        **options: Any,
     ) -> None:
         kind = pb.CommandAck.Cumulative if cumulative else pb.CommandAck.Individual
-        body = pb.CommandAck(consumer_id=consumer_id, ack_type=kind, message_id=ids, request_id=request_id)
+        pairs = [pb.KeyLongValue(key=key, value=value) for key, value in (properties or {}).items()]
+        body = pb.CommandAck(
+            consumer_id=consumer_id, ack_type=kind, message_id=ids, request_id=request_id, properties=pairs, **options
+        )
         self.send(C(type=C.ACK, ack=body))
 
     async def answered_ack(self, *ids: pb.MessageIdData, **options: Any) -> pb.CommandAckResponse:

@@ -7,6 +7,7 @@ import trio
 
 from broker.subscription import CATCH_UP_ENTRIES
 from quire.metadata.errors import MetadataError
+from quire.service.log import Event
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.unit.broker.peers import SUB, TOPIC, C, Room, in_broker
 from tests.unit.managed_ledger.fake_ledgers import until
@@ -267,6 +268,44 @@ def test_acks_of_part_of_a_batch_and_of_bad_ids_in_one_command() -> None:
         assert [list(message.ack_set) for message, _ in again] == [[], [0b1100], []]
 
     in_broker(test)
+
+
+def test_the_properties_of_a_cumulative_ack_are_stored_with_its_position() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        await peer.producer()
+        ids = await peer.publish(*numbers(4))
+        await peer.subscribe()
+        peer.flow(4)
+        await peer.payloads(4)
+        cursor = (await room.topic()).subscriptions["s"].cursor
+        assert not (await peer.answered_ack(ids[0], cumulative=True, properties={"rows": 7})).HasField("error")
+        assert cursor.properties == {"rows": 7}
+        assert not (await peer.answered_ack(ids[2], properties={"rows": 9})).HasField("error")
+        assert cursor.properties == {"rows": 7}
+        assert not (await peer.answered_ack(ids[1], cumulative=True)).HasField("error")
+        assert cursor.properties == {}
+        many = {f"p{number}": number for number in range(65)}
+        answer = await peer.answered_ack(ids[3], cumulative=True, properties=many)
+        assert (answer.error, cursor.properties) == (pb.NotAllowedError, {})
+
+    in_broker(test)
+
+
+def test_a_message_that_a_client_cannot_read_is_told_to_the_operator(log_events: list[Event]) -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        await peer.producer()
+        ids = await peer.publish(b"m0")
+        await peer.subscribe()
+        peer.flow(1)
+        await peer.payloads(1)
+        error = pb.CommandAck.ChecksumMismatch
+        assert not (await peer.answered_ack(ids[0], validation_error=error)).HasField("error")
+
+    in_broker(test)
+    told = [event for event in log_events if event["event"] == "a client acknowledges a message that it cannot read"]
+    assert [(event["subscription"], event["reason"]) for event in told] == [("s", "ChecksumMismatch")]
 
 
 def test_a_reader_may_acknowledge_cumulatively_and_nothing_durable_comes_of_it() -> None:
