@@ -25,6 +25,8 @@ from quire.wire.bookkeeper import v3
 
 POLL_S = 0.5
 ANSWER_S = 2.0
+SESSION_END_S = 45.0
+"""After which the registration of a dead bookie is gone: ZooKeeper's longest session, 20 ticks of 2 s, and some."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +55,22 @@ class Operation:
     # --- the operator's commands
 
     async def stop(self, bookie_id: str, template: str | None) -> None:
-        """Have it stopped, and wait until it is not registered. ShellError if that fails or takes too long."""
-        await self.do("stop", template, bookie_id)
-        await self._until(lambda: self._is_gone(bookie_id), f"bookie {bookie_id} is still registered: stop it")
+        """Have it stopped, and wait until it is not registered. ShellError if that fails or takes too long. A command that
+        fails is no failure if the registration ends soon: the bookie had died, and only its session was left."""
+        failure: ShellError | None = None
+        try:
+            await self.do("stop", template, bookie_id)
+        except ShellError as error:
+            failure = error
+            self.output.note(f"{error}; waiting whether bookie {bookie_id} had died before")
+        try:
+            await self._until(
+                lambda: self._is_gone(bookie_id),
+                f"bookie {bookie_id} is still registered: stop it",
+                self.timeout_s if failure is None else min(self.timeout_s, SESSION_END_S),
+            )
+        except ShellError as error:
+            raise (failure or error) from None
 
     async def start(self, bookie_id: str, template: str | None) -> None:
         """Have it started, and wait until it is registered and answers. ShellError if that fails or takes too long."""
@@ -136,11 +151,15 @@ class Operation:
         code = await command.run(self.shell, parse(command.options, words, operands=command.operands))
         return 1 if code == FAILED else code
 
-    async def _until(self, condition: Callable[[], Awaitable[bool]], otherwise: str) -> None:
-        deadline = trio.current_time() + self.timeout_s
+    async def _until(
+        self, condition: Callable[[], Awaitable[bool]], otherwise: str, timeout_s: float | None = None
+    ) -> None:
+        """`timeout_s`: None for that of the operation."""
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        deadline = trio.current_time() + timeout_s
         while not await condition():
             if trio.current_time() > deadline:
-                raise ShellError(f"{otherwise} (waited {self.timeout_s:g} s)")
+                raise ShellError(f"{otherwise} (waited {timeout_s:g} s)")
             await trio.sleep(POLL_S)
 
 

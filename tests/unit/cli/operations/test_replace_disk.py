@@ -30,3 +30,16 @@ def test_auto_recovery_works_again_though_the_bookie_was_never_stopped() -> None
             assert await marks_of(cluster).is_enabled()
 
     with_bookies(story, count=2)
+
+
+def test_a_stop_command_that_fails_is_no_failure_if_the_bookie_had_died() -> None:
+    async def story(cluster: LiveCluster) -> None:
+        said = io.StringIO()
+        shell = cluster.shell(Output(said, said, as_json=False))
+        operation = Operation(shell=shell, store=cluster.store(), dry_run=False, timeout_s=60.0)
+        await operation.stop("b9", "exit 2")
+        assert "`exit 2` ended with 2" in said.getvalue()
+        with pytest.raises(ShellError, match="`exit 2` ended with 2"):
+            await operation.stop("b1", "exit 2")
+
+    with_bookies(story, count=2)
