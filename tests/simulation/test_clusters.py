@@ -17,8 +17,8 @@ from simulation.histogram import Histogram
 from simulation.sweep import Outcome, run_one, sweep
 from simulation.tale import Tale
 
-SLICE = range(15)
-"""What two idle cores do in 25 seconds."""
+SLICE = (0, 4, 7, 8, 11, 13)
+"""Of the first 15 seeds those that have faults of every kind together, and replaced members: 20 seconds of two idle cores."""
 FULL = range(500)
 JOBS = 2
 

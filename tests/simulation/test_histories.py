@@ -13,9 +13,9 @@ import pytest
 
 from simulation.sweep import Outcome, Work, run_all, sweep
 
-SLICE = range(16)
-FENCING_SLICE = range(24)
-REUSE_SLICE = range(30)
+SLICE = range(8)
+FENCING_SLICE = range(12)
+REUSE_SLICE = range(12)
 JOBS = 2
 
 
