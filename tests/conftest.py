@@ -15,10 +15,15 @@ import pytest
 
 from quire.service import log
 
-# No test is a matter of how fast the machine is just now.
-hypothesis.settings.register_profile(
-    "quire", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
-)
+# No test is a matter of how fast the machine is just now. With `--full` there are as many examples as Hypothesis itself takes.
+for _profile, _examples in (("quire", 40), ("full", 100)):
+    hypothesis.settings.register_profile(
+        _profile,
+        deadline=None,
+        max_examples=_examples,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+        print_blob=True,
+    )
 hypothesis.settings.load_profile("quire")
 
 STAGES = ("unit", "golden", "conformance", "simulation", "cluster", "spark", "interop")
@@ -85,5 +90,7 @@ class _StageLines:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("markexpr") != "not full":
+        hypothesis.settings.load_profile("full")
     config.addinivalue_line("markers", "expect_error(name, ...): errors that the log of this test must show")
     config.pluginmanager.register(_StageLines(config), "quire-stage-lines")

@@ -16,7 +16,7 @@ from quire.client.subscription import Subscription
 from quire.wire.pulsar.client_splitter import MessageRun
 from simulation.sweep import run_one, sweep
 
-SLICE = range(5)
+SLICE = range(3)
 SEEDS_PER_BUG = range(30)
 
 

@@ -104,7 +104,7 @@ OPS: Any = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.lists(OPS, min_size=1, max_size=5), max_size=6))
 def test_a_multi_does_what_its_ops_do_one_by_one_or_nothing(multis: list[list[Op]]) -> None:
     together, apart = Tree(), Tree()

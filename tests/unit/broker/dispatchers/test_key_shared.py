@@ -319,7 +319,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.integers(0, 7), min_size=20, max_size=60), actions)
 def test_a_keys_messages_stay_in_order_however_consumers_come_and_go(
     keys: list[int], steps: list[tuple[str, int, int]]

@@ -43,7 +43,7 @@ def message(
     return frame(pb.BaseCommand(type=pb.BaseCommand.MESSAGE, message=part).SerializeToString(), payload)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(ids, ids, ids, ids, partitions, st.integers(1, 400))
 def test_receipts_of_a_steady_run_are_what_protobuf_writes(
     producer_id: int, first: int, ledger_id: int, entry_id: int, partition: int, count: int
@@ -82,7 +82,7 @@ def test_the_receipt_of_a_duplicate_has_no_place() -> None:
     assert ReceiptEncoder(1).encode([5], None, -1, -1) == receipt(1, 5, None, message_id(-1, -1, -1))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     ids,
     ids,

@@ -36,7 +36,7 @@ all_metadata = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(all_metadata, st.binary(max_size=30))
 def test_what_is_read_is_what_protobuf_says(fields: dict[str, Any], payload: bytes) -> None:
     stored = entry(payload, **fields)
@@ -126,7 +126,7 @@ def test_an_entry_cut_anywhere_in_its_metadata_is_malformed() -> None:
             assert batch_counts([stored[:cut], stored]) == [1, 5]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=60), st.booleans())
 def test_any_bytes_are_read_or_malformed(noise: bytes, framed: bool) -> None:
     stored = struct.pack("!HII", 0x0E01, 0, len(noise)) + noise if framed else noise
