@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import trio
 
 from autorecovery.fragments import LedgerFragment
-from quire.ledger.copies import BadCopy, CopyFault, LedgerCopies
 from quire.ledger.errors import DigestMismatchError, LedgerReadError, NoSuchEntryError
+from quire.ledger.reading.copies import BadCopy, CopyFault, LedgerCopies
 
 
 class CopyReads:

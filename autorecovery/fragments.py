@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from quire.ledger.copies import BadCopy, CopyFault
+from quire.ledger.reading.copies import BadCopy, CopyFault
 from quire.ledger.striping import Striping
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
 from quire.world.doors import Rng

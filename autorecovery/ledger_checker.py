@@ -22,7 +22,7 @@ from autorecovery.errors import ListOfEntriesError
 from autorecovery.fragments import BadFragment, Fault, LedgerFragment, Lost, fragments_of
 from autorecovery.replicas import absent_entries
 from quire.ledger.client import LedgerClient
-from quire.ledger.copies import BadCopy, CopyFault, LedgerCopies
+from quire.ledger.reading.copies import BadCopy, CopyFault, LedgerCopies
 from quire.metadata.ledgers import LedgerMetadata
 from quire.wire.bookkeeper.entry import DigestType
 from quire.world.doors import Rng

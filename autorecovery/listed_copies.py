@@ -14,8 +14,8 @@ from autorecovery.checks import Checker, ListEntries, Telling
 from autorecovery.errors import ListOfEntriesError
 from autorecovery.replicas import compare
 from autorecovery.underreplication import UnderreplicatedLedgers
-from quire.ledger.copies import CopyFault
 from quire.ledger.errors import NoSuchLedgerError
+from quire.ledger.reading.copies import CopyFault
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
 from quire.wire.bookkeeper.availability import Availability
 

@@ -29,13 +29,13 @@ from autorecovery.fragments import BadFragment, Fault, LedgerFragment, Lost, bat
 from autorecovery.ledger_checker import LedgerChecker
 from autorecovery.throttle import Throttle
 from quire.ledger.client import LedgerClient
-from quire.ledger.copies import COPY_BYTES, CopyFault, LedgerCopies
 from quire.ledger.errors import (
     BookieError,
     BookieUnavailableError,
     LedgerError,
     NotEnoughBookiesError,
 )
+from quire.ledger.reading.copies import COPY_BYTES, CopyFault, LedgerCopies
 from quire.metadata.ledgers import LedgerMetadata
 from quire.service.log import get_logger
 

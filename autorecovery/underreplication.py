@@ -17,7 +17,7 @@ from autorecovery import underreplication_format as form
 from autorecovery.errors import IncompatibleUnderreplicationError
 from autorecovery.mark_tree import MarkTree
 from autorecovery.underreplication_format import Underreplicated
-from quire.metadata import ephemerals, paths
+from quire.metadata import paths
 from quire.metadata.errors import (
     BadVersionError,
     MalformedMetadataError,
@@ -25,6 +25,7 @@ from quire.metadata.errors import (
     NoNodeError,
     NotEmptyError,
 )
+from quire.metadata.local import ephemerals
 from quire.metadata.store import Delete, Kind, MetadataStore, Versioned, Watch
 from quire.service.log import get_logger
 from quire.world.doors import Rng

@@ -16,9 +16,9 @@ import trio
 
 from bench.procs import tree
 from bench.servers import free_port, stop_process
-from quire.cli.zookeeper import find_java, start_server, write_conf
 from quire.metadata.clusters import init_new_cluster
-from quire.metadata.zookeeper import ZooKeeperConfig, open_store
+from quire.metadata.zookeeper.store import ZooKeeperConfig, open_store
+from quire.servers.zookeeper.process import find_java, start_server, write_conf
 from quire.world.real import real_world
 
 START_DEADLINE_S = 60.0

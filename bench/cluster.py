@@ -24,16 +24,16 @@ import pulsar
 from rich.console import Console
 from rich.table import Table
 
-from bench.local_cluster.cluster import LocalCluster
-from bench.local_cluster.lookup import owner_port
-from bench.local_cluster.original import OriginalCluster
-from bench.local_cluster.plan import Kind, Plan
 from bench.procs import pss_mb
 from bench.repair import Repair, repair
 from bench.servers import PULSAR_VERSION, pulsar_jars
 from bench.vs import Figure, Loaded, Results, compare, judged, report, warm
 from bench.yardstick import factor, measure, sentence
 from quire.service import log
+from tools.local_cluster.cluster import LocalCluster
+from tools.local_cluster.lookup import owner_port
+from tools.local_cluster.original import OriginalCluster
+from tools.local_cluster.plan import Kind, Plan
 
 console = Console()
 SESSION_TIMEOUT_MS = 3000

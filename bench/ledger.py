@@ -25,8 +25,8 @@ from rich.table import Table
 from bench.bookies import Bookie, Cluster, apache_classes, cluster, zookeeper
 from bench.links import flood
 from bench.procs import cpu_s
-from quire.cli.process import SWITCH_INTERVAL_S
 from quire.ledger import open_client
+from quire.servers.process import SWITCH_INTERVAL_S
 from quire.service import log
 from quire.world.real import real_world
 

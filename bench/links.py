@@ -24,14 +24,14 @@ from bench.procs import cpu_s
 from bookie.bookie import open_bookie
 from bookie.config import BookieConfig
 from bookie.server import serve_bookie
-from quire.cli.process import SWITCH_INTERVAL_S
+from quire.ledger.bookies.link_local import LocalLink
+from quire.ledger.bookies.link_tcp import TcpLink
 from quire.ledger.client import LedgerClient, open_ledger_client
-from quire.ledger.link_local import LocalLink
-from quire.ledger.link_tcp import TcpLink
-from quire.ledger.writer import LedgerWriter
+from quire.ledger.writing.writer import LedgerWriter
 from quire.metadata.ledger_ids import BlockLedgerIds
 from quire.metadata.ledgers import LedgerManager, initialize_layout
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
+from quire.servers.process import SWITCH_INTERVAL_S
 from quire.service import log
 from quire.world.doors import World
 from quire.world.real import real_world

@@ -19,15 +19,15 @@ import trio
 
 from autorecovery.election import read_auditor
 from autorecovery.underreplication import UnderreplicatedLedgers
-from bench.local_cluster.cluster import LocalCluster
-from bench.local_cluster.original import auto_recovery
-from bench.local_cluster.plan import Kind, Node, Plan
-from bench.local_cluster.store import metadata_store
 from quire.ledger import LedgerClient, open_client
 from quire.metadata import bookies
 from quire.metadata.store import MetadataStore
 from quire.wire.bookkeeper.entry import DigestType
 from quire.world.real import real_world
+from tools.local_cluster.cluster import LocalCluster
+from tools.local_cluster.original import auto_recovery
+from tools.local_cluster.plan import Kind, Node, Plan
+from tools.local_cluster.store import metadata_store
 
 ENTRIES = 100
 ENTRY = b"x" * 1024

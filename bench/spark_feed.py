@@ -15,10 +15,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 
 from quire.client.deliveries import Deliveries
 from quire.client.message_id import MessageId
-from quire.spark.columns import Columns, ddl, names_of_schema
-from quire.spark.options import Options
-from quire.spark.planner import Planner
-from quire.spark.reading import read_range
+from quire.spark.options.parse import Options
+from quire.spark.planning.planner import Planner
+from quire.spark.reading.columns import Columns, ddl, names_of_schema
+from quire.spark.reading.scan import read_range
 from quire.spark.runtime import client_options, runtime
 from quire.spark.source import RangePartition
 

@@ -24,7 +24,7 @@ from bookie.adds import Adds
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.storage import DbLedgerStorage, StorageOptions
-from bookie.disk_watch import DiskWatch
+from bookie.disks.watch import DiskWatch
 from bookie.errors import (
     BookieError,
     JournalFailedError,

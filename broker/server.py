@@ -8,17 +8,17 @@ from collections.abc import Callable
 import trio
 
 from broker import replies
-from broker.administration import Administration
+from broker.admin.administration import Administration
 from broker.config import BrokerOptions
-from broker.connection import Connection
+from broker.connections.connection import Connection
+from broker.connections.lookup_counts import LookupCounts
 from broker.errors import NoRoomError
-from broker.lookup_counts import LookupCounts
 from broker.output import OutputBudget
 from broker.ownership.bundles import Bundle
 from broker.ownership.local import OwnEverything, Owning
-from broker.policies import TopicPolicies
 from broker.slices import sliced
-from broker.topics import Topics
+from broker.topics.loaded_topics import Topics
+from broker.topics.policies import TopicPolicies
 from broker.turn import Turn
 from managed_ledger.config import LogConfig, ManagedLedgerConfig
 from managed_ledger.factory import ManagedLedgerFactory

@@ -41,8 +41,8 @@ from managed_ledger.errors import (
     ManagedLedgerTerminatedError,
     ManagedLedgerUnavailableError,
 )
+from managed_ledger.fill_limits import Fill, LedgerMarks
 from managed_ledger.ledger_ahead import LedgerAhead
-from managed_ledger.ledger_marks import Fill, LedgerMarks
 from managed_ledger.log_index import LogIndex
 from managed_ledger.pending import AppendSink, PendingAppend, PendingAppends
 from managed_ledger.predecessor import Predecessor

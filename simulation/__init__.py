@@ -3,13 +3,13 @@
 `run(seed, main)` runs `main(universe)`; `universe.host(name)` is a machine that can `start`, `crash` and `restart`.
 """
 
-from simulation.disk import DiskImage, Dropped
-from simulation.host import Host, Main
-from simulation.network import SimNetwork
-from simulation.power import PowerCut
-from simulation.scheduler import run_seeded
-from simulation.trace import Trace
-from simulation.world import Universe, run, run_world
+from simulation.machines.disk import DiskImage, Dropped
+from simulation.machines.host import Host, Main
+from simulation.machines.network import SimNetwork
+from simulation.machines.power import PowerCut
+from simulation.machines.scheduler import run_seeded
+from simulation.machines.trace import Trace
+from simulation.machines.world import Universe, run, run_world
 
 __all__ = [
     "DiskImage",

@@ -17,10 +17,10 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from quire.service import log
-from simulation.bugs import BUGS, plant
-from simulation.histogram import Histogram
-from simulation.sweep import HISTORIES, Outcome, run_one, sweep, with_full_disks
-from simulation.tale import Tale
+from simulation.common.bugs import BUGS, plant
+from simulation.common.histogram import Histogram
+from simulation.common.sweep import HISTORIES, Outcome, run_one, sweep, with_full_disks
+from simulation.common.tale import Tale
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -26,7 +26,7 @@ from broker.admin.resource import answer, text
 from broker.errors import BrokerError, translated
 from broker.ownership.brokers import BROKERS, LEADER
 from broker.ownership.values import decode_report
-from broker.policy_values import decode
+from broker.topics.policy_values import decode
 from quire.metadata.bookies import available, readonly
 from quire.metadata.errors import NoNodeError
 from quire.metadata.store import Node

@@ -20,7 +20,7 @@ from broker.admin.requests import Call
 from broker.admin.resource import answer
 from broker.errors import translated
 from broker.ownership.values import encode_json
-from broker.policy_values import decode
+from broker.topics.policy_values import decode
 from quire.metadata.errors import NodeExistsError, NoNodeError
 from quire.metadata.store import ANY_VERSION
 

@@ -49,7 +49,7 @@ from broker.ownership.errors import NamespaceBusyError
 from broker.ownership.lookup import Connect
 from broker.ownership.peers import topic_in
 from broker.ownership.values import Owner, decode_owner, encode_bundles
-from broker.policy_values import NAMESPACE_RETENTION, PERSISTENCE, persistence, retention
+from broker.topics.policy_values import NAMESPACE_RETENTION, PERSISTENCE, persistence, retention
 from quire.service.unsupported.policies import create_problem
 from quire.wire.pulsar.names import NamespaceName, TopicName
 

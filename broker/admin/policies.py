@@ -21,13 +21,13 @@ from typing import Any
 
 from starlette.responses import Response
 
-from broker import policy_values
 from broker.admin.errors import NotServedError, PreconditionError
 from broker.admin.requests import Call
 from broker.admin.resource import Handler, answer
 from broker.errors import TopicNotFoundError
 from broker.ownership.values import Json
-from broker.policy_values import PolicyError, persistence, persistence_of, retention, retention_of
+from broker.topics import policy_values
+from broker.topics.policy_values import PolicyError, persistence, persistence_of, retention, retention_of
 from managed_ledger.config import LogConfig
 from quire.wire.pulsar.names import TopicName
 

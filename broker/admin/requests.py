@@ -10,6 +10,7 @@ from typing import Any
 
 from starlette.requests import Request
 
+from broker.admin.administration import Administration
 from broker.admin.errors import (
     BodyTooLargeError,
     InvalidNameInPathError,
@@ -17,12 +18,11 @@ from broker.admin.errors import (
     MediaTypeError,
     NotServedError,
 )
+from broker.admin.other_brokers import OtherBrokers
 from broker.admin.raw_paths import raw_path, unescape
-from broker.administration import Administration
-from broker.other_brokers import OtherBrokers
 from broker.ownership.local import Owning
 from broker.ownership.namespaces import Namespaces
-from broker.policies import TopicPolicies
+from broker.topics.policies import TopicPolicies
 from quire.metadata.store import MetadataStore
 from quire.wire.pulsar.errors import InvalidNameError
 from quire.wire.pulsar.names import NamespaceName, TopicName, check_subscription_name

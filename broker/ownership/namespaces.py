@@ -34,7 +34,7 @@ from broker.ownership.values import (
     encode_json,
     local_policies,
 )
-from broker.partitioned_topics import ROOT as PARTITIONED_TOPICS
+from broker.topics.partitioned_topics import ROOT as PARTITIONED_TOPICS
 from managed_ledger.stored_list import log_path
 from quire.metadata.errors import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
 from quire.metadata.store import Check, Delete, MetadataStore, Node, Op

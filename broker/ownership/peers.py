@@ -14,9 +14,9 @@ from urllib.parse import quote, urlsplit
 import trio
 from google.protobuf.message import DecodeError
 
-from broker.http_client import Answer, request, send
 from broker.ownership.bundles import Bundle
 from broker.ownership.config import OwnershipOptions
+from broker.ownership.http_client import Answer, request, send
 from quire.service.log import get_logger
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.frames import PROTOCOL_VERSION, encode

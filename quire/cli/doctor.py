@@ -21,13 +21,13 @@ from bookie.cookie import VERSION_FILE, rebuild_command
 from bookie.doctor.examine import Examined, Look, Progress, Remedies, examine
 from bookie.folders import LOCK_FILE
 from managed_ledger.list_check import check_lists
-from quire.cli.data_directory import FORMAT_NAME, LOCK_NAME, read_format
-from quire.cli.errors import CliError, DataDirectoryError
 from quire.metadata import ledger_codec
 from quire.metadata.errors import MetadataError
 from quire.metadata.layouts import HIERARCHICAL
 from quire.metadata.ledger_metadata import LedgerMetadata, LedgerState
-from quire.metadata.rows import load
+from quire.metadata.local.rows import load
+from quire.servers.errors import CliError, DataDirectoryError
+from quire.servers.standalone.data_directory import FORMAT_NAME, LOCK_NAME, read_format
 from quire.world.doors import Disk, DiskLock
 from quire.world.map_witness import check_map
 from quire.world.real_disk import RealDisk
@@ -53,8 +53,8 @@ class InUseError(CliError):
 
 def run_doctor(data_dir: Path | None, conf: Path | None, *, as_json: bool) -> int:
     """The command. Returns the exit code."""
-    from bookie.server_config import load_server_config
-    from quire.cli.bookie import located, zookeeper_config
+    from quire.servers.bookie.config import load_server_config
+    from quire.servers.bookie.process import located, zookeeper_config
     from quire.service import log
     from quire.service.errors import ConfigError
 

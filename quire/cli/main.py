@@ -16,8 +16,8 @@ from quire.cli.standard_streams import open_missing
 if TYPE_CHECKING:
     import trio
 
-    from quire.cli.addresses import Addresses
-    from quire.cli.standalone_config import StandaloneConfig
+    from quire.servers.addresses import Addresses
+    from quire.servers.standalone.config import StandaloneConfig
 
 DEFAULT_CONF = Path("conf/standalone.conf")
 
@@ -99,7 +99,7 @@ def zookeeper(
 
     Prints a line "ready zookeeper=... pid=..." when it serves. SIGTERM stops it; so does Ctrl-C.
     """
-    from quire.cli.zookeeper import run_zookeeper
+    from quire.servers.zookeeper.process import run_zookeeper
 
     raise SystemExit(run_zookeeper(data_dir, host=host, port=port, conf=conf, log_level=log_level))
 
@@ -113,7 +113,7 @@ def bookie(
 
     Prints a line "ready bookie=... address=... pid=..." when it serves. SIGTERM stops it; so does Ctrl-C.
     """
-    from quire.cli.bookie import run_bookie
+    from quire.servers.bookie.process import run_bookie
 
     raise SystemExit(run_bookie(conf, log_level))
 
@@ -137,7 +137,7 @@ def broker(
 
     Prints a line "ready broker=... web=... pid=..." when it serves. SIGTERM stops it; so does Ctrl-C.
     """
-    from quire.cli.broker import run_broker
+    from quire.servers.broker.process import run_broker
 
     raise SystemExit(run_broker(conf, log_level, accept_unsupported_policies=accept_unsupported_policies))
 
@@ -151,7 +151,7 @@ def autorecovery(
 
     Prints a line "ready autorecovery=... pid=..." when it works. SIGTERM stops it; so does Ctrl-C.
     """
-    from quire.cli.autorecovery import run_autorecovery_command
+    from quire.servers.autorecovery.process import run_autorecovery_command
 
     raise SystemExit(run_autorecovery_command(conf, log_level))
 
@@ -207,8 +207,8 @@ def initialize_cluster_metadata(
     zookeeper_session_timeout_ms: Annotated[int, typer.Option(help="How long to wait for ZooKeeper.")] = 30_000,
 ) -> None:
     """Make what a new cluster's metadata holds: tenants, namespaces, a place for bookies. What is there stays."""
-    from quire.cli.initialize_cluster import NewCluster, own_address, run_initialize, servers_of
-    from quire.metadata.zookeeper_config import ConnectString
+    from quire.metadata.zookeeper.config import ConnectString
+    from quire.servers.initialize_cluster import NewCluster, own_address, run_initialize, servers_of
     from quire.service import log
 
     def new_cluster(where: ConnectString) -> NewCluster:
@@ -251,7 +251,7 @@ def localbookie(
 
     Prints a line "ready metadata=... bookies=... data=... pid=..." when all serve. SIGTERM stops it; so does Ctrl-C.
     """
-    from quire.cli.localbookie import run_localbookie
+    from quire.servers.localbookie import run_localbookie
 
     raise SystemExit(run_localbookie(count, data_dir, port=port, zookeeper_port=zookeeper_port, log_level=log_level))
 
@@ -298,15 +298,15 @@ def _run_standalone(data_dir: str, conf: Path | None, overrides: dict[str, Any],
         print(f"quire standalone: {error}", file=sys.stderr)
         return 2
 
-    from quire.cli.process import run_server
-    from quire.cli.standalone import run_standalone
+    from quire.servers.process import run_server
+    from quire.servers.standalone.process import run_standalone
     from quire.world.real import real_world
 
     world = real_world()
     log.configure(log_level, sys.stderr, wall_ms=world.clock.wall_ms)
 
     def ready(addresses: Addresses) -> None:
-        from quire.cli.addresses import ready_line
+        from quire.servers.addresses import ready_line
 
         line = ready_line(addresses, data=data_dir, pid=os.getpid(), start_s=_seconds_since_process_start())
         print(line, flush=True)
@@ -319,7 +319,7 @@ def _run_standalone(data_dir: str, conf: Path | None, overrides: dict[str, Any],
 
 
 def _load_config(conf: Path | None, overrides: dict[str, Any]) -> StandaloneConfig:
-    from quire.cli.standalone_conf import load_standalone_config
+    from quire.servers.standalone.conf import load_standalone_config
 
     return load_standalone_config(DEFAULT_CONF if conf is None and DEFAULT_CONF.exists() else conf, overrides)
 

@@ -11,14 +11,14 @@ service, a `MetadataError`.
 
 from __future__ import annotations
 
-from quire.ledger.adv_writer import AdvancedLedgerWriter
 from quire.ledger.client import LedgerClient, open_ledger_client
 from quire.ledger.context import LedgerConfig
 from quire.ledger.errors import LedgerError
 from quire.ledger.opening import open_client, open_client_on
 from quire.ledger.placement.policy import PlacementConfig
-from quire.ledger.reader import LedgerReader
-from quire.ledger.writer import LedgerWriter
+from quire.ledger.reading.reader import LedgerReader
+from quire.ledger.writing.adv_writer import AdvancedLedgerWriter
+from quire.ledger.writing.writer import LedgerWriter
 from quire.wire.bookkeeper.entry import DigestType
 
 __all__ = [

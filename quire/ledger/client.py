@@ -8,22 +8,23 @@ from functools import partial
 
 import trio
 
-from quire.ledger import ledger_creation, metadata_updates
-from quire.ledger.adv_writer import AdvancedLedgerWriter
-from quire.ledger.bookie_client import BookieClient
-from quire.ledger.bookie_watcher import BookieWatcher
+from quire.ledger import metadata_updates
+from quire.ledger.bookies.deadlines import DeadlineWheel
+from quire.ledger.bookies.health import BookieHealth
+from quire.ledger.bookies.link import BookieLink
+from quire.ledger.bookies.pool import BookieClient
+from quire.ledger.bookies.watcher import BookieWatcher
 from quire.ledger.context import Afterwards, LedgerConfig, LedgerContext
-from quire.ledger.copies import LedgerCopies
-from quire.ledger.deadlines import DeadlineWheel
 from quire.ledger.errors import LedgerUnauthorizedError, NoSuchLedgerError
-from quire.ledger.health import BookieHealth
-from quire.ledger.last_confirmed import LastConfirmed, ask_last_confirmed
-from quire.ledger.ledger_creation import NewLedger
-from quire.ledger.link import BookieLink
 from quire.ledger.placement import Cluster, EnsemblePlacementPolicy, make_placement, random_placement
-from quire.ledger.reader import LedgerReader
-from quire.ledger.recovery import recover as recover_ledger
-from quire.ledger.writer import LedgerWriter
+from quire.ledger.reading.copies import LedgerCopies
+from quire.ledger.reading.last_confirmed import LastConfirmed, ask_last_confirmed
+from quire.ledger.reading.reader import LedgerReader
+from quire.ledger.recovery.recovery import recover as recover_ledger
+from quire.ledger.writing import creation as ledger_creation
+from quire.ledger.writing.adv_writer import AdvancedLedgerWriter
+from quire.ledger.writing.creation import NewLedger
+from quire.ledger.writing.writer import LedgerWriter
 from quire.metadata.ledgers import LedgerManager, LedgerMetadata, LedgerState
 from quire.metadata.store import Op, Versioned
 from quire.wire.bookkeeper.entry import Digest, DigestType, master_key

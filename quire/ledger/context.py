@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import trio
 
-from quire.ledger.alarms import Alarms
-from quire.ledger.bookie_client import BookieClient, WireProtocol
-from quire.ledger.bookie_watcher import BookieWatcher
-from quire.ledger.deadlines import DeadlineWheel
-from quire.ledger.health import BookieHealth
+from quire.ledger.bookies.alarms import Alarms
+from quire.ledger.bookies.deadlines import DeadlineWheel
+from quire.ledger.bookies.health import BookieHealth
+from quire.ledger.bookies.pool import BookieClient, WireProtocol
+from quire.ledger.bookies.watcher import BookieWatcher
 from quire.ledger.placement import EnsemblePlacementPolicy, PlacementConfig
 from quire.ledger.read_config import ReadConfig
 from quire.metadata.ledgers import LedgerManager

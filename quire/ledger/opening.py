@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from quire.ledger.bookie_watcher import StoredBookies, WatcherConfig, watched_links
+from quire.ledger.bookies.health import BookieHealth
+from quire.ledger.bookies.link import Turn
+from quire.ledger.bookies.watcher import StoredBookies, WatcherConfig, watched_links
 from quire.ledger.client import LedgerClient, open_ledger_client
 from quire.ledger.context import LedgerConfig
-from quire.ledger.health import BookieHealth
-from quire.ledger.link import Turn
 from quire.metadata.errors import UnsupportedLayoutError
 from quire.metadata.ledger_ids import LedgerIds, SequenceLedgerIds
 from quire.metadata.ledgers import LedgerLayout, LedgerManager, read_layout
@@ -25,7 +25,7 @@ from quire.metadata.store import MetadataStore
 from quire.world.doors import World
 
 if TYPE_CHECKING:
-    from quire.metadata.zookeeper_config import ZooKeeperConfig
+    from quire.metadata.zookeeper.config import ZooKeeperConfig
 
 
 @asynccontextmanager
@@ -44,8 +44,8 @@ async def open_client(
     has another layout than the URI says; MetadataUnavailableError. What the block raises is raised as it is.
     """
     # Only here: kazoo takes longer to import than a standalone server to start.
-    from quire.metadata.zookeeper import open_store
-    from quire.metadata.zookeeper_config import SessionExpiredPolicy, ZooKeeperConfig, parse_connect_string
+    from quire.metadata.zookeeper.config import SessionExpiredPolicy, ZooKeeperConfig, parse_connect_string
+    from quire.metadata.zookeeper.store import open_store
 
     where = parse_connect_string(metadata_service_uri)
     if zookeeper is None:

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 import trio
 from google.protobuf.message import DecodeError
 
-from quire.metadata import ephemerals, paths
+from quire.metadata import paths
 from quire.metadata.cookies import Cookie, decode_cookie, encode_cookie
 from quire.metadata.errors import InvalidPathError, MalformedMetadataError
+from quire.metadata.local import ephemerals
 from quire.metadata.store import ANY_VERSION, MetadataStore, Versioned
 from quire.wire.bookkeeper.DataFormats_pb2 import BookieServiceInfoFormat
 

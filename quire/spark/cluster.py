@@ -14,7 +14,7 @@ from quire.client.message_id import MessageId
 from quire.spark.admin import TopicMissingError
 from quire.spark.errors import SourceUnavailableError, SparkSourceError
 from quire.spark.offsets import Place
-from quire.spark.options import Options
+from quire.spark.options.parse import Options
 from quire.spark.runtime import Lease, client_options, runtime
 from quire.wire.pulsar.metadata import batch_counts
 

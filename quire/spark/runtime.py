@@ -19,7 +19,7 @@ import trio
 
 from quire.client.client import Client, open_client
 from quire.client.options import ClientOptions
-from quire.spark.options import Options
+from quire.spark.options.parse import Options
 from quire.world.doors import World
 from quire.world.real import real_world
 

@@ -27,14 +27,14 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from quire.client.errors import ClientError
-from quire.spark.columns import Columns, ddl, names_of_option, names_of_schema
 from quire.spark.errors import SparkSourceError
 from quire.spark.limits import Limits
 from quire.spark.offsets import Offsets
-from quire.spark.options import Options
-from quire.spark.planner import Planner
-from quire.spark.planning import TopicRange
-from quire.spark.reading import read_range
+from quire.spark.options.parse import Options
+from quire.spark.planning.planner import Planner
+from quire.spark.planning.ranges import TopicRange
+from quire.spark.reading.columns import Columns, ddl, names_of_option, names_of_schema
+from quire.spark.reading.scan import read_range
 from quire.spark.trace import Trace
 
 _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
@@ -76,12 +76,12 @@ class QuireDataSource(DataSource):  # type: ignore[misc]
             return RefusedStreamReader(error)
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
-        from quire.spark.writing import QuireWriter
+        from quire.spark.sink.writing import QuireWriter
 
         return QuireWriter(dict(self.options), schema, overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802
-        from quire.spark.writing import QuireStreamWriter
+        from quire.spark.sink.writing import QuireStreamWriter
 
         return QuireStreamWriter(dict(self.options), schema, overwrite)
 

@@ -28,8 +28,8 @@ import trio
 from quire.ledger import LedgerClient, LedgerError, LedgerReader, LedgerWriter, open_client_on
 from quire.metadata.errors import BadVersionError, MetadataError, NodeExistsError
 from quire.metadata.store import Create, MetadataStore, Op, Put
-from quire.metadata.zookeeper import ZooKeeperConfig, open_store
-from quire.metadata.zookeeper_config import parse_connect_string
+from quire.metadata.zookeeper.config import parse_connect_string
+from quire.metadata.zookeeper.store import ZooKeeperConfig, open_store
 from quire.world.real import real_world
 
 PASSWORD = b"replicated-wal"

@@ -14,7 +14,7 @@ from autorecovery.election import AuditorElection, read_auditor
 from autorecovery.underreplication import UnderreplicatedLedgers
 from quire.metadata import bookies
 from quire.metadata.ledgers import initialize_layout
-from quire.metadata.zookeeper import SessionExpiredPolicy, ZooKeeperStore
+from quire.metadata.zookeeper.store import SessionExpiredPolicy, ZooKeeperStore
 from tests.support.zookeeper import expire, opened, own_root, run, shared_server, until
 from tests.unit.autorecovery.cluster import Cluster, closed
 

@@ -20,7 +20,7 @@ from quire.ledger import LedgerClient, open_client
 from quire.metadata import paths
 from quire.metadata.ledgers import LedgerState
 from quire.metadata.store import MetadataStore
-from quire.metadata.zookeeper import ZooKeeperConfig, open_store
+from quire.metadata.zookeeper.store import ZooKeeperConfig, open_store
 from quire.world.real import real_world
 from tests.support.autorecovery_process import SESSION_MS, AutoRecoveryProcess, auto_recovery
 from tests.support.bookie_process import BookieProcess

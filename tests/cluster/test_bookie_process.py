@@ -21,12 +21,12 @@ from typing import Any, TypeVar
 import pytest
 import trio
 
-from bookie.server_config import BookieServerConfig
-from quire.cli.bookie import exit_code, serve
 from quire.metadata import bookies
 from quire.metadata.clusters import init_new_cluster
 from quire.metadata.errors import NotAllowedError
-from quire.metadata.zookeeper import SessionExpiredPolicy, ZooKeeperStore, open_store
+from quire.metadata.zookeeper.store import SessionExpiredPolicy, ZooKeeperStore, open_store
+from quire.servers.bookie.config import BookieServerConfig
+from quire.servers.bookie.process import exit_code, serve
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.real import real_world

@@ -11,7 +11,7 @@ import pulsar
 import pytest
 
 from quire.metadata.ledgers import BlockLedgerIds, LedgerManager
-from quire.metadata.zookeeper import ZooKeeperStore
+from quire.metadata.zookeeper.store import ZooKeeperStore
 from quire.world.real import real_world
 from tests.support.bad_links import FAR, BadLink, bad_links
 from tests.support.broker_process import ADMIN, BrokerCluster, BrokerProcess, client_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.chaos.__main__ import main
+from tools.chaos.__main__ import main
 
 pytestmark = pytest.mark.cluster
 

@@ -23,7 +23,7 @@ from quire.ledger.errors import NoSuchLedgerError
 from quire.metadata import bookies
 from quire.metadata.ledgers import ledger_path
 from quire.metadata.store import Node
-from quire.metadata.zookeeper import ZooKeeperStore
+from quire.metadata.zookeeper.store import ZooKeeperStore
 from quire.wire.bookkeeper.entry import DigestType
 from quire.world.real import real_world
 from tests.support.autorecovery_process import SESSION_MS, auto_recovery

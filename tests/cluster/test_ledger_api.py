@@ -14,7 +14,7 @@ from bookie.server import serve_bookie
 from quire.ledger import open_client
 from quire.ledger.errors import LedgerFencedError
 from quire.metadata.ledgers import initialize_layout
-from quire.metadata.zookeeper import ZooKeeperConfig, open_store
+from quire.metadata.zookeeper.store import ZooKeeperConfig, open_store
 from quire.world.real import real_world
 from tests.support.server import free_port
 from tests.support.zookeeper import own_root, run, shared_server

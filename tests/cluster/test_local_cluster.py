@@ -8,9 +8,9 @@ from pathlib import Path
 import pulsar
 import pytest
 
-from bench.local_cluster.__main__ import main
-from bench.local_cluster.cluster import LocalCluster
-from bench.local_cluster.state import pid_of
+from tools.local_cluster.__main__ import main
+from tools.local_cluster.cluster import LocalCluster
+from tools.local_cluster.state import pid_of
 
 pytestmark = pytest.mark.cluster
 

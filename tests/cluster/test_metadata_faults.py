@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from quire.metadata.errors import BadVersionError, MetadataUnavailableError
-from quire.metadata.zookeeper import SessionExpiredPolicy, ZooKeeperConfig
+from quire.metadata.zookeeper.store import SessionExpiredPolicy, ZooKeeperConfig
 from tests.support.broker_process import BrokerCluster, client_of
 from tests.support.process import wait_until
 from tests.support.server import free_port

@@ -15,7 +15,7 @@ import pulsar
 import pytest
 
 from quire.client.deliveries import Deliveries
-from quire.client.opening import Messages, Opener
+from quire.client.unpacking import Messages, Opener
 from quire.ledger import LedgerClient, open_client
 from quire.metadata.ledger_metadata import LedgerMetadata
 from quire.wire.bookkeeper.v2 import Rc

@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 import pytest
 import trio
 
-from bench.local_cluster.cluster import LocalCluster
-from bench.local_cluster.plan import Kind, Node, Plan
 from quire.cli.operations.__main__ import main
 from quire.ledger import LedgerClient, open_client
 from quire.wire.bookkeeper.entry import DigestType
 from quire.world.real import real_world
 from tests.support.process import wait_until
+from tools.local_cluster.cluster import LocalCluster
+from tools.local_cluster.plan import Kind, Node, Plan
 
 pytestmark = pytest.mark.cluster
 
@@ -57,7 +57,7 @@ class Operations:
 
     def commands(self, stop: str = "stop") -> list[str]:
         """--stop and --start by scripts/cluster."""
-        words = f"{sys.executable} -m bench.local_cluster --folder {self.cluster.folder}"
+        words = f"{sys.executable} -m tools.local_cluster --folder {self.cluster.folder}"
         return ["--stop", f"cd {ROOT} && {words} {stop} {{id}}", "--start", f"cd {ROOT} && {words} start {{id}}"]
 
     def wipe(self, node: Node) -> str:
@@ -284,7 +284,7 @@ def test_decommission_bookie_takes_one_out_and_refuses_the_next_for_which_there_
 
 def test_recover_bookie_gives_what_is_lost_for_good_to_others(operations):
     subprocess.run(
-        [sys.executable, "-m", "bench.local_cluster", "--folder", operations.cluster.folder, "add-bookie"],
+        [sys.executable, "-m", "tools.local_cluster", "--folder", operations.cluster.folder, "add-bookie"],
         cwd=ROOT,
         check=True,
         stdout=subprocess.DEVNULL,

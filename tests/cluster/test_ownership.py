@@ -14,7 +14,7 @@ from broker import replies
 from broker.ownership.bundles import Bundle, even
 from broker.ownership.lookup import Connect
 from broker.ownership.ownership import LocalBroker, Ownership, OwnershipOptions
-from quire.metadata.zookeeper import SessionExpiredPolicy, ZooKeeperConfig, ZooKeeperStore
+from quire.metadata.zookeeper.store import SessionExpiredPolicy, ZooKeeperConfig, ZooKeeperStore
 from quire.wire.pulsar.names import NamespaceName, TopicName
 from quire.world.real import real_world
 from tests.support.proxy import Proxy, proxy

@@ -15,7 +15,7 @@ from managed_ledger.config import ManagedLedgerConfig
 from managed_ledger.factory import ManagedLedgerFactory, open_factory
 from quire.ledger import LedgerClient, open_client
 from quire.ledger.opening import open_client_on
-from quire.metadata.zookeeper import ZooKeeperStore
+from quire.metadata.zookeeper.store import ZooKeeperStore
 from quire.wire.bookkeeper.entry import DigestType
 from quire.wire.pulsar.names import decode_name
 from quire.world.real import real_world

@@ -15,7 +15,7 @@ import trio
 
 from quire.metadata.errors import MetadataUnavailableError, NotAllowedError
 from quire.metadata.store import Node
-from quire.metadata.zookeeper import Tls, ZooKeeperConfig, open_store
+from quire.metadata.zookeeper.store import Tls, ZooKeeperConfig, open_store
 from quire.world.real import real_world
 from tests.support.bookie_process import BookieProcess
 from tests.support.server import free_port

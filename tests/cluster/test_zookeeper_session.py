@@ -13,7 +13,7 @@ import pytest
 import trio
 import trio.testing
 
-from quire.metadata import bookies, ephemerals
+from quire.metadata import bookies
 from quire.metadata.errors import (
     BadVersionError,
     MetadataUnavailableError,
@@ -23,8 +23,9 @@ from quire.metadata.errors import (
     SessionExpiredError,
     ValueTooLargeError,
 )
+from quire.metadata.local import ephemerals
 from quire.metadata.store import ANY_VERSION, Changed, Create, Kind, Node, Put
-from quire.metadata.zookeeper import SessionExpiredPolicy, ZooKeeperStore, open_store
+from quire.metadata.zookeeper.store import SessionExpiredPolicy, ZooKeeperStore, open_store
 from quire.service import log
 from quire.world.real import real_world
 from tests.support.proxy import Proxy, proxy

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from quire.ledger.bookie_watcher import StoredBookies
+from quire.ledger.bookies.watcher import StoredBookies
 from quire.metadata import bookies
 from quire.metadata.bookies import BookieServiceInfo, Endpoint
 from quire.metadata.clusters import init_new_cluster
-from quire.metadata.memory import MemoryStore, MemoryTree
-from quire.metadata.rocksdb import open_store
+from quire.metadata.local.memory import MemoryStore, MemoryTree
+from quire.metadata.local.rocksdb import open_store
 from quire.metadata.store import ANY_VERSION, Kind, MetadataStore
-from quire.metadata.zookeeper import open_store as open_zookeeper
+from quire.metadata.zookeeper.store import open_store as open_zookeeper
 from quire.world.real import real_world
 from tests.support.zookeeper import own_root, shared_server
 

@@ -23,13 +23,13 @@ from quire.metadata.errors import (
     NotEmptyError,
     SessionExpiredError,
 )
-from quire.metadata.memory import MemoryStore, MemoryTree
-from quire.metadata.rocksdb import open_store
+from quire.metadata.local.memory import MemoryStore, MemoryTree
+from quire.metadata.local.rocksdb import open_store
 from quire.metadata.store import ANY_VERSION, Check, Create, Delete, Kind, MetadataStore, Node, Op, Put
-from quire.metadata.zookeeper import open_store as open_zookeeper
+from quire.metadata.zookeeper.store import open_store as open_zookeeper
 from quire.world.doors import World
 from quire.world.real import real_world
-from simulation.world import Universe, run, run_world
+from simulation.machines.world import Universe, run, run_world
 from tests.support.zookeeper import own_root, shared_server
 
 Open = Callable[[], Awaitable[MetadataStore]]

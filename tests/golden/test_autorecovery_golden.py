@@ -16,7 +16,7 @@ from autorecovery.auditor import Auditor
 from autorecovery.config import AutoRecoveryConfig
 from autorecovery.election import read_auditor
 from autorecovery.underreplication import CheckTime, UnderreplicatedLedgers
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Create, Kind
 from tests.golden.test_metadata_golden import tree_of
 from tests.unit.autorecovery.cluster import Cluster

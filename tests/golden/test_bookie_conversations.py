@@ -16,10 +16,10 @@ import pytest
 import trio
 
 from bookie.server import serve_bookie
-from quire.metadata.memory import MemoryTree
+from quire.metadata.local.memory import MemoryTree
 from quire.wire.bookkeeper import BookkeeperProtocol_pb2 as pb
 from quire.world.doors import Stream, World
-from simulation.world import run_world
+from simulation.machines.world import run_world
 from tests.unit.bookie.build import CONFIG, cluster, opened
 
 WIRE = Path(__file__).parent / "bookkeeper/wire"

@@ -19,7 +19,7 @@ from bookie.journal.format import NO_MARK, ExplicitLac, Fence, LedgerKey, Record
 from bookie.journal.replay import Replay, journal_ids
 from bookie.run import Run
 from quire.metadata.bookies import decode_cookie, encode_cookie, write_cookie
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import DIGEST_TYPES, Digest, DigestType, master_key, read_header
 from quire.world.real import real_world

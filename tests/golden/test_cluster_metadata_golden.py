@@ -12,9 +12,9 @@ from pathlib import Path
 
 import trio
 
-from quire.cli.initialize_cluster import NewCluster, initialize
 from quire.metadata import paths
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
+from quire.servers.initialize_cluster import NewCluster, initialize
 from quire.world.real import real_world
 
 GOLDEN = Path(__file__).parent / "pulsar/zk-initialized.json"

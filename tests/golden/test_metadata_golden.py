@@ -25,7 +25,7 @@ from quire.metadata.ledgers import (
     initialize_layout,
     ledger_path,
 )
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Create, Kind
 from quire.wire.bookkeeper.entry import DIGEST_TYPES
 

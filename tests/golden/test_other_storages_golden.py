@@ -26,7 +26,7 @@ from bookie.journal.format import NO_MARK
 from bookie.journal.replay import Replay
 from bookie.run import Run
 from quire.metadata.bookies import Cookie, decode_cookie, write_cookie
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.wire.bookkeeper.entry import Digest, DigestType
 from quire.world.real import real_world
 from tests.unit.bookie.build import Client

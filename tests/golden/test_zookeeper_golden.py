@@ -21,7 +21,7 @@ from quire.metadata.cookies import decode_cookie
 from quire.metadata.layouts import SHORT_ID_LIMIT, decode_layout, is_ledger_node
 from quire.metadata.ledgers import LedgerManager, LedgerState, SequenceLedgerIds, read_instance_id, read_layout
 from quire.metadata.store import Kind, MetadataStore
-from quire.metadata.zookeeper import ZooKeeperStore, open_store
+from quire.metadata.zookeeper.store import ZooKeeperStore, open_store
 from quire.world.real import real_world
 from tests.support.zookeeper import own_root, shared_server
 

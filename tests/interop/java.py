@@ -9,7 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from quire.cli.zookeeper import find_java
+from quire.servers.zookeeper.process import find_java
 from tests.support.server import free_port
 
 COMMAND_DEADLINE_S = 300.0

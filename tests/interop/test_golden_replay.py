@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.metadata.zookeeper import ZooKeeperConfig, open_store
+from quire.metadata.zookeeper.store import ZooKeeperConfig, open_store
 from quire.world.real import real_world
 from tests.interop import exchange
 from tests.interop.java import run_tester

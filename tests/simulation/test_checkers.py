@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from simulation.checkers import SubscriptionHistory, TopicHistory, ViolationError, message, numbered
-from simulation.histories import watched
+from simulation.common.checkers import SubscriptionHistory, TopicHistory, ViolationError, message, numbered
+from simulation.common.histories import watched
 
 A, B, C = message("p", 0), message("p", 1), message("p", 2)
 

@@ -14,7 +14,7 @@ from quire.client.producer import Producer
 from quire.client.reader import Reader
 from quire.client.subscription import Subscription
 from quire.wire.pulsar.client_splitter import MessageRun
-from simulation.sweep import run_one, sweep
+from simulation.common.sweep import run_one, sweep
 
 SLICE = range(3)
 SEEDS_PER_BUG = range(30)

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from simulation.cluster_history import CONFIRMED_MIN, FAULTS_MIN, run_cluster_history
-from simulation.cluster_swarm import FAULTS
-from simulation.histogram import Histogram
-from simulation.sweep import Outcome, run_one, sweep
-from simulation.tale import Tale
+from simulation.cluster.history import CONFIRMED_MIN, FAULTS_MIN, run_cluster_history
+from simulation.cluster.swarm import FAULTS
+from simulation.common.histogram import Histogram
+from simulation.common.sweep import Outcome, run_one, sweep
+from simulation.common.tale import Tale
 
 SLICE = (0, 4, 7, 8, 11, 13)
 """Of the first 15 seeds those that have faults of every kind together, and replaced members: 20 seconds of two idle cores."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.sweep import HISTORIES, run_one
+from simulation.common.sweep import HISTORIES, run_one
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.sweep import Outcome, Work, run_all, sweep
+from simulation.common.sweep import Outcome, Work, run_all, sweep
 
 SLICE = range(8)
 FENCING_SLICE = range(12)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from simulation.bugs import BUGS
-from simulation.sweep import Outcome, Work, run_all, sweep
+from simulation.common.bugs import BUGS
+from simulation.common.sweep import Outcome, Work, run_all, sweep
 
 SEEDS = range(200)
 FULL_SEEDS = range(1000, 4000)

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from simulation.histogram import Histogram
-from simulation.ledger_history import CONFIRMED_MIN, FAULTS_MIN, run_ledger_history
-from simulation.ledger_swarm import FAULTS
-from simulation.sweep import Outcome, run_one, sweep
-from simulation.tale import Tale
+from simulation.common.histogram import Histogram
+from simulation.common.sweep import Outcome, run_one, sweep
+from simulation.common.tale import Tale
+from simulation.ledger.history import CONFIRMED_MIN, FAULTS_MIN, run_ledger_history
+from simulation.ledger.swarm import FAULTS
 
 SLICE = (4, 7, 9, 10, 11, 14, 18, 19, 20, 22, 28, 30, 32, 35)
 """Of the first 40 seeds quick ones that have faults of every kind together: 12 seconds of two idle cores."""

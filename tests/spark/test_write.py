@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 
 from quire.client.routing import partition_of
 from quire.spark import activate
-from quire.spark.sink_producers import OPEN_MAX
+from quire.spark.sink.producers import OPEN_MAX
 from quire.spark.trace import read_trace
 from tests.support.server import StandaloneProcess
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from quire.ledger import LedgerClient
 from quire.ledger.errors import LedgerError
 from quire.metadata.clusters import init_new_cluster
-from quire.metadata.zookeeper import ZooKeeperConfig, open_store
+from quire.metadata.zookeeper.store import ZooKeeperConfig, open_store
 from quire.world.real import real_world
 from tests.support.bookie_process import BookieProcess
 from tests.support.process import start_all

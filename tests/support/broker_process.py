@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import httpx
 import pulsar
 
-from quire.cli.initialize_cluster import NewCluster, initialize
-from quire.metadata.zookeeper import ZooKeeperStore
+from quire.metadata.zookeeper.store import ZooKeeperStore
+from quire.servers.initialize_cluster import NewCluster, initialize
 from quire.world.real import real_world
 from tests.support.bookie_process import BookieProcess
 from tests.support.process import ServerProcess, start_all, wait_until

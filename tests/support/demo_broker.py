@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from zlib import crc32
 
-from bench.demo.files import Line
-from bench.demo.messaging import Consumer, Publisher, Received
+from tools.demo.files import Line
+from tools.demo.messaging import Consumer, Publisher, Received
 
 
 class FakeServer:

@@ -9,8 +9,8 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.local_cluster.ports import free_ports
 from tests.support.process import ServerProcess
+from tools.local_cluster.ports import free_ports
 
 
 def free_port() -> int:

@@ -20,8 +20,8 @@ from typing import TypeVar
 import trio
 from kazoo.client import KazooClient
 
-from quire.cli.zookeeper import java_command, write_conf
-from quire.metadata.zookeeper import SessionExpiredPolicy, ZooKeeperConfig, ZooKeeperStore, open_store
+from quire.metadata.zookeeper.store import SessionExpiredPolicy, ZooKeeperConfig, ZooKeeperStore, open_store
+from quire.servers.zookeeper.process import java_command, write_conf
 from quire.world.real import real_world
 from tests.support.process import wait_until_stopped
 from tests.support.server import free_port

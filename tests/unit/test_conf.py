@@ -11,15 +11,16 @@ import pytest
 from bookie.config import BookieConfig
 from cursors.config import CursorConfig
 from managed_ledger.config import ManagedLedgerConfig
-from quire.cli import broker_parts, standalone
-from quire.cli.broker import located
-from quire.cli.broker_conf import load_broker_config
-from quire.cli.broker_config import BrokerConfig
-from quire.cli.broker_keys import broker_options
-from quire.cli.data_directory import DataDirectory
-from quire.cli.standalone_conf import load_standalone_config
-from quire.cli.standalone_conf import render_conf as render_standalone_conf
-from quire.cli.standalone_config import StandaloneConfig
+from quire.servers.broker import parts as broker_parts
+from quire.servers.broker.conf import load_broker_config
+from quire.servers.broker.config import BrokerConfig
+from quire.servers.broker.keys import broker_options
+from quire.servers.broker.process import located
+from quire.servers.standalone import process as standalone
+from quire.servers.standalone.conf import load_standalone_config
+from quire.servers.standalone.conf import render_conf as render_standalone_conf
+from quire.servers.standalone.config import StandaloneConfig
+from quire.servers.standalone.data_directory import DataDirectory
 from quire.service.config import Key, keys_of, render_value
 from quire.service.errors import ConfigError
 from quire.service.original_keys import is_original_key
@@ -27,8 +28,8 @@ from quire.service.original_keys import is_original_key
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGURATIONS: dict[str, type] = {"standalone.conf": StandaloneConfig, "broker.conf": BrokerConfig}
 READERS = {
-    "standalone.conf": ("quire/cli/standalone*.py", "quire/cli/broker_keys.py"),
-    "broker.conf": ("quire/cli/broker*.py", "quire/cli/zookeeper_keys.py"),
+    "standalone.conf": ("quire/cli/standalone*.py", "quire/servers/broker/keys.py"),
+    "broker.conf": ("quire/cli/broker*.py", "quire/servers/zookeeper/keys.py"),
 }
 PARTS: dict[str, tuple[type, ...]] = {
     "standalone.conf": (ManagedLedgerConfig, CursorConfig, BookieConfig),
@@ -190,5 +191,5 @@ def test_every_key_of_a_part_is_in_the_file_or_is_decided_by_the_shape(name: str
 
 
 def test_every_file_in_conf_is_held_to_a_configuration() -> None:
-    # tests/unit/bookie/test_server_config.py holds the bookie's.
+    # tests/unit/servers/bookie/test_config.py holds the bookie's.
     assert sorted(path.name for path in (ROOT / "conf").iterdir()) == sorted({*CONFIGURATIONS, "bk_server.conf"})

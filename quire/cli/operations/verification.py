@@ -19,8 +19,8 @@ import trio
 
 from autorecovery.fragments import LedgerFragment, batches, fragments_of
 from quire.ledger.client import LedgerClient
-from quire.ledger.copies import BadCopy, CopyFault, LedgerCopies
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
+from quire.ledger.reading.copies import BadCopy, CopyFault, LedgerCopies
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
 from quire.wire.bookkeeper.entry import DigestType
 

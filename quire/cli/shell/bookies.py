@@ -11,7 +11,7 @@ import trio
 from quire.cli.shell.arguments import Arguments, Option
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
-from quire.ledger.bookie_client import BookieClient
+from quire.ledger.bookies.pool import BookieClient
 from quire.ledger.errors import BookieUnavailableError, rc_name
 from quire.metadata import bookies, paths
 from quire.metadata.errors import NoNodeError

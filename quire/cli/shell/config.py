@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from bookie.server_config import DEFAULT_METADATA_URI, BookieServerConfig, check_tls_keys
-from quire.cli.zookeeper_keys import PULSAR_PREFIX, credentials, tls
 from quire.metadata.layouts import LAYOUTS, LedgerLayout
-from quire.metadata.zookeeper_config import ConnectString, ZooKeeperConfig, parse_connect_string
+from quire.metadata.zookeeper.config import ConnectString, ZooKeeperConfig, parse_connect_string
+from quire.servers.bookie.config import DEFAULT_METADATA_URI, BookieServerConfig, check_tls_keys
+from quire.servers.zookeeper.keys import PULSAR_PREFIX, credentials, tls
 from quire.service.config import build, conf_key, keys_of, parse, read_text
 from quire.service.errors import ConfigError
 from quire.wire.bookkeeper.entry import DIGEST_TYPES, DigestType

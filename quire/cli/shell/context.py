@@ -8,17 +8,16 @@ from dataclasses import dataclass
 
 import trio
 
-from quire.cli.process import closing
 from quire.cli.shell.arguments import LedgerIdFormat
 from quire.cli.shell.config import ShellConfig
 from quire.cli.shell.entry_text import EntryFormat
 from quire.cli.shell.output import Output
-from quire.ledger.bookie_client import BookieClient
-from quire.ledger.bookie_watcher import StoredBookies, WatcherConfig, watched_links
+from quire.ledger.bookies.deadlines import DeadlineWheel
+from quire.ledger.bookies.link import BookieLink
+from quire.ledger.bookies.pool import BookieClient
+from quire.ledger.bookies.watcher import StoredBookies, WatcherConfig, watched_links
 from quire.ledger.client import LedgerClient, open_ledger_client
 from quire.ledger.context import LedgerConfig
-from quire.ledger.deadlines import DeadlineWheel
-from quire.ledger.link import BookieLink
 from quire.ledger.opening import open_client_on
 from quire.metadata import paths
 from quire.metadata.bookies import Endpoint, check_bookie_id, service_info
@@ -26,6 +25,7 @@ from quire.metadata.errors import MalformedMetadataError
 from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.ledgers import LedgerManager, read_layout
 from quire.metadata.store import MetadataStore
+from quire.servers.process import closing
 from quire.world.doors import World
 
 OpenStore = Callable[[World, ShellConfig], Awaitable[MetadataStore]]
@@ -124,7 +124,7 @@ class Shell:
 async def open_zookeeper(world: World, config: ShellConfig) -> MetadataStore:
     """MetadataUnavailableError if nobody answers in the time of zkTimeout, NoNodeError if the chroot is missing."""
     # Only here: kazoo takes longer to import than a command on local files to run.
-    from quire.metadata.zookeeper import open_store
+    from quire.metadata.zookeeper.store import open_store
 
     store = await open_store(world, config.zookeeper)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from quire.cli.errors import CliError
+from quire.servers.errors import CliError
 
 FAILED: Final = 255
 """What the original answers (as -1) when a command fails, or cannot be understood."""

@@ -17,7 +17,6 @@ from typing import Final, TextIO
 
 import trio
 
-from quire.cli.errors import leaves
 from quire.cli.shell import (
     bookies,
     cluster,
@@ -41,6 +40,7 @@ from quire.cli.shell.errors import FAILED, ShellError, UsageError
 from quire.cli.shell.output import Output
 from quire.ledger.errors import LedgerError
 from quire.metadata.errors import MetadataError
+from quire.servers.errors import leaves
 from quire.service.errors import ConfigError
 from quire.world.real import real_world
 

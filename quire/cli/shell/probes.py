@@ -15,7 +15,7 @@ from quire.cli.shell.errors import ShellError
 from quire.ledger.client import LedgerClient
 from quire.ledger.context import LedgerConfig
 from quire.ledger.errors import LedgerError
-from quire.ledger.writer import LedgerWriter
+from quire.ledger.writing.writer import LedgerWriter
 from quire.metadata.bookies import decode_cookie
 from quire.metadata.errors import MetadataError
 from quire.wire.bookkeeper.entry import DigestType

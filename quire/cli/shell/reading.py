@@ -11,11 +11,11 @@ from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import FAILED, ShellError, UsageError
 from quire.cli.shell.ledgers import LEDGER, no_such_ledger
-from quire.ledger.answers import Answer
+from quire.ledger.bookies.answers import Answer
+from quire.ledger.bookies.connection import BookieConnection
 from quire.ledger.client import LedgerClient
-from quire.ledger.connection import BookieConnection
 from quire.ledger.errors import BookieError, NoSuchEntryError, NoSuchLedgerError, rc_name
-from quire.ledger.reader import LedgerReader
+from quire.ledger.reading.reader import LedgerReader
 from quire.ledger.striping import Striping
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
 from quire.wire.bookkeeper import v2

@@ -73,7 +73,7 @@ class Cluster:
 
 
 class ReadHealth(Protocol):
-    """What a reader knows of bookies it asked. `quire.ledger.health.BookieHealth` is one."""
+    """What a reader knows of bookies it asked. `quire.ledger.bookies.health.BookieHealth` is one."""
 
     def pending(self, bookie_id: str) -> int:
         """Requests that the bookie has not answered."""

@@ -23,7 +23,7 @@ from rich.console import Console
 
 from quire.client.errors import ClientError
 from quire.spark.errors import SourceUnavailableError, SparkSourceError
-from quire.spark.options import Options
+from quire.spark.options.parse import Options
 from quire.spark.pipelines import running
 from quire.spark.pipelines.errors import CheckpointError, PipelineError
 from quire.spark.pipelines.manifest import (

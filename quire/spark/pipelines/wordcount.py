@@ -19,7 +19,7 @@ from typing import Any
 from rich.console import Console
 
 from quire.spark.errors import SparkSourceError
-from quire.spark.options import Options
+from quire.spark.options.parse import Options
 from quire.spark.pipelines import running
 from quire.spark.pipelines.progress import Display, PlainDisplay, make_display
 

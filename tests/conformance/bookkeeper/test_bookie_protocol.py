@@ -19,10 +19,10 @@ import trio
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from bookie.server import serve_bookie
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.wire.bookkeeper import BookkeeperProtocol_pb2 as pb
 from quire.world.doors import Stream, World
-from simulation.world import run_world
+from simulation.machines.world import run_world
 from tests.unit.bookie.build import CONFIG, KEY, OTHER_KEY, entry, opened
 
 EOK, ENOLEDGER, ENOENTRY, EBADREQ, EIO, EUA = 0, 402, 403, 404, 501, 502

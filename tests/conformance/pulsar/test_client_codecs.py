@@ -13,8 +13,8 @@ import pulsar
 import pytest
 
 from quire.client.deliveries import Deliveries
-from quire.client.opening import Messages, Opener
 from quire.client.packing import Packed, pack
+from quire.client.unpacking import Messages, Opener
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.metadata import batch_counts
 from tests.support.raw import RawClient

@@ -15,11 +15,11 @@ import trio
 from bookie.bookie import Bookie, open_bookie
 from bookie.config import BookieConfig
 from quire.cli.doctor import examine_bookie
-from quire.cli.errors import leaves
-from quire.cli.process import exit_code
 from quire.metadata.bookies import Cookie, write_cookie
 from quire.metadata.ledgers import initialize_layout
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
+from quire.servers.errors import leaves
+from quire.servers.process import exit_code
 from quire.service import log
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Buffer

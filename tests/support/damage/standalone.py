@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import trio
 
-from quire.cli.addresses import Addresses
 from quire.cli.doctor import examine_standalone
-from quire.cli.errors import leaves
-from quire.cli.process import exit_code
-from quire.cli.standalone import run_standalone
-from quire.cli.standalone_config import StandaloneConfig
+from quire.servers.addresses import Addresses
+from quire.servers.errors import leaves
+from quire.servers.process import exit_code
+from quire.servers.standalone.config import StandaloneConfig
+from quire.servers.standalone.process import run_standalone
 from quire.service import log
 from quire.service.config import build, parse
 from quire.wire.pulsar import PulsarApi_pb2 as pb

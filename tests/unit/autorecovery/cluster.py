@@ -13,7 +13,7 @@ from quire.ledger.errors import NoSuchLedgerError
 from quire.metadata import bookies
 from quire.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from quire.metadata.ledgers import LedgerManager, SequenceLedgerIds, initialize_layout
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import MetadataStore, Versioned
 
 INFO = bookies.BookieServiceInfo(endpoints=(bookies.Endpoint(host="127.0.0.1", port=3181),))

@@ -15,7 +15,7 @@ from autorecovery.underreplication import CheckTime
 from quire.ledger.placement.policy import Adherence
 from quire.metadata.errors import MetadataUnavailableError, SessionExpiredError
 from quire.metadata.ledgers import LedgerMetadata
-from quire.metadata.memory import MemoryStore
+from quire.metadata.local.memory import MemoryStore
 from quire.metadata.store import Op
 from quire.service.log import Event
 from tests.unit.autorecovery.cluster import EPOCH_MS, Cluster, closed, run

@@ -9,7 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from autorecovery.election import AuditorElection, in_order, predecessor, read_auditor
 from quire.metadata.errors import MetadataUnavailableError, SessionExpiredError
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Kind
 from tests.unit.ledger import fake_bookie
 

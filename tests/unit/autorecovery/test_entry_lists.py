@@ -10,15 +10,15 @@ import trio
 from autorecovery.entry_lists import entry_lists
 from autorecovery.errors import ListOfEntriesError
 from bookie.server import serve_client
-from quire.ledger.bookie_client import WireProtocol
+from quire.ledger.bookies.link_tcp import tcp_links
+from quire.ledger.bookies.pool import WireProtocol
 from quire.ledger.client import open_ledger_client
 from quire.ledger.context import LedgerConfig
-from quire.ledger.link_tcp import tcp_links
 from quire.metadata.ledgers import BlockLedgerIds, LedgerManager
-from quire.metadata.memory import MemoryTree
+from quire.metadata.local.memory import MemoryTree
 from quire.service.serve import serve_connections
 from quire.world.doors import World
-from simulation.world import run_world
+from simulation.machines.world import run_world
 from tests.unit.bookie.build import cluster, opened
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autorecovery.fragments import Lost
-from quire.ledger.copies import CopyFault
+from quire.ledger.reading.copies import CopyFault
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
 from tests.unit.autorecovery.repair import repairing

@@ -14,11 +14,11 @@ from autorecovery.fragments import BadFragment, fragments_of
 from autorecovery.missed_copies import NOTE_INTERVAL_S
 from autorecovery.returned import SETTLED_S
 from autorecovery.underreplication import CheckTime
-from quire.ledger.copies import CopyFault
+from quire.ledger.reading.copies import CopyFault
 from quire.metadata import unacked
 from quire.metadata.ledger_metadata import Fragment, LedgerMetadata
 from quire.metadata.ledgers import LedgerManager
-from quire.metadata.memory import MemoryStore
+from quire.metadata.local.memory import MemoryStore
 from quire.wire.bookkeeper.availability import Availability
 from tests.unit.autorecovery.cluster import Cluster, closed, run
 

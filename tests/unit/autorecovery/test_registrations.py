@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from autorecovery.registrations import Registrations
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from tests.unit.autorecovery.cluster import Cluster, run
 
 

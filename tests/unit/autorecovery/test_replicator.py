@@ -9,7 +9,6 @@ from autorecovery.fragments import BadFragment, Lost, fragments_of
 from autorecovery.ledger_checker import LedgerChecker
 from autorecovery.replicator import Replicator
 from autorecovery.throttle import Throttle
-from quire.ledger.copies import CopyFault
 from quire.ledger.errors import (
     DigestMismatchError,
     FragmentChangedError,
@@ -17,6 +16,7 @@ from quire.ledger.errors import (
     NoSuchEntryError,
     NotEnoughBookiesError,
 )
+from quire.ledger.reading.copies import CopyFault
 from quire.metadata.ledgers import LedgerMetadata
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc

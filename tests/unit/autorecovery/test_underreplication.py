@@ -12,7 +12,7 @@ from autorecovery import mark_tree
 from autorecovery.errors import IncompatibleUnderreplicationError
 from autorecovery.underreplication import CheckTime, LockedLedger, Underreplicated, UnderreplicatedLedgers
 from quire.metadata.errors import SessionExpiredError
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Kind, Op
 from quire.service.log import Event
 from tests.unit.ledger import fake_bookie

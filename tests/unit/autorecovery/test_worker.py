@@ -12,7 +12,7 @@ import trio
 from autorecovery.ledger_repair import LedgerRepair
 from autorecovery.worker import LEDGERS_AT_ONCE
 from quire.metadata.errors import MetadataUnavailableError
-from quire.metadata.memory import MemoryStore
+from quire.metadata.local.memory import MemoryStore
 from tests.unit.autorecovery.live import (
     all_copies_are_good,
     bookie_stops,

@@ -1,4 +1,4 @@
-"""bench.demo.archive, with a few lines of Python in the place of Spark, and an archive made by hand."""
+"""tools.demo.archive, with a few lines of Python in the place of Spark, and an archive made by hand."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pyarrow.parquet
 import pytest
 from rich.console import Console
 
-from bench.demo import archive as demo_archive
-from bench.demo.archive import HOLD, Archived, SparkArchive, make_archive
-from bench.demo.files import Line
-from bench.demo.messaging import TOPIC
-from bench.demo.report import PlainProgress
-from bench.demo.server import DemoError
 from quire.spark.pipelines.manifest import ArchivedFile, BatchRecord, writing
+from tools.demo import archive as demo_archive
+from tools.demo.archive import HOLD, Archived, SparkArchive, make_archive
+from tools.demo.files import Line
+from tools.demo.messaging import TOPIC
+from tools.demo.report import PlainProgress
+from tools.demo.server import DemoError
 
 SUMMARY = "print('archived 3 rows in 1 files, 10 bytes, 1 batches'); print('in 0.5 s, 6 rows/s', flush=True)"
 

@@ -1,4 +1,4 @@
-"""bench.demo.cluster, on a cluster of names."""
+"""tools.demo.cluster, on a cluster of names."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from bench.demo.cluster import ClusterServer
-from bench.demo.server import DemoError
-from bench.local_cluster.cluster import LocalCluster
-from bench.local_cluster.errors import ClusterError
-from bench.local_cluster.plan import Kind, Node
+from tools.demo.cluster import ClusterServer
+from tools.demo.server import DemoError
+from tools.local_cluster.cluster import LocalCluster
+from tools.local_cluster.errors import ClusterError
+from tools.local_cluster.plan import Kind, Node
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""bench.demo.files"""
+"""tools.demo.files"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.demo.files import (
+from tools.demo.files import (
     Line,
     Rebuilder,
     Tree,

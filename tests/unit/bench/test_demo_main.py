@@ -1,4 +1,4 @@
-"""bench.demo.__main__"""
+"""tools.demo.__main__"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.demo.__main__ import main, tracked
+from tools.demo.__main__ import main, tracked
 
 
 def test_only_what_git_tracks_is_taken_of_a_checkout(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""bench.demo.run and the way of `scripts/demo`, against a broker in memory."""
+"""tools.demo.run and the way of `scripts/demo`, against a broker in memory."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import cast
 import pytest
 from rich.console import Console
 
-from bench.demo import run
-from bench.demo.__main__ import demo
-from bench.demo.archive import Archived
-from bench.demo.files import Line, Tree
-from bench.demo.report import PlainProgress
-from bench.demo.run import Progress, is_batched, window_of
-from bench.demo.server import DemoError, Server
 from tests.support.demo_broker import FakeMessaging, FakeServer
+from tools.demo import run
+from tools.demo.__main__ import demo
+from tools.demo.archive import Archived
+from tools.demo.files import Line, Tree
+from tools.demo.report import PlainProgress
+from tools.demo.run import Progress, is_batched, window_of
+from tools.demo.server import DemoError, Server
 
 TREE = Tree(
     {f"folder/file-{number}": b"".join(b"line %d\n" % line for line in range(40)) for number in range(12)}

@@ -1,4 +1,4 @@
-"""bench.demo.server, with a few lines of Python in the server's place."""
+"""tools.demo.server, with a few lines of Python in the server's place."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.demo import server as demo_server
-from bench.demo.server import DemoError, Server
+from tools.demo import server as demo_server
+from tools.demo.server import DemoError, Server
 
 SERVE = "import signal, sys; signal.signal(15, lambda *_: sys.exit(0)); print('ready x', flush=True); signal.pause()"
 

@@ -13,11 +13,11 @@ from bookie.config import BookieConfig
 from bookie.run import Run
 from bookie.session import BookieSession
 from quire.metadata.ledgers import initialize_layout
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Buffer, Digest, DigestType, master_key
 from quire.world.doors import World
-from simulation.world import run_world
+from simulation.machines.world import run_world
 
 T = TypeVar("T")
 

@@ -18,17 +18,17 @@ from bookie import bookie as bookie_module
 from bookie.bookie import Bookie, open_bookie
 from bookie.metrics import register
 from bookie.registration import stay_registered
-from quire.cli.errors import leaves
 from quire.metadata import bookies
 from quire.metadata.bookies import BookieServiceInfo
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
+from quire.servers.errors import leaves
 from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
 from quire.world.real import real_world
-from simulation.world import run_world
+from simulation.machines.world import run_world
 from tests.unit.bookie.build import CONFIG, Client, cluster, with_bookie
 
 T = TypeVar("T")

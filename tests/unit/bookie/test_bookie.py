@@ -15,18 +15,18 @@ from bookie.bookie import Bookie, open_bookie
 from bookie.cookie import check_storage
 from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerState
 from bookie.db_ledger_storage.location_index import LocationIndex
-from bookie.disk_room import SPARE_PART
+from bookie.disks.room import SPARE_PART
 from bookie.errors import CookieMismatchError, DirectoryInUseError, JournalDamagedError, StorageFailedError
 from bookie.journal.format import LogMark, decode_last_mark, file_name
 from bookie.journal.replay import journal_ids
 from quire.metadata.bookies import read_cookie
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.service.log import Event
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
-from simulation.host import Host
-from simulation.world import Universe, run, run_world
+from simulation.machines.host import Host
+from simulation.machines.world import Universe, run, run_world
 from tests.unit.bookie.build import (
     CONFIG,
     JOURNAL,

@@ -8,9 +8,9 @@ import trio
 from bookie.cookie import Found, check_cookies, must_stamp
 from bookie.errors import CookieMismatchError
 from quire.metadata.bookies import Cookie, decode_cookie, read_cookie
-from quire.metadata.memory import MemoryTree
+from quire.metadata.local.memory import MemoryTree
 from quire.world.doors import World
-from simulation.world import run_world
+from simulation.machines.world import run_world
 from tests.unit.bookie.build import cluster
 
 COOKIE = Cookie(

@@ -1,5 +1,5 @@
 """A bookie was killed, and one thing on its disk is not what was synced any more: it refuses to start, names what is wrong when
-that is read, or has everything. Never is anything absent that it acknowledged. simulation/damage.py does the harm."""
+that is read, or has everything. Never is anything absent that it acknowledged. simulation/machines/damage.py does the harm."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import trio
 
 from bookie.bookie import Bookie, open_bookie
 from bookie.errors import JournalDamagedError, StorageDamagedError
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.world.damage import DamagedError
 from quire.world.doors import World
-from simulation.damage import Contents, bookie_contents, trial
-from simulation.host import Host
-from simulation.world import Universe, run
+from simulation.machines.damage import Contents, bookie_contents, trial
+from simulation.machines.host import Host
+from simulation.machines.world import Universe, run
 from tests.unit.bookie.build import CONFIG, JOURNAL, LEDGERS, Client, entry, opened
 
 

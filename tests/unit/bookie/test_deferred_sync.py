@@ -20,8 +20,8 @@ from bookie.run import Run
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import Rc
-from simulation.host import Host
-from simulation.world import Universe
+from simulation.machines.host import Host
+from simulation.machines.world import Universe
 from tests.unit.bookie.build import CONFIG, JOURNAL, KEY, Client, add_frame, entry, run_of, with_bookie
 from tests.unit.bookie.test_bookie import Machine, in_universe
 

@@ -12,9 +12,9 @@ from quire.metadata.errors import NoNodeError
 from quire.metadata.layouts import FLAT, HIERARCHICAL, LONG_HIERARCHICAL, LedgerLayout
 from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.ledgers import Fragment, LedgerManager, LedgerMetadata
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.world.doors import World
-from simulation.world import run_world
+from simulation.machines.world import run_world
 from tests.unit.bookie.build import CONFIG, Client, opened
 
 METADATA = LedgerMetadata(

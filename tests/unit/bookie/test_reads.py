@@ -12,7 +12,7 @@ from bookie.errors import LedgerInLimboError, NoEntryError, NoLedgerError, Stora
 from bookie.reads import SHARE, ReadWorkers
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
-from simulation.world import run_world
+from simulation.machines.world import run_world
 
 
 class Answers:

@@ -15,9 +15,9 @@ from bookie.registration import stay_registered
 from quire.metadata import bookies
 from quire.metadata.bookies import BookieServiceInfo, Endpoint
 from quire.metadata.errors import MetadataUnavailableError, NodeExistsError
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.world.doors import World
-from simulation.world import run_world
+from simulation.machines.world import run_world
 from tests.unit.bookie.build import CONFIG, opened
 
 INFO = BookieServiceInfo(endpoints=(Endpoint(host="h", port=1),))

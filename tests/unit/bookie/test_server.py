@@ -16,12 +16,12 @@ from bookie.journal.format import Fence, Record
 from bookie.run import Run
 from bookie.server import GRACE_S, serve_bookie
 from quire.metadata import bookies
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.stream import FrameStream
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import Stream, World
-from simulation.world import run_world
+from simulation.machines.world import run_world
 from tests.unit.bookie.build import CONFIG, KEY, add_frames, entry, opened
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import trio
 
 from broker.config import BrokerOptions
-from broker.consumer import Consumer
-from broker.entry_screen import EntryScreen
+from broker.dispatch.consumer import Consumer
+from broker.dispatch.subscription import Subscription, make_subscription
 from broker.output import OutputBudget
-from broker.subscription import Subscription, make_subscription
+from broker.topics.entry_screen import EntryScreen
 from broker.turn import Turn
 from cursors.opening import memory_cursor
 from managed_ledger.appends import State

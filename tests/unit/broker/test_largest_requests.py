@@ -12,8 +12,8 @@ from unittest.mock import patch
 import pytest
 import trio
 
-from broker import commands
-from broker.connection import CLIENT_VERSION_MAX
+from broker.connections import commands
+from broker.connections.connection import CLIENT_VERSION_MAX
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.splitter import REPEATED_MAX
 from tests.unit.broker.peers import SUB, TOPIC, C, Peer, Room, entry, in_broker

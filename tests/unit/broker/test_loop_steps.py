@@ -14,10 +14,10 @@ from unittest.mock import patch
 import pytest
 import trio
 
+from broker.metrics import register
 from broker.ownership.bundles import RING_END, Bundle
 from broker.ownership.load_reports import Meter
 from broker.slices import run_through
-from broker.stats import register
 from quire.service.http import LINES_IN_STEP, Exposition
 from quire.service.metrics import Metrics, Samples
 from quire.service.serve import ConnectionCounts

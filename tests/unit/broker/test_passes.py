@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from broker.consumer import Consumer
-from broker.subscription import Subscription
+from broker.dispatch.consumer import Consumer
+from broker.dispatch.subscription import Subscription
 from broker.turn import PASS_WORK
 from cursors.errors import InvalidAckError
 from quire.ledger.position import Position

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from broker import commands, replies
+from broker import replies
+from broker.connections import commands
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.unit.broker.peers import C
 

@@ -22,7 +22,7 @@ from quire.cli.doctor import run_doctor
 from quire.metadata import ledger_codec
 from quire.metadata.layouts import HIERARCHICAL
 from quire.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
-from quire.metadata.memory import MemoryTree
+from quire.metadata.local.memory import MemoryTree
 from quire.world.real import real_world
 from tests.unit.bookie.build import Client, cluster, entry
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from quire.cli.addresses import Addresses, ready_line
-from quire.cli.standalone_config import StandaloneConfig
+from quire.servers.addresses import Addresses, ready_line
+from quire.servers.standalone.config import StandaloneConfig
 
 
 def quire(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

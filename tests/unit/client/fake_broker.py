@@ -20,7 +20,7 @@ from quire.client.client import Client, open_client
 from quire.client.options import ClientOptions
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.world.doors import Stream, World
-from simulation.world import Universe, run
+from simulation.machines.world import Universe, run
 from tests.unit.wire.pulsar.build import frame
 
 T = TypeVar("T")

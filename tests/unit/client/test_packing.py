@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from quire.client.batches import split
 from quire.client.compression import KINDS, decompress
 from quire.client.deliveries import Deliveries
-from quire.client.opening import Messages, Opener
 from quire.client.packing import Packed, pack
 from quire.client.routing import key_text
+from quire.client.unpacking import Messages, Opener
 from quire.wire.pulsar.metadata import metadata_span, read_metadata
 
 keys = st.one_of(

@@ -15,7 +15,7 @@ from cursors.services import Services
 from managed_ledger.ledger_list import LedgerInfo
 from managed_ledger.log_index import LogIndex
 from quire.ledger.position import Position
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Check, Op
 from tests.unit.managed_ledger.fake_ledgers import FakeLedgers, fake_world, running
 

@@ -21,7 +21,7 @@ from cursors.position_info import CursorNode, base_of, decode_chain, decode_node
 from quire.ledger.errors import LedgerReadError, LedgerRecoveryError, LedgerWriteError, NotEnoughBookiesError
 from quire.ledger.position import Position
 from quire.metadata.errors import MetadataUnavailableError, NodeExistsError
-from quire.metadata.memory import MemoryStore
+from quire.metadata.local.memory import MemoryStore
 from quire.metadata.store import Put
 from tests.unit.cursors.fake_log import LOG_NAME, LOG_PATH, Bench, at, fake_log, in_bench
 from tests.unit.managed_ledger.fake_ledgers import until

@@ -15,14 +15,14 @@ from typing import Any, cast
 import trio
 from trio.testing import MockClock
 
+from quire.ledger.bookies.link import BookieLink
+from quire.ledger.bookies.link_local import LocalLink, Write
 from quire.ledger.client import LedgerClient, open_ledger_client
 from quire.ledger.context import LedgerConfig
 from quire.ledger.errors import BookieUnavailableError
-from quire.ledger.link import BookieLink
-from quire.ledger.link_local import LocalLink, Write
 from quire.metadata.errors import MetadataUnavailableError
 from quire.metadata.ledgers import BlockLedgerIds, LedgerManager, LedgerMetadata
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import Rc

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quire.ledger.link_local import LocalLink
+from quire.ledger.bookies.link_local import LocalLink
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.v2 import Rc
 from tests.unit.ledger import fake_reads_v3

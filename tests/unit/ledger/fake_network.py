@@ -13,9 +13,9 @@ from typing import Any
 
 import trio
 
+from quire.ledger.bookies.link import Receive, ignore_closed
 from quire.ledger.client import LedgerClient
 from quire.ledger.errors import BookieUnavailableError
-from quire.ledger.link import Receive, ignore_closed
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.errors import BookkeeperWireError

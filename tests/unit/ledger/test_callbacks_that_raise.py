@@ -10,16 +10,16 @@ import trio
 import trio.testing
 
 from broker.turn import Turn
-from quire.cli.errors import InternalError, leaves
-from quire.cli.process import end_at_fault
+from quire.ledger.bookies.deadlines import DeadlineWheel
+from quire.ledger.bookies.link_tcp import TcpLink
 from quire.ledger.client import LedgerClient
 from quire.ledger.context import Afterwards
-from quire.ledger.deadlines import DeadlineWheel
-from quire.ledger.link_tcp import TcpLink
+from quire.servers.errors import InternalError, leaves
+from quire.servers.process import end_at_fault
 from quire.world.doors import World
 from quire.world.faults import Faults
 from quire.world.outbox import Outbox
-from simulation.world import run_world
+from simulation.machines.world import run_world
 from tests.unit.ledger.fake_bookie import FakeCluster, payloads, run
 
 ENDS = "internal error, the server ends"

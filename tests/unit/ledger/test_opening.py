@@ -16,12 +16,12 @@ from quire.metadata import bookies
 from quire.metadata.errors import InvalidConnectStringError, NoNodeError, UnsupportedLayoutError
 from quire.metadata.layouts import LONG_HIERARCHICAL
 from quire.metadata.ledgers import initialize_layout
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.service.serve import serve_connections
 from quire.world.doors import World
-from simulation.world import run_world
+from simulation.machines.world import run_world
 from tests.unit.bookie.build import cluster, opened
-from tests.unit.ledger.test_reader import read_all
+from tests.unit.ledger.reading.test_reader import read_all
 
 BOOKIE_ID = "a-bookie-with-a-name"
 

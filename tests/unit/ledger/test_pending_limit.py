@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import trio
 
-from quire.ledger.adv_writer import AdvancedLedgerWriter
 from quire.ledger.errors import LedgerClosedError, NotEnoughBookiesError, TooManyPendingError
+from quire.ledger.writing.adv_writer import AdvancedLedgerWriter
 from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, run
 
 KB = 1024

@@ -11,20 +11,20 @@ import trio
 
 from bookie.bookie import Bookie
 from bookie.server import serve_client
+from quire.ledger.bookies.link import BookieLink
+from quire.ledger.bookies.link_local import LocalLink
+from quire.ledger.bookies.link_tcp import tcp_links
 from quire.ledger.client import LedgerClient, open_ledger_client
 from quire.ledger.errors import LedgerFencedError, NoSuchEntryError
-from quire.ledger.link import BookieLink
-from quire.ledger.link_local import LocalLink
-from quire.ledger.link_tcp import tcp_links
 from quire.metadata.ledgers import BlockLedgerIds, LedgerManager
-from quire.metadata.memory import MemoryTree
+from quire.metadata.local.memory import MemoryTree
 from quire.service.serve import serve_connections
 from quire.wire.bookkeeper import v2
 from quire.world.doors import World
-from simulation.world import run_world
+from simulation.machines.world import run_world
 from tests.unit.bookie.build import cluster, opened
 from tests.unit.ledger.fake_bookie import Confirmations, payloads
-from tests.unit.ledger.test_reader import read_all
+from tests.unit.ledger.reading.test_reader import read_all
 
 Connect = Callable[[str], BookieLink]
 

@@ -17,7 +17,7 @@ from managed_ledger.ledger_list import LedgerList, decode
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import log_path
 from quire.ledger.position import Position
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Op
 from tests.unit.managed_ledger.fake_ledgers import FakeLedgers, Sink, fake_world, running, until
 

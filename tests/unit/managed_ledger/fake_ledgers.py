@@ -23,7 +23,7 @@ from quire.ledger.errors import (
     NoSuchEntryError,
     NoSuchLedgerError,
 )
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Create, Op
 from quire.world.doors import Buffer, World
 

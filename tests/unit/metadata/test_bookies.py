@@ -16,7 +16,7 @@ from quire.metadata.errors import (
     NoNodeError,
 )
 from quire.metadata.ledgers import initialize_layout
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Versioned
 
 INFO = BookieServiceInfo(endpoints=(Endpoint(host="bk1", port=3181),))

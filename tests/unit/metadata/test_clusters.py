@@ -10,7 +10,7 @@ from quire.metadata import bookies, clusters
 from quire.metadata.errors import ClusterRefusedError, NoNodeError
 from quire.metadata.layouts import FLAT, HIERARCHICAL
 from quire.metadata.ledgers import read_instance_id, read_layout
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 
 ROOT = "/bk/ledgers"
 INFO = bookies.BookieServiceInfo(endpoints=(bookies.Endpoint(host="h", port=3181),))

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from quire.metadata.errors import MetadataUnavailableError
 from quire.metadata.ledger_ids import BlockLedgerIds, LedgerIds, SequenceLedgerIds
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 
 CREATORS = 100
 IDS_EACH = 4

@@ -6,7 +6,7 @@ import trio
 from quire.metadata.errors import MalformedMetadataError, MetadataError
 from quire.metadata.layouts import FLAT
 from quire.metadata.ledger_ids import BlockLedgerIds, SequenceLedgerIds
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Node
 
 

@@ -29,7 +29,7 @@ from quire.metadata.ledgers import (
     read_instance_id,
     read_layout,
 )
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import ANY_VERSION, Create, Node, Op, Put, Versioned
 
 METADATA = LedgerMetadata(ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, ("bk1:3181",)),))

@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from quire.metadata.errors import NoNodeError
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Node, Versioned
 from quire.metadata.update_loop import update_node
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from autorecovery.config import AutoRecoveryConfig
-from bookie.server_config import BookieServerConfig, load_server_config
-from quire.cli import autorecovery
-from quire.cli.broker_conf import load_broker_config
-from quire.cli.broker_config import BrokerConfig
-from quire.cli.standalone_conf import load_standalone_config
-from quire.cli.standalone_config import StandaloneConfig
+from quire.servers.autorecovery import process as autorecovery
+from quire.servers.bookie.config import BookieServerConfig, load_server_config
+from quire.servers.broker.conf import load_broker_config
+from quire.servers.broker.config import BrokerConfig
+from quire.servers.standalone.conf import load_standalone_config
+from quire.servers.standalone.config import StandaloneConfig
 from quire.service.config import keys_of
 from quire.service.errors import ConfigError
 from quire.service.original_conf import Fate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quire.spark.logs import PartitionLog
+from quire.spark.planning.logs import PartitionLog
 
 NAME = "persistent://public/default/x-partition-0"
 SIZE = 100

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from quire.spark.errors import MissingDependencyError, SinkError
-from quire.spark.options import Options
+from quire.spark.options.parse import Options
 from quire.spark.pipelines import archive, running, wordcount
 from quire.spark.pipelines.errors import PipelineError
 from quire.spark.pipelines.manifest import BatchRecord, BeginRecord, writing

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.spark.options import Options
+from quire.spark.options.parse import Options
 from quire.spark.pipelines.errors import CheckpointError
 from quire.spark.pipelines.manifest import BatchRecord, BeginRecord, Manifest, Span
 from quire.spark.pipelines.start import Start, plan_start, query_of, starting_offsets

@@ -14,7 +14,7 @@ import trio
 
 from quire.client.options import ClientOptions
 from quire.spark import runtime as runtime_module
-from quire.spark.options import Options
+from quire.spark.options.parse import Options
 from quire.spark.runtime import Runtime, client_options, close_runtime, runtime
 
 URL = "pulsar://127.0.0.1:1"

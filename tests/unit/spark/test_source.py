@@ -19,15 +19,15 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from quire.client.errors import ServiceUnavailableError
 from quire.spark import source as source_module
-from quire.spark.columns import SCHEMA
 from quire.spark.errors import DataLossError, OptionError, SparkSourceError
 from quire.spark.limits import Limits
-from quire.spark.logs import LedgerRange
 from quire.spark.offsets import Offsets, Place
-from quire.spark.planning import TopicRange
+from quire.spark.planning.logs import LedgerRange
+from quire.spark.planning.ranges import TopicRange
+from quire.spark.reading.columns import SCHEMA
 from quire.spark.source import QuireDataSource, QuireReader, QuireStreamReader, RangePartition, plain_errors
 from quire.spark.trace import read_trace
-from tests.unit.spark.test_columns import struct
+from tests.unit.spark.reading.test_columns import struct
 
 TOPIC = "persistent://public/default/x"
 START, END = Offsets({TOPIC: Place(1, 0)}), Offsets({TOPIC: Place(1, 5)})

@@ -1,4 +1,4 @@
-"""Covers quire/world/faults.py, the lanes of real_offload.py, and `end_at_fault` of quire/cli/process.py."""
+"""Covers quire/world/faults.py, the lanes of real_offload.py, and `end_at_fault` of quire/servers/process.py."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 import trio
 import trio.testing
 
-from quire.cli.errors import InternalError, leaves
-from quire.cli.process import end_at_fault, exit_code
+from quire.servers.errors import InternalError, leaves
+from quire.servers.process import end_at_fault, exit_code
 from quire.world.faults import Faults
 from quire.world.real import real_world
 

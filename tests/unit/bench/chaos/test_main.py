@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bench.chaos import __main__ as chaos
-from bench.chaos import report
-from bench.chaos.run import Outcome
+from tools.chaos import __main__ as chaos
+from tools.chaos import report
+from tools.chaos.run import Outcome
 
 
 class NoCluster:

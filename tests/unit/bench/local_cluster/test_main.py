@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.local_cluster.__main__ import main, parser, settings
-from bench.local_cluster.plan import Kind
+from tools.local_cluster.__main__ import main, parser, settings
+from tools.local_cluster.plan import Kind
 
 
 @pytest.mark.parametrize("words", [["--help"], ["up", "--help"], ["kill", "--help"], ["logs", "--help"]])

@@ -10,8 +10,8 @@ from bookie.db_ledger_storage import entry_log
 from bookie.db_ledger_storage.entry_log import OPEN_FILES_MAX, EntryLogs, PageWindow
 from bookie.db_ledger_storage.entry_log_format import HEADER_LENGTH, Header, decode_header, encode_header, pack_location
 from bookie.errors import StorageDamagedError
-from simulation.host import Host
-from simulation.world import Universe
+from simulation.machines.host import Host
+from simulation.machines.world import Universe
 
 FOLDER = "/ledgers/current"
 

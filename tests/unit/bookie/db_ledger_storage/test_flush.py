@@ -6,8 +6,8 @@ import pytest
 
 from bookie.db_ledger_storage.storage import DbLedgerStorage, StorageOptions
 from bookie.errors import NoEntryError, NoLedgerError
-from simulation.host import Host
-from simulation.world import Universe, run
+from simulation.machines.host import Host
+from simulation.machines.world import Universe, run
 
 BIG = 1 << 30
 SMALL_LOGS = StorageOptions(log_size_max=2000, sync_every_bytes=500)

@@ -19,9 +19,9 @@ from bookie.db_ledger_storage.forgotten_fences import (
 )
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import StorageDamagedError
-from simulation.host import Host
-from simulation.power import PowerCut
-from simulation.world import Universe, run
+from simulation.machines.host import Host
+from simulation.machines.power import PowerCut
+from simulation.machines.world import Universe, run
 
 PATH = f"/b/current/{FILE_NAME}"
 

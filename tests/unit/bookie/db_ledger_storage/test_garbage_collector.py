@@ -15,8 +15,8 @@ from bookie.db_ledger_storage.location_index import ROWS_PER_STEP
 from bookie.db_ledger_storage.storage import DbLedgerStorage, StorageOptions
 from bookie.errors import NoLedgerError
 from quire.world.real import real_world
-from simulation.host import Host
-from simulation.world import Universe, run
+from simulation.machines.host import Host
+from simulation.machines.world import Universe, run
 
 BIG = 1 << 30
 FOLDER = "/b/current"

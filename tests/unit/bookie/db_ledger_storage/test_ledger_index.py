@@ -10,7 +10,7 @@ from bookie.db_ledger_storage import ledger_index
 from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerState
 from bookie.errors import StorageDamagedError
 from quire.world.doors import KeyValue
-from simulation.world import Universe
+from simulation.machines.world import Universe
 
 FLAGS_KEY = pack("!q", -0xEEFD)
 

@@ -9,7 +9,7 @@ from bookie.db_ledger_storage.entry_log_format import pack_location
 from bookie.db_ledger_storage.location_index import ENTRY_ID_MAX, LocationIndex
 from bookie.errors import StorageDamagedError
 from quire.world.doors import KeyValue
-from simulation.world import Universe
+from simulation.machines.world import Universe
 
 FAR = 1 << 40
 

@@ -9,8 +9,8 @@ from bookie.db_ledger_storage.location_index import ENTRY_ID_MAX, LocationIndex
 from bookie.db_ledger_storage.region import Wanted, read_region
 from bookie.errors import StorageDamagedError
 from bookie.run import Run
-from simulation.host import Host
-from simulation.world import Universe
+from simulation.machines.host import Host
+from simulation.machines.world import Universe
 
 FOLDER = "/ledgers/current"
 LOG = f"{FOLDER}/0.log"

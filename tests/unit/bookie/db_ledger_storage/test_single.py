@@ -10,7 +10,7 @@ from bookie.db_ledger_storage.single import read_single
 from bookie.db_ledger_storage.storage import DbLedgerStorage, StorageOptions
 from bookie.errors import NoEntryError, StorageDamagedError
 from quire.world.doors import World
-from simulation.world import run_world
+from simulation.machines.world import run_world
 from tests.unit.bookie.build import entry, run_of
 
 LOG = "/data/current/0.log"

@@ -19,8 +19,8 @@ from bookie.run import Run
 from quire.wire.bookkeeper.entry import Buffer
 from quire.world.doors import World
 from quire.world.real import real_world
-from simulation.host import Host
-from simulation.world import Universe, run, run_world
+from simulation.machines.host import Host
+from simulation.machines.world import Universe, run, run_world
 
 T = TypeVar("T")
 BIG = 1 << 30

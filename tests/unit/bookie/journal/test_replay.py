@@ -12,9 +12,9 @@ from bookie.journal.replay import Replay, replay
 from bookie.journal.writer import GroupWriter, Item, JournalConfig
 from bookie.run import Run
 from quire.service.log import Event
-from simulation.disk import _SimFile
-from simulation.host import Host
-from simulation.world import Universe
+from simulation.machines.disk import _SimFile
+from simulation.machines.host import Host
+from simulation.machines.world import Universe
 from tests.unit.bookie.build import KEY, entry, run_of
 
 FOLDER = "/journal"

@@ -17,9 +17,9 @@ from bookie.journal.replay import Replay, journal_ids
 from bookie.journal.writer import ITEM_OVERHEAD, GroupResult, GroupWriter, Item, Journal, JournalConfig
 from bookie.run import Run
 from quire.world.doors import File, World
-from simulation.disk import DiskImage
-from simulation.host import Host
-from simulation.world import Universe, run, run_world
+from simulation.machines.disk import DiskImage
+from simulation.machines.host import Host
+from simulation.machines.world import Universe, run, run_world
 from tests.unit.bookie.build import KEY, run_of
 
 T = TypeVar("T")

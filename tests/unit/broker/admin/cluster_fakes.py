@@ -18,9 +18,9 @@ from broker.ownership.local import OwnEverything
 from broker.ownership.lookup import Connect, Redirect
 from broker.ownership.namespaces import Namespaces
 from broker.ownership.values import Owner, encode_json, encode_owner
-from broker.policies import TopicPolicies
+from broker.topics.policies import TopicPolicies
 from managed_ledger.config import LogConfig
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Kind
 from quire.wire.pulsar.names import TopicName
 from tests.unit.broker.admin.fakes import BROKER_URL, WEB_URL, Rest

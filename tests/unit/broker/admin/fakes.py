@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import trio
 
+from broker.admin.administration import Administration
+from broker.admin.internal_stats import InternalStats
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
-from broker.administration import Administration
-from broker.internal_stats import InternalStats
 from quire.ledger.position import Position
 from quire.service.http import Health, make_app
 from quire.service.metrics import Metrics

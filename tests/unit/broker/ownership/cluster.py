@@ -18,12 +18,12 @@ from broker.ownership.load_reports import TopicCounters
 from broker.ownership.lookup import Connect
 from broker.ownership.ownership import Ownership
 from broker.ownership.values import LocalBroker
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Op
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import NamespaceName, TopicName
 from quire.world.doors import Buffer, Stream
-from simulation.metadata import HostMetadata
+from simulation.machines.metadata import HostMetadata
 from tests.unit.ledger.fake_bookie import run
 from tests.unit.managed_ledger.fake_ledgers import fake_world, until
 

@@ -14,10 +14,10 @@ from broker.ownership.errors import BundlesChangedError
 from broker.ownership.lease import Lease, LeaseState
 from broker.ownership.values import Owner, encode_owner
 from quire.metadata.errors import MetadataUnavailableError
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Check, Kind
 from quire.wire.pulsar.names import NamespaceName
-from simulation.metadata import HostMetadata
+from simulation.machines.metadata import HostMetadata
 from tests.unit.ledger.fake_bookie import run
 from tests.unit.managed_ledger.fake_ledgers import until
 

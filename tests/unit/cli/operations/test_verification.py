@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quire.cli.operations.verification import EXAMPLES_MAX, Verifier
-from quire.ledger.copies import CopyFault
+from quire.ledger.reading.copies import CopyFault
 from quire.ledger.striping import Striping
 from quire.metadata.ledgers import LedgerState
 from quire.wire.bookkeeper.v2 import Rc

@@ -23,10 +23,10 @@ from quire.cli.shell.entry_text import EntryFormat
 from quire.cli.shell.main import COMMANDS, run_shell
 from quire.cli.shell.output import Output
 from quire.metadata.ledgers import initialize_layout
-from quire.metadata.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import MetadataStore
 from quire.world.doors import World
-from simulation.world import run_world
+from simulation.machines.world import run_world
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import trio
 
 from quire.metadata import bookies
 from quire.metadata.ledgers import read_instance_id
-from quire.metadata.memory import MemoryStore
+from quire.metadata.local.memory import MemoryStore
 from tests.unit.cli.shell.build import MemoryCluster
 
 INFO = bookies.BookieServiceInfo(endpoints=(bookies.Endpoint(host="h", port=3181),))

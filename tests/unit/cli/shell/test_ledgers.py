@@ -11,7 +11,7 @@ from quire.cli.shell.ledgers import READS_AT_ONCE
 from quire.metadata import ledger_codec
 from quire.metadata.layouts import HIERARCHICAL
 from quire.metadata.ledgers import Fragment, LedgerMetadata, LedgerState
-from quire.metadata.memory import MemoryStore
+from quire.metadata.local.memory import MemoryStore
 from tests.unit.cli.shell.build import MemoryCluster
 
 ROOT = "/bk/ledgers"

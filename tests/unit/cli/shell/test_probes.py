@@ -20,7 +20,7 @@ from quire.cli.shell.probes import local_bookie_id
 from quire.ledger.errors import LedgerError, NotEnoughBookiesError
 from quire.metadata.bookies import Cookie, encode_cookie
 from quire.world.doors import World
-from simulation.world import run_world
+from simulation.machines.world import run_world
 from tests.unit.cli.shell.build import LiveCluster, with_bookies
 
 

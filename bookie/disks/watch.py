@@ -1,0 +1,142 @@
+"""DiskWatch: measures the disks of a bookie and does what `DiskRoom` decides.
+
+While a disk is full the bookie is read-only, but for adds of high priority: recovery's, and those of cursors. Its journal reserves no
+space ahead and keeps no files behind the mark, so that room comes back with the next checkpoint.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from bookie.disks.reserve import DiskReserve
+from bookie.disks.room import DiskRoom
+from quire.service.log import get_logger
+from quire.world.doors import World
+
+if TYPE_CHECKING:
+    from bookie.config import BookieConfig
+
+log = get_logger(__name__)
+
+LOOK_S: Final = 1.0
+"""Between two looks while there is plenty of room."""
+LOOK_OFTEN_S: Final = 0.1
+"""Between two looks while there is little."""
+PLENTY: Final = 1 << 30
+"""Bytes; more are not written between two looks."""
+DISK_PART: Final = 16
+"""The reserve takes at most this part of its disk, and the journal reserves no more ahead."""
+RETRY_S: Final = 1.0
+"""Without a reserve: from a failed write to the next that is let through."""
+
+
+class DiskWatch:
+    """One per bookie."""
+
+    def __init__(self, world: World, config: BookieConfig) -> None:
+        self._world = world
+        self._folders = (config.ledger_directory, config.journal_directory)
+        self._size_max = config.disk_reserve_mb << 20
+        self.journal_ahead = config.journal_prealloc_mb << 20
+        """Bytes that the journal may reserve ahead: what is configured, if the disk is not a small one."""
+        self._room = DiskRoom(0, 0)
+        self._reserve = DiskReserve(world.disk, config.ledger_directory, 0)
+        self._told_full = False
+        self._wake = trio.Event()
+        self._failed_at = float("-inf")
+        self.unflushed: Callable[[], int] = lambda: 0
+        """Bytes that are not in an entry log yet."""
+        self.changed: Callable[[], None] = lambda: None
+        """Called when `reason` has changed from or to ""."""
+
+    def take(self, size: int) -> bool:
+        """Whether there is room for an add of so many bytes, by the last measurement and what was added since."""
+        if self._room.take(size):
+            return True
+        self._tell()
+        self._wake.set()
+        return False
+
+    @property
+    def reason(self) -> str:
+        """Why no adds are taken; "" while they are."""
+        return self._room.reason
+
+    def make_room(self) -> None:
+        """Give the reserve up if a start has no room without it. Blocking; before anything else is written."""
+        disk, folder = self._world.disk, self._folders[0]
+        part = disk.total_bytes(self._existing(folder)) // DISK_PART
+        size = min(self._size_max, part)
+        self.journal_ahead = min(self.journal_ahead, part)
+        self._room = DiskRoom(size, self.journal_ahead)
+        self._reserve = DiskReserve(disk, folder, size)
+        self._reserve.find()
+        free = self._free()
+        self._room.measured(free, 0, reserve_held=self._reserve.held)
+        if self._reserve.held and self._room.needs_reserve(free):
+            self._reserve.release()
+            log.warning("disk reserve given up for the start", free=free, bytes=self._reserve.size)
+
+    def failed(self, error: str) -> None:
+        """A write found no room, or failed otherwise; on the loop."""
+        self._room.failed(error)
+        self._failed_at = trio.current_time()
+        self._tell()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Measure for ever."""
+        while True:
+            free = await self._look()
+            with trio.move_on_after(LOOK_S if free > PLENTY and not self._room.is_full else LOOK_OFTEN_S):
+                await self._wake.wait()
+            self._wake = trio.Event()
+
+    async def _look(self) -> int:
+        unflushed = self.unflushed()
+        room, reserve = self._room, self._reserve
+
+        def look() -> int:
+            free = self._free()
+            if reserve.held and reserve.size and room.needs_reserve(free):
+                reserve.release()
+            elif not reserve.held and room.may_take_reserve(free, unflushed, reserve.size):
+                reserve.take()
+            return self._free()
+
+        held = reserve.held
+        free = await self._world.offload.run(look, name="disk room")
+        if reserve.held and not held:
+            room.reserve_taken()
+        if held and not reserve.held:
+            log.warning("disk reserve given up", free=free, bytes=reserve.size)
+        if not reserve.size and trio.current_time() < self._failed_at + RETRY_S:
+            return free
+        room.measured(free, unflushed, reserve_held=reserve.held)
+        self._tell()
+        return free
+
+    def _tell(self) -> None:
+        """Log and report a change, once."""
+        if self._room.is_full == self._told_full:
+            return
+        self._told_full = self._room.is_full
+        if self._told_full:
+            log.error("no room: adds are refused, but for acknowledgements and recovery", reason=self._room.reason)
+        else:
+            log.info("there is room again")
+        self.changed()
+
+    def _free(self) -> int:
+        """Bytes free on the fullest disk."""
+        return min([self._world.disk.free_bytes(self._existing(folder)) for folder in self._folders])
+
+    def _existing(self, folder: str) -> str:
+        """The folder, or the next one above it that exists: nothing is made before it is known whether the bookie may start."""
+        while folder != "/" and not self._world.disk.exists(folder):
+            folder = posixpath.dirname(folder)
+        return folder

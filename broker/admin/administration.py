@@ -1,0 +1,389 @@
+"""What an operator, or a reader that plans, asks of a broker: topics, partitions, subscriptions by name. No HTTP in it.
+
+Names come parsed. A name of a partitioned topic stands for all its partitions where that makes sense (subscriptions,
+deletion); where it does not, IsPartitionedError. What changes something is seen through once it has begun, even if whoever
+asked goes away.
+
+On a cluster the partitions of a topic have many owners: what is done to all of them is done here by one broker, any one,
+which asks the others for theirs (`others`). What is done to one topic is for its owner to do; who asks finds it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from broker.admin import internal_stats
+from broker.admin.internal_stats import InternalStats
+from broker.admin.other_brokers import OtherBrokers, RemoteTopic
+from broker.background import for_each, see_through
+from broker.dispatch.publish_time import first_published_at
+from broker.errors import (
+    BrokerError,
+    IsPartitionedError,
+    NotAllowedError,
+    NotPartitionedError,
+    ServiceNotReadyError,
+    SubscriptionBusyError,
+    SubscriptionExistsError,
+    SubscriptionNotFoundError,
+    TopicBusyError,
+    TopicNotFoundError,
+)
+from broker.topics.topic import Topic
+from managed_ledger.errors import ManagedLedgerError
+from quire.ledger.position import EARLIEST, LATEST, Position
+from quire.metadata import ledger_codec
+from quire.metadata.errors import MetadataError
+from quire.metadata.ledger_metadata import LedgerMetadata
+from quire.metadata.ledgers import ledger_path
+from quire.service.log import get_logger
+from quire.wire.pulsar.errors import InvalidNameError, PulsarWireError
+from quire.wire.pulsar.names import NamespaceName, TopicName, check_subscription_name
+
+if TYPE_CHECKING:
+    from broker.server import Broker
+
+__all__ = ["EARLIEST", "LATEST", "Administration", "InternalStats", "Position"]
+
+log = get_logger(__name__)
+
+LEDGERS_ROOT = "/ledgers"
+
+T = TypeVar("T")
+
+
+class Administration:
+    """Every call raises BrokerError: beside what is named, TopicNotFoundError (no such namespace or topic),
+    ServiceNotReadyError, MetadataUnavailableError and BeingDeletedError (all passing). What was answered is durable."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._topics = broker.topics
+        self._partitioned = broker.topics.partitioned
+        self._finishing: set[str] = set()
+        self.others: OtherBrokers | None = None
+        """None: every topic is this broker's."""
+        self.ledgers_root = LEDGERS_ROOT
+
+    # Partitioned topics
+
+    async def create_partitioned_topic(
+        self, name: TopicName, partitions: int, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """TopicExistsError (a topic of that name, of either kind), PartitionCountError, InvalidTopicError (the name is
+        like that of a partition)."""
+        await self._topics.check_namespace(name)
+        async with self._partitioned.changing(name):
+            await self._partitioned.create(name, partitions, properties)
+
+    async def grow_partitioned_topic(self, name: TopicName, partitions: int) -> None:
+        """To `partitions` in all; with as many as there are, only logs that are missing are made. The new ones get the
+        durable subscriptions of the others, from their first entry on. NotPartitionedError, PartitionCountError (fewer than there
+        are, or too many)."""
+        await self._topics.check_namespace(name)
+        await self._see_through(partial(self._grow, name, partitions), f"grow {name.full}")
+
+    async def _grow(self, name: TopicName, partitions: int) -> None:
+        async with self._partitioned.changing(name):
+            before = await self._partitioned.grow(name, partitions)
+            if partitions > before:
+                await self._subscribe_late(name, before, partitions)
+
+    async def _subscribe_late(self, name: TopicName, before: int, partitions: int) -> None:
+        """Subscriptions that somebody made on the old partitions while the new ones were being made: on those, too."""
+        wanted = await self._names_on(name, range(before))
+        for index in range(before, partitions):
+            partition = name.with_partition(index)
+            for subscription in sorted(wanted - set(await self._partitioned.subscriptions(partition))):
+                await self._subscribe(partition, subscription, EARLIEST)
+
+    async def _names_on(self, name: TopicName, indexes: range) -> set[str]:
+        found: set[str] = set()
+        for index in indexes:
+            found.update(await self._partitioned.subscriptions(name.with_partition(index)))
+        return found
+
+    async def partitions(self, name: TopicName) -> int:
+        """0: not partitioned, whether or not there is a topic of that name. Nothing is made."""
+        await self._topics.check_namespace(name)
+        return await self._partitions(name)
+
+    async def delete_partitioned_topic(self, name: TopicName, force: bool = False) -> None:
+        """With all its partitions. NotPartitionedError; TopicBusyError without `force`, and then nothing was deleted. If it
+        is broken off, what is left cannot be used, and deleting it again, or its next use, ends it."""
+        await self._topics.check_namespace(name)
+        await self._see_through(partial(self._delete_partitioned, name, force), f"delete {name.full}")
+
+    async def _delete_partitioned(self, name: TopicName, force: bool) -> None:
+        async with self._partitioned.changing(name):
+            found = await self._partitioned.find(name)
+            if found is None:
+                raise NotPartitionedError(f"there is no partitioned topic {name.full}")
+            named = [name.with_partition(index) for index in range(found.partitions)]
+            if not found.deleted:
+                if not force:
+                    await self._check_unused(named)
+                await self._partitioned.mark(name, deleted=True)
+                if not force:
+                    try:
+                        await self._check_unused(named)
+                    except TopicBusyError:
+                        await self._partitioned.mark(name, deleted=False)
+                        raise
+            # From here on no client loads a partition; those that are loaded go, and with them whoever is connected.
+            # Those too that have no log: one may be on its way since before the mark.
+            existing = await self._partitioned.existing_partitions(name)
+            await for_each(sorted({*named, *existing}), self.delete_wherever)
+            await self._partitioned.delete(name)
+            log.info("partitioned topic deleted", topic=name.full, partitions=found.partitions)
+
+    async def _check_unused(self, names: Iterable[TopicName]) -> None:
+        await for_each(names, self.check_unused)
+
+    async def check_unused(self, name: TopicName) -> None:
+        """TopicBusyError if producers or consumers are connected to the topic, wherever it is."""
+        if (remote := await self._elsewhere(name)) is None:
+            self._topics.check_unused(name)
+        else:
+            await remote.check_unused()
+
+    async def delete_wherever(self, name: TopicName) -> None:
+        """One topic or partition, whoever uses it and wherever it is; fine if it is gone."""
+        try:
+            if (remote := await self._elsewhere(name)) is None:
+                await self._topics.delete(name, force=True)
+            else:
+                await remote.delete()
+        except TopicNotFoundError:
+            pass
+
+    async def delete_left_over(self, namespace: NamespaceName) -> None:
+        """The topics of a namespace that is gone, and that no broker owns any more. ServiceNotReadyError (not all are gone),
+        MetadataUnavailableError."""
+        await self._topics.delete_left_over(namespace)
+
+    def finish_deletion(self, name: TopicName) -> None:
+        """Somebody wants a topic whose deletion was begun: end it, in the background, unless that is under way."""
+        if name.full not in self._finishing and not self._partitioned.is_changing(name):
+            self._finishing.add(name.full)
+            self._broker.nursery.start_soon(self._finish_deletion, name, name=f"delete {name.full}")
+
+    async def _finish_deletion(self, name: TopicName) -> None:
+        try:
+            await self.delete_partitioned_topic(name, force=True)
+        except BrokerError as error:
+            log.warning("deletion of a partitioned topic not ended yet", topic=name.full, error=str(error))
+        finally:
+            self._finishing.discard(name.full)
+
+    # Topics
+
+    async def topics_of_namespace(self, namespace: NamespaceName) -> list[str]:
+        """Full names, partitions one by one, sorted."""
+        await self._topics.check_namespace(namespace)
+        return [name.full for name in await self._topics.names(namespace)]
+
+    async def partitioned_topics_of_namespace(self, namespace: NamespaceName) -> list[str]:
+        """Full names without `-partition-N`, sorted."""
+        await self._topics.check_namespace(namespace)
+        return [name.full for name in await self._partitioned.names(namespace)]
+
+    async def exists(self, name: TopicName) -> bool:
+        """Whether there is a topic, or partition, of that name; a partitioned topic is none."""
+        await self._topics.check_namespace(name)
+        return await self._topics.exists(name)
+
+    async def create_topic(self, name: TopicName) -> None:
+        """One that is not partitioned, or a missing partition of one that is. TopicExistsError, NotAllowedError."""
+        await self._topics.check_namespace(name)
+        await self._topics.create(name)
+
+    async def delete_topic(self, name: TopicName, force: bool = False) -> None:
+        """TopicBusyError (producers or consumers are connected, without `force`), IsPartitionedError."""
+        await self._check_plain(name)
+        await self._topics.delete(name, force=force)
+
+    # Subscriptions
+
+    async def create_subscription(self, name: TopicName, subscription: str, position: Position) -> None:
+        """A durable one that delivers the entry at `position` next (EARLIEST, LATEST too); of a partitioned topic on every
+        partition, where only EARLIEST and LATEST make sense. The topic is made if it may be. SubscriptionExistsError (of a
+        partitioned topic: on every partition), NotAllowedError (a name that cannot be)."""
+        try:
+            check_subscription_name(subscription)
+        except InvalidNameError as error:
+            raise NotAllowedError(str(error)) from error
+        await self._topics.check_namespace(name)
+        count = await self._topics.partitions(name, create=True)
+        made: list[TopicName] = []
+
+        async def create(each: TopicName) -> None:
+            if await self._subscribe(each, subscription, position):
+                made.append(each)
+
+        every = _every(name, count)
+        await self._see_through(partial(for_each, every, create), f"create subscription on {name.full}")
+        if not made:
+            raise SubscriptionExistsError(f"subscription {subscription!r} of {name.full} exists")
+
+    async def _subscribe(self, name: TopicName, subscription: str, position: Position) -> bool:
+        """Make a subscription of one topic, wherever that is; whether there was none."""
+        try:
+            if (remote := await self._elsewhere(name)) is None:
+                await (await self._topics.get(name)).create_subscription(subscription, position)
+            else:
+                await remote.create_subscription(subscription, position)
+        except SubscriptionExistsError:
+            return False
+        return True
+
+    async def delete_subscription(self, name: TopicName, subscription: str, force: bool = False) -> None:
+        """Of a partitioned topic on every partition. SubscriptionNotFoundError, SubscriptionBusyError (it has consumers,
+        without `force`; then nothing was deleted of what this broker has)."""
+        topics, elsewhere = await self._existing(name)
+        holders = [topic for topic in topics if subscription in topic.subscriptions]
+        remotes = [each for each in elsewhere if subscription in await self._partitioned.subscriptions(each.name)]
+        if not holders and not remotes:
+            raise SubscriptionNotFoundError(f"{name.full} has no subscription {subscription!r}")
+        if not force and any(topic.subscriptions[subscription].consumers for topic in holders):
+            raise SubscriptionBusyError(f"subscription {subscription!r} of {name.full} has consumers")
+
+        async def delete(topic: Topic) -> None:
+            try:
+                await topic.delete_subscription_by_name(subscription, force=force)
+            except SubscriptionNotFoundError:
+                pass  # somebody else was quicker
+
+        async def delete_there(remote: RemoteTopic) -> None:
+            try:
+                await remote.delete_subscription(subscription, force=force)
+            except SubscriptionNotFoundError:
+                pass
+
+        async def delete_all() -> None:
+            await for_each(remotes, delete_there)
+            await for_each(holders, delete)
+
+        await self._see_through(delete_all, f"delete subscription of {name.full}")
+
+    async def subscriptions(self, name: TopicName) -> list[str]:
+        """Names, sorted; of a partitioned topic those on any partition. Readers' are among them while they are there."""
+        found: set[str] = set()
+        for each in await self._every_existing(name):
+            found.update(await self._partitioned.subscriptions(each))
+            if (topic := self._topics.find(each)) is not None:
+                found.update(topic.subscriptions)
+        return sorted(found)
+
+    # Looking inside
+
+    async def internal_stats(self, name: TopicName, metadata: bool = False) -> InternalStats:
+        """Of one topic or partition; `metadata`: with each ledger's metadata. IsPartitionedError."""
+        topic = await self._plain(name)
+        ids = {topic.ledger.index.current_id}
+        if metadata:
+            ids |= {info.ledger_id for info in topic.ledger.ledgers}
+        known: dict[int, LedgerMetadata] = {}
+        for ledger_id in ids - {internal_stats.NONE}:
+            if (found := await self._ledger_metadata(ledger_id)) is not None:
+                known[ledger_id] = found
+        topic.check_open()
+        return internal_stats.take(topic, known, show_metadata=metadata)
+
+    async def internal_stats_json(self, name: TopicName) -> Any:
+        """As `internal_stats` of one topic or partition writes it, wherever that is."""
+        if (remote := await self._elsewhere(name)) is None:
+            return (await self.internal_stats(name)).as_json()
+        return await remote.internal_stats()
+
+    async def unload_topic(self, name: TopicName) -> None:
+        """Close a topic, all partitions of a partitioned one; whoever comes next has it loaded again. TopicNotFoundError."""
+        every = await self._every_existing(name)
+
+        async def unload(each: TopicName) -> None:
+            if (remote := await self._elsewhere(each)) is not None:
+                await remote.unload()
+            elif (topic := self._topics.find(each)) is not None:
+                self._topics.close_soon(topic)
+                await topic.ledger.closed.wait()
+
+        await self._see_through(partial(for_each, every, unload), f"unload {name.full}")
+
+    async def _ledger_metadata(self, ledger_id: int) -> LedgerMetadata | None:
+        try:
+            node = await self._broker.metadata.get(ledger_path(self.ledgers_root, ledger_id))
+            return None if node is None else ledger_codec.decode(node.value)
+        except MetadataError as error:
+            log.warning("ledger metadata not read", ledger_id=ledger_id, error=str(error))
+            return None
+
+    async def message_id_at(self, name: TopicName, epoch_ms: int) -> Position:
+        """The first entry published at or after `epoch_ms` (ms since 1970); if there is none, where the next entry will
+        stand: of entries that are published meanwhile it may be one too early, never too late. IsPartitionedError.
+
+        Source: the original's ManagedLedgerImpl.asyncFindPosition, which answers the place behind the last entry."""
+        topic = await self._plain(name)
+        end = topic.ledger.next_position(topic.ledger.last_confirmed)
+        try:
+            found = await first_published_at(topic.ledger, epoch_ms)
+        except (ManagedLedgerError, PulsarWireError) as error:
+            raise ServiceNotReadyError(f"{name.full}: {error}") from error
+        return end if found == LATEST else found
+
+    # Names
+
+    async def _partitions(self, name: TopicName) -> int:
+        return 0 if name.partition >= 0 else await self._partitioned.get(name)
+
+    async def _check_plain(self, name: TopicName) -> None:
+        await self._topics.check_namespace(name)
+        if await self._partitions(name):
+            raise IsPartitionedError(f"topic {name.full} is partitioned: ask about one of its partitions")
+
+    async def _plain(self, name: TopicName) -> Topic:
+        await self._check_plain(name)
+        return await self._topics.get(name, create=False)
+
+    async def _every_existing(self, name: TopicName) -> list[TopicName]:
+        """The topic, or the partitions of a partitioned one. TopicNotFoundError if there is neither."""
+        await self._topics.check_namespace(name)
+        count = await self._partitions(name)
+        if not count and not await self._topics.exists(name):
+            raise TopicNotFoundError(f"topic {name.full} does not exist")
+        return _every(name, count)
+
+    async def _elsewhere(self, name: TopicName) -> RemoteTopic | None:
+        """The topic, or partition, if another broker serves it. BrokerError, as a lookup."""
+        return None if self.others is None else await self.others.find(name)
+
+    async def _existing(self, name: TopicName) -> tuple[list[Topic], list[RemoteTopic]]:
+        """The topic, or its partitions that exist, loaded; and the partitions of other brokers."""
+        await self._topics.check_namespace(name)
+        count = await self._partitions(name)
+        if not count:
+            return [await self._topics.get(name, create=False)], []
+        found: list[Topic] = []
+        elsewhere: list[RemoteTopic] = []
+
+        async def load(each: TopicName) -> None:
+            if (remote := await self._elsewhere(each)) is not None:
+                elsewhere.append(remote)
+                return
+            try:
+                found.append(await self._topics.get(each, create=False))
+            except TopicNotFoundError:
+                pass
+
+        await for_each(_every(name, count), load)
+        return found, elsewhere
+
+    # Doing
+
+    async def _see_through(self, job: Callable[[], Awaitable[T]], name: str) -> T:
+        return await see_through(self._broker.nursery, job, name=name)
+
+
+def _every(name: TopicName, partitions: int) -> list[TopicName]:
+    return [name.with_partition(index) for index in range(partitions)] or [name]

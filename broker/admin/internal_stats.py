@@ -1,0 +1,259 @@
+"""What a topic is made of, as its operator and a reader that plans see it: ledgers, end, cursors.
+
+`take` is one synchronous step, so the list of ledgers, the last confirmed entry and the cursors are of one moment. Names of
+the JSON are the original's; what is kept nowhere here is there with 0, -1 or an empty text.
+Source: the original's PersistentTopicInternalStats, ManagedLedgerInternalStats and ManagedLedgerImpl, which shows the open
+ledger in the list without entries and size, and with them as currentLedgerEntries and currentLedgerSize.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from broker.dispatch.subscription import Subscription
+from broker.topics.topic import Topic
+from cursors.cursor import Cursor
+from managed_ledger.appends import State
+from managed_ledger.managed_ledger import ManagedLedger
+from quire.ledger.position import Position
+from quire.metadata.ledger_metadata import LedgerMetadata, LedgerState
+
+NONE = -1
+
+STATES = {
+    State.OPEN: "LedgerOpened",
+    State.SWITCHING: "ClosingLedger",
+    State.IDLE: "ClosedLedger",
+    State.FENCED: "Fenced",
+    State.TERMINATED: "Terminated",
+    State.CLOSING: "Closed",
+    State.CLOSED: "Closed",
+}
+"""The original's names of the states of a log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerStats:
+    """One ledger of the log."""
+
+    ledger_id: int
+    entries: int
+    """0 while it is open."""
+    size: int
+    """Bytes of payload; 0 while it is open."""
+    offloaded: bool = False
+    metadata: str = ""
+    """The ledger's metadata as text, if it was asked for and is there."""
+    properties: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CursorStats:
+    """One durable cursor."""
+
+    mark_delete: Position
+    read_position: Position
+    waiting_read: bool
+    """It has given out everything and waits for entries."""
+    reading: bool
+    """A read at the bookies is under way."""
+    consumed: int
+    """Entries added minus backlog, so it may be below 0: both count from when the topic was loaded."""
+    cursor_ledger_id: int
+    """-1: none, the position is in the cursor's node."""
+    cursor_ledger_last_entry: int
+    """-1: none, or not known."""
+    ranges: tuple[tuple[int, int, int], ...]
+    """Acknowledged above the mark-delete position: (ledger id, first, last), inclusive."""
+    state: str
+    active: bool
+    """It reads the tail, which is kept in the cache for it."""
+    entries_since_first_unacked: int
+    """Entries from the first one that is not acknowledged up to the read position."""
+    properties: tuple[tuple[str, int], ...] = ()
+
+    def as_json(self) -> dict[str, object]:
+        deleted = ",".join(f"({ledger}:{first - 1}..{ledger}:{last}]" for ledger, first, last in self.ranges)
+        return {
+            "markDeletePosition": str(self.mark_delete),
+            "readPosition": str(self.read_position),
+            "waitingReadOp": self.waiting_read,
+            "pendingReadOps": int(self.reading),
+            "messagesConsumedCounter": self.consumed,
+            "cursorLedger": self.cursor_ledger_id,
+            "cursorLedgerLastEntry": self.cursor_ledger_last_entry,
+            "individuallyDeletedMessages": f"[{deleted}]",
+            "lastLedgerSwitchTimestamp": "",
+            "state": self.state,
+            "active": self.active,
+            "numberOfEntriesSinceFirstNotAckedMessage": self.entries_since_first_unacked,
+            "totalNonContiguousDeletedMessagesRange": len(self.ranges),
+            "subscriptionHavePendingRead": self.waiting_read or self.reading,
+            "subscriptionHavePendingReplayRead": False,
+            "properties": dict(self.properties),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InternalStats:
+    """See the module."""
+
+    entries_added: int
+    """Since the topic was loaded."""
+    entry_count: int
+    """Confirmed entries in the log, those of the open ledger too."""
+    total_size: int
+    """Their payload bytes."""
+    current_ledger_id: int
+    """The open ledger, or the one before while the next is being made; -1: none."""
+    current_ledger_entries: int
+    """Confirmed ones."""
+    current_ledger_size: int
+    """Payload bytes of them."""
+    next_ledger_id: int
+    """Made ahead, for when the current one is full; -1: none. Not the original's, which makes none: without it the ledger
+    would look like one that no topic has."""
+    last_ledger_created_ms: int
+    """When the current ledger was made, in ms since 1970; -1: not known."""
+    waiting_cursors: int
+    pending_adds: int
+    """Entries that were published and are not confirmed yet."""
+    last_confirmed: Position
+    """(ledger, -1) of the first ledger if nothing was ever published."""
+    state: str
+    ledgers: tuple[LedgerStats, ...]
+    cursors: tuple[tuple[str, CursorStats], ...]
+    properties: tuple[tuple[str, str], ...] = ()
+
+    def as_json(self) -> dict[str, object]:
+        """With the original's names, ready to be encoded."""
+        return {
+            "entriesAddedCounter": self.entries_added,
+            "numberOfEntries": self.entry_count,
+            "totalSize": self.total_size,
+            "currentLedgerEntries": self.current_ledger_entries,
+            "currentLedgerSize": self.current_ledger_size,
+            "nextLedger": {"ledgerId": self.next_ledger_id},
+            "lastLedgerCreatedTimestamp": _time(self.last_ledger_created_ms),
+            "lastLedgerCreationFailureTimestamp": "",
+            "waitingCursorsCount": self.waiting_cursors,
+            "pendingAddEntriesCount": self.pending_adds,
+            "lastConfirmedEntry": str(self.last_confirmed),
+            "state": self.state,
+            "ledgers": [
+                {
+                    "ledgerId": ledger.ledger_id,
+                    "entries": ledger.entries,
+                    "size": ledger.size,
+                    "offloaded": ledger.offloaded,
+                    "metadata": ledger.metadata,
+                    "underReplicated": False,
+                    "properties": dict(ledger.properties),
+                }
+                for ledger in self.ledgers
+            ],
+            "cursors": {name: cursor.as_json() for name, cursor in self.cursors},
+            "schemaLedgers": [],
+            "compactedLedger": {
+                "ledgerId": NONE,
+                "entries": NONE,
+                "size": NONE,
+                "offloaded": False,
+                "underReplicated": False,
+            },
+            "properties": dict(self.properties),
+        }
+
+
+def take(topic: Topic, metadata: Mapping[int, LedgerMetadata], *, show_metadata: bool) -> InternalStats:
+    """Of one moment: nothing is awaited. `metadata` is what is known of ledgers, by id; it may lack some."""
+    ledger = topic.ledger
+    appends, current = ledger.appends, ledger.index.current_id
+    size = _current_size(ledger)
+    cursors = tuple(
+        (name, _cursor(ledger, cursor, topic.subscriptions.get(name))) for name, cursor in ledger.cursors.items()
+    )
+    return InternalStats(
+        entries_added=ledger.entries_added,
+        entry_count=ledger.entry_count,
+        total_size=sum(info.size for info in ledger.ledgers if info.ledger_id != current) + size,
+        current_ledger_id=current,
+        current_ledger_entries=(ledger.last_entry_of(current) or 0) + 1 if current != NONE else 0,
+        current_ledger_size=size,
+        next_ledger_id=appends.next_ledger_id,
+        last_ledger_created_ms=metadata[current].ctime_ms if current in metadata else NONE,
+        waiting_cursors=sum(cursor.waiting_read for _, cursor in cursors),
+        pending_adds=sum(run.count for run in (*appends.pending.sent, *appends.pending.queued)),
+        last_confirmed=ledger.last_confirmed,
+        state=STATES[ledger.state],
+        ledgers=tuple(
+            LedgerStats(
+                ledger_id=info.ledger_id,
+                # Its successor may have been tried for already, with this one closed in the list.
+                entries=0 if info.ledger_id == current else info.entries,
+                size=0 if info.ledger_id == current else info.size,
+                metadata=_text(metadata[info.ledger_id]) if show_metadata and info.ledger_id in metadata else "",
+                properties=info.properties,
+            )
+            for info in ledger.ledgers
+        ),
+        cursors=cursors,
+        properties=ledger.properties,
+    )
+
+
+def _current_size(ledger: ManagedLedger) -> int:
+    """Confirmed payload bytes of the current ledger."""
+    writer = ledger.appends.writer
+    if writer is None or writer.ledger_id != ledger.index.current_id:
+        return 0
+    first, last = writer.last_confirmed + 1, writer.last_pushed
+    return writer.length - (sum(map(len, writer.sealed(first, last))) if first <= last else 0)
+
+
+def _cursor(ledger: ManagedLedger, cursor: Cursor, subscription: Subscription | None) -> CursorStats:
+    store = cursor.store
+    ledger_id = NONE if store is None else store.ledger_id
+    before = ledger.previous_position(cursor.read_position)
+    return CursorStats(
+        mark_delete=cursor.mark_delete,
+        read_position=cursor.read_position,
+        waiting_read=subscription is not None and subscription.hungry,
+        reading=subscription is not None and subscription.reading,
+        consumed=ledger.entries_added - cursor.backlog(),
+        cursor_ledger_id=ledger_id,
+        cursor_ledger_last_entry=NONE,
+        ranges=tuple(cursor.ack_ranges()),
+        state="NoLedger" if ledger_id == NONE else "Open",
+        active=cursor.active,
+        entries_since_first_unacked=ledger.count_between(cursor.mark_delete, before),
+        properties=tuple(cursor.properties.items()),
+    )
+
+
+def _text(metadata: LedgerMetadata) -> str:
+    """Ledger metadata in one line, without the password."""
+    closed = ""
+    if metadata.state is LedgerState.CLOSED:
+        closed = f"length={metadata.length}, lastEntryId={metadata.last_entry_id}, "
+    ensembles = ", ".join(
+        f"{fragment.first_entry_id}=[{', '.join(fragment.bookies)}]" for fragment in metadata.fragments
+    )
+    return (
+        f"LedgerMetadata{{formatVersion={metadata.format_version}, ensembleSize={metadata.ensemble_size},"
+        f" writeQuorumSize={metadata.write_quorum}, ackQuorumSize={metadata.ack_quorum}, state={metadata.state.name},"
+        f" {closed}digestType={metadata.digest_type.name}, ensembles={{{ensembles}}}}}"
+    )
+
+
+def _time(ms: int) -> str:
+    """ISO 8601, as the original writes times; empty if it is not known.
+
+    >>> _time(1_700_000_000_123)
+    '2023-11-14T22:13:20.123Z'
+    """
+    if ms < 0:
+        return ""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,144 @@
+"""The owners of topics that are not ours, asked over their admin REST: what is done to a partitioned topic as a whole is done
+by one broker, and each partition by its owner. A redirect (307) is followed, for owners change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import trio
+
+from broker.errors import (
+    BrokerError,
+    IsPartitionedError,
+    ServiceNotReadyError,
+    SubscriptionBusyError,
+    SubscriptionExistsError,
+    SubscriptionNotFoundError,
+    TopicBusyError,
+    TopicNotFoundError,
+)
+from broker.ownership.http_client import Answer, request
+from broker.ownership.lookup import Connect, Redirect
+from quire.ledger.position import Position
+from quire.wire.pulsar.names import TopicName
+from quire.world.doors import Network
+
+REDIRECTS_MAX = 5
+REQUEST_S = 30.0
+"""For one request, its redirects included."""
+
+Errors = Mapping[int, type[BrokerError]]
+"""What a status means where it is asked; anything else that is no success is ServiceNotReadyError."""
+NO_ERRORS: Errors = MappingProxyType({})
+
+
+class Owners(Protocol):
+    """What is used of Ownership."""
+
+    async def lookup(self, name: TopicName, *, authoritative: bool) -> Connect | Redirect: ...
+
+
+class OtherBrokers:
+    """Every call raises ServiceNotReadyError, beside what `errors` says."""
+
+    def __init__(self, ownership: Owners, network: Network) -> None:
+        self._ownership = ownership
+        self._network = network
+
+    async def find(self, name: TopicName) -> RemoteTopic | None:
+        """The topic at its owner; None: it is this broker's. BrokerError, as a lookup."""
+        url = await self.owner(name)
+        return None if url is None else RemoteTopic(self, name, url)
+
+    async def owner(self, name: TopicName) -> str | None:
+        """The web URL of the broker to ask about a topic; None: this one. BrokerError, as a lookup."""
+        found = await self._ownership.lookup(name, authoritative=False)
+        return None if isinstance(found, Connect) and found.mine else found.web_url
+
+    async def ask(
+        self,
+        web_url: str,
+        method: str,
+        name: TopicName,
+        resource: str,
+        *,
+        body: object = None,
+        errors: Errors = NO_ERRORS,
+    ) -> Any:
+        """The JSON that the owner of a topic answers at `resource`, such as `/internalStats?metadata=true`."""
+        path = f"/admin/v2/persistent/{name.namespace_path}/{quote(name.local, safe='')}{resource}"
+        return await self.call(web_url, method, path, body=body, errors=errors)
+
+    async def call(
+        self, web_url: str, method: str, path: str, *, body: object = None, errors: Errors = NO_ERRORS
+    ) -> Any:
+        """The same for any path."""
+        url = f"{web_url}{path}"
+        try:
+            with trio.fail_after(REQUEST_S):
+                for _ in range(REDIRECTS_MAX):
+                    answer = await request(self._network, method, url, body)
+                    if answer.status != 307 or not answer.location:
+                        return _judged(answer, url, errors)
+                    url = answer.location
+        except (OSError, trio.TooSlowError) as error:
+            raise ServiceNotReadyError(f"the broker at {web_url} does not answer: {error or 'too slow'}") from error
+        raise ServiceNotReadyError(f"{method} {url}: redirected too often")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteTopic:
+    """A topic, or partition, that another broker serves. Every call raises ServiceNotReadyError, beside what it names."""
+
+    others: OtherBrokers
+    name: TopicName
+    web_url: str
+
+    async def check_unused(self) -> None:
+        """TopicBusyError if producers or consumers are connected."""
+        await self._ask("GET", "/quireUnused", errors={412: TopicBusyError})
+
+    async def delete(self) -> None:
+        """Whoever uses it. TopicNotFoundError."""
+        await self._ask("DELETE", "?force=true", errors={404: TopicNotFoundError})
+
+    async def unload(self) -> None:
+        """TopicNotFoundError."""
+        await self._ask("PUT", "/unload", errors={404: TopicNotFoundError})
+
+    async def internal_stats(self) -> Any:
+        """As JSON. TopicNotFoundError, IsPartitionedError."""
+        return await self._ask("GET", "/internalStats", errors={404: TopicNotFoundError, 405: IsPartitionedError})
+
+    async def create_subscription(self, subscription: str, position: Position) -> None:
+        """TopicNotFoundError, SubscriptionExistsError."""
+        body = {"ledgerId": position.ledger_id, "entryId": position.entry_id}
+        errors: Errors = {404: TopicNotFoundError, 409: SubscriptionExistsError}
+        await self._ask("PUT", _subscription(subscription), body=body, errors=errors)
+
+    async def delete_subscription(self, subscription: str, *, force: bool) -> None:
+        """SubscriptionNotFoundError, SubscriptionBusyError (it has consumers, without `force`)."""
+        resource = f"{_subscription(subscription)}?force={'true' if force else 'false'}"
+        errors: Errors = {404: SubscriptionNotFoundError, 412: SubscriptionBusyError}
+        await self._ask("DELETE", resource, errors=errors)
+
+    async def _ask(self, method: str, resource: str, *, body: object = None, errors: Errors) -> Any:
+        return await self.others.ask(self.web_url, method, self.name, resource, body=body, errors=errors)
+
+
+def _subscription(name: str) -> str:
+    return f"/subscription/{quote(name, safe='')}"
+
+
+def _judged(answer: Answer, url: str, errors: Errors) -> Any:
+    found = answer.json()
+    if answer.status in (200, 204):
+        return found
+    text = found.get("reason") if isinstance(found, dict) else None
+    error = errors.get(answer.status, ServiceNotReadyError)
+    raise error(str(text) if text else f"{url}: status {answer.status}")

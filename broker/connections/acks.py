@@ -1,0 +1,268 @@
+"""ACK and REDELIVER: ids on the wire to positions of a subscription's cursor.
+
+An ACK without a request id gets no answer. One with a request id is answered when everything acknowledged so far on
+that cursor is durable: an answered ack is never delivered again.
+
+A command with more ids than IDS_PER_STEP is worked on in steps: the functions here return an iterator then, and the
+connection takes one element per step of the event loop, before it reads on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from broker import replies
+from broker.topics.topic import to_signed
+from cursors.batch_acks import ACK_SET_WORDS_MAX, BATCH_SIZE_MAX
+from cursors.errors import CursorError, InvalidAckError
+from quire.ledger.position import Position
+from quire.service.log import get_logger
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.large_commands import LargeCommand
+
+if TYPE_CHECKING:
+    from broker.connections.connection import Connection
+    from broker.dispatch.consumer import Consumer
+
+log = get_logger(__name__)
+
+T = TypeVar("T")
+
+PROPERTIES_MAX = 64
+PROPERTY_NAME_MAX = 256
+"""Numbers that one cumulative ACK may store with the position, and characters of their names: all are stored with each position."""
+IDS_PER_STEP = 512
+"""Message ids worked on before others have their turn: 1 to 5 ms, the most for parts of batches."""
+_CONSUMERS_PER_ID = 8
+"""An id that the consumer does not hold is looked for at the others: with many of them a step has fewer ids."""
+
+
+def acknowledge(connection: Connection, ack: pb.CommandAck) -> Iterator[None] | None:
+    """Apply an ACK; a bad one has no effect but an error in the answer, if one was asked for."""
+    ids = ack.message_id
+    connection.work_left -= len(ids)
+    consumer = _acking(connection, ack, len(ids))
+    if consumer is None:
+        return None
+    if ack.HasField("validation_error"):
+        _unreadable(consumer, ack)
+    step = _ids_per_step(consumer)
+    if len(ids) > step:
+        return _acknowledge_in_steps(connection, ack, _slices((ids,), step))
+    _finish(connection, consumer, ack, _apply(consumer, ack, ids))
+    return None
+
+
+def _unreadable(consumer: Consumer, ack: pb.CommandAck) -> None:
+    """A client gave up a message that it could not read; the operator has to know."""
+    log.warning(
+        "a client acknowledges a message that it cannot read",
+        topic=consumer.subscription.topic.name.full,
+        subscription=consumer.subscription.name,
+        reason=pb.CommandAck.ValidationError.Name(ack.validation_error),
+        position=f"{ack.message_id[0].ledgerId}:{ack.message_id[0].entryId}" if ack.message_id else "",
+    )
+
+
+def _acknowledge_in_steps(
+    connection: Connection, ack: pb.CommandAck, slices: Iterable[Sequence[pb.MessageIdData]]
+) -> Iterator[None]:
+    error: CursorError | None = None
+    for ids in slices:
+        consumer = _acking(connection, ack, 1)
+        if consumer is None:
+            return
+        error = _apply(consumer, ack, ids) or error
+        consumer.subscription.pump()
+        yield
+    if (consumer := _acking(connection, ack, 1)) is not None:
+        _finish(connection, consumer, ack, error)
+
+
+def _acking(connection: Connection, ack: pb.CommandAck, count: int) -> Consumer | None:
+    """The consumer that acknowledges `count` ids; None if that cannot be, which was answered."""
+    consumer = connection.consumers.get(ack.consumer_id)
+    if consumer is None:
+        # A consumer that was closed by a seek or by us may still have acks on their way.
+        answer(connection, ack, pb.ConsumerNotFound, f"consumer {ack.consumer_id} is not on this connection")
+        return None
+    problem = refusal(connection, consumer, ack, count)
+    if problem is not None:
+        answer(connection, ack, *problem)
+        return None
+    return consumer
+
+
+def _apply(consumer: Consumer, ack: pb.CommandAck, ids: Sequence[pb.MessageIdData]) -> CursorError | None:
+    """Acknowledge `ids`; the error of those that are bad, the others took effect."""
+    subscription = consumer.subscription
+    too_long: list[Position] = []
+    whole: list[Position] = []
+    parts: list[tuple[Position, tuple[int, ...]]] = []
+    for message in ids:
+        position = Position(to_signed(message.ledgerId), to_signed(message.entryId))
+        words = message.ack_set
+        if not words:
+            whole.append(position)
+        elif len(words) > ACK_SET_WORDS_MAX:
+            too_long.append(position)
+        else:
+            parts.append((position, tuple(words)))
+    try:
+        if ack.ack_type == pb.CommandAck.Cumulative:
+            for position in whole:
+                subscription.ack_cumulative(position, ())
+            for position, ack_set in parts:
+                subscription.ack_cumulative(position, ack_set)
+            _keep_properties(consumer, ack)
+        elif whole or parts:
+            subscription.ack_individual(consumer, whole, parts)
+    except CursorError as error:
+        return error
+    if too_long:
+        return InvalidAckError(
+            too_long, f"an ack_set has at most {ACK_SET_WORDS_MAX} words ({BATCH_SIZE_MAX} messages)"
+        )
+    return None
+
+
+def _keep_properties(consumer: Consumer, ack: pb.CommandAck) -> None:
+    """Store the numbers of a cumulative ACK with its position, instead of those there were. Those of an individual one have no
+    meaning. Source: Pulsar's Consumer.messageAcked and ManagedCursorImpl.asyncMarkDelete."""
+    cursor = consumer.subscription.cursor
+    if ack.properties or cursor.has_properties:
+        cursor.set_properties({pair.key: pair.value for pair in ack.properties})
+
+
+def _finish(connection: Connection, consumer: Consumer, ack: pb.CommandAck, error: CursorError | None) -> None:
+    subscription = consumer.subscription
+    if error is not None:
+        answer(connection, ack, pb.MetadataError, str(error))
+        subscription.pump()  # the good ones among them count
+        return
+    if ack.HasField("request_id"):
+        consumer_id, request_id = ack.consumer_id, ack.request_id
+        connection.requests_in_flight += 1
+
+        def persisted(error: Exception | None) -> None:
+            connection.request_done()
+            if error is None:
+                connection.write((replies.ack_response(consumer_id, request_id),))
+            else:
+                connection.write((replies.ack_response(consumer_id, request_id, pb.PersistenceError, str(error)),))
+
+        subscription.cursor.persisted(persisted)
+    subscription.pump()
+
+
+def refusal(
+    connection: Connection, consumer: Consumer, ack: pb.CommandAck, count: int
+) -> tuple[pb.ServerError, str] | None:
+    """Why an ACK of `count` ids cannot be applied, as (code, message), or None."""
+    if ack.HasField("txnid_most_bits") or ack.HasField("txnid_least_bits"):
+        return pb.NotAllowedError, "transactions are not served"
+    if count > connection.broker.options.acks_in_command_max:
+        return pb.NotAllowedError, f"{count} message ids in one ACK are too many"
+    if len(ack.properties) > PROPERTIES_MAX or any(len(pair.key) > PROPERTY_NAME_MAX for pair in ack.properties):
+        return pb.NotAllowedError, (
+            f"an ACK has at most {PROPERTIES_MAX} properties, with names of at most {PROPERTY_NAME_MAX} characters"
+        )
+    if ack.ack_type == pb.CommandAck.Cumulative:
+        if count != 1:
+            return pb.MetadataError, "a cumulative ACK carries exactly one message id"
+        if not consumer.subscription.single_active:
+            return pb.NotAllowedError, "cumulative acks do not go with shared subscriptions"
+    return None
+
+
+def answer(connection: Connection, ack: pb.CommandAck, code: pb.ServerError, message: str) -> None:
+    if ack.HasField("request_id"):
+        connection.write((replies.ack_response(ack.consumer_id, ack.request_id, code, message),))
+    else:
+        log.debug("ack refused", peer=connection.stream.peer, consumer_id=ack.consumer_id, reason=message)
+
+
+def redeliver(connection: Connection, request: pb.CommandRedeliverUnacknowledgedMessages) -> Iterator[None] | None:
+    """Deliver again what the consumer names, or all it holds; the command has no answer."""
+    ids: Sequence[pb.MessageIdData] = request.message_ids
+    connection.work_left -= len(ids)
+    consumer = _redelivering(connection, request)
+    if consumer is None:
+        return None
+    if len(ids) > connection.broker.options.acks_in_command_max:
+        ids = ()  # there is no answer to say no with: everything, then
+    if len(ids) > IDS_PER_STEP:
+        return _redeliver_in_steps(connection, request, _slices((ids,), IDS_PER_STEP))
+    if not ids and len(held := consumer.subscription.held(consumer)) > IDS_PER_STEP:
+        return _redeliver_in_steps(connection, request, _slices((held,), IDS_PER_STEP))
+    consumer.subscription.redeliver(consumer, _positions(ids))
+    consumer.subscription.pump()
+    return None
+
+
+def _redelivering(connection: Connection, request: pb.CommandRedeliverUnacknowledgedMessages) -> Consumer | None:
+    consumer = connection.consumers.get(request.consumer_id)
+    known = consumer is not None and request.HasField("consumer_epoch")
+    if consumer is not None and known and (consumer.epoch is None or request.consumer_epoch > consumer.epoch):
+        consumer.epoch = request.consumer_epoch
+    return consumer
+
+
+def _redeliver_in_steps(
+    connection: Connection,
+    request: pb.CommandRedeliverUnacknowledgedMessages,
+    slices: Iterable[Sequence[pb.MessageIdData] | Sequence[Position]],
+) -> Iterator[None]:
+    """Nothing is delivered before all is taken back, so that it comes in order."""
+    for ids in slices:
+        consumer = connection.consumers.get(request.consumer_id)
+        if consumer is None:
+            return
+        consumer.subscription.redeliver(consumer, _positions(ids))
+        if consumer.subscription.single_active:
+            break  # the ids do not matter to it
+        yield
+    if (consumer := connection.consumers.get(request.consumer_id)) is not None:
+        consumer.subscription.pump()
+
+
+def large(connection: Connection, command: LargeCommand) -> Iterator[None]:
+    """Apply an ACK or REDELIVER of more bytes than are parsed in one step. FrameError."""
+    yield from command.pieces(connection.broker.options.acks_in_command_max)
+    part = command.part
+    if isinstance(part, pb.CommandAck):
+        if command.refused is not None:
+            answer(connection, part, pb.NotAllowedError, command.refused)
+            return
+        consumer = _acking(connection, part, sum(map(len, command.ids)))
+        if consumer is not None:
+            yield from _acknowledge_in_steps(connection, part, _slices(command.ids, _ids_per_step(consumer)))
+        return
+    consumer = _redelivering(connection, part)
+    if consumer is None:
+        return
+    if command.refused is None and command.ids:
+        yield from _redeliver_in_steps(connection, part, _slices(command.ids, IDS_PER_STEP))
+    else:
+        rest = redeliver(connection, part)  # names none: everything
+        if rest is not None:
+            yield from rest
+
+
+def _positions(ids: Sequence[pb.MessageIdData] | Sequence[Position]) -> list[Position]:
+    return [
+        each if isinstance(each, Position) else Position(to_signed(each.ledgerId), to_signed(each.entryId))
+        for each in ids
+    ]
+
+
+def _slices(lists: Iterable[Sequence[T]], size: int) -> Iterator[Sequence[T]]:
+    """All elements of `lists` in order, at most `size` at a time."""
+    for each in lists:
+        for at in range(0, len(each), size):
+            yield each[at : at + size]
+
+
+def _ids_per_step(consumer: Consumer) -> int:
+    return max(64, IDS_PER_STEP // (1 + len(consumer.subscription.consumers) // _CONSUMERS_PER_ID))

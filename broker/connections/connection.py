@@ -1,0 +1,414 @@
+"""One client connection: bytes in, topic calls out.
+
+The reader receives up to 256 KiB, works on the whole frames in it in synchronous passes of bounded length, flushes what each
+pass wants to send, and only then waits again. SEND, ACK, FLOW, REDELIVER and PING are done in the pass, in order; whatever
+has to wait (PRODUCER, SUBSCRIBE, SEEK ...) runs in a task of this connection, in `broker.connections.commands`.
+
+An idle connection costs one task and 4 KiB of buffer: the tasks for a slow peer are started when there is one, and `rest`
+gives the buffer of busier times back.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from broker import replies
+from broker.config import SERVER_VERSION
+from broker.connections import acks, commands
+from broker.dispatch.consumer import Consumer
+from broker.errors import BrokerError
+from broker.topics.producer import Producer
+from quire.service.log import get_logger
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.errors import FrameError
+from quire.wire.pulsar.frames import FRAME_HEADROOM, PROTOCOL_VERSION
+from quire.wire.pulsar.large_commands import LargeCommand
+from quire.wire.pulsar.receive_buffer import IDLE_SIZE, ReceiveBuffer
+from quire.wire.pulsar.splitter import BadChecksum, Item, Other, SendRun
+from quire.world.doors import Buffer, Stream
+from quire.world.outbox import Outbox
+
+if TYPE_CHECKING:
+    from broker.server import Broker
+
+log = get_logger(__name__)
+
+CLIENT_VERSION_MAX = 256
+"""Characters of a client's version that are kept."""
+CLOSED_PRODUCERS_MAX = 10_000
+"""Producers closed on one connection that are remembered; a SEND of one closed before them closes the connection."""
+
+
+WORK_PER_STEP = acks.IDS_PER_STEP
+"""Message ids of ACK and REDELIVER in all commands that a connection works on before others have their turn."""
+WORK_PER_COMMAND = 8
+"""What a command counts against that, beside its message ids."""
+_DONE = object()
+
+
+class ProtocolError(Exception):
+    """The peer broke the protocol; the connection is closed and one line says why."""
+
+
+class Connection:
+    """The state of one connection; every method but `serve` is synchronous."""
+
+    def __init__(self, broker: Broker, stream: Stream) -> None:
+        self.broker = broker
+        self.stream = stream
+        self.producers: dict[int, Producer] = {}
+        self.consumers: dict[int, Consumer] = {}
+        self.closed_producers: dict[int, None] = {}
+        """Producers that we closed: what they still have on the way is ignored."""
+        self.creating: dict[tuple[str, int], commands.Creation] = {}
+        """Producers and consumers that are being created, by kind and id."""
+        self.closed = False
+        self.connected = False
+        self.client_version = ""
+        self.sends_in_flight = 0
+        self.requests_in_flight = 0
+        self.work_left = 0
+        """Of WORK_PER_STEP, in the step that is under way."""
+        self._many: Iterator[None] | None = None
+        """The rest of a command with many message ids: one step of the event loop per element."""
+        self.opened_at = self.last_heard = trio.current_time()
+        self.pinged = False
+        self._buffer = ReceiveBuffer(broker.options.message_size_max + FRAME_HEADROOM)
+        self._outbox = Outbox(
+            stream,
+            bytes_max=16 * broker.options.connection_out_bytes_max,
+            on_broken=self._broken,
+            on_stalled=self._output_stalled,
+            queued=broker.output.queued,
+        )
+        self._may_read: trio.Event | None = None
+        """While reading is paused."""
+        self._resuming = False
+        """`_resume_consumers` is under way."""
+        self._reading: trio.CancelScope | None = None
+        """Cancelled to let go of the buffer that is being received into..."""
+        self._receiving = False
+        """...and only then: a pass must not be broken off."""
+        self.nursery: trio.Nursery
+
+    # Life
+
+    async def serve(self) -> None:
+        """Serve until the peer goes, breaks the protocol, or the connection is aborted."""
+        why = "closed by the client"
+        try:
+            async with trio.open_nursery() as nursery:
+                self.nursery = nursery
+                try:
+                    while not await self._read():
+                        self._buffer.rest()
+                finally:
+                    self.closed = True  # nothing is written, and no task started, from here on
+                nursery.cancel_scope.cancel()
+        except* (FrameError, ProtocolError) as errors:
+            why = str(errors.exceptions[0])
+            log.warning("connection closed: protocol violation", peer=self.stream.peer, reason=why)
+        except* OSError as errors:
+            why = str(errors.exceptions[0])
+        finally:
+            self._gone()
+            log.debug("connection ended", peer=self.stream.peer, reason=why)
+
+    async def _read(self) -> bool:
+        """Receive and work. Returns whether the connection has ended; False: `rest` wants the buffer back."""
+        buffer, receive_into = self._buffer, self.stream.receive_into
+        with trio.CancelScope() as self._reading:
+            while not self.closed:
+                if self._must_pause():
+                    await self._pause()
+                self._receiving = True
+                received = await receive_into(buffer.space(), buffer.missing)
+                self._receiving = False
+                if received == 0:
+                    return True
+                self.last_heard = trio.current_time()
+                self.pinged = False
+                await self._work_on(received)
+                while buffer.more and not self.closed:
+                    await trio.lowlevel.checkpoint()
+                    if self._must_pause():
+                        await self._pause()
+                    await self._work_on(0)
+                in_flight = self.sends_in_flight
+                options = self.broker.options
+                if in_flight >= options.send_linger_threshold and received < options.send_linger_chunk_max:
+                    await trio.sleep(min(in_flight * options.send_linger_per_send_s, options.send_linger_max_s))
+            return True
+        return False
+
+    def rest(self) -> None:
+        """Nothing has come for a while: give back what the buffer has too much. It is in use by a receive, which begins
+        anew with a small one; nothing that was received is lost."""
+        if self._receiving and self._reading is not None and self._buffer.size > IDLE_SIZE:
+            self._reading.cancel()
+
+    async def _work_on(self, received: int) -> None:
+        """Work on everything that so many bytes brought, in order: one pass, or several if that is much. FrameError."""
+        broken: FrameError | None = None
+        try:
+            items: Sequence[Item] = self._buffer.received(received)
+        except FrameError as error:
+            broken, items = error, error.items
+        left = iter(items)
+        while not self._pass(left):
+            await trio.lowlevel.checkpoint()
+            if self.closed:
+                return
+        if broken is not None:
+            raise broken
+
+    def _pass(self, items: Iterator[Item]) -> bool:
+        """Work for one step of the event loop, then send everything that caused; False if something is left."""
+        turn = self.broker.turn
+        turn.working = True
+        try:
+            return self._work(items)
+        finally:
+            turn.flush()
+
+    def _work(self, items: Iterator[Item]) -> bool:
+        self.work_left = WORK_PER_STEP
+        if self._many is not None:
+            if next(self._many, _DONE) is not _DONE:
+                return False
+            self._many = None
+        for item in items:
+            if isinstance(item, SendRun):
+                self._send(item)
+            elif isinstance(item, Other):
+                self._handle(item.command)
+            elif isinstance(item, LargeCommand):
+                self._large(item)
+            else:
+                self._bad_checksum(item)
+            self.work_left -= WORK_PER_COMMAND
+            if self._many is not None or self.work_left <= 0:
+                return False
+        return True
+
+    def _gone(self) -> None:
+        """The connection is over: its producers and consumers vanish; what they held is given to others."""
+        self.closed = True
+        self.stream.close()
+        self._outbox.fail(OSError(errno.EPIPE, "the connection has ended"))
+        # At once: the connection itself may be part of a cycle, and the collector comes seldom.
+        del self._buffer, self._reading, self.nursery
+        # `closed` is set: nothing of what one consumer held goes to another of this connection on the way.
+        for producer in list(self.producers.values()):
+            producer.topic.remove_producer(producer)
+        self.producers.clear()
+        for consumer in list(self.consumers.values()):
+            consumer.closed = True
+            consumer.subscription.remove_consumer(consumer)
+        self.consumers.clear()
+        self.broker.connections.pop(self, None)
+
+    def _broken(self, error: OSError) -> None:
+        self.abort(str(error))
+
+    def abort(self, why: str) -> None:
+        """Close from outside: keep-alive, shutdown."""
+        log.debug("connection aborted", peer=self.stream.peer, reason=why)
+        self.closed = True
+        self.stream.close()
+
+    # Back-pressure
+
+    def _must_pause(self) -> bool:
+        options = self.broker.options
+        return (
+            self.sends_in_flight > options.pending_sends_max
+            or self.requests_in_flight > options.pending_requests_max
+            or (self.broker.publish_bytes > options.publish_buffer_bytes_max and bool(self.producers))
+            or not self._output_below(options.connection_out_bytes_max)
+        )
+
+    async def _pause(self) -> None:
+        """Stop reading until half of what was in flight is answered."""
+        options = self.broker.options
+        while (
+            self.sends_in_flight > options.pending_sends_max // 2
+            or self.requests_in_flight > options.pending_requests_max // 2
+            or (self.broker.publish_bytes > options.publish_buffer_bytes_max // 2 and self.producers)
+            or not self._output_below(options.connection_out_bytes_max)
+        ):
+            if self._output_below(options.connection_out_bytes_max):
+                # It is we who do not listen: the peer's silence is not held against it.
+                self.last_heard = trio.current_time()
+                self.pinged = False
+            self._may_read = trio.Event()
+            try:
+                # Another connection's confirmations can free the shared budget: look again now and then.
+                with trio.move_on_after(0.05):
+                    await self._may_read.wait()
+            finally:
+                self._may_read = None
+            if self.closed:
+                return
+
+    def sends_answered(self, count: int) -> None:
+        self.sends_in_flight -= count
+        if self._may_read is not None:
+            self._may_read.set()
+
+    def request_done(self) -> None:
+        self.requests_in_flight -= 1
+        if self._may_read is not None:
+            self._may_read.set()
+
+    def producer_closed(self, producer: Producer) -> None:
+        """What the producer still has on its way is ignored from now on."""
+        if self.producers.get(producer.producer_id) is producer:
+            del self.producers[producer.producer_id]
+            self.closed_producers[producer.producer_id] = None
+        if len(self.closed_producers) > CLOSED_PRODUCERS_MAX:
+            del self.closed_producers[next(iter(self.closed_producers))]
+
+    @property
+    def output_below_bound(self) -> bool:
+        """Whether more may be dispatched to it: its queue is below its own bound, and below its share of what is free of the
+        bound for all."""
+        pending = self._outbox.pending_bytes
+        if self.broker.output.may_queue(pending):
+            return self._output_below(self.broker.options.connection_out_bytes_max)
+        return self._output_below(pending)
+
+    def _output_below(self, bound: int) -> bool:
+        """Whether fewer bytes than `bound` are queued; if not, consumers are served again when half of that is left."""
+        if self._outbox.pending_bytes < bound:
+            return True
+        if not self._resuming and not self.closed:
+            self._resuming = True
+            self.nursery.start_soon(self._resume_consumers, bound // 2, name="connection resume")
+        return False
+
+    def _output_stalled(self) -> None:
+        """The peer does not take everything at once: a task sends the rest."""
+        if not self.closed:
+            self.nursery.start_soon(self._outbox.drain, name="connection output")
+
+    async def _resume_consumers(self, size: int) -> None:
+        """When a slow peer has taken all but `size` bytes of what was queued for it, dispatch to it again."""
+        await self._outbox.wait_below(size)
+        self._resuming = False
+        if self._may_read is not None:
+            self._may_read.set()
+        for consumer in list(self.consumers.values()):
+            consumer.subscription.pump()
+
+    def write(self, parts: Sequence[Buffer]) -> None:
+        """Queue output; it leaves when the pass ends."""
+        if not self.closed:
+            self._outbox.write(parts)
+            self.broker.turn.mark(self._outbox)
+
+    # What is done in the pass
+
+    def _send(self, run: SendRun) -> None:
+        producer = self.producers.get(run.producer_id)
+        if producer is None or producer.closed:
+            if run.producer_id in self.closed_producers:
+                return
+            raise ProtocolError(f"SEND of unknown producer {run.producer_id}")
+        self.sends_in_flight += len(run.sequence_ids)
+        producer.topic.publish(producer, run)
+
+    def _bad_checksum(self, bad: BadChecksum) -> None:
+        producer = self.producers.get(bad.producer_id)
+        if producer is None or producer.closed:
+            if bad.producer_id in self.closed_producers:
+                return
+            raise ProtocolError(f"SEND of unknown producer {bad.producer_id}")
+        message = "the checksum of the message does not match"
+        producer.after_sends(replies.send_error(bad.producer_id, bad.sequence_id, pb.ChecksumError, message))
+
+    def _handle(self, command: pb.BaseCommand) -> None:
+        kind = command.type
+        if not self.connected:
+            if kind != pb.BaseCommand.CONNECT:
+                raise ProtocolError(f"{pb.BaseCommand.Type.Name(kind)} before CONNECT")
+            self._connect(command.connect)
+        elif kind == pb.BaseCommand.ACK:
+            self._many = acks.acknowledge(self, command.ack)
+        elif kind == pb.BaseCommand.FLOW:
+            if (consumer := self.consumers.get(command.flow.consumer_id)) is not None:
+                consumer.subscription.flow(consumer, command.flow.messagePermits)
+        elif kind == pb.BaseCommand.PING:
+            self.write((replies.PONG,))
+        elif kind == pb.BaseCommand.PONG:
+            pass
+        elif kind == pb.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES:
+            self._many = acks.redeliver(self, command.redeliverUnacknowledgedMessages)
+        elif kind == pb.BaseCommand.CONNECT:
+            raise ProtocolError("a second CONNECT")
+        elif kind == pb.BaseCommand.CLOSE_PRODUCER:
+            commands.close_producer(self, command.close_producer)
+        elif kind == pb.BaseCommand.CLOSE_CONSUMER:
+            commands.close_consumer(self, command.close_consumer)
+        elif kind in commands.QUICK and commands.answer_at_once(self, command):
+            pass
+        elif (handler := commands.HANDLERS.get(kind)) is not None:
+            self._start(command, partial(handler, self, command))
+        elif (maker := commands.MAKERS.get(kind)) is not None:
+            self._start(command, partial(commands.Creation(self, command).run, maker, command))
+        else:
+            self.write((commands.refuse(command),))
+
+    def _large(self, command: LargeCommand) -> None:
+        if not self.connected:
+            raise ProtocolError(f"{pb.BaseCommand.Type.Name(command.kind)} before CONNECT")
+        self._many = acks.large(self, command)
+
+    def _start(self, command: pb.BaseCommand, work: Callable[[], Awaitable[None]]) -> None:
+        self.requests_in_flight += 1
+        self.nursery.start_soon(self._request, command, work, name=pb.BaseCommand.Type.Name(command.type))
+
+    async def _request(self, command: pb.BaseCommand, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except BrokerError as error:
+            self.write((commands.failed(command, error.code, str(error)),))
+        except Exception as error:
+            kind = pb.BaseCommand.Type.Name(command.type)
+            log.error("request failed", peer=self.stream.peer, request=kind, error=repr(error), exc_info=True)
+            self.write((commands.failed(command, pb.UnknownError, f"{kind} failed"),))
+        finally:
+            self.request_done()
+
+    def _connect(self, connect: pb.CommandConnect) -> None:
+        self.connected = True
+        self.broker.connects += 1
+        self.client_version = connect.client_version[:CLIENT_VERSION_MAX]
+        version = min(PROTOCOL_VERSION, connect.protocol_version)
+        self.write((replies.connected(SERVER_VERSION, version, self.broker.options.message_size_max),))
+
+    def ping(self) -> None:
+        """Ask for a sign of life; any command is one."""
+        self.write((replies.PING,))
+
+    async def alive(self) -> bool:
+        """Ask the peer for a sign of life: what lets a name be taken over from a connection that died silently."""
+        if self.closed:
+            return False
+        self.pinged = True
+        self.write((replies.PING,))
+        self.broker.turn.flush()
+        deadline = trio.current_time() + self.broker.options.liveness_probe_timeout_s
+        while trio.current_time() < deadline:
+            await trio.sleep(0.02)
+            if self.closed:
+                return False
+            if not self.pinged:
+                return True
+        self.abort("no answer to a liveness probe")
+        return False

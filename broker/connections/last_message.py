@@ -1,0 +1,29 @@
+"""The last message of a topic: what GET_LAST_MESSAGE_ID asks for, and what clients wait to have read."""
+
+from __future__ import annotations
+
+from broker.topics.entry_screen import EntryScreen, is_passed_over
+from managed_ledger.managed_ledger import ManagedLedger
+from quire.ledger.position import Position
+from quire.wire.pulsar.metadata import peek
+
+NOTHING = Position(-1, -1)
+LOOK_BACK_MAX = 100
+"""Entries that no consumer gets, at the end of a log, which are looked behind."""
+
+
+async def last_message(ledger: ManagedLedger, screen: EntryScreen) -> tuple[Position, int]:
+    """Its entry, and its index in that if it is a batch, else -1; NOTHING if there is none. Entries that are passed over do not
+    count: whoever waits for them would wait for ever. ManagedLedgerError."""
+    position = ledger.last_confirmed
+    for _ in range(LOOK_BACK_MAX):
+        if position.entry_id < 0 or ledger.last_entry_of(position.ledger_id) is None:
+            return NOTHING, -1  # nothing was ever published, or all of it is trimmed
+        run = await ledger.read(position, 1, 1)
+        if not run.payloads or (run.ledger_id, run.first_entry_id) != position:
+            break
+        if screen.knows(*position) or not is_passed_over(run.payloads[0]):
+            found = peek(run.payloads[0])
+            return position, found.count - 1 if found.batched else -1
+        position = ledger.previous_position(position)
+    return position, -1

@@ -1,0 +1,105 @@
+"""One consumer: its permits, what it was sent and has not acknowledged, its place in a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from broker import replies
+from broker.connections.client_versions import understands_end_of_topic
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.messages import MessageEncoder
+
+if TYPE_CHECKING:
+    from broker.connections.connection import Connection
+    from broker.dispatch.subscription import Subscription
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Consumer:
+    """What a connection knows under a consumer id."""
+
+    __slots__ = (
+        "_encoder",
+        "blocked",
+        "closed",
+        "connection",
+        "consumer_id",
+        "epoch",
+        "key_shared",
+        "messages_out",
+        "name",
+        "priority",
+        "subscription",
+        "told_end",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        subscription: Subscription,
+        consumer_id: int,
+        name: str,
+        priority: int,
+        epoch: int | None,
+        key_shared: pb.KeySharedMeta | None = None,
+    ) -> None:
+        self.connection = connection
+        self.subscription = subscription
+        self.consumer_id = consumer_id
+        self.name = name
+        self.priority = priority
+        self.epoch = epoch
+        self.key_shared = key_shared
+        self.closed = False
+        self.blocked = False
+        """It holds too many unacknowledged messages, and gets none until it holds half as many."""
+        self.messages_out = 0
+        self.told_end = False
+        """It knows that the topic was terminated and that nothing is left."""
+        self._encoder = MessageEncoder(consumer_id, subscription.topic.name.partition)
+
+    @property
+    def writable(self) -> bool:
+        """Whether the connection still takes output below its bound. A dead one takes none: what it would get would
+        count as delivered once more when it is taken back."""
+        return not self.closed and not self.connection.closed and self.connection.output_below_bound
+
+    def deliver(
+        self,
+        ledger_id: int,
+        first_entry_id: int,
+        payloads: Sequence[Buffer],
+        *,
+        entry_ids: Sequence[int] | None = None,
+        redelivery_counts: Sequence[int] | None = None,
+        ack_sets: Sequence[Sequence[int] | None] | None = None,
+    ) -> None:
+        """Queue MESSAGE frames for entries of one ledger; they leave when the pass ends."""
+        out: list[Buffer] = []
+        self._encoder.frames(
+            out,
+            ledger_id,
+            first_entry_id,
+            payloads,
+            redelivery_counts,
+            ack_sets=ack_sets,
+            entry_ids=entry_ids,
+            consumer_epoch=self.epoch,
+        )
+        self.connection.write(out)
+
+    def tell_end(self) -> None:
+        """REACHED_END_OF_TOPIC, once, to a client that knows it."""
+        if not self.told_end and not self.closed and understands_end_of_topic(self.connection.client_version):
+            self.told_end = True
+            self.connection.write((replies.reached_end_of_topic(self.consumer_id),))
+
+    def disconnect(self) -> None:
+        """Tell the client that this consumer is closed; it subscribes again."""
+        if not self.closed:
+            self.closed = True
+            self.connection.consumers.pop(self.consumer_id, None)
+            next_owner = self.subscription.topic.next_owner
+            self.connection.write((replies.close_consumer(self.consumer_id, next_owner),))

@@ -1,0 +1,118 @@
+"""Who owns a hash: by consistent hashing, or by declared ranges (pure). Source: reading of Pulsar 4."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from broker.dispatch.policies.hashing import murmur
+
+S = TypeVar("S")
+
+RING_SIZE = 65535
+"""Hashes and points of a ring are 1 to RING_SIZE."""
+RANGE_SIZE = 65536
+"""Ranges lie within 0 to RANGE_SIZE - 1; no key has hash 0."""
+
+
+def range_hash(key: bytes) -> int:
+    """The hash of a key for `Ranges`."""
+    return murmur(key) % RANGE_SIZE or 1
+
+
+class Ring(Generic[S]):
+    """Each member has points on a ring and owns what lies between the point before and each of them, inclusive.
+
+    A member's points depend on its name and on which of the members of that name it is; so after a reconnection in
+    another order the same members own the same hashes. Where points collide, the member that came first owns.
+    """
+
+    __slots__ = ("_members", "_owners", "_per_member", "_points")
+
+    def __init__(self, per_member: int) -> None:
+        self._per_member = per_member
+        self._points: list[int] = []
+        """All points in use, sorted."""
+        self._owners: dict[int, list[S]] = {}
+        self._members: dict[str, list[S | None]] = {}
+        """By name; the places of those that left are taken again."""
+
+    def add(self, member: S, name: str) -> None:
+        places = self._members.setdefault(name, [])
+        index = places.index(None) if None in places else len(places)
+        places[index : index + 1] = [member]
+        for point in self._points_of(name, index):
+            owners = self._owners.get(point)
+            if owners is None:
+                self._owners[point] = [member]
+                insort(self._points, point)
+            elif member not in owners:
+                owners.append(member)
+
+    def remove(self, member: S) -> None:
+        name, index = next((name, places.index(member)) for name, places in self._members.items() if member in places)
+        places = self._members[name]
+        places[index] = None
+        if all(place is None for place in places):
+            del self._members[name]
+        for point in self._points_of(name, index):
+            owners = self._owners.get(point)
+            if owners is None or member not in owners:
+                continue  # two of its own points are the same
+            owners.remove(member)
+            if not owners:
+                del self._owners[point]
+                del self._points[bisect_left(self._points, point)]
+
+    def owner(self, key_hash: int) -> S | None:
+        """The owner of the first point at or behind `key_hash`, around the end; None if there are no members."""
+        points = self._points
+        if not points:
+            return None
+        at = bisect_left(points, key_hash)
+        return self._owners[points[at] if at < len(points) else points[0]][0]
+
+    def _points_of(self, name: str, index: int) -> list[int]:
+        return [murmur(f"{name}\0{index}\0{point}") % RING_SIZE + 1 for point in range(self._per_member)]
+
+
+class Ranges(Generic[S]):
+    """Each member owns the ranges it declared; what nobody declared has no owner."""
+
+    __slots__ = ("_ranges", "_starts")
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ranges: list[tuple[int, int, S]] = []
+        """(start, end, member), both ends inclusive, in the order of starts."""
+
+    def add(self, member: S, ranges: Sequence[tuple[int, int]]) -> None:
+        """ValueError, and nothing added, if there is no range, or one is not within bounds, or two overlap."""
+        if not ranges:
+            raise ValueError("a sticky consumer has to declare at least one hash range")
+        merged = self._ranges + [(start, end, member) for start, end in ranges]
+        merged.sort(key=lambda each: each[:2])
+        before = -1
+        for start, end, _ in merged:
+            if not 0 <= start <= end < RANGE_SIZE:
+                raise ValueError(f"[{start}, {end}] is not a hash range within [0, {RANGE_SIZE - 1}]")
+            if start <= before:
+                raise ValueError(f"hash range [{start}, {end}] overlaps another")
+            before = end
+        self._keep(merged)
+
+    def remove(self, member: S) -> None:
+        self._keep([each for each in self._ranges if each[2] is not member])
+
+    def _keep(self, ranges: list[tuple[int, int, S]]) -> None:
+        self._ranges = ranges
+        self._starts = [start for start, _, _ in ranges]
+
+    def owner(self, key_hash: int) -> S | None:
+        """The member whose range holds `key_hash`; None if it is in none."""
+        at = bisect_right(self._starts, key_hash) - 1
+        if at < 0:
+            return None
+        _, end, member = self._ranges[at]
+        return member if key_hash <= end else None

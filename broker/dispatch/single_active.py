@@ -1,0 +1,227 @@
+"""Exclusive and Failover: one consumer at a time gets everything, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import trio
+
+from broker import replies
+from broker.dispatch.consumer import Consumer
+from broker.dispatch.policies.failover import FailoverChoice
+from broker.dispatch.policies.hash_owners import Ranges, range_hash
+from broker.dispatch.policies.read_size import ReadSize
+from broker.dispatch.subscription import Subscription, key_of
+from broker.errors import ConsumerAssignError, ConsumerBusyError
+from cursors.cursor import Cursor
+from managed_ledger.managed_ledger import EntryRun
+from quire.ledger.position import Position
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+
+if TYPE_CHECKING:
+    from broker.topics.topic import Topic
+
+
+class SingleActiveSubscription(Subscription):
+    """Dispatch needs no policy here: what is read goes to the active consumer while it has permits."""
+
+    single_active = True
+
+    def __init__(self, topic: Topic, name: str, cursor: Cursor, kind: int, durable: bool) -> None:
+        super().__init__(topic, name, cursor, kind, durable)
+        self.active: Consumer | None = None
+        self._permits: dict[Consumer, int] = {}
+        self._read_size = ReadSize()
+        self._ranges: Ranges[Consumer] | None = None
+        """Exclusive: the hashes of the keys that the consumer asked for; None: of all. What has another key is passed over, and not
+        acknowledged."""
+        self._failover = kind == pb.CommandSubscribe.Failover
+        hashing = topic.broker.options.failover_consistent_hashing
+        self._choice = FailoverChoice(topic.name.full, topic.name.partition, consistent_hashing=hashing)
+        self._waiting: trio.CancelScope | None = None
+
+    # Consumers
+
+    def _admit(self, consumer: Consumer) -> None:
+        if not self._failover and self.consumers:
+            raise ConsumerBusyError(f"exclusive consumer of {self.name!r} is already connected")
+        if not self._failover:
+            self._ranges = _ranges_of(consumer)
+            self.active = consumer
+        self._permits[consumer] = 0
+
+    def _dismiss(self, consumer: Consumer) -> None:
+        del self._permits[consumer]
+        if self._failover:
+            self._elect()
+        elif consumer is self.active:
+            self.active = None
+            self._drop_read()
+
+    def stop(self) -> None:
+        super().stop()
+        self._wait_no_longer()
+
+    def _wait_no_longer(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def sole_holder(self) -> Consumer | None:
+        return None if self._failover else next(iter(self.consumers), None)
+
+    def announce(self) -> None:
+        """Failover: everybody is told on a change; a newcomer is told where it stands."""
+        if not self._failover:
+            return
+        before = self.active
+        self._elect()
+        if self.active is before and self.consumers:
+            newcomer = next(reversed(self.consumers))
+            self._tell(newcomer)
+
+    def _elect(self) -> None:
+        chosen = self._choice.choose([(each.priority, each.name, each) for each in self.consumers])
+        if chosen is self.active:
+            return
+        had_one = self.active is not None
+        self.active = chosen
+        self.rewind()
+        self._wait_no_longer()
+        for consumer in self.consumers:
+            self._tell(consumer)
+        if had_one and chosen is not None and not self.stopped:
+            # The one before may have acks on their way: dispatch begins a moment later.
+            self._waiting = trio.CancelScope()
+            self.topic.nursery.start_soon(self._begin_later, self._waiting, name=f"failover {self.name}")
+
+    def _tell(self, consumer: Consumer) -> None:
+        if consumer.closed:
+            return
+        consumer.connection.write((replies.active_consumer_change(consumer.consumer_id, consumer is self.active),))
+
+    async def _begin_later(self, scope: trio.CancelScope) -> None:
+        with scope:
+            await trio.sleep(self.topic.broker.options.failover_delay_s)
+        if self._waiting is scope:
+            self._waiting = None
+            self.rewind()
+            self.pump()
+
+    # Dispatch
+
+    def flow(self, consumer: Consumer, permits: int) -> None:
+        if permits > 0 and consumer in self._permits:
+            most = self.topic.broker.options.permits_max
+            self._permits[consumer] = min(self._permits[consumer] + permits, most)
+            self.pump()
+
+    def permits_of(self, consumer: Consumer) -> int:
+        return self._permits.get(consumer, 0)
+
+    def redeliver(self, consumer: Consumer, positions: list[Position]) -> None:
+        """Ids do not matter here: everything unacknowledged comes again, in order."""
+        if consumer is self.active:
+            self.rewind()
+
+    def _forget_deliveries(self) -> None:
+        """Nothing is kept per delivery: the mark-delete position and the ack ranges say it all."""
+
+    def _pump(self) -> None:
+        self.hungry = False
+        consumer = self.active
+        ledger = self.topic.ledger
+        options = self.topic.broker.options
+        turn = self._turn
+        while consumer is not None and self._reading is None and self._waiting is None:
+            permits = self._permits[consumer]
+            if permits <= 0 or not consumer.writable:
+                return
+            if turn.left <= 0:
+                self._put_off()
+                return
+            position = self.cursor.read_position
+            count_max = self._read_size.entries(permits, options.read_batch_entries_max)
+            run = ledger.read_cached(position, min(count_max, turn.left), options.read_batch_bytes_max)
+            if run is None:
+                if position > ledger.last_confirmed:
+                    self._caught_up()
+                else:
+                    self._start_read(position, count_max)
+                return
+            self._deliver(consumer, run)
+
+    def _read_done(self, run: EntryRun, replay: bool) -> None:
+        if self.active is not None and run.payloads:
+            self._deliver(self.active, run)
+
+    def _deliver(self, consumer: Consumer, run: EntryRun) -> None:
+        """Send what is not acknowledged of `run` while there are permits; the read position follows what was sent."""
+        cursor = self.cursor
+        run = self._screened(run)
+        first, ledger_id = run.first_entry_id, run.ledger_id
+        permits = self._permits[consumer]
+        next_entry = first + len(run.payloads)
+        runs = cursor.unacked_runs(Position(ledger_id, first), len(run.payloads))
+        if self._ranges is not None:
+            runs = list(self._of_its_keys(self._ranges, run, runs))
+        for start, count in runs:
+            if permits <= 0:
+                next_entry = start
+                break
+            payloads = run.payloads[start - first : start - first + count]
+            counts = self._message_counts(ledger_id, start, payloads)
+            messages = sum(counts)
+            self._read_size.seen(count, messages)
+            taken = 0
+            if messages <= permits:
+                taken = count
+                permits -= messages
+            else:
+                while permits > 0:
+                    permits -= counts[taken]
+                    taken += 1
+            if taken < count:
+                payloads = payloads[:taken]
+            consumer.deliver(
+                ledger_id, start, payloads, ack_sets=self._ack_sets(ledger_id, range(start, start + taken))
+            )
+            if taken < count:
+                next_entry = start + taken
+                break
+        sent = self._permits[consumer] - permits
+        self._permits[consumer] = permits
+        consumer.messages_out += sent
+        self.messages_out += sent
+        self._advance(ledger_id, next_entry)
+
+    def _of_its_keys(
+        self, ranges: Ranges[Consumer], run: EntryRun, runs: Sequence[tuple[int, int]]
+    ) -> Iterator[tuple[int, int]]:
+        """Of `runs` in `run`, what has a key in `ranges`, as (first entry, count)."""
+        for start, count in runs:
+            wanted = [
+                ranges.owner(range_hash(key_of(payload))) is not None
+                for payload in run.payloads[start - run.first_entry_id : start - run.first_entry_id + count]
+            ]
+            at = start
+            for is_wanted, group in groupby(wanted):
+                size = len(list(group))
+                if is_wanted:
+                    yield at, size
+                at += size
+
+
+def _ranges_of(consumer: Consumer) -> Ranges[Consumer] | None:
+    """ConsumerAssignError. Source: Pulsar's AbstractDispatcherSingleActiveConsumer."""
+    meta = consumer.key_shared
+    if meta is None or meta.keySharedMode != pb.STICKY or not meta.hashRanges:
+        return None
+    ranges: Ranges[Consumer] = Ranges()
+    try:
+        ranges.add(consumer, [(each.start, each.end) for each in meta.hashRanges])
+    except ValueError as error:
+        raise ConsumerAssignError(str(error)) from None
+    return ranges

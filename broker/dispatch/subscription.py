@@ -1,0 +1,418 @@
+"""One subscription: its cursor, its consumers, and the pump that moves entries from the one to the others.
+
+The pump is synchronous. It runs in the pass that made something possible (entries confirmed, permits given, acks,
+a consumer came or went), reads the tail from the cache, asks the policy who gets what, and queues the frames. Only a
+read that has to go to the bookies leaves the pass: one task, one at a time, whose result starts the pump again.
+It does no more in one pass than `broker.turn.PASS_WORK`, whatever there are permits for, and goes on in a later step.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import trio
+
+from broker.dispatch.consumer import Consumer
+from broker.dispatch.publish_time import first_published_at
+from broker.errors import ConsumerBusyError, ServiceNotReadyError
+from broker.topics.entry_screen import BATCH
+from cursors.cursor import Cursor
+from cursors.errors import CursorError, InvalidAckError
+from managed_ledger.appends import State
+from managed_ledger.errors import ManagedLedgerError
+from managed_ledger.managed_ledger import EntryRun
+from quire.ledger.position import Position
+from quire.service.log import get_logger
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.errors import PulsarWireError
+from quire.wire.pulsar.metadata import batch_counts, sticky_key
+from quire.world.doors import Buffer
+
+if TYPE_CHECKING:
+    from broker.topics.topic import Topic
+
+log = get_logger(__name__)
+
+CATCH_UP_ENTRIES = 1000
+"""A cursor further behind than this does not keep the tail in the cache (Pulsar: managedLedgerCursorBackloggedThreshold)."""
+READ_BACKOFF_MIN_S = 0.1
+READ_BACKOFF_MAX_S = 15.0
+RUN_COST = 32
+"""What a run of entries counts against the work of a pass, beside its entries."""
+WORD_MASK = (1 << 64) - 1
+
+
+def wanted_messages(ack_set: Sequence[int]) -> int:
+    """How many messages of a batch its bitmap (signed words) still asks for, at least 1."""
+    return max(1, sum((word & WORD_MASK).bit_count() for word in ack_set))
+
+
+def make_subscription(topic: Topic, name: str, cursor: Cursor, subscribe: pb.CommandSubscribe) -> Subscription:
+    """A subscription of the type that SUBSCRIBE asks for, over an existing cursor."""
+    from broker.dispatch.shared_subscription import KeySharedSubscription, SharedSubscription
+    from broker.dispatch.single_active import SingleActiveSubscription
+
+    kind = subscribe.subType
+    if kind == pb.CommandSubscribe.Shared:
+        return SharedSubscription(topic, name, cursor, kind, subscribe.durable)
+    if kind == pb.CommandSubscribe.Key_Shared:
+        return KeySharedSubscription(topic, name, cursor, kind, subscribe.durable)
+    return SingleActiveSubscription(topic, name, cursor, kind, subscribe.durable)
+
+
+def key_of(payload: Buffer) -> bytes:
+    """What Key_Shared goes by. One whose metadata makes no sense has no key."""
+    try:
+        return sticky_key(payload)
+    except PulsarWireError:
+        return b""
+
+
+class Subscription(ABC):
+    """What all types have in common: life, seek, reads, the guard around the pump."""
+
+    single_active = False
+    entry_cost = 1
+    """What an entry counts against the work of a pass."""
+
+    def __init__(self, topic: Topic, name: str, cursor: Cursor, kind: int, durable: bool) -> None:
+        self.topic = topic
+        self.name = name
+        self.cursor = cursor
+        self.kind = kind
+        self.durable = durable
+        self.consumers: dict[Consumer, None] = {}
+        self.seeking = False
+        self.hungry = False
+        """Somebody has permits and there was nothing to read: new entries start the pump."""
+        self.stopped = False
+        self.messages_out = 0
+        self._turn = topic.broker.turn
+        self._pumping = False
+        self._again = False
+        self._is_put_off = False
+        """The pump goes on in a later step of the loop."""
+        self._reading: trio.CancelScope | None = None
+        self._epoch = 0
+        self._backoff_s = READ_BACKOFF_MIN_S
+
+    # Consumers
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """ConsumerBusyError, ConsumerAssignError, ServiceNotReadyError (a seek is under way)."""
+        if self.seeking or self.stopped:
+            raise ServiceNotReadyError("Subscription is fenced")
+        limit = self.topic.broker.options.consumers_per_subscription_max
+        if limit and len(self.consumers) >= limit:
+            raise ConsumerBusyError(f"subscription {self.name!r} has {limit} consumers, the most it may have")
+        self.topic.check_consumers()
+        first = not self.consumers
+        self._admit(consumer)
+        self.consumers[consumer] = None
+        if first:
+            self.rewind()
+        self.pump()
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """The consumer is gone: what it held goes to others."""
+        if consumer not in self.consumers:
+            return
+        del self.consumers[consumer]
+        self._dismiss(consumer)
+        self.abandoned()
+        self.pump()
+
+    def abandoned(self) -> None:
+        """If nobody is left (or came): nothing is read ahead or kept in the cache for this subscription, and one that is
+        not durable goes."""
+        if not self.consumers:
+            self.hungry = False
+            self._drop_read()
+            self.cursor.deactivate()
+            self.topic.drop_if_unused(self)
+
+    def sole_holder(self) -> Consumer | None:
+        """The consumer that keeps others out, if there is one: its connection is probed before a newcomer is refused."""
+        return None
+
+    @abstractmethod
+    def permits_of(self, consumer: Consumer) -> int:
+        """Messages it may still be sent; below 0 after a batch larger than its permits."""
+
+    def unacked_of(self, consumer: Consumer) -> int:
+        """Messages it was sent and has not acknowledged, as far as this type keeps count."""
+        return 0
+
+    def disconnect_all(self) -> None:
+        """CLOSE_CONSUMER to everybody; they subscribe again."""
+        for consumer in list(self.consumers):
+            consumer.disconnect()
+        for consumer in list(self.consumers):
+            self.remove_consumer(consumer)
+
+    def disconnect(self, consumer: Consumer) -> None:
+        """CLOSE_CONSUMER to one; what it held goes to others."""
+        consumer.disconnect()
+        self.remove_consumer(consumer)
+
+    def stop(self) -> None:
+        """No more dispatching; a read under way is dropped."""
+        self.stopped = True
+        self.hungry = False
+        self._drop_read()
+
+    @abstractmethod
+    def announce(self) -> None:
+        """Called after a SUBSCRIBE was answered; Failover tells who is active."""
+
+    # What the types differ in
+
+    @abstractmethod
+    def _admit(self, consumer: Consumer) -> None:
+        """A consumer joins, or is refused (ConsumerBusyError, ConsumerAssignError)."""
+
+    @abstractmethod
+    def _dismiss(self, consumer: Consumer) -> None:
+        """A consumer is gone; what it held goes to others."""
+
+    @abstractmethod
+    def _pump(self) -> None:
+        """Give out what can be given out now."""
+
+    @abstractmethod
+    def _read_done(self, run: EntryRun, replay: bool) -> None:
+        """Entries came from the bookies; `replay`: they were delivered before."""
+
+    @abstractmethod
+    def flow(self, consumer: Consumer, permits: int) -> None:
+        """The consumer asks for so many more messages."""
+
+    @abstractmethod
+    def redeliver(self, consumer: Consumer, positions: list[Position]) -> None:
+        """What the consumer names, or all it holds, is delivered again."""
+
+    def held(self, consumer: Consumer) -> list[Position]:
+        """What the consumer was sent and has not acknowledged, in order, as far as this type keeps account of it."""
+        return []
+
+    @abstractmethod
+    def _forget_deliveries(self) -> None:
+        """The cursor moved: nothing that was sent before counts."""
+
+    # Acknowledgement
+
+    def ack_individual(
+        self, consumer: Consumer, whole: list[Position], parts: list[tuple[Position, tuple[int, ...]]]
+    ) -> None:
+        """InvalidAckError for positions that were never confirmed or are not of this topic; they have no effect, the
+        others have."""
+        invalid: list[InvalidAckError] = []
+        if whole:
+            try:
+                self.cursor.ack_individual(whole)
+            except InvalidAckError as error:
+                invalid.append(error)
+        for position, ack_set in parts:
+            try:
+                self.cursor.ack_batch(position, ack_set)
+            except InvalidAckError as error:
+                invalid.append(error)
+        if invalid:
+            raise InvalidAckError([each for error in invalid for each in error.positions], invalid[0].reason)
+
+    def ack_cumulative(self, position: Position, ack_set: tuple[int, ...]) -> None:
+        """Everything up to `position`; with an ack set, everything before it and the cleared indexes of its batch."""
+        self.cursor.ack_cumulative(position, ack_set)
+
+    # Moving the cursor
+
+    def rewind(self) -> None:
+        """Deliver again everything that is not acknowledged."""
+        self._drop_read()
+        self.cursor.rewind()
+        self._forget_deliveries()
+
+    async def seek(self, target: Position, ack_set: tuple[int, ...] = ()) -> None:
+        """Make `target` the next entry: consumers are disconnected, the position is durable on return."""
+        if self.seeking or self.stopped:
+            raise ServiceNotReadyError("Subscription is fenced")
+        self.seeking = True
+        try:
+            self.disconnect_all()
+            self._drop_read()
+            await self.cursor.seek(target, ack_set)
+        except (CursorError, ManagedLedgerError) as error:
+            raise ServiceNotReadyError(f"seek of subscription {self.name!r}: {error}") from error
+        finally:
+            self.seeking = False
+            self._forget_deliveries()
+            if not self.durable and not self.stopped:
+                self.topic.nursery.start_soon(self._drop_later, name=f"reader {self.name}")
+
+    async def _drop_later(self) -> None:
+        """A reader that a seek disconnected subscribes again at once; if it died instead, its subscription goes."""
+        await trio.sleep(self.topic.broker.options.resubscribe_grace_s)
+        if not self.stopped:
+            self.abandoned()
+
+    async def seek_time(self, publish_time_ms: int) -> None:
+        """Seek to the first entry published at or after `publish_time_ms` (milliseconds since 1970); to the end if none was."""
+        try:
+            target = await first_published_at(self.topic.ledger, publish_time_ms)
+        except ManagedLedgerError as error:
+            raise ServiceNotReadyError(f"seek of subscription {self.name!r}: {error}") from error
+        await self.seek(target)
+
+    # The pump
+
+    def pump(self) -> None:
+        """Move what can be moved now. Re-entrant calls are folded into the running one."""
+        if self._pumping:
+            self._again = True
+            return
+        self._pumping = True
+        try:
+            self._again = True
+            while self._again and not self.stopped and not self.seeking:
+                self._again = False
+                self._pump()
+        finally:
+            self._pumping = False
+        if self.topic.ledger.state is State.TERMINATED and not self.stopped:
+            self._tell_end()
+
+    def _put_off(self) -> None:
+        """Enough was done in this pass: the pump goes on in a later step of the loop."""
+        if not self._is_put_off:
+            self._is_put_off = True
+            self._turn.later(self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_put_off = False
+        self.pump()
+
+    def _tell_end(self) -> None:
+        """The log takes no more: who asks for messages is told when all are acknowledged. Source: Pulsar's dispatchers, which
+        do so on an ack and when a read finds nothing."""
+        if self.cursor.backlog() == 0:
+            for consumer in self.consumers:
+                if self.permits_of(consumer) > 0:
+                    consumer.tell_end()
+
+    def _caught_up(self) -> None:
+        """Everything confirmed was given out: the next entries are kept in the cache for this cursor and start the pump."""
+        self.hungry = True
+        self.cursor.activate()
+
+    @property
+    def unread(self) -> int:
+        """Confirmed entries from the read position on."""
+        ledger = self.topic.ledger
+        return ledger.count_between(ledger.previous_position(self.cursor.read_position), ledger.last_confirmed)
+
+    @property
+    def reading(self) -> bool:
+        """Whether a read at the bookies is under way."""
+        return self._reading is not None
+
+    def release_tail(self) -> None:
+        """A consumer that gives no permits does not keep the tail in the cache for ever; `_caught_up` takes it up again."""
+        if self.cursor.active and self.unread > CATCH_UP_ENTRIES:
+            self.cursor.deactivate()
+
+    def _advance(self, ledger_id: int, next_entry: int) -> None:
+        """Entries of the ledger below `next_entry` were given out."""
+        if next_entry > 0:
+            following = self.topic.ledger.next_position(Position(ledger_id, next_entry - 1))
+            # Acks, or trimming, may have moved the cursor on while the entries were read.
+            if following > self.cursor.read_position:
+                self.cursor.read_position = following
+
+    def _ack_sets(self, ledger_id: int, entry_ids: Sequence[int]) -> list[list[int] | None] | None:
+        """Per entry the messages still wanted of a batch acknowledged in part; None where that applies to no entry."""
+        cursor = self.cursor
+        if not cursor.has_ack_sets:
+            return None
+        return [cursor.ack_set(Position(ledger_id, entry_id)) for entry_id in entry_ids]
+
+    def _message_counts(self, ledger_id: int, first_entry_id: int, payloads: Sequence[Buffer]) -> list[int]:
+        """Messages of each entry that are still wanted: what it costs in permits."""
+        if self.topic.screen.has_only(~BATCH, ledger_id, first_entry_id):
+            counts = [1] * len(payloads)
+        else:
+            counts = batch_counts(payloads)
+        cursor = self.cursor
+        if cursor.has_ack_sets:
+            for index in range(len(counts)):
+                words = cursor.ack_set(Position(ledger_id, first_entry_id + index))
+                if words is not None:
+                    counts[index] = wanted_messages(words)
+        return counts
+
+    def _screened(self, run: EntryRun) -> EntryRun:
+        """`run` as it may be delivered. What no consumer could take is acknowledged, and so passed over. It counts against the work of
+        this pass."""
+        self._turn.left -= len(run.payloads) * self.entry_cost + RUN_COST
+        screen = self.topic.screen
+        if screen.knows(run.ledger_id, run.first_entry_id):
+            return run
+        screened = screen.screen(run)
+        if screened is None:
+            return run
+        if screened.passed_over:
+            self.cursor.ack_individual(screened.passed_over)
+        return screened.run
+
+    @property
+    def backlog(self) -> int:
+        """Entries not acknowledged."""
+        return self.cursor.backlog()
+
+    def _start_read(self, position: Position, count_max: int, *, replay: bool = False) -> None:
+        """Read from the bookies in a task; one at a time."""
+        assert self._reading is None
+        if self.cursor.active and self.cursor.backlog() > CATCH_UP_ENTRIES:
+            self.cursor.deactivate()
+        self._reading = trio.CancelScope()
+        name = f"read {self.topic.name.full} {self.name}"
+        self.topic.nursery.start_soon(self._read, self._reading, self._epoch, position, count_max, replay, name=name)
+
+    async def _read(
+        self, scope: trio.CancelScope, epoch: int, position: Position, count_max: int, replay: bool
+    ) -> None:
+        run: EntryRun | None = None
+        output = self.topic.broker.output
+        size_max = output.reserve(self.topic.broker.options.read_batch_bytes_max)
+        with scope:
+            try:
+                run = await self.topic.ledger.read(position, count_max, size_max, replay=replay)
+                self._backoff_s = READ_BACKOFF_MIN_S
+            except ManagedLedgerError as error:
+                if self.topic.closing:
+                    return
+                log.warning(
+                    "read failed; tried again",
+                    topic=self.topic.name.full,
+                    subscription=self.name,
+                    position=str(position),
+                    retry_in_s=self._backoff_s,
+                    error=str(error),
+                )
+                await trio.sleep(self._backoff_s)
+                self._backoff_s = min(self._backoff_s * 2, READ_BACKOFF_MAX_S)
+            finally:
+                output.release(size_max)
+        if self._reading is scope:
+            self._reading = None
+        if epoch == self._epoch and not self.stopped:
+            if run is not None and not self.seeking:
+                self._read_done(run, replay)
+            self.pump()
+
+    def _drop_read(self) -> None:
+        self._epoch += 1
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None

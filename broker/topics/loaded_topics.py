@@ -1,0 +1,468 @@
+"""The topics this broker has loaded, and how one gets loaded: once, however many ask at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+from cachetools import TTLCache
+
+from broker.background import see_through
+from broker.config import PARTITIONED
+from broker.errors import (
+    BeingDeletedError,
+    BrokerError,
+    MetadataUnavailableError,
+    NotAllowedError,
+    ServiceNotReadyError,
+    TopicExistsError,
+    TopicNotFoundError,
+    translated,
+)
+from broker.ownership.bundles import Bundle
+from broker.ownership.load_reports import TopicCounters
+from broker.ownership.namespaces import heartbeat_broker
+from broker.ownership.tenants import POLICIES
+from broker.slices import run_through, sliced
+from broker.topics.partitioned_topics import PartitionedTopics, topics_in
+from broker.topics.takeover import Takeover
+from broker.topics.topic import Topic
+from cursors.errors import CursorError, CursorRecoveryError
+from managed_ledger.errors import (
+    ManagedLedgerError,
+    ManagedLedgerFencedError,
+    ManagedLedgerUnavailableError,
+    NoSuchManagedLedgerError,
+)
+from managed_ledger.factory import ManagedLedgerFactory
+from managed_ledger.stored_list import log_path
+from quire.metadata.errors import NodeExistsError, NoNodeError, NotEmptyError
+from quire.metadata.store import MetadataStore
+from quire.service.log import get_logger
+from quire.service.metrics import Histogram
+from quire.wire.pulsar.names import NamespaceName, TopicName
+
+if TYPE_CHECKING:
+    from broker.server import Broker
+
+log = get_logger(__name__)
+
+NAMESPACES_MAX = 10_000
+NAMESPACE_TTL_S = 5.0
+"""Seconds for which a namespace that was deleted may still be taken to exist."""
+HOLD_S = 15.0
+"""Seconds for which loading is tried again while bookies or metadata are away, before those who wait hear of it: a client that is
+refused comes again ever more slowly, long after they are back. Less than clients wait for an answer (30 s)."""
+RETRY_FIRST_S = 0.05
+RETRY_MAX_S = 0.5
+TOPICS_IN_STEP = 100
+"""Topics that a walk over all of them looks at, or takes down, before others have their turn."""
+_DONE = object()
+
+
+def _in_order(namespace: str, components: list[str]) -> list[TopicName]:
+    return sorted(topics_in(namespace, components))
+
+
+class _Loading:
+    """A topic on its way: those who want it wait here."""
+
+    def __init__(self, create: bool) -> None:
+        self.create = create
+        """Whether it may be made if it does not exist."""
+        self.done = trio.Event()
+        self.topic: Topic | None = None
+        self.error: BrokerError | None = None
+
+
+class Topics:
+    """Loaded topics by full name."""
+
+    def __init__(self, broker: Broker, factory: ManagedLedgerFactory, metadata: MetadataStore) -> None:
+        self._broker = broker
+        self._factory = factory
+        self._metadata = metadata
+        self._loaded: dict[str, Topic] = {}
+        self._loading: dict[str, _Loading] = {}
+        self._closing: dict[str, trio.Event] = {}
+        """Those that are being closed or deleted."""
+        self.load_times = Histogram()
+        """Milliseconds, of topics that were loaded."""
+        self.loads_failed = 0
+        self._stopping = False
+        self._namespaces: TTLCache[str, None] = TTLCache(NAMESPACES_MAX, NAMESPACE_TTL_S, timer=trio.current_time)
+        """Those that were there a moment ago."""
+        self.partitioned = PartitionedTopics(metadata, partitions_max=broker.options.partitions_per_topic_max)
+        self.takeover = Takeover(self.partitioned, factory, accept=broker.options.accept_unsupported_policies)
+
+    def loaded(self) -> list[Topic]:
+        return list(self._loaded.values())
+
+    @property
+    def count(self) -> int:
+        """How many are loaded."""
+        return len(self._loaded)
+
+    def find(self, name: TopicName) -> Topic | None:
+        """The topic, if it is loaded and open."""
+        topic = self._loaded.get(name.full)
+        return None if topic is None or topic.closing else topic
+
+    def namespace_is_known(self, name: TopicName) -> bool:
+        """Whether the namespace is known to exist, without asking."""
+        return name.namespace_path in self._namespaces
+
+    async def check_namespace(self, name: TopicName | NamespaceName) -> None:
+        """TopicNotFoundError if the namespace does not exist: what the clients expect, and expect first.
+        MetadataUnavailableError."""
+        path = name.namespace_path if isinstance(name, TopicName) else str(name)
+        if path not in self._namespaces:
+            await self._look_for_namespace(name)
+
+    async def _look_for_namespace(self, name: TopicName | NamespaceName) -> None:
+        namespace = name.namespace_name if isinstance(name, TopicName) else name
+        path = str(namespace)
+        if heartbeat_broker(namespace) is None and not await self._has(f"{POLICIES}/{path}"):
+            self._namespaces.pop(path, None)
+            raise TopicNotFoundError(f"namespace {path} does not exist")
+        self._namespaces[path] = None
+
+    # Which there are
+
+    async def exists(self, name: TopicName) -> bool:
+        """Whether the topic, or partition, has a log. MetadataUnavailableError."""
+        return name.full in self._loaded or await self._has(log_path(name.managed_ledger_path))
+
+    async def names(self, namespace: NamespaceName) -> list[TopicName]:
+        """Topics that have a log, partitions one by one, in order. MetadataUnavailableError."""
+        with translated(f"namespace {namespace}"):
+            try:
+                components = await self._metadata.children(log_path(f"{namespace}/persistent"))
+            except NoNodeError:
+                return []
+        # A worker's: to read 10,000 names and to put them in order takes longer than the event loop may be held.
+        read = partial(_in_order, str(namespace), components)
+        return await self._broker.world.offload.run(read, name="names of topics")
+
+    async def _has(self, path: str) -> bool:
+        with translated(path):
+            return await self._metadata.get(path) is not None
+
+    def partitions_at_once(self, name: TopicName, *, create: bool) -> int | None:
+        """As `partitions`, as far as it is known without asking; None: ask."""
+        count = 0 if name.partition >= 0 else self.partitioned.known(name)
+        if count == 0:
+            options = self._broker.options
+            makes_plain = create and options.allow_auto_topic_creation and options.auto_topic_type != PARTITIONED
+            if not makes_plain and name.full not in self._loaded:
+                return None
+        return count
+
+    async def partitions(self, name: TopicName, *, create: bool) -> int:
+        """How many partitions a client is to see; 0: one topic, which may have to be made when it is first used. With
+        `create`, a topic that does not exist is made here if such are to be partitioned.
+        TopicNotFoundError (it may not be made), BeingDeletedError, MetadataUnavailableError."""
+        if name.partition < 0 and (count := await self.partitioned.get(name)):
+            return count
+        options = self._broker.options
+        create = create and options.allow_auto_topic_creation
+        if create and options.auto_topic_type != PARTITIONED:
+            return 0
+        if await self.exists(name):
+            return 0
+        if not create:
+            raise TopicNotFoundError(f"topic {name.full} does not exist, and may not be created")
+        if name.partition >= 0:
+            return 0  # a partition is made with its topic, and refused when it is used otherwise
+        try:
+            async with self.partitioned.changing(name):
+                await self.partitioned.create(name, options.partitions_default)
+        except TopicExistsError:
+            pass  # somebody else made it meanwhile, of one kind or the other
+        return await self.partitioned.get(name)
+
+    # Loading
+
+    async def get(self, name: TopicName, *, create: bool = True) -> Topic:
+        """The topic, loaded if need be. TopicNotFoundError, NotOwnerError, ServiceNotReadyError, MetadataUnavailableError."""
+        full = name.full
+        create = create and self._broker.options.allow_auto_topic_creation
+        checked = False
+        while True:
+            if (topic := self._loaded.get(full)) is not None and not topic.closing:
+                return topic
+            if self._stopping:
+                raise ServiceNotReadyError("the broker is stopping")
+            if (closing := self._closing.get(full)) is not None:
+                with trio.move_on_after(self._broker.options.topic_load_timeout_s) as scope:
+                    await closing.wait()
+                if scope.cancelled_caught:
+                    raise ServiceNotReadyError(f"topic {full} is still being closed")
+                continue
+            loading = self._loading.get(full)
+            if loading is None:
+                if not checked:
+                    await self.check_namespace(name)
+                    checked = True
+                    continue
+                loading = self._loading[full] = _Loading(create)
+                self._broker.nursery.start_soon(self._load, name, loading, name=f"load {full}")
+            with trio.move_on_after(self._broker.options.topic_load_timeout_s) as scope:
+                await loading.done.wait()
+            if scope.cancelled_caught:
+                raise ServiceNotReadyError(f"topic {full} is still being loaded")
+            if loading.error is None:
+                assert loading.topic is not None, "a load ends with a topic or an error"
+                return loading.topic
+            if isinstance(loading.error, TopicNotFoundError) and create and not loading.create:
+                continue  # whoever asked first would not have it made
+            raise type(loading.error)(*loading.error.args)
+
+    async def _load(self, name: TopicName, loading: _Loading) -> None:
+        full = name.full
+        begun = trio.current_time()
+        try:
+            topic = await self._load_patiently(name, loading, begun + HOLD_S)
+            self._loaded[full] = topic
+            loading.topic = topic
+            self.load_times.observe((trio.current_time() - begun) * 1000)
+            log.debug("topic loaded", topic=full, last_confirmed=str(topic.ledger.last_confirmed))
+        except NoSuchManagedLedgerError:
+            loading.error = TopicNotFoundError(f"topic {full} does not exist, and may not be created")
+        except BrokerError as error:
+            loading.error = error
+        except (ManagedLedgerError, CursorError) as error:
+            log.warning("topic not loaded", topic=full, error=str(error))
+            loading.error = ServiceNotReadyError(f"topic {full}: {error}")
+        except Exception as error:
+            log.error("topic not loaded", topic=full, error=repr(error), exc_info=True)
+            loading.error = ServiceNotReadyError(f"topic {full} could not be loaded")
+        finally:
+            if loading.topic is None and loading.error is None:
+                loading.error = ServiceNotReadyError(f"loading topic {full} was broken off")
+            self.loads_failed += loading.topic is None
+            del self._loading[full]
+            loading.done.set()
+
+    async def _load_patiently(self, name: TopicName, loading: _Loading, give_up_at: float) -> Topic:
+        """Again and again while what is away may come back."""
+        pause_s = RETRY_FIRST_S
+        while True:
+            try:
+                return await self._load_once(name, loading)
+            except (ManagedLedgerUnavailableError, CursorRecoveryError, MetadataUnavailableError) as error:
+                final = isinstance(error, BeingDeletedError) or self._stopping
+                if final or trio.current_time() + pause_s > give_up_at:
+                    raise
+                log.info("topic not loaded yet", topic=name.full, reason=str(error))
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_MAX_S)
+
+    async def _load_once(self, name: TopicName, loading: _Loading) -> Topic:
+        if name.partition >= 0:
+            return await self._open(name, create=await self._check_partition(name) and loading.create)
+        async with self.partitioned.changing(name):
+            # Not made while somebody else makes a partitioned one of it.
+            if await self.partitioned.get(name):
+                raise NotAllowedError(f"topic {name.full} is partitioned: use its partitions")
+            return await self._open(name, create=loading.create)
+
+    async def _open(self, name: TopicName, *, create: bool) -> Topic:
+        if create:
+            # Whoever was connected to a deleted topic comes at once, and would make it anew in a namespace that is gone.
+            await self._look_for_namespace(name)
+        # Before: opening fences whoever writes now. After: opening takes its time, and the bundle may be gone.
+        await self._broker.ownership.check(name)
+        # Before it is opened: what is open is trimmed.
+        policies = await self._broker.policies.hold(name)  # until it is open, so that they are read once
+        await self.takeover.check(name, policies)
+        ledger = await self._factory.open(name.managed_ledger_path, create=create)
+        try:
+            await self._broker.ownership.check(name)
+        except BaseException:
+            ledger.abandon()
+            raise
+        del policies
+        if not ledger.is_usable:
+            # Taken over or closed since: nobody would tell us any more.
+            raise ManagedLedgerFencedError(f"{name.full} was lost while it was being loaded")
+        topic = Topic(self._broker, name, ledger, self._broker.nursery)
+        topic.restore_subscriptions()
+        return topic
+
+    async def _check_partition(self, name: TopicName) -> bool:
+        """Whether a partition that has no log may be made. One of no partitioned topic may be used if it is there: nothing
+        that was stored becomes unreachable. NotAllowedError, BeingDeletedError, MetadataUnavailableError.
+
+        Source: the original's BrokerService.validateTopicConsistency, which refuses those that are there, too."""
+        count = await self.partitioned.get(name.partitioned)
+        if count == 0:
+            if not await self._has(log_path(name.managed_ledger_path)):
+                raise NotAllowedError(
+                    f"{name.partitioned.full}, of which {name.full} would be a partition, is not partitioned"
+                )
+            return False
+        if name.partition >= count:
+            raise NotAllowedError(f"{name.full} is none of the {count} partitions of {name.partitioned.full}")
+        return True
+
+    async def create(self, name: TopicName) -> None:
+        """Make the log of a topic or partition, without loading it. TopicExistsError, NotAllowedError (a partition of no
+        such partitioned topic), BeingDeletedError, MetadataUnavailableError."""
+        async with self.partitioned.changing(name.partitioned):
+            count = await self.partitioned.get(name.partitioned)
+            if name.partition < 0 and count:
+                raise TopicExistsError(f"topic {name.full} exists, and is partitioned")
+            if name.partition >= count and name.partition >= 0:
+                raise NotAllowedError(
+                    f"{name.partitioned.full} has {count} partitions: {name.full} cannot be one of them"
+                )
+            with translated(name.full):
+                try:
+                    await self._metadata.create(log_path(name.managed_ledger_path), make_parents=True)
+                except NodeExistsError as error:
+                    raise TopicExistsError(f"topic {name.full} exists") from error
+
+    def counters(self) -> Iterator[TopicCounters]:
+        """What the loaded topics have done so far."""
+        for topic in list(self._loaded.values()):
+            subscriptions = topic.subscriptions.values()
+            yield TopicCounters(
+                topic.name,
+                topic.messages_in,
+                topic.bytes_in,
+                sum(each.messages_out for each in subscriptions),
+                len(topic.producers),
+                sum(len(each.consumers) for each in subscriptions),
+            )
+
+    # Closing and deleting
+
+    def lose(self, bundle: Bundle) -> None:
+        """Another broker has the bundle: its topics go at once, those too that are on their way out. Nothing is written. If
+        there are many, the first go in this step and the rest in steps of their own."""
+        steps = self._lose(bundle)
+        if next(steps, _DONE) is not _DONE:
+            self._broker.nursery.start_soon(run_through, steps, name=f"lose {bundle}")
+
+    def _lose(self, bundle: Bundle) -> Generator[None, None, None]:
+        """A step of the event loop per element."""
+        for count, topic in enumerate(self.loaded(), 1):
+            if bundle.has(topic.name) and self._loaded.get(topic.name.full) is topic:
+                log.warning("topic has another owner", topic=topic.name.full)
+                topic.abandon()
+                del self._loaded[topic.name.full]
+            if not count % TOPICS_IN_STEP:
+                yield
+
+    async def unload(self, bundle: Bundle, next_owner: str = "") -> None:
+        """Close the bundle's topics, and wait until they are; clients are told `next_owner`, a broker's URL, if it is known.
+        The bundle must be disabled: what is being loaded is not opened then, or closed."""
+        waiting = True
+        while waiting:
+            # Of one moment: what is not loaded yet is being loaded, and looked at again when it is.
+            loaded, loading = self.loaded(), list(self._loading.items())
+            async for topic in sliced(loaded, TOPICS_IN_STEP):
+                if bundle.has(topic.name):
+                    topic.next_owner = next_owner
+                    self.close_soon(topic)
+            under_way = [(full, each.done) for full, each in loading] + list(self._closing.items())
+            mine = [done async for full, done in sliced(under_way, TOPICS_IN_STEP) if bundle.has(TopicName.parse(full))]
+            waiting = bool(mine)
+            for done in mine:
+                await done.wait()
+
+    def close_soon(self, topic: Topic) -> None:
+        """Take a topic down: it has another owner, its state is in doubt, or the broker stops. The next lookup reloads it."""
+        full = topic.name.full
+        if topic.closing or full in self._closing:
+            return
+        topic.closing = True
+        self._closing[full] = trio.Event()
+        self._broker.nursery.start_soon(self._close, topic, name=f"close {full}")
+
+    async def _close(self, topic: Topic) -> None:
+        full = topic.name.full
+        try:
+            await topic.close()
+        except Exception as error:
+            log.error("topic not closed cleanly", topic=full, error=repr(error), exc_info=True)
+        finally:
+            if self._loaded.get(full) is topic:
+                del self._loaded[full]
+            self._closing.pop(full).set()
+
+    def check_unused(self, name: TopicName) -> None:
+        """TopicBusyError if producers or consumers are connected."""
+        if (topic := self._loaded.get(name.full)) is not None:
+            topic.check_unused()
+
+    async def delete(self, name: TopicName, *, force: bool) -> None:
+        """Close the topic, or partition, and delete it: its log with every ledger, its subscriptions. Whoever comes
+        meanwhile waits, and finds nothing of it. With `force` producers and consumers are disconnected; they may make a
+        new one. TopicBusyError, TopicNotFoundError, NotOwnerError, ServiceNotReadyError (begun and not ended: delete it
+        again)."""
+        full = name.full
+        await self._broker.ownership.check(name)
+        with trio.move_on_after(self._broker.options.topic_load_timeout_s) as scope:
+            while not self._stopping:
+                if (closing := self._closing.get(full)) is not None:
+                    await closing.wait()
+                elif (loading := self._loading.get(full)) is not None:
+                    await loading.done.wait()
+                else:
+                    break
+        if self._stopping or scope.cancelled_caught:
+            raise ServiceNotReadyError(f"topic {full} is being loaded or closed")
+        topic = self._loaded.get(full)
+        if topic is not None:
+            if not force:
+                topic.check_unused()
+            topic.closing = True
+        self._closing[full] = trio.Event()
+
+        async def delete() -> None:
+            try:
+                if topic is not None:
+                    await topic.close()
+                await self._factory.delete(name.managed_ledger_path)
+                log.info("topic deleted", topic=full)
+            except NoSuchManagedLedgerError as error:
+                raise TopicNotFoundError(f"topic {full} does not exist") from error
+            except (ManagedLedgerError, CursorError) as error:
+                raise ServiceNotReadyError(f"topic {full} is not deleted yet: {error}") from error
+            finally:
+                if topic is not None and self._loaded.get(full) is topic:
+                    del self._loaded[full]
+                self._closing.pop(full).set()
+
+        await see_through(self._broker.nursery, delete, name=f"delete {full}")
+
+    async def delete_left_over(self, namespace: NamespaceName) -> None:
+        """See `Administration.delete_left_over`."""
+        for name in await self.names(namespace):
+            try:
+                await self._factory.delete(name.managed_ledger_path)
+                log.info("topic of a deleted namespace deleted", topic=name.full)
+            except NoSuchManagedLedgerError:
+                pass
+            except (ManagedLedgerError, CursorError) as error:
+                raise ServiceNotReadyError(f"topic {name.full} is not deleted yet: {error}") from error
+        with translated(namespace):
+            for folder in (f"{namespace}/persistent", str(namespace)):
+                try:
+                    await self._metadata.delete(log_path(folder))
+                except (NoNodeError, NotEmptyError):
+                    pass
+
+    async def close_all(self) -> None:
+        """Graceful stop: clients are told, cursors and ledgers closed; what fails is left to the next start's recovery."""
+        self._stopping = True
+        for topic in self.loaded():
+            self.close_soon(topic)
+        while self._closing:
+            for closed in list(self._closing.values()):
+                if not closed.is_set():  # to wait for one that is set takes a pass of the event loop
+                    await closed.wait()

@@ -1,0 +1,320 @@
+"""Policies of topics: those of their namespace, and their own. Read once, then watched, so that what holds for a log's
+next ledger is known from memory.
+
+    watched: /admin/policies/<t>/<ns>                                 the namespace's
+             /admin/topic-policies/local/<t>/<ns>/persistent          the folder of its topics' own
+
+One task per namespace watches both, however many topics there are. A watch on a folder tells of its children's coming and
+going, not of their values: who changes the value of a child therefore writes the folder in the same transaction.
+
+While the metadata store cannot be reached, what was known last stays true.
+
+Source: Pulsar's MetadataStoreTopicPoliciesService (path; a partition has the policies of its topic).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from weakref import WeakValueDictionary
+
+import trio
+
+from broker.errors import MetadataUnavailableError, translated
+from broker.ownership.following import Tasks
+from broker.ownership.tenants import POLICIES
+from broker.ownership.values import Json, encode_json
+from broker.slices import sliced
+from broker.topics.policy_values import asks_deduplication, decode, effective
+from managed_ledger.config import LogConfig
+from quire.metadata import paths
+from quire.metadata.errors import (
+    BadVersionError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    SessionExpiredError,
+)
+from quire.metadata.store import ANY_VERSION, Delete, MetadataStore, Op, Put, Watch
+from quire.service.log import get_logger
+from quire.wire.pulsar.names import NamespaceName, TopicName
+
+log = get_logger(__name__)
+
+ROOT = "/admin/topic-policies/local"
+NAMES_IN_STEP = 500
+"""Topics of a namespace that a change of policies looks at before others have their turn."""
+RETRY_S = 1.0
+"""Between attempts to read while the store cannot be reached and does not say when it can."""
+
+
+def topic_path(name: TopicName) -> str:
+    """Where the policies of a topic are; a partition has those of its topic.
+
+    >>> topic_path(TopicName.parse("persistent://a/b/x y-partition-3"))
+    '/admin/topic-policies/local/a/b/persistent/x+y'
+    """
+    return f"{ROOT}/{name.partitioned.managed_ledger_path}"
+
+
+class _Topic:
+    """The own policies of a topic; None if it has none. Lives as long as somebody can ask for them."""
+
+    __slots__ = ("__weakref__", "known", "own", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.own: Json | None = None
+        self.known = False
+
+
+class _Namespace:
+    """What is known of one namespace and of those of its topics that are in use."""
+
+    def __init__(self, name: NamespaceName, *, watched: bool) -> None:
+        self.path = f"{POLICIES}/{name}"
+        self.folder = f"{ROOT}/{name}/persistent"
+        self.own: Json | None = None
+        """The namespace's policies."""
+        self.topics: WeakValueDictionary[str, _Topic] = WeakValueDictionary()
+        """By path."""
+        self.refreshes = 0
+        self.watched = watched
+        self.forgotten = False
+        """It is watched no longer: whoever asks next begins anew."""
+        self.ready = trio.Event()
+        """The first read is done, or has failed for good."""
+
+    def topic(self, path: str) -> _Topic:
+        found = self.topics.get(path)
+        if found is None:
+            found = self.topics[path] = _Topic(path)
+        return found
+
+
+class Held:
+    """The policies of a topic's namespace and its own, as they are known now; None: there are none."""
+
+    __slots__ = ("_namespace", "_topic")
+
+    def __init__(self, namespace: _Namespace, topic: _Topic) -> None:
+        self._namespace = namespace
+        self._topic = topic
+
+    @property
+    def of_namespace(self) -> Json | None:
+        return self._namespace.own
+
+    @property
+    def of_topic(self) -> Json | None:
+        return self._topic.own
+
+
+class _Effective:
+    """What holds for one topic at the moment it is called."""
+
+    __slots__ = ("_namespace", "_policies", "_topic")
+
+    def __init__(self, policies: TopicPolicies, namespace: _Namespace, topic: _Topic) -> None:
+        self._policies = policies
+        self._namespace = namespace
+        self._topic = topic
+
+    def __call__(self) -> LogConfig:
+        return effective(self._policies.default, self._namespace.own, self._topic.own)
+
+
+class TopicPolicies:
+    """`run` watches, in a nursery of its owner; before it runs, and where it does not, everything is read when it is asked
+    for. `default`: what broker.conf says."""
+
+    def __init__(self, metadata: MetadataStore, default: LogConfig) -> None:
+        self.default = default
+        self._metadata = metadata
+        self._namespaces: dict[str, _Namespace] = {}
+        self._tasks = Tasks()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep what is known true, until cancelled."""
+        await self._tasks.run(task_status)
+
+    # For logs
+
+    async def load(self, name: TopicName) -> Callable[[], LogConfig]:
+        """Read what is not known yet. What comes back answers from memory what holds for the topic at the moment it is
+        asked, and never raises. MetadataUnavailableError."""
+        return _Effective(self, *await self._load(name))
+
+    async def config_of(self, log_name: str) -> Callable[[], LogConfig]:
+        """As `load`, of the topic whose managed ledger has that name."""
+        return await self.load(TopicName.from_managed_ledger_path(log_name))
+
+    async def hold(self, name: TopicName) -> Held:
+        """Read what is not known yet, and keep it known as long as the answer is kept. MetadataUnavailableError."""
+        return Held(*await self._load(name))
+
+    async def asks_deduplication(self, name: TopicName) -> bool:
+        """Whether duplicates of a producer of the topic are to be dropped. MetadataUnavailableError, if that is not known."""
+        namespace, topic = await self._load(name)
+        return asks_deduplication(namespace.own, topic.own)
+
+    async def _load(self, name: TopicName) -> tuple[_Namespace, _Topic]:
+        namespace = await self._known(name.namespace_name)
+        topic = namespace.topic(topic_path(name))
+        while not topic.known:
+            refreshes = namespace.refreshes
+            own = await self._read(topic.path)
+            if refreshes == namespace.refreshes:
+                topic.own, topic.known = own, True
+        return namespace, topic
+
+    # For who asks and changes
+
+    async def get(self, name: TopicName) -> Json | None:
+        """The topic's own policies, as they are stored now. MetadataUnavailableError."""
+        return await self._read(topic_path(name))
+
+    async def update(self, name: TopicName, change: Callable[[Json], Json]) -> None:
+        """Change the topic's own policies; fields that are not known are kept. Seen by this broker when it returns, by the
+        others a moment later. `change` may be asked again, and may raise. MetadataUnavailableError."""
+        path = topic_path(name)
+        folder = paths.parent(path)
+        with translated(path):
+            while True:
+                try:
+                    node = await self._metadata.get(path)
+                    if node is None:
+                        made = change({"isGlobal": False})
+                        await self._metadata.create(path, encode_json(made), make_parents=True)
+                    else:
+                        made = change(decode(node.value))
+                        touch = Put(path=folder, value=b"", version=ANY_VERSION)
+                        await self._metadata.multi(
+                            [Put(path=path, value=encode_json(made), version=node.version), touch]
+                        )
+                    break
+                except (BadVersionError, NodeExistsError, NoNodeError):
+                    continue  # somebody else changes it too
+        self._note(name, made)
+
+    async def delete(self, name: TopicName) -> None:
+        """Those of a topic that is gone; fine if there are none. MetadataUnavailableError."""
+        path = topic_path(name)
+        with translated(path):
+            try:
+                await self._metadata.delete(path)
+            except NoNodeError:
+                pass
+        self._note(name, None)
+
+    async def delete_namespace(self, namespace: NamespaceName) -> None:
+        """All of a namespace that is gone. MetadataUnavailableError."""
+        folder = f"{ROOT}/{namespace}/persistent"
+        with translated(folder):
+            while True:
+                try:
+                    names = await self._metadata.children(folder)
+                except NoNodeError:
+                    return
+                ops: list[Op] = [Delete(path=paths.join(folder, each)) for each in names]
+                try:
+                    await self._metadata.multi([*ops, Delete(path=folder)])
+                    return
+                except (NoNodeError, NotEmptyError):
+                    continue  # somebody else changes them too
+
+    # Watching
+
+    def _note(self, name: TopicName, own: Json | None) -> None:
+        """We have just stored it."""
+        namespace = self._namespaces.get(name.namespace_path)
+        topic = None if namespace is None else namespace.topics.get(topic_path(name))
+        if topic is not None:
+            topic.own = own
+
+    async def _known(self, name: NamespaceName) -> _Namespace:
+        key = str(name)
+        namespace = self._namespaces.get(key)
+        if self._tasks.nursery is None:
+            # Nobody watches: what is known is as old as this.
+            if namespace is None:
+                namespace = self._namespaces[key] = _Namespace(name, watched=False)
+            await self._refresh(namespace)
+            return namespace
+        if namespace is None or not namespace.watched:
+            namespace = self._namespaces[key] = _Namespace(name, watched=True)
+            self._tasks.nursery.start_soon(self._watch, key, namespace, name=f"policies of {name}")
+        if not namespace.ready.is_set():  # each topic that is loaded asks twice
+            await namespace.ready.wait()
+        if namespace.forgotten:
+            return await self._known(name)  # the namespace was made again
+        if self._namespaces.get(key) is not namespace:
+            raise MetadataUnavailableError(f"policies of {name} cannot be read now")
+        return namespace
+
+    async def _watch(self, key: str, namespace: _Namespace) -> None:
+        """Two watches, one reader."""
+        changed = trio.Event()
+
+        async def listen(watch: Watch) -> None:
+            nonlocal changed
+            while True:
+                await watch.next()
+                changed.set()
+
+        watches = [self._metadata.watch(path) for path in (namespace.path, namespace.folder)]
+        try:
+            async with trio.open_nursery() as nursery:
+                for watch in watches:
+                    nursery.start_soon(listen, watch)
+                while True:
+                    try:
+                        await self._refresh(namespace)
+                        first = not namespace.ready.is_set()
+                        namespace.ready.set()
+                        if not first and namespace.own is None and not namespace.topics:
+                            namespace.forgotten = True  # it was deleted, and no topic of it is loaded
+                            break
+                        await changed.wait()
+                    except MetadataUnavailableError as error:
+                        if not namespace.ready.is_set():
+                            break
+                        log.warning("policies not read", namespace=key, error=str(error))
+                        with trio.move_on_after(RETRY_S):
+                            await changed.wait()
+                    changed = trio.Event()
+                nursery.cancel_scope.cancel()
+        except* SessionExpiredError:
+            pass  # the store is done for, and with it the broker
+        finally:
+            for watch in watches:
+                watch.close()
+            if namespace.forgotten or not namespace.ready.is_set():
+                if self._namespaces.get(key) is namespace:
+                    del self._namespaces[key]
+                namespace.ready.set()
+
+    async def _refresh(self, namespace: _Namespace) -> None:
+        """Topics without policies of their own, which is most, cost nothing: the folder says which have any."""
+        namespace.refreshes += 1
+        namespace.own = await self._read(namespace.path)
+        topics = list(namespace.topics.values())
+        having = await self._topics_having(namespace) if topics else frozenset()
+        for count, topic in enumerate(topics, 1):
+            topic.own = await self._read(topic.path) if topic.path in having else None
+            topic.known = True
+            if not count % NAMES_IN_STEP:
+                await trio.lowlevel.checkpoint()
+
+    async def _topics_having(self, namespace: _Namespace) -> frozenset[str]:
+        """Paths of the topics of a namespace that have policies of their own."""
+        with translated(namespace.folder):
+            try:
+                names = await self._metadata.children(namespace.folder)
+            except NoNodeError:
+                return frozenset()
+        return frozenset([paths.join(namespace.folder, each) async for each in sliced(names, NAMES_IN_STEP)])
+
+    async def _read(self, path: str) -> Json | None:
+        with translated(path):
+            node = await self._metadata.get(path)
+        return None if node is None else decode(node.value)

@@ -1,0 +1,197 @@
+"""One producer: its sends on their way, and receipts in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from broker import replies
+from broker.connections.client_versions import refusal_code
+from broker.topics.entry_screen import REFUSED, why_refused
+from quire.service.log import get_logger
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.entry_features import EntryFeatures, features_of
+from quire.wire.pulsar.messages import ReceiptEncoder
+from quire.wire.pulsar.metadata import metadata_span
+from quire.wire.pulsar.splitter import CHUNK, MARKER, SHADOW, TRANSACTION, SendRun
+from quire.world.doors import Buffer
+
+if TYPE_CHECKING:
+    from broker.connections.connection import Connection
+    from broker.topics.topic import Topic
+
+log = get_logger(__name__)
+
+
+class Producer:
+    """What a connection knows under a producer id."""
+
+    __slots__ = (
+        "_deferred",
+        "_receipts",
+        "answered",
+        "closed",
+        "connection",
+        "epoch",
+        "features",
+        "leaving",
+        "messages_in",
+        "name",
+        "producer_id",
+        "sent",
+        "topic",
+    )
+
+    def __init__(self, connection: Connection, topic: Topic, producer_id: int, name: str, epoch: int) -> None:
+        self.connection = connection
+        self.topic = topic
+        self.producer_id = producer_id
+        self.name = name
+        self.epoch = epoch
+        self.closed = False
+        self.leaving = False
+        """It is told to go when everything it sent has its receipt."""
+        self.messages_in = 0
+        self.sent = 0
+        """Sends handed to the managed ledger."""
+        self.answered = 0
+        """Of those, the ones that are durable or failed."""
+        self._deferred: list[tuple[int, bytes | None]] = []
+        """Frames to be sent when so many sends are answered; None: CLOSE_PRODUCER."""
+        self._receipts = ReceiptEncoder(producer_id)
+        self.features = EntryFeatures()
+
+    def accepted(self, run: SendRun) -> Iterator[tuple[SendRun, int]]:
+        """The parts of `run` that may be stored, with their features, each to be published before the next is asked for: the
+        sends between them are answered with SEND_ERROR, in the order of all."""
+        start = 0
+        features = 0
+        size_max = self.topic.broker.options.message_size_max
+        for index, payload in enumerate(run.payloads):
+            found = features_of(payload)
+            why = _why_flags(run.flags) or (why_refused(found) if found & REFUSED else "")
+            if not why and len(payload) > size_max and not run.flags & CHUNK:
+                why = _why_size(payload, size_max)
+            if not why:
+                features |= found
+                continue
+            if start < index:
+                yield run.part(start, index), features
+            start, features = index + 1, 0
+            self._refuse(run.sequence_ids[index], why)
+        if start < len(run.payloads):
+            yield run.part(start, len(run.payloads)), features
+
+    def _refuse(self, sequence_id: int, why: str) -> None:
+        connection = self.connection
+        connection.sends_answered(1)
+        log.debug("send refused", topic=self.topic.name.full, producer=self.name, reason=why)
+        code = refusal_code(connection.client_version)
+        self.after_sends(replies.send_error(self.producer_id, sequence_id, code, why))
+
+    def confirmed(self, run: SendRun, offset: int, ledger_id: int, first_entry_id: int, count: int) -> None:
+        """`count` sends of `run`, from its `offset`, are durable as entries from `first_entry_id`."""
+        connection = self.connection
+        connection.sends_answered(count)
+        self.answered += count
+        if self.closed:
+            self._release()
+            return
+        sequence_ids: Sequence[int] = run.sequence_ids
+        highest_ids = run.highest_ids
+        if offset or count != len(sequence_ids):
+            sequence_ids = sequence_ids[offset : offset + count]
+            highest_ids = highest_ids[offset : offset + count] if highest_ids is not None else None
+        partition = self.topic.name.partition
+        connection.write((self._receipts.encode(sequence_ids, highest_ids, ledger_id, first_entry_id, partition),))
+        if self._deferred:
+            self._release()
+
+    def failed(self, run: SendRun, offset: int, message: str) -> None:
+        """The sends of `run` from `offset` on were not stored, or it is not known."""
+        count = len(run.sequence_ids) - offset
+        self.connection.sends_answered(count)
+        self.answered += count
+        if not self.closed and not self.leaving:
+            for sequence_id in run.sequence_ids[offset:]:
+                failure = replies.send_error(self.producer_id, sequence_id, pb.PersistenceError, message)
+                self.connection.write((failure,))
+        self._release()
+
+    def after_sends(self, frame: bytes) -> None:
+        """Send `frame` behind the receipts of everything sent so far: answers keep the order of what they answer."""
+        if self.answered == self.sent:
+            self.connection.write((frame,))
+        else:
+            self.connection.requests_in_flight += 1
+            self._deferred.append((self.sent, frame))
+
+    def _release(self) -> None:
+        while self._deferred and self._deferred[0][0] <= self.answered:
+            _, frame = self._deferred.pop(0)
+            if frame is None:
+                self.disconnect()
+            else:
+                self.connection.write((frame,))
+                self.connection.request_done()
+
+    def disconnect_behind_receipts(self) -> None:
+        """As `disconnect`, when everything it has sent is answered. What it sends from now on is ignored: its client sends it
+        again to the next owner."""
+        if self.closed:
+            return
+        if self.answered == self.sent:
+            self.disconnect()
+        else:
+            self.leaving = True
+            self.connection.producer_closed(self)
+            self._deferred.append((self.sent, None))
+
+    def disconnect(self) -> None:
+        """Tell the client that this producer is closed; it looks up again and sends again what has no receipt."""
+        if not self.closed:
+            self.closed = True
+            self.connection.producer_closed(self)
+            self.connection.write((replies.close_producer(self.producer_id, self.topic.next_owner),))
+
+
+def _why_flags(flags: int) -> str:
+    if flags & TRANSACTION:
+        return "transactions are not served"
+    if flags & MARKER:
+        return "markers are for brokers: replication between clusters is not served"
+    if flags & SHADOW:
+        return "a SEND with a message id is for shadow topics, which are not served"
+    return ""
+
+
+def _why_size(entry: Buffer, size_max: int) -> str:
+    """The limit is one of the payload, without its metadata: clients check that before they send, and official consumers take
+    a larger one for damaged and drop it. Parts of a chunked message are bounded by their frame alone, as by consumers."""
+    size = len(entry) - metadata_span(entry)[1]
+    return f"the payload of {size} bytes is above maxMessageSize={size_max}" if size > size_max else ""
+
+
+class PublishSink:
+    """Links one run of sends to the managed ledger's confirmations; one object per run, not per message."""
+
+    __slots__ = ("_done", "_producer", "_run", "_size", "_topic")
+
+    def __init__(self, producer: Producer, run: SendRun, topic: Topic, size: int) -> None:
+        self._producer = producer
+        self._run = run
+        self._topic = topic
+        self._size = size
+        self._done = 0
+
+    def confirmed(self, ledger_id: int, first_entry_id: int, count: int) -> None:
+        offset = self._done
+        done = self._done = offset + count
+        if done == len(self._run.sequence_ids):
+            self._topic.broker.publish_bytes -= self._size
+        self._producer.confirmed(self._run, offset, ledger_id, first_entry_id, count)
+
+    def failed(self, error: Exception) -> None:
+        self._topic.broker.publish_bytes -= self._size
+        self._topic.publish_failed(error)
+        self._producer.failed(self._run, self._done, str(error))

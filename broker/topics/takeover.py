@@ -1,0 +1,138 @@
+"""What an existing cluster has stored of a namespace and this broker does not obey keeps its topics from being loaded.
+
+Policies that are passed over lose data: a topic whose own retention is not known is trimmed by the namespace's. So a topic is
+opened, which may trim it, only after a look at
+    /admin/policies/<t>/<ns>                            fields that are not obeyed
+    /admin/topic-policies/local/<t>/<ns>/persistent/..  the same, of the topic
+    persistent://<t>/<ns>/__change_events               the topic in which Pulsar keeps policies of topics, which is not read here:
+                                                        if something was ever written to it
+quireAcceptUnsupportedPolicies (--accept-unsupported-policies) goes on all the same, with a line in the log.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+from cachetools import LRUCache, TTLCache
+
+from broker.errors import BrokerError, UnsupportedPoliciesError, translated
+from broker.ownership.values import Json
+from broker.topics.partitioned_topics import PartitionedTopics
+from broker.topics.policies import Held
+from managed_ledger.errors import ManagedLedgerError
+from managed_ledger.factory import ManagedLedgerFactory
+from quire.service.log import get_logger
+from quire.service.unsupported.policies import described, unsupported
+from quire.wire.pulsar.names import NamespaceName, TopicName
+
+log = get_logger(__name__)
+
+CHANGE_EVENTS: Final = "__change_events"
+COMPACTOR: Final = "__compaction"
+KNOWN_MAX: Final = 10_000
+KNOWN_TTL_S: Final = 60.0
+"""How long a look at a namespace's __change_events counts: a broker of the original beside ours may write to it."""
+
+
+class _Look:
+    """A look at one namespace, under way."""
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.error: BrokerError | ManagedLedgerError | None = None
+
+
+class Takeover:
+    """Decides for each topic before it is opened. `refused` says why, by namespace; kept while it holds."""
+
+    def __init__(self, partitioned: PartitionedTopics, factory: ManagedLedgerFactory, *, accept: bool) -> None:
+        self.refused: dict[str, str] = {}
+        self._partitioned = partitioned
+        self._factory = factory
+        self._accept = accept
+        self._accepted: set[str] = set()
+        self._fields: LRUCache[str, tuple[Json | None, list[str]]] = LRUCache(KNOWN_MAX)
+        """By namespace: its policies when they were looked at last, and what is not obeyed of them."""
+        self._looks: dict[str, _Look] = {}
+        self._change_events: TTLCache[str, bool] = TTLCache(KNOWN_MAX, KNOWN_TTL_S, timer=trio.current_time)
+
+    async def check(self, name: TopicName, policies: Held) -> None:
+        """UnsupportedPoliciesError; MetadataUnavailableError, ManagedLedgerUnavailableError, ManagedLedgerDamagedError if it
+        cannot be decided."""
+        namespace, key = name.namespace_name, name.namespace_path
+        reasons = []
+        if fields := self._unsupported(key, policies.of_namespace):
+            reasons.append(f"policies of namespace {namespace}: {described(fields)}")
+        if await self._may_have_change_events(namespace):
+            reasons.append(f"policies of single topics in persistent://{namespace}/{CHANGE_EVENTS}, which is not read")
+        shared = "; ".join(reasons)
+        if fields := unsupported(policies.of_topic):
+            reasons.append(f"policies of {name.partitioned.full}: {described(fields)}")
+        if not reasons:
+            self.refused.pop(key, None)
+            return
+        why = "; ".join(reasons)
+        if self._accept:
+            if key not in self._accepted:
+                self._accepted.add(key)
+                log.warning("policies that are not obeyed are accepted", namespace=key, reason=why)
+            return
+        if shared and self.refused.get(key) != shared:
+            self.refused[key] = shared
+            log.warning("topics of the namespace are not loaded: policies are not obeyed", namespace=key, reason=why)
+        raise UnsupportedPoliciesError(
+            f"{name.full} is not loaded, since policies would not be obeyed: {why}. Take them back, or start the broker with "
+            "--accept-unsupported-policies"
+        )
+
+    def _unsupported(self, key: str, policies: Json | None) -> list[str]:
+        known = self._fields.get(key)
+        if known is None or known[0] is not policies:
+            known = self._fields[key] = policies, unsupported(policies)
+        return known[1]
+
+    async def _may_have_change_events(self, namespace: NamespaceName) -> bool:
+        """Where policies are accepted, what cannot be looked at is no hindrance either."""
+        try:
+            return await self._has_change_events(namespace)
+        except (BrokerError, ManagedLedgerError):
+            if self._accept:
+                return True
+            raise
+
+    async def _has_change_events(self, namespace: NamespaceName) -> bool:
+        """One look at a time for a namespace, however many topics of it are being loaded; all get its outcome."""
+        key = str(namespace)
+        while (known := self._change_events.get(key)) is None:
+            look = self._looks.get(key)
+            if look is None:
+                await self._look(namespace)
+                continue
+            await look.done.wait()
+            if look.error is not None:
+                raise type(look.error)(*look.error.args)
+        return known
+
+    async def _look(self, namespace: NamespaceName) -> None:
+        key = str(namespace)
+        look = self._looks[key] = _Look()
+        try:
+            self._change_events[key] = await self._look_for_change_events(namespace)
+        except (BrokerError, ManagedLedgerError) as error:
+            look.error = error
+            raise
+        finally:
+            del self._looks[key]
+            look.done.set()
+
+    async def _look_for_change_events(self, namespace: NamespaceName) -> bool:
+        topic = TopicName.parse(f"persistent://{namespace}/{CHANGE_EVENTS}")
+        with translated(topic.full):
+            count = await self._partitioned.get(topic)
+        names = [f"{topic.full}-partition-{index}" for index in range(count)] or [topic.full]
+        for each in names:
+            path = TopicName.parse(each).managed_ledger_path
+            if await self._factory.had_entries(path, compactor=COMPACTOR):
+                return True
+        return False

@@ -1,0 +1,437 @@
+"""One topic: its managed ledger, its producers, its subscriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+import trio
+
+from broker.background import see_through
+from broker.dispatch.publish_time import first_published_at
+from broker.dispatch.subscription import Subscription, make_subscription
+from broker.errors import (
+    ConsumerBusyError,
+    NoRoomError,
+    NotAllowedError,
+    ProducerBusyError,
+    ServiceNotReadyError,
+    SubscriptionBusyError,
+    SubscriptionExistsError,
+    SubscriptionNotFoundError,
+    TopicBusyError,
+    TopicTerminatedError,
+)
+from broker.topics.entry_screen import REFUSED, EntryScreen
+from broker.topics.producer import Producer, PublishSink
+from cursors.cursor import Cursor
+from cursors.errors import CursorError
+from managed_ledger.appends import State
+from managed_ledger.errors import ManagedLedgerError, ManagedLedgerFencedError, NoSuchCursorError
+from managed_ledger.managed_ledger import ManagedLedger
+from quire.ledger.position import EARLIEST, LATEST, Position
+from quire.service.log import get_logger
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.names import TopicName
+from quire.wire.pulsar.splitter import MARKER, SHADOW, TRANSACTION, SendRun
+
+if TYPE_CHECKING:
+    from broker.connections.connection import Connection
+    from broker.server import Broker
+
+log = get_logger(__name__)
+
+RECEIPTS_GRACE_S = 5.0
+"""How long the producers of a topic that is closed wait for the receipts of what is on its way."""
+NOT_SERVED = TRANSACTION | MARKER | SHADOW
+"""SENDs with these flags are refused."""
+
+
+class Topic:
+    """A loaded topic. Everything in it happens on the event loop; what awaits says so."""
+
+    __slots__ = (
+        "_creating",
+        "broker",
+        "bytes_in",
+        "closing",
+        "entries_in",
+        "ledger",
+        "messages_in",
+        "name",
+        "next_owner",
+        "nursery",
+        "producers",
+        "screen",
+        "subscriptions",
+    )
+
+    def __init__(self, broker: Broker, name: TopicName, ledger: ManagedLedger, nursery: trio.Nursery) -> None:
+        self.broker = broker
+        self.name = name
+        self.ledger = ledger
+        self.nursery = nursery
+        self.producers: dict[str, Producer] = {}
+        self.subscriptions: dict[str, Subscription] = {}
+        self.closing = False
+        self.next_owner = ""
+        """While it is closed: the URL of the broker that will have it, if that is known; told to its clients."""
+        self.screen = EntryScreen(name.full, ledger.last_confirmed, broker.passed_over)
+        """Which entries are what they should be."""
+        self._creating: dict[str, trio.Event] = {}
+        self.bytes_in = 0
+        self.messages_in = 0
+        self.entries_in = 0
+        ledger.add_waiter(self._entries_confirmed)
+        ledger.on_fenced = self._fenced
+
+    # Publishing
+
+    def add_producer(self, connection: Connection, producer_id: int, name: str, epoch: int) -> Producer:
+        """TopicTerminatedError. ProducerBusyError if a living producer has the name; the caller probes the holder first."""
+        self.check_open()
+        if self.broker.no_room:
+            raise NoRoomError(self.broker.no_room)
+        if self.ledger.state is State.TERMINATED:
+            raise TopicTerminatedError(f"{self.name.full} was terminated: it takes no more messages")
+        limit = self.broker.options.producers_per_topic_max
+        if limit and name not in self.producers and len(self.producers) >= limit:
+            raise ProducerBusyError(
+                f"Topic '{self.name.full}' reached max producers limit ({limit}, maxProducersPerTopic)"
+            )
+        if (holder := self.producers.get(name)) is not None:
+            same = holder.connection is connection and holder.producer_id == producer_id
+            if not (same and epoch > holder.epoch) and not holder.connection.closed:
+                raise ProducerBusyError(f"producer {name!r} is already connected to {self.name.full}")
+            holder.closed = True
+        producer = Producer(connection, self, producer_id, name, epoch)
+        self.producers[name] = producer
+        return producer
+
+    def release_producer(self, producer: Producer) -> None:
+        """Its client closes it: the name is free; receipts of what is on its way still follow."""
+        if self.producers.get(producer.name) is producer:
+            del self.producers[producer.name]
+
+    def remove_producer(self, producer: Producer) -> None:
+        """The producer is gone, and nobody waits for its receipts."""
+        producer.closed = True
+        self.release_producer(producer)
+
+    def disconnect_producer(self, producer: Producer) -> None:
+        """CLOSE_PRODUCER: the client connects it again and sends again what has no receipt."""
+        producer.disconnect()
+        self.remove_producer(producer)
+
+    def publish(self, producer: Producer, run: SendRun) -> None:
+        """Hand a run of entries to the managed ledger; receipts follow when they are durable. What must not be stored is
+        answered with SEND_ERROR."""
+        if self.broker.no_room:
+            self._refuse(producer, run, NoRoomError(self.broker.no_room))
+            return
+        payloads = run.payloads
+        size = sum(map(len, payloads))
+        features = producer.features.union(payloads)
+        if features & REFUSED or run.flags & NOT_SERVED or size > self.broker.options.message_size_max:
+            for part, has in producer.accepted(run):
+                if self.producers.get(producer.name) is not producer:  # an append failed: nothing goes behind the gap
+                    producer.connection.sends_answered(len(part.sequence_ids))
+                    continue
+                self.screen.features |= has
+                self._append(producer, part, sum(map(len, part.payloads)))
+        else:
+            self.screen.features |= features
+            self._append(producer, run, size)
+
+    def _append(self, producer: Producer, run: SendRun, size: int) -> None:
+        payloads = run.payloads
+        self.entries_in += len(payloads)
+        self.messages_in += sum(run.counts)
+        self.bytes_in += size
+        self.broker.publish_bytes += size
+        producer.sent += len(payloads)
+        self.ledger.append(payloads, PublishSink(producer, run, self, size))
+
+    def _refuse(self, producer: Producer, run: SendRun, error: Exception) -> None:
+        """Store nothing of a run, and have the producers connect again, which tells them why they cannot."""
+        producer.sent += len(run.sequence_ids)
+        self.publish_failed(error)
+        producer.failed(run, 0, str(error))
+
+    def _fenced(self) -> None:
+        log.warning("topic lost its ledgers to another owner", topic=self.name.full)
+        self.broker.topics.close_soon(self)
+
+    def publish_failed(self, error: Exception) -> None:
+        """An append failed: producers reconnect and send again; a fenced log has another owner, so the topic goes."""
+        if self.closing:
+            return
+        if isinstance(error, ManagedLedgerFencedError):
+            return
+        if not self.producers:
+            return
+        log.warning("append failed; producers have to connect again", topic=self.name.full, error=str(error))
+        producers = list(self.producers.values())
+        for producer in producers:
+            # From here on their sends are ignored: nothing may be stored behind a gap, before what failed is sent again.
+            self.release_producer(producer)
+            producer.connection.producer_closed(producer)
+        self.nursery.start_soon(self._disconnect_later, producers, name="disconnect producers")
+
+    async def _disconnect_later(self, producers: list[Producer]) -> None:
+        # After the SEND_ERRORs of this pass, so that the client sees them in order.
+        await trio.lowlevel.checkpoint()
+        for producer in producers:
+            producer.disconnect()
+
+    # Subscriptions
+
+    async def subscription(self, subscribe: pb.CommandSubscribe) -> Subscription:
+        """The subscription a SUBSCRIBE names, made (durably) if it is new; in that step there is no consumer yet, so the
+        caller adds one, or calls its `abandoned`. ConsumerBusyError, NotAllowedError, ServiceNotReadyError."""
+        self.check_open()
+        name = subscribe.subscription
+        while (creating := self._creating.get(name)) is not None:
+            await creating.wait()
+        if (found := self.subscriptions.get(name)) is not None:
+            if found.durable != subscribe.durable:
+                raise NotAllowedError(f"subscription {name!r} exists with another durability")
+            if found.kind != subscribe.subType:
+                found = self._change_kind(found, subscribe)
+            return found
+        self.check_open()
+        self.check_subscriptions()
+        self._creating[name] = trio.Event()
+        try:
+            cursor = await self._open_cursor(subscribe)
+            self.check_open()
+            found = make_subscription(self, name, cursor, subscribe)
+            self.subscriptions[name] = found
+            return found
+        finally:
+            self._creating.pop(name).set()
+
+    def _change_kind(self, found: Subscription, subscribe: pb.CommandSubscribe) -> Subscription:
+        if found.consumers:
+            raise ConsumerBusyError(f"subscription {found.name!r} has consumers of another type")
+        if found.stopped or found.seeking:
+            raise ServiceNotReadyError("Subscription is fenced")
+        found.stop()
+        changed = make_subscription(self, found.name, found.cursor, subscribe)
+        self.subscriptions[found.name] = changed
+        return changed
+
+    async def _open_cursor(self, subscribe: pb.CommandSubscribe) -> Cursor:
+        ledger = self.ledger
+        start = start_position(subscribe)
+        if subscribe.start_message_rollback_duration_sec > 0:
+            # It wins over a start id: Java sends both, the id being the first of all.
+            start = await self._published_ago(subscribe.start_message_rollback_duration_sec)
+        # Cursors are told what comes before the first entry to deliver.
+        before = start if start is None or start in (EARLIEST, LATEST) else ledger.previous_position(start)
+        if before is None:
+            before = EARLIEST if subscribe.initialPosition == pb.CommandSubscribe.Earliest else LATEST
+        if subscribe.durable:
+            properties = [(pair.key, pair.value) for pair in subscribe.subscription_properties]
+            return await self._open_durable_cursor(subscribe.subscription, before, properties)
+        try:
+            return ledger.new_reader_cursor(before)
+        except ManagedLedgerError as error:
+            raise ServiceNotReadyError(f"subscription {subscribe.subscription!r}: {error}") from error
+
+    async def _open_durable_cursor(
+        self,
+        name: str,
+        before: Position | Literal["latest", "earliest"],
+        properties: Sequence[tuple[str, str]] = (),
+    ) -> Cursor:
+        try:
+            return await self.ledger.open_cursor(name, initial=before, properties=properties)
+        except (ManagedLedgerError, CursorError) as error:
+            raise ServiceNotReadyError(f"subscription {name!r}: {error}") from error
+
+    async def _published_ago(self, seconds: int) -> Position:
+        try:
+            since = self.broker.world.clock.wall_ms() - 1000 * seconds
+            return await first_published_at(self.ledger, since)
+        except ManagedLedgerError as error:
+            raise ServiceNotReadyError(f"{self.name.full}: {error}") from error
+
+    def restore_subscriptions(self) -> None:
+        """Cursors found in metadata hold data and positions before any consumer is back."""
+        for name, cursor in self.ledger.cursors.items():
+            subscribe = pb.CommandSubscribe(subscription=name, subType=pb.CommandSubscribe.Exclusive, durable=True)
+            self.subscriptions[name] = make_subscription(self, name, cursor, subscribe)
+
+    async def create_subscription(self, name: str, position: Position) -> None:
+        """A durable subscription that delivers the entry at `position` next, or the one that comes after it: EARLIEST, or
+        before the first entry: the first; LATEST, or beyond the end: the next to come. Durable on return.
+        SubscriptionExistsError, ServiceNotReadyError."""
+        self.check_open()
+        while (creating := self._creating.get(name)) is not None:
+            await creating.wait()
+        if name in self.subscriptions:
+            raise SubscriptionExistsError(f"subscription {name!r} of {self.name.full} exists")
+        self.check_open()
+        self.check_subscriptions()
+        self._creating[name] = trio.Event()
+        try:
+            subscribe = pb.CommandSubscribe(subscription=name, subType=pb.CommandSubscribe.Exclusive, durable=True)
+            cursor = await self._open_durable_cursor(name, self._initial(position))
+            self.check_open()
+            made = make_subscription(self, name, cursor, subscribe)
+            self.subscriptions[name] = made
+            made.abandoned()
+        finally:
+            self._creating.pop(name).set()
+
+    def _initial(self, position: Position) -> Position | Literal["latest", "earliest"]:
+        """What a cursor is told so that the entry at `position` is its next."""
+        if position > self.ledger.last_confirmed:
+            return "latest"
+        if position <= self.ledger.first_position():
+            return "earliest"
+        return self.ledger.previous_position(position)
+
+    async def delete_subscription_by_name(self, name: str, *, force: bool) -> None:
+        """SubscriptionNotFoundError, SubscriptionBusyError (it has consumers, without `force`), ServiceNotReadyError as
+        `delete_subscription`."""
+        self.check_open()
+        found = self.subscriptions.get(name)
+        if found is None:
+            raise SubscriptionNotFoundError(f"{self.name.full} has no subscription {name!r}")
+        if found.consumers and not force:
+            raise SubscriptionBusyError(f"subscription {name!r} of {self.name.full} has consumers")
+        found.stop()
+        found.disconnect_all()
+        if self.subscriptions.get(name) is found:  # one that is not durable went with its consumers
+            await self.delete_subscription(found)
+
+    async def delete_subscription(self, subscription: Subscription) -> None:
+        """Forget the subscription and its cursor, durably. ServiceNotReadyError: it may or may not be gone, and the
+        topic is loaded anew to find out."""
+        subscription.stop()
+
+        async def delete() -> None:
+            await self._delete_cursor(subscription)
+            if self.subscriptions.get(subscription.name) is subscription:
+                del self.subscriptions[subscription.name]
+
+        # Not in a task of the connection: one that breaks meanwhile must not leave half of it undone.
+        await see_through(self.nursery, delete, name=f"delete subscription {subscription.name}")
+
+    async def _delete_cursor(self, subscription: Subscription) -> None:
+        if subscription.durable:
+            try:
+                await self.ledger.delete_cursor(subscription.name)
+            except NoSuchCursorError:
+                pass  # another UNSUBSCRIBE was quicker
+            except (ManagedLedgerError, CursorError) as error:
+                # Its cursor has stopped for good; a new one has to be read from where it is stored.
+                self.broker.topics.close_soon(self)
+                raise ServiceNotReadyError(f"subscription {subscription.name!r}: {error}") from error
+        else:
+            self.ledger.drop_reader_cursor(subscription.cursor)
+
+    def drop_if_unused(self, subscription: Subscription) -> None:
+        """A non-durable subscription goes with its last consumer, unless a seek disconnected it."""
+        if not subscription.durable and not subscription.consumers and not subscription.seeking:
+            subscription.stop()
+            self.ledger.drop_reader_cursor(subscription.cursor)
+            if self.subscriptions.get(subscription.name) is subscription:
+                del self.subscriptions[subscription.name]
+
+    def _entries_confirmed(self) -> None:
+        for subscription in self.subscriptions.values():
+            if subscription.hungry:
+                subscription.pump()
+
+    def release_tail(self) -> None:
+        """Called every now and then: subscriptions that do not keep up stop keeping the tail in the cache."""
+        for subscription in self.subscriptions.values():
+            subscription.release_tail()
+
+    # Life
+
+    def check_unused(self) -> None:
+        """TopicBusyError if producers or consumers are connected."""
+        consumers = sum(len(subscription.consumers) for subscription in self.subscriptions.values())
+        if self.producers or consumers:
+            counts = f"{len(self.producers)} producers and {consumers} consumers"
+            raise TopicBusyError(f"topic {self.name.full} has {counts} connected")
+
+    def check_subscriptions(self) -> None:
+        """NotAllowedError if there are as many as there may be, those on their way included."""
+        limit = self.broker.options.subscriptions_per_topic_max
+        if limit and len(self.subscriptions) + len(self._creating) >= limit:
+            raise NotAllowedError(
+                f"Exceed the maximum number of subscriptions of the topic: {self.name.full} ({limit}, maxSubscriptionsPerTopic)"
+            )
+
+    def check_consumers(self) -> None:
+        """ConsumerBusyError if there are as many as there may be."""
+        limit = self.broker.options.consumers_per_topic_max
+        if limit and sum(len(subscription.consumers) for subscription in self.subscriptions.values()) >= limit:
+            raise ConsumerBusyError(
+                f"Topic '{self.name.full}' reached max consumers limit ({limit}, maxConsumersPerTopic)"
+            )
+
+    def check_open(self) -> None:
+        if self.closing:
+            raise ServiceNotReadyError(f"topic {self.name.full} is being closed; look it up again")
+
+    async def close(self) -> None:
+        """Disconnect everybody, then close the managed ledger (which writes nothing if it is another owner's now). A producer
+        gets its receipts first: what it has no receipt for, it sends again."""
+        leaving = list(self.producers.values())
+        for producer in leaving:
+            producer.disconnect_behind_receipts()
+            self.release_producer(producer)
+        self._disconnect_all()
+        waiting = trio.CancelScope()
+        if leaving:  # not for each of thousands of silent topics
+            self.nursery.start_soon(self._cut_off, waiting, leaving, name=f"cut off {self.name.full}")
+        try:
+            await self.ledger.close()
+        finally:
+            waiting.cancel()
+            for producer in leaving:
+                producer.disconnect()
+
+    async def _cut_off(self, waiting: trio.CancelScope, producers: list[Producer]) -> None:
+        """Bookies that do not answer do not keep clients from the next owner for ever."""
+        with waiting:
+            await trio.sleep(RECEIPTS_GRACE_S)
+            for producer in producers:
+                producer.disconnect()
+
+    def abandon(self) -> None:
+        """Another broker has it: disconnect everybody, and write nothing any more, neither entries nor positions. At once."""
+        self._disconnect_all()
+        self.ledger.abandon()
+
+    def _disconnect_all(self) -> None:
+        self.closing = True
+        for producer in list(self.producers.values()):
+            self.disconnect_producer(producer)
+        for subscription in list(self.subscriptions.values()):
+            subscription.stop()
+            subscription.disconnect_all()
+        self.broker.turn.flush()
+        self.ledger.remove_waiter(self._entries_confirmed)
+
+
+def start_position(subscribe: pb.CommandSubscribe) -> Position | None:
+    """The position that a SUBSCRIBE with start_message_id names as next, or None if it names none.
+
+    Real ids come back as they are: the start entry itself is delivered, and the client drops what it did not ask for.
+    """
+    if not subscribe.HasField("start_message_id"):
+        return None
+    start = subscribe.start_message_id
+    return Position(to_signed(start.ledgerId), to_signed(start.entryId))
+
+
+def to_signed(value: int) -> int:
+    """-1 travels as 2^64-1 in the unsigned id fields."""
+    return value - (1 << 64) if value >= 1 << 63 else value

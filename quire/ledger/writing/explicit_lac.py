@@ -1,0 +1,76 @@
+"""A writer that has nothing to write tells its LAC by itself, so that readers of the open ledger can read its last entries.
+
+Each entry carries the LAC that was known when it was sent, so bookies always lag by what came after. Source: BookKeeper's
+ExplicitLacUpdateFlow, PendingWriteLacOp.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from quire.ledger.bookies.pool import Answer
+from quire.ledger.context import LedgerContext
+from quire.ledger.errors import BookieUnavailableError, rc_name
+from quire.ledger.striping import Striping
+from quire.ledger.writing.appender import Appender
+from quire.service.log import get_logger
+from quire.wire.bookkeeper.entry import Digest
+from quire.wire.bookkeeper.v2 import Rc
+
+log = get_logger(__name__)
+
+
+class ExplicitLac:
+    """Of one writer."""
+
+    def __init__(
+        self,
+        context: LedgerContext,
+        ledger_id: int,
+        appender: Appender,
+        striping: Striping,
+        ack_quorum: int,
+        digest: Digest,
+        key: bytes,
+    ) -> None:
+        self._context = context
+        self._ledger_id = ledger_id
+        self._appender = appender
+        self._striping = striping
+        self._ack_quorum = ack_quorum
+        self._digest = digest
+        self._key = key
+        self._told = -1
+
+    async def run(self) -> None:
+        """Tell it every `explicit_lac_interval_s` if it moved, until the writer ends."""
+        appender = self._appender
+        while appender.error is None:
+            await trio.sleep(self._context.config.explicit_lac_interval_s)
+            lac = appender.lac
+            if appender.error is None and lac > max(appender.lac_sent, self._told) and await self.tell(lac):
+                self._told = lac
+
+    async def tell(self, lac: int) -> bool:
+        """Write it to the write set of its entry; whether an ack quorum of them has it."""
+        package = self._digest.seal_lac(self._ledger_id, lac)
+        answers: list[Answer] = []
+        for index in self._striping.write_set(lac):
+            bookie_id = self._appender.ensemble[index]
+            try:
+                connection = self._context.bookies.connection(bookie_id)
+            except BookieUnavailableError as error:
+                log.debug("LAC not told", ledger_id=self._ledger_id, bookie=bookie_id, error=str(error))
+                continue
+            answers.append(connection.write_lac(self._ledger_id, lac, self._key, package))
+        accepted = 0
+        for answer in answers:
+            try:
+                rc = (await answer.wait()).rc
+            except BookieUnavailableError as error:
+                log.debug("LAC not told", ledger_id=self._ledger_id, error=str(error))
+                continue
+            accepted += rc == Rc.OK
+            if rc != Rc.OK:
+                log.debug("LAC refused", ledger_id=self._ledger_id, rc=rc_name(rc))
+        return accepted >= self._ack_quorum

@@ -1,0 +1,84 @@
+"""What is sent to a bookie once more, after a pause: adds that it refused because it has too much to do, and everything
+unconfirmed for a bookie that failed and stays in the ensemble all the same (delayed or disabled ensemble changes).
+
+The pauses grow, so a bookie that stays away costs a connection attempt every few seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import trio
+
+from quire.ledger.bookies.connection import AddChannel
+from quire.ledger.context import LedgerContext
+from quire.ledger.errors import BookieError
+from quire.wire.bookkeeper import v2
+
+EXCUSED_PAUSE_S = 0.1
+EXCUSED_PAUSE_MAX_S = 2.0
+EXCUSED_CALM_S = 30.0
+"""After so long without a failure the pauses begin anew."""
+
+
+class SecondTries:
+    """Of one appender."""
+
+    def __init__(
+        self,
+        context: LedgerContext,
+        name: str,
+        *,
+        send: Callable[[AddChannel, Sequence[v2.Frame], int], None],
+        renew: Callable[[int], None],
+    ) -> None:
+        """`send` sends refused adds again; `renew` takes a bookie back, by its ensemble index, with all that it may lack."""
+        self.excused: dict[int, BookieError] = {}
+        """Ensemble indices that failed, are sent nothing for now, and are not to be replaced; and why."""
+        self._context = context
+        self._name = name
+        self._send = send
+        self._renew = renew
+        self._refused: list[tuple[AddChannel, Sequence[v2.Frame], int]] = []
+        self._sending = False
+        self._renewing = False
+        self._pause_s = EXCUSED_PAUSE_S
+        self._excused_at = 0.0
+
+    def refused(self, channel: AddChannel, frames: Sequence[v2.Frame], count: int) -> None:
+        """Send `count` adds again in a moment."""
+        self._refused.append((channel, frames, count))
+        if not self._sending:
+            self._sending = True
+            self._context.start(self._send_refused, f"{self._name} retry")
+
+    def excuse(self, index: int, error: BookieError) -> None:
+        """Take the bookie back after a pause."""
+        now = trio.current_time()
+        if now - self._excused_at > EXCUSED_CALM_S:
+            self._pause_s = EXCUSED_PAUSE_S
+        self._excused_at = now
+        self.excused[index] = error
+        if not self._renewing:
+            self._renewing = True
+            self._context.start(self._renew_excused, f"{self._name} second tries")
+
+    async def _send_refused(self) -> None:
+        config = self._context.config
+        pause = config.retry_pause_s
+        while self._refused:
+            await trio.sleep(pause)
+            pause = min(pause * 2, config.retry_pause_max_s)
+            refused, self._refused = self._refused, []
+            for channel, frames, count in refused:
+                self._send(channel, frames, count)
+        self._sending = False
+
+    async def _renew_excused(self) -> None:
+        while self.excused:
+            await trio.sleep(self._pause_s)
+            self._pause_s = min(2 * self._pause_s, EXCUSED_PAUSE_MAX_S)
+            excused, self.excused = self.excused, {}
+            for index in excused:
+                self._renew(index)
+        self._renewing = False

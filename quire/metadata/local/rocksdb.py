@@ -1,0 +1,267 @@
+"""MetadataStore embedded in one server process, over the key_value door (RocksDB in the real world).
+
+The bytes on disk: see `rows`. Ephemeral nodes are not written at all: their session ends with the process.
+
+What is durable, and when it is seen. The whole tree is in memory twice: as readers see it, and as it will be once the
+writes on their way to the disk are there (an overlay of their effects). An op is validated against the second and
+becomes visible, to its caller and to every other reader, only when its batch is synced: nobody acts on a write that a
+crash can take back. A refusal that was caused by such a write is not told before that write is durable either. All
+writes queued while the last sync ran are one batch with one sync.
+
+When a write fails: for want of space (ENOSPC, EDQUOT), all writes under way fail with MetadataUnavailableError, the
+tree stays as readers saw it, and the next batch writes the rows again that the failed one may have left half known. Any
+other failure, of a sync above all, is final: what is on the disk is not known any more. The session has then expired.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from functools import partial
+
+import trio
+
+from quire.metadata import paths
+from quire.metadata.errors import (
+    MetadataError,
+    MetadataUnavailableError,
+    SessionExpiredError,
+)
+from quire.metadata.local.rows import load, row_key, row_value
+from quire.metadata.local.tree import NOBODY, Effects, Tree, Znode, plan
+from quire.metadata.local.watches import TreeWatch, WatchTable
+from quire.metadata.store import ANY_VERSION, Create, Delete, Kind, Node, Op, Put
+from quire.service.log import get_logger
+from quire.world.doors import KeyValue, NotSyncedError, World
+
+log = get_logger(__name__)
+
+CACHE_BYTES = 1 << 20
+"""For RocksDB's blocks: little, since reads are answered from the tree."""
+
+_SESSION = 1
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+class _Write:
+    """One multi on its way to the disk."""
+
+    __slots__ = ("effects", "epoch", "error", "finished", "kept", "rows")
+
+    def __init__(self, effects: Effects, kept: dict[str, None], rows: list[tuple[bytes, bytes | None]], epoch: int):
+        self.effects = effects
+        self.kept = kept
+        self.rows = rows
+        """What to put, or to delete (None)."""
+        self.epoch = epoch
+        self.finished = trio.Event()
+        self.error: BaseException | None = None
+
+
+class KeyValueStore:
+    """The one session of the process that has the map open. Made by `open_store`."""
+
+    def __init__(self, world: World, key_value: KeyValue, tree: Tree) -> None:
+        self._offload = world.offload
+        self._key_value = key_value
+        self._tree = tree
+        self._watches = WatchTable()
+        self._expired = trio.Event()
+        self._closed = False
+        self._broken: BaseException | None = None
+        self._overlay: dict[str, tuple[Znode | None, _Write]] = {}
+        """What the writes under way make of the nodes they touch, by path: the last such write's word."""
+        self._tail: _Write | None = None
+        """The last write under way."""
+        self._epoch = 0
+        """Grows with every failure: a write planned over a failed one fails too."""
+        self._unsure: dict[str, None] = {}
+        """Paths whose rows a failed batch may have changed."""
+        self._failed_epoch = -1  # the lane's own: used only inside its job
+        self._lane = world.offload.lane("metadata", self._write_batch, self._written)
+
+    @property
+    def expired(self) -> trio.Event:
+        return self._expired
+
+    async def get(self, path: str) -> Node | None:
+        paths.check(path)
+        await trio.lowlevel.checkpoint()
+        self._require()
+        node = self._tree.nodes.get(path)
+        if node is None:
+            return None
+        return Node(node.value, node.version, node.owner != NOBODY, node.owner == _SESSION, session=node.owner)
+
+    async def create(
+        self,
+        path: str,
+        value: bytes = b"",
+        *,
+        kind: Kind = Kind.PERSISTENT,
+        sequential: bool = False,
+        make_parents: bool = False,
+    ) -> str:
+        op = Create(path=path, value=value, kind=kind, sequential=sequential, make_parents=make_parents)
+        return (await self.multi((op,)))[0]
+
+    async def put(self, path: str, value: bytes, version: int) -> int:
+        _, effects = await self._commit((Put(path=path, value=value, version=version),))
+        node = effects[path]
+        assert node is not None, f"the effect of putting {path} was to delete it"
+        return node.version
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self._commit((Delete(path=path, version=version),))
+
+    async def children(self, path: str) -> list[str]:
+        paths.check(path)
+        await trio.lowlevel.checkpoint()
+        self._require()
+        return self._tree.children(path)
+
+    async def multi(self, ops: Sequence[Op]) -> list[str]:
+        results, _ = await self._commit(ops)
+        return results
+
+    def watch(self, path: str) -> TreeWatch:
+        watch = self._watches.add(path)
+        if self._closed or self._broken is not None:
+            watch.fail(self._session_is_gone())
+        return watch
+
+    async def aclose(self) -> None:
+        """Wait for the writes under way, end the session, close the map. Fine if done before."""
+        if self._closed:
+            await trio.lowlevel.checkpoint()
+            return
+        self._closed = True
+        await self._lane.aclose()
+        self._watches.fail(self._session_is_gone())
+        await self._offload.run(self._key_value.close, name="metadata close")
+
+    async def _commit(self, ops: Sequence[Op]) -> tuple[list[str], Effects]:
+        """Plan, queue, and wait until it is durable and visible."""
+        while True:
+            self._require()
+            try:
+                planned = plan(self._latest, ops, _SESSION)
+                break
+            except MetadataError:
+                tail = self._tail
+                if tail is None:
+                    raise
+                # Perhaps refused because of a write that is not durable: wait, so that the caller, who reads again
+                # now, sees what was in its way. If that write failed, the refusal means nothing.
+                await tail.finished.wait()
+                if tail.error is None:
+                    raise
+        kept = planned.kept
+        if self._unsure:
+            kept = {**self._unsure, **kept}
+            self._unsure = {}
+        write = _Write(planned.effects, kept, [self._row(path, planned.effects) for path in kept], self._epoch)
+        for path, node in planned.effects.items():
+            self._overlay[path] = (node, write)
+        self._tail = write
+        self._lane.put(write)
+        await write.finished.wait()
+        if write.error is not None:
+            raise MetadataUnavailableError(f"the metadata could not be written: {write.error}") from write.error
+        return planned.results, planned.effects
+
+    def _latest(self, path: str) -> Znode | None:
+        """The node as it will be when the writes under way are durable."""
+        pending = self._overlay.get(path)
+        return self._tree.nodes.get(path) if pending is None else pending[0]
+
+    def _row(self, path: str, effects: Effects) -> tuple[bytes, bytes | None]:
+        node = effects[path] if path in effects else self._latest(path)
+        return row_key(path), None if node is None or node.owner != NOBODY else row_value(node)
+
+    def _write_batch(self, writes: list[_Write]) -> int:
+        """The lane's job, off the loop: one synced batch. Returns how many writes, from the first, it refused because
+        they were planned over one that failed."""
+        fresh = [write for write in writes if write.epoch > self._failed_epoch]
+        rows = [row for write in fresh for row in write.rows]
+        if rows:
+            try:
+                batch = self._key_value.batch()
+                for key, value in rows:
+                    if value is None:
+                        batch.delete(key)
+                    else:
+                        batch.put(key, value)
+                self._key_value.write(batch, sync=True)
+            except BaseException:
+                self._failed_epoch = writes[-1].epoch
+                raise
+        return len(writes) - len(fresh)
+
+    def _written(self, writes: list[_Write], refused: int | None, error: BaseException | None) -> None:
+        """The lane's report, on the loop."""
+        if error is not None:
+            self._fail(writes, error)
+            return
+        assert refused is not None, "the lane reports a result or an error"
+        for index, write in enumerate(writes):
+            if index < refused:
+                write.error = OSError("a write before it failed")
+            else:
+                self._show(write)
+            write.finished.set()
+
+    def _show(self, write: _Write) -> None:
+        overlay = self._overlay
+        for path in write.effects:
+            if overlay[path][1] is write:
+                del overlay[path]
+        if self._tail is write:
+            self._tail = None
+        self._watches.fire(self._tree.apply(write.effects))
+
+    def _fail(self, writes: list[_Write], error: BaseException) -> None:
+        self._epoch = writes[-1].epoch + 1
+        self._overlay.clear()
+        self._tail = None
+        if isinstance(error, NotSyncedError) or not (isinstance(error, OSError) and error.errno in _NO_SPACE):
+            self._break(error)
+        for write in writes:
+            self._unsure.update(write.kept)
+            write.error = error
+            write.finished.set()
+
+    def _break(self, error: BaseException) -> None:
+        self._broken = error
+        self._expired.set()
+        self._watches.fail(self._session_is_gone())
+
+    def _require(self) -> None:
+        if self._closed or self._broken is not None:
+            raise self._session_is_gone()
+
+    def _session_is_gone(self) -> SessionExpiredError:
+        if self._broken is not None:
+            return SessionExpiredError(f"the metadata store has failed for good: {self._broken}")
+        return SessionExpiredError("the metadata store is closed")
+
+
+async def open_store(world: World, directory: str, *, create: bool = True) -> KeyValueStore:
+    """Open the metadata kept in `directory`, which is made if it is missing, unless `create` is false; the caller holds the
+    directory's lock.
+
+    UnsupportedLayoutError, MalformedMetadataError; OSError as the disk raises it, DamagedError among them: nothing was changed.
+    """
+    key_value, tree = await world.offload.run(partial(_open, world, directory, create), name="metadata open")
+    return KeyValueStore(world, key_value, tree)
+
+
+def _open(world: World, directory: str, create: bool) -> tuple[KeyValue, Tree]:
+    key_value = world.key_value.open(directory, create=create, cache_bytes=CACHE_BYTES)
+    for finding in key_value.noticed:
+        log.warning("found when the metadata was opened", file=finding.file, found=finding.what)
+    try:
+        return key_value, load(key_value)
+    except BaseException:
+        key_value.close()
+        raise

@@ -1,0 +1,85 @@
+"""The tree of nodes as rows of an ordered map: the embedded store's bytes on disk.
+
+One row per persistent node, big-endian:
+
+    key    01, depth(2), path in UTF-8         depth = components: `/a/b` has 2; so parents sort before children, and
+                                               the children of `/a/b` are the range of 01 0003 "/a/b/"
+    value  flags(1) = 0, version(8), counter(8), data            counter: children created here, see `tree`
+    key    00 "layout", value layout version(4) = 1              a newer one is refused
+
+A counter is written when a sequence number is taken from it, so numbers are never given twice; other creates need not
+rewrite their parent, and a counter that was read may be lower than it was, but not than a number given. Ephemeral nodes
+have no row.
+"""
+
+from __future__ import annotations
+
+import struct
+from struct import Struct
+
+from quire.metadata import paths
+from quire.metadata.errors import MalformedMetadataError, MetadataError, UnsupportedLayoutError
+from quire.metadata.local.tree import NOBODY, Effects, Tree, Znode
+from quire.world.doors import KeyValue
+
+LAYOUT_VERSION = 1
+
+_LAYOUT_KEY = b"\x00layout"
+_LAYOUT = Struct("!I")
+_NODES_START, _NODES_STOP = b"\x01", b"\x02"
+_DEPTH = Struct("!BH")
+_HEAD = Struct("!BQQ")
+
+
+def row_key(path: str) -> bytes:
+    """Where the row of a node lies."""
+    depth = 0 if path == paths.ROOT else path.count("/")
+    return _DEPTH.pack(1, depth) + path.encode()
+
+
+def row_value(node: Znode) -> bytes:
+    return _HEAD.pack(0, node.version, node.counter) + node.value
+
+
+def load(key_value: KeyValue) -> Tree:
+    """Read the whole tree; blocking. Writes the layout version into an empty map.
+
+    UnsupportedLayoutError for a newer layout, MalformedMetadataError for rows that make no tree.
+    """
+    layout = key_value.get(_LAYOUT_KEY)
+    if layout is None:
+        if next(iter(key_value.scan(b"", _NODES_STOP)), None) is not None:
+            raise MalformedMetadataError("the metadata has nodes but no layout version")
+        batch = key_value.batch()
+        batch.put(_LAYOUT_KEY, _LAYOUT.pack(LAYOUT_VERSION))
+        key_value.write(batch, sync=True)
+    elif len(layout) != _LAYOUT.size:
+        raise MalformedMetadataError(f"the layout version of the metadata is damaged: {layout!r}")
+    elif (found := _LAYOUT.unpack(layout)[0]) != LAYOUT_VERSION:
+        raise UnsupportedLayoutError(f"the metadata has layout version {found}; this program knows {LAYOUT_VERSION}")
+    tree = Tree()
+    effects: Effects = dict(tree.nodes)
+    for key, value in key_value.scan(_NODES_START, _NODES_STOP):
+        path, node = _parse_row(key, value)
+        if path != paths.ROOT:
+            folder = paths.parent(path)
+            above = effects.get(folder)
+            if above is None:
+                raise MalformedMetadataError(f"the metadata has a node {path}, but not its parent")
+            effects[folder] = above._replace(child_count=above.child_count + 1)
+        effects[path] = node
+    tree.apply(effects)
+    return tree
+
+
+def _parse_row(key: bytes, value: bytes) -> tuple[str, Znode]:
+    try:
+        path = paths.check(key[_DEPTH.size :].decode())
+        flags, version, counter = _HEAD.unpack_from(value)
+    except (ValueError, MetadataError) as error:
+        raise MalformedMetadataError(f"a row of the metadata is damaged: {key!r}") from error
+    except struct.error as error:
+        raise MalformedMetadataError(f"the row of {key!r} in the metadata is cut off") from error
+    if flags or row_key(path) != key:
+        raise MalformedMetadataError(f"the row of {path} in the metadata is damaged")
+    return path, Znode(bytes(value[_HEAD.size :]), version, NOBODY, counter, 0)

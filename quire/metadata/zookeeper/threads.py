@@ -1,0 +1,247 @@
+"""kazoo's threads end here: one per client, which connects, sends, receives and pings.
+
+What happens in that thread is posted to the event loop by trio's token, in the order in which it happened: answers,
+watch events, changes of the connection. Nothing else of ours runs there. Posts that come together are one wake-up, so
+a call costs no thread hop but kazoo's own.
+
+kazoo's requests are made and queued as its own asynchronous methods do it; those methods, which make two results with
+a condition each, and their worker threads for callbacks are left out. What is taken beyond its public interface:
+KazooClient._call, ._data_watchers, ._child_watchers, kazoo.protocol.serialization, and what `zookeeper_connection`
+mends; the tests run against a real server, so that a release which changes them is noticed.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import ssl
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import trio
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.retry import KazooRetry
+
+from quire.metadata.zookeeper.config import Tls, ZooKeeperConfig
+from quire.metadata.zookeeper.connection import mend
+from quire.service.log import get_logger
+from quire.world.faults import Faults
+
+log = get_logger(__name__)
+
+_INT = struct.Struct("!i")
+_ANY_WATCH = 3
+
+
+@dataclass(frozen=True)
+class RemoveWatches:
+    """ZooKeeper's request 18, which kazoo lacks: forget this session's watches on a path. Source: ZooKeeper's
+    zookeeper.jute, RemoveWatchesRequest; ZooDefs.OpCode."""
+
+    path: str
+    forget: Callable[[], None]
+    """Called when it is done, in kazoo's thread, the only one that changes kazoo's tables of watches."""
+
+    type: ClassVar[int] = 18
+
+    def serialize(self) -> bytes:
+        name = self.path.encode()
+        return _INT.pack(len(name)) + name + _INT.pack(_ANY_WATCH)
+
+    def deserialize(self, data: bytes, offset: int) -> bool:
+        self.forget()
+        return True
+
+
+class Answerable(Protocol):
+    """What kazoo's thread tells the outcome of a request. More than one may come; the first one counts."""
+
+    def set(self, value: Any) -> None: ...
+
+    def set_exception(self, error: Exception) -> None: ...
+
+
+class Observer(Protocol):
+    """Hears on the event loop what happens to the connection."""
+
+    def connected(self, session: int) -> None: ...
+
+    def disconnected(self) -> None: ...
+
+    def session_expired(self) -> None: ...
+
+    def ended(self, why: str) -> None:
+        """There will be no connection any more: refused credentials, or a failure inside kazoo."""
+
+
+class Link:
+    """One kazoo client. Made and used on the event loop; `stop` blocks and runs off it."""
+
+    def __init__(self, config: ZooKeeperConfig, observer: Observer, faults: Faults | None = None) -> None:
+        """`faults`: where exceptions of what is posted go."""
+        self._faults = faults or Faults()
+        self._observer = observer
+        self._token = trio.lowlevel.current_trio_token()
+        self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._scheduled = False
+        self._stopping = False
+        self.words = _Words()
+        tls = config.tls
+        self._client = KazooClient(
+            hosts=",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in config.servers),
+            timeout=config.session_timeout_s,
+            handler=_Handler(tls),
+            auth_data=list(config.auth),
+            connection_retry=KazooRetry(
+                max_tries=-1, delay=config.retry_first_s, backoff=2, max_delay=config.retry_max_s
+            ),
+            command_retry=KazooRetry(max_tries=1),
+            logger=self.words.logger,
+            use_ssl=tls is not None,
+        )
+        mend(self._client)
+        self._client.add_listener(self._state_changed)
+
+    @property
+    def last_zxid(self) -> int:
+        """The newest transaction of the server that this client has heard of."""
+        zxid: int = self._client.last_zxid
+        return zxid
+
+    def start(self) -> None:
+        """Begin to connect, and to connect again, until `stop`."""
+        self._client.start_async()
+
+    def send(self, request: Any, answer: Answerable) -> None:
+        """Queue one of kazoo's requests, with the whole path."""
+        self._client._call(request, answer)
+
+    def remove_watches(self, path: str, watchers: Sequence[Callable[[Any], None]]) -> RemoveWatches:
+        """The request that takes all watches on a whole path back, of which ours are `watchers`."""
+        return RemoveWatches(path, lambda: self._forget(path, watchers))
+
+    def _forget(self, path: str, watchers: Sequence[Callable[[Any], None]]) -> None:
+        for table in (self._client._data_watchers, self._client._child_watchers):
+            if path in table:
+                table[path].difference_update(watchers)
+                if not table[path]:
+                    del table[path]
+
+    def post(self, func: Callable[..., None], *args: Any) -> None:
+        """Run `func(*args)`, which must not raise, on the event loop, in the order of the posts; from any thread."""
+        self._inbox.append((func, args))
+        if not self._scheduled:
+            self._scheduled = True
+            try:
+                self._token.run_sync_soon(self._drain)
+            except trio.RunFinishedError:
+                return  # nobody is left to hear it
+
+    def stop(self) -> None:
+        """End the session, wait for the thread, free the sockets; blocking, at most about a session timeout."""
+        self._stopping = True
+        try:
+            self._client.stop()
+        finally:
+            if self._client._connection.connection_stopped.is_set():
+                self._client.close()
+
+    def _drain(self) -> None:
+        self._scheduled = False  # before looking: what is posted from here on is seen, or scheduled anew
+        inbox = self._inbox
+        for _ in range(len(inbox)):
+            func, args = inbox.popleft()
+            self._faults.call("what an answer or event of ZooKeeper causes", func, *args)
+
+    def _state_changed(self, state: str) -> None:
+        """kazoo's thread tells."""
+        if state == KazooState.CONNECTED:
+            self.post(self._observer.connected, self._client.client_id[0])
+        elif state == KazooState.SUSPENDED:
+            self.post(self._observer.disconnected)
+        elif self._client.client_state == KeeperState.EXPIRED_SESSION:
+            self.post(self._observer.session_expired)
+        elif self._client.client_state == KeeperState.AUTH_FAILED:
+            self.post(self._observer.ended, "the server refused the credentials")
+        elif not self._stopping:
+            self.post(self._observer.ended, f"kazoo's thread has ended: {self.words.last or 'it does not say why'}")
+
+
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """No worker threads, cheaper waits (about 3 us each instead of 20), and TLS whose settings are read once and whose
+    failed handshakes leave no socket open."""
+
+    def __init__(self, tls: Tls | None) -> None:
+        super().__init__()
+        self._tls = None if tls is None else _tls_context(tls)
+
+    def create_connection(
+        self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: object
+    ) -> Any:
+        connection = super().create_connection(address, timeout=timeout)
+        if self._tls is None:
+            return connection
+        return self._tls.wrap_socket(connection, server_hostname=hostname)  # closes it on failure
+
+    def start(self) -> None:
+        self._running = True
+
+    def stop(self) -> None:
+        self._running = False
+
+    def dispatch_callback(self, callback: Any) -> None:
+        """Ours only post to the event loop, so they can run here, in order with the answers."""
+        callback.func(*callback.args)
+
+    def select(
+        self, readable: Sequence[Any], writable: Sequence[Any], _: Sequence[Any], timeout: float | None = None
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        # What TLS has decrypted already does not make the socket readable.
+        pending = [each for each in readable if hasattr(each, "pending") and each.pending()]
+        poll = select.poll()
+        for each in readable:
+            poll.register(each, select.POLLIN)
+        for each in writable:
+            poll.register(each, select.POLLOUT)
+        ready = {fd for fd, _ in poll.poll(0 if pending else None if timeout is None else max(timeout, 0) * 1000)}
+        return (
+            [each for each in readable if each in pending or each.fileno() in ready],
+            [each for each in writable if each.fileno() in ready],
+            [],
+        )
+
+
+def _tls_context(tls: Tls) -> ssl.SSLContext:
+    """Blocking: reads files. OSError if they cannot be read or are not what they should be."""
+    context = ssl.create_default_context(cafile=tls.ca_file)
+    context.check_hostname = tls.check_hostname and tls.verify
+    context.verify_mode = ssl.CERT_REQUIRED if tls.verify else ssl.CERT_NONE
+    if tls.certificate_file is not None:
+        context.load_cert_chain(tls.certificate_file, tls.key_file, tls.key_password)
+    return context
+
+
+class _Words(logging.Handler):
+    """What kazoo logs: kept for our own messages, and passed on where it is a failure inside kazoo."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.last = ""
+        self.logger = logging.Logger("kazoo", logging.WARNING)  # not in the tree: nobody else's handlers
+        self.logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.msg == "Transition to CONNECTING":
+            return  # it follows the reason, which is what is wanted
+        self.last = record.getMessage()
+        if record.exc_info and record.exc_info[1] is not None:
+            self.last = f"{self.last}: {record.exc_info[1]}"
+        if record.levelno >= logging.ERROR:
+            log.error("kazoo failed", words=self.last)
+        else:
+            log.debug("kazoo", words=self.last)

@@ -1,0 +1,58 @@
+"""Where a started server is found, and the line that says so."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from quire.servers.errors import PortError, leaves
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Host and port as clients use them; `web` is None when no web port is served."""
+
+    broker: tuple[str, int]
+    web: tuple[str, int] | None
+
+    @property
+    def broker_url(self) -> str:
+        return f"pulsar://{host_port(self.broker)}"
+
+    @property
+    def web_url(self) -> str:
+        return f"http://{host_port(self.web)}" if self.web else ""
+
+
+def host_port(address: tuple[str, int]) -> str:
+    """`host:port`, with an IPv6 address in brackets."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+@contextmanager
+def naming(key: str, host: str, port: int) -> Iterator[None]:
+    """Around what listens: a port that cannot be had is a PortError with the address, the key that says it, and the remedy."""
+    try:
+        yield
+    except (OSError, ExceptionGroup) as error:
+        cause = next(leaves(error))
+        if not isinstance(cause, OSError):
+            raise
+        at, why = host_port((host, port)), cause.strerror or str(cause)
+        text = f"{key}={port}: cannot listen on {at}: {why}; end what listens there, or set {key} to another port"
+        raise PortError(text) from error
+
+
+def free_port() -> int:
+    """One that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def ready_line(addresses: Addresses, *, data: str, pid: int, start_s: float) -> str:
+    """`ready broker=pulsar://127.0.0.1:6650 web=http://127.0.0.1:8080 data=... pid=... start_s=0.42`"""
+    return f"ready broker={addresses.broker_url} web={addresses.web_url} data={data} pid={pid} start_s={start_s:.2f}"

@@ -1,0 +1,300 @@
+"""A bookie's HTTP port: the original's resources, as far as they need neither an auditor nor a ledger client.
+
+    GET /heartbeat, /metrics
+    GET /api/v1/config/server_config
+    GET /api/v1/ledger/list, /api/v1/ledger/metadata?ledger_id=     DELETE /api/v1/ledger/delete?ledger_id=
+    GET /api/v1/bookie/list_bookies?type=rw|ro, last_log_mark, list_disk_file?file_type=, gc, state, state/readonly,
+        sanity, is_ready, info
+    PUT /api/v1/bookie/gc, state/readonly {"readOnly": true}
+
+JSON is spaced as the original spaces it; a wrong method is a 404 with a text. Import it when the bookie's own port is up: it
+brings Starlette and hypercorn.
+Source: BookKeeper's HttpRouter and its services; answers of the running original.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import trio
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from bookie.bookie import Bookie
+from bookie.metrics import register
+from bookie.sanity import check_sanity
+from quire.metadata import bookies
+from quire.metadata.errors import MetadataError
+from quire.metadata.ledger_ids import SequenceLedgerIds
+from quire.metadata.ledger_metadata import LedgerMetadata, LedgerState
+from quire.metadata.ledgers import LedgerManager, read_layout
+from quire.metadata.store import MetadataStore
+from quire.servers.bookie.config import BookieServerConfig
+from quire.service.config import keys_of, render_value
+from quire.service.http import Exposition, original_route, serve_http
+from quire.service.log import get_logger
+from quire.service.metrics import Metrics
+from quire.service.serve import ConnectionCounts
+
+log = get_logger(__name__)
+
+Handler = Callable[[Request], Awaitable[Response]]
+LEDGERS_PER_PAGE: Final = 100
+_SECRETS: Final = frozenset(("quireZooKeeperAuth",))
+
+
+def as_json(value: object) -> Response:
+    """Spaced as Jackson's pretty printer does."""
+    text = json.dumps(value, indent=2, separators=(",", " : ")) if value or value == 0 else "{ }"
+    return Response(text, media_type="application/json")
+
+
+class Resources:
+    """The answers, one method per resource."""
+
+    def __init__(self, bookie: Bookie, metadata: MetadataStore, config: BookieServerConfig) -> None:
+        self._bookie = bookie
+        self._metadata = metadata
+        self._config = config
+        self._collecting = False
+        self._sanity = trio.CapacityLimiter(1)
+        self.nursery: trio.Nursery | None = None
+
+    # --- the server
+
+    async def heartbeat(self, request: Request) -> Response:
+        return PlainTextResponse("OK\n")
+
+    async def config(self, request: Request) -> Response:
+        found = {}
+        for key in keys_of(BookieServerConfig).values():
+            secret = key.name in _SECRETS and getattr(self._config, key.field_name)
+            found[key.name] = "***" if secret else render_value(getattr(self._config, key.field_name))
+        return as_json(found)
+
+    async def is_ready(self, request: Request) -> Response:
+        if self._bookie.failed.is_set():
+            return PlainTextResponse("Bookie is not fully started yet", status_code=503)
+        return PlainTextResponse("OK")
+
+    async def state(self, request: Request) -> Response:
+        failed = self._bookie.failed.is_set()
+        return as_json(
+            {
+                "running": not failed,
+                "readOnly": self._bookie.read_only,
+                "shuttingDown": self._bookie.is_stopping,
+                "availableForHighPriorityWrites": not failed,
+            }
+        )
+
+    async def read_only(self, request: Request) -> Response:
+        if request.method == "PUT":
+            wanted = (await _body(request)).get("readOnly")
+            if not isinstance(wanted, bool):
+                return PlainTextResponse('Bad request. Should be {"readOnly": true|false}', status_code=400)
+            if not wanted and self._config.force_read_only:
+                return PlainTextResponse("forceReadOnlyBookie holds the bookie read-only", status_code=409)
+            if wanted and not self._config.read_only_enabled:
+                return PlainTextResponse("readOnlyModeEnabled=false keeps the bookie writable", status_code=400)
+            self._bookie.set_read_only(wanted)
+        return as_json({"readOnly": self._bookie.read_only})
+
+    async def sanity(self, request: Request) -> Response:
+        async with self._sanity:
+            passed = await check_sanity(self._bookie)
+        return as_json({"passed": passed, "readOnly": self._bookie.read_only})
+
+    # --- its disk
+
+    async def info(self, request: Request) -> Response:
+        total, free = await self._bookie.world.offload.run(self._bookie.disk_space, name="disk space")
+        return as_json({"freeSpace": free, "totalSpace": total})
+
+    async def last_log_mark(self, request: Request) -> Response:
+        mark = self._bookie.last_mark
+        return as_json({f"LastLogMark: Journal Id - {mark.file_id}({mark.file_id:x}.txn)": f"Pos - {mark.offset}"})
+
+    async def files(self, request: Request) -> Response:
+        config = self._config
+        kinds = {
+            "journal": ("journal files", config.journal_directory, ".txn"),
+            "entrylog": ("entrylog files", config.ledger_directory, ".log"),
+            "index": ("index files", config.index_directory or config.ledger_directory, ".idx"),
+        }
+        asked = request.query_params.get("file_type")
+        disk = self._bookie.world.disk
+
+        def look() -> dict[str, str]:
+            found = {}
+            for kind, (title, folder, suffix) in kinds.items():
+                if asked is None or asked == kind:
+                    names = [name for name in disk.names(f"{folder}/current") if name.endswith(suffix)]
+                    found[title] = "".join(f"{name}\t" for name in names)
+            return found
+
+        return as_json(await self._bookie.world.offload.run(look, name="files"))
+
+    async def garbage(self, request: Request) -> Response:
+        if request.method == "PUT":
+            if not self._collecting and self.nursery is not None:
+                self._collecting = True
+                self.nursery.start_soon(self._collect, name="garbage asked for")
+            return as_json(f"Triggered GC on BookieServer: {self._config.id}")
+        return as_json({"is_in_force_gc": "true" if self._collecting else "false"})
+
+    async def _collect(self) -> None:
+        try:
+            await self._bookie.collect_garbage(self._metadata, self._bookie.instance_id)
+        except Exception as error:
+            log.warning("garbage collection failed", error=str(error))
+        finally:
+            self._collecting = False
+
+    # --- the cluster
+
+    async def list_bookies(self, request: Request) -> Response:
+        read_only = request.query_params.get("type") == "ro"
+        root = self._config.ledgers_root
+        names = await (bookies.readonly if read_only else bookies.available)(self._metadata, root=root)
+        hosts = request.query_params.get("print_hostnames") == "true"
+        found: dict[str, str | None] = {}
+        for name in names:
+            info = await bookies.service_info(self._metadata, name, root=root) if hosts else None
+            endpoint = info.bookie_endpoint if info is not None else None
+            found[name] = endpoint.host if endpoint is not None else None
+        return as_json(found)
+
+    async def _manager(self) -> LedgerManager:
+        root = self._config.ledgers_root
+        layout = await read_layout(self._metadata, root)
+        ids = SequenceLedgerIds(self._metadata, root)
+        return LedgerManager(self._metadata, ids=ids, rng=self._bookie.world.rng, root=root, layout=layout)
+
+    async def list_ledgers(self, request: Request) -> Response:
+        page = _number(request, "page")
+        ids = [ledger_id async for ledger_id in (await self._manager()).ledger_ids()]
+        if page is not None:
+            ids = ids[max(page - 1, 0) * LEDGERS_PER_PAGE :][:LEDGERS_PER_PAGE]
+        return as_json({str(ledger_id): None for ledger_id in ids})
+
+    async def ledger_metadata(self, request: Request) -> Response:
+        ledger_id = _number(request, "ledger_id")
+        if ledger_id is None or ledger_id < 0:
+            return PlainTextResponse("Not ledger found. Should provide ledger_id=<id>", status_code=404)
+        found = await (await self._manager()).read(ledger_id)
+        if found is None:
+            return PlainTextResponse("Internal Server Error", status_code=500)
+        return as_json({str(ledger_id): _described(ledger_id, found.value)})
+
+    async def delete_ledger(self, request: Request) -> Response:
+        ledger_id = _number(request, "ledger_id")
+        if ledger_id is None or ledger_id < 0:
+            return PlainTextResponse("Not ledger found. Should provide ledger_id=<id>", status_code=404)
+        await (await self._manager()).delete(ledger_id)
+        return as_json(f"Deleted ledger: {ledger_id}")
+
+    def routes(self) -> list[Route]:
+        get = ("GET",)
+        return [
+            _route("/heartbeat", self.heartbeat, get),
+            _route("/api/v1/config/server_config", self.config, get),
+            _route("/api/v1/ledger/list", self.list_ledgers, get),
+            _route("/api/v1/ledger/metadata", self.ledger_metadata, get),
+            _route("/api/v1/ledger/delete", self.delete_ledger, ("DELETE",)),
+            _route("/api/v1/bookie/list_bookies", self.list_bookies, get),
+            _route("/api/v1/bookie/last_log_mark", self.last_log_mark, get),
+            _route("/api/v1/bookie/list_disk_file", self.files, get),
+            _route("/api/v1/bookie/gc", self.garbage, ("GET", "PUT")),
+            _route("/api/v1/bookie/state", self.state, get),
+            _route("/api/v1/bookie/state/readonly", self.read_only, ("GET", "PUT")),
+            _route("/api/v1/bookie/sanity", self.sanity, get),
+            _route("/api/v1/bookie/is_ready", self.is_ready, get),
+            _route("/api/v1/bookie/info", self.info, get),
+        ]
+
+
+def _route(path: str, handler: Handler, methods: tuple[str, ...]) -> Route:
+    return original_route(path, handler, methods, (MetadataError,))
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    try:
+        found = json.loads(await request.body())
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _number(request: Request, name: str) -> int | None:
+    try:
+        return int(request.query_params.get(name, ""))
+    except ValueError:
+        return None
+
+
+def _described(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:
+    """It, under the original's names."""
+    return {
+        "ledgerId": ledger_id,
+        "metadataFormatVersion": metadata.format_version,
+        "ensembleSize": metadata.ensemble_size,
+        "writeQuorumSize": metadata.write_quorum,
+        "ackQuorumSize": metadata.ack_quorum,
+        "state": metadata.state.name,
+        "length": metadata.length,
+        "lastEntryId": metadata.last_entry_id,
+        "ctime": metadata.ctime_ms,
+        "digestType": metadata.digest_type.name,
+        "password": b64encode(metadata.password).decode(),
+        "customMetadata": {name: b64encode(value).decode() for name, value in metadata.custom_metadata},
+        "closed": metadata.state is LedgerState.CLOSED,
+        "allEnsembles": {
+            str(fragment.first_entry_id): [{"id": bookie_id} for bookie_id in fragment.bookies]
+            for fragment in metadata.fragments
+        },
+        "ctoken": 0,
+    }
+
+
+async def serve_web(
+    bookie: Bookie,
+    metadata: MetadataStore,
+    counts: ConnectionCounts,
+    config: BookieServerConfig,
+    *,
+    stop: trio.Event,
+    task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until `stop` is set; starts with the address it listens on. OSError if the port is taken."""
+    metrics = Metrics()
+    register(metrics, bookie, counts)
+
+    async def scrape(request: Request) -> Response:
+        return Exposition(metrics)
+
+    async def not_found(request: Request, error: Exception) -> Response:
+        return HTMLResponse("<html><body><h1>Resource not found</h1></body></html>", status_code=404)
+
+    resources = Resources(bookie, metadata, config)
+    routes = [*resources.routes(), Route("/metrics", scrape)]
+    app = Starlette(routes=routes, exception_handlers={404: not_found})
+    async with trio.open_nursery() as nursery:
+        resources.nursery = nursery
+        address = await nursery.start(_serve, app, config, stop)
+        task_status.started(address)
+
+
+async def _serve(
+    app: Starlette,
+    config: BookieServerConfig,
+    stop: trio.Event,
+    *,
+    task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    await serve_http(app, config.http_host, config.http_port, stop=stop, task_status=task_status)

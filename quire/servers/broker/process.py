@@ -1,0 +1,220 @@
+"""`quire broker --conf conf/broker.conf`: one broker of a cluster as a process, on ZooKeeper and bookies. It keeps nothing: what
+is durable is theirs, and any broker can go on where another one ended.
+
+Exit codes: 0 stopped as asked, 1 could not start or go on, 2 the configuration is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from broker.admin.other_brokers import OtherBrokers
+from broker.ownership.ownership import Ownership
+from broker.ownership.values import LocalBroker
+from broker.server import Broker
+from broker.topics.policies import TopicPolicies
+from broker.turn import Turn
+from cursors.doors import Ledgers
+from managed_ledger.config import LogConfig
+from managed_ledger.factory import ManagedLedgerFactory
+from quire.ledger.opening import open_client_on
+from quire.metadata.errors import NoNodeError, SessionExpiredError
+from quire.metadata.ledgers import ensure_layout
+from quire.metadata.store import MetadataStore
+from quire.servers.addresses import Addresses, free_port, host_port, naming
+from quire.servers.broker.conf import load_broker_config
+from quire.servers.broker.config import BrokerConfig
+from quire.servers.broker.keys import broker_options
+from quire.servers.broker.parts import (
+    cursor_config,
+    ledger_client_config,
+    ledger_config,
+    ownership_options,
+    watcher_config,
+    zookeeper_config,
+)
+from quire.servers.errors import CliError
+from quire.servers.process import closing, end_at_fault, end_when, run_server
+from quire.servers.serving import broker_port
+from quire.servers.standalone.metadata import next_incarnation
+from quire.servers.zookeeper.wait import open_when_there
+from quire.service.errors import ConfigError
+from quire.service.log import get_logger
+from quire.service.serve import ConnectionCounts
+from quire.world.doors import World
+
+log = get_logger(__name__)
+
+DEFAULT_CONF = Path("conf/broker.conf")
+
+
+class BrokerStartError(CliError):
+    """The broker cannot be started on this cluster as it is."""
+
+
+# --- serving
+
+
+async def run_broker_on(
+    world: World,
+    metadata: MetadataStore,
+    ledger_client: Ledgers,
+    config: BrokerConfig,
+    *,
+    ready: Callable[[Addresses], None],
+    stop: trio.Event,
+    turn: Turn | None = None,
+    http: bool = True,
+    ledgers_root: str = "/ledgers",
+) -> None:
+    """One broker of the cluster whose metadata is `metadata`, until `stop` is set. `ready` is called once it is registered and
+    serves. `turn`: that of the ledger client's links. BrokerStartError, PortError, MetadataError; the last, in a
+    group, also when the session with the metadata service has ended for good. Without `http` it is known by `webServicePort`
+    all the same."""
+    if await metadata.get(f"/admin/clusters/{config.cluster_name}") is None:
+        raise BrokerStartError(
+            f"clusterName={config.cluster_name}: there is no such cluster; make it with `quire initialize-cluster-metadata`, "
+            "or correct clusterName"
+        )
+    host = config.advertised_host
+    grace_s = config.shutdown_timeout_ms / 1000
+    async with AsyncExitStack() as stack:
+        nursery = await stack.enter_async_context(trio.open_nursery())
+        stack.callback(nursery.cancel_scope.cancel)
+        nursery.start_soon(end_at_fault, world.faults, name="faults")
+        expired = SessionExpiredError("ZooKeeper has given this broker up: start it again")
+        nursery.start_soon(end_when, metadata.expired, expired, name="metadata expired")
+        with naming("brokerServicePort", config.bind_address, config.broker_port):
+            listener = await world.network.listen(config.bind_address, config.broker_port)
+        addresses = Addresses((host, listener.address[1]), (host, config.web_port))
+        me = LocalBroker(
+            id=host_port((host, config.web_port)), broker_url=addresses.broker_url, web_url=addresses.web_url
+        )
+        logs = ledger_config(config)
+        policies = TopicPolicies(metadata, LogConfig.of(logs))
+        await nursery.start(policies.run, name="policies")
+        factory = ManagedLedgerFactory(
+            world, metadata, ledger_client, logs, nursery, cursor_config(config), config_of=policies.config_of
+        )
+        nursery.start_soon(factory.run, name="managed ledgers")
+        ownership = Ownership(world, metadata, me, ownership_options(config))
+        broker = Broker(
+            world,
+            metadata,
+            factory,
+            broker_options(config),
+            nursery,
+            turn=turn,
+            service_url=me.broker_url,
+            incarnation=await next_incarnation(metadata),
+            ownership=ownership,
+            policies=policies,
+        )
+        others = OtherBrokers(ownership, world.network)
+        broker.administration.others = others
+        broker.administration.ledgers_root = ledgers_root
+        broker.start()
+        counts = ConnectionCounts()
+        serve = broker_port(
+            listener, broker, counts, grace_s=grace_s, connections_max=config.connections_max, stop=stop
+        )
+        async with trio.open_nursery() as serving:
+            await serving.start(serve, name="broker")
+            if http:
+                from quire.servers.broker.web import serve_web
+
+                web = partial(
+                    serve_web,
+                    broker,
+                    ownership,
+                    policies,
+                    others,
+                    counts,
+                    config,
+                    me,
+                    stop=stop,
+                    ledgers_root=ledgers_root,
+                )
+                with naming("webServicePort", config.bind_address, config.web_port):
+                    await serving.start(web, name="web")
+            await nursery.start(ownership.run, name="ownership")
+            if not stop.is_set():
+                ready(Addresses(addresses.broker, addresses.web if http else None))
+                log.info("ready", broker=broker.service_url, id=me.id)
+            await stop.wait()
+            log.info("stopping")
+        with trio.move_on_after(grace_s):
+            await broker.closed.wait()
+    log.info("stopped")
+
+
+# --- from a configuration to a server
+
+
+def located(config: BrokerConfig) -> BrokerConfig:
+    """The configuration with everything in it that this machine says: its name, a free port. ConfigError."""
+    if not config.cluster_name:
+        raise ConfigError("clusterName: must be set, to the name that `quire initialize-cluster-metadata` was given")
+    advertised = config.advertised_address
+    if not advertised and config.bind_address in ("0.0.0.0", "::", ""):
+        advertised = socket.getfqdn()
+    return replace(config, advertised_address=advertised, web_port=config.web_port or free_port())
+
+
+def run_broker(conf: Path | None, log_level: str, *, accept_unsupported_policies: bool = False) -> int:
+    """The command. Returns the exit code."""
+    from quire.service import log as logging
+    from quire.world.real import real_world
+
+    try:
+        logging.configure(log_level, sys.stderr)
+        if conf is None and DEFAULT_CONF.exists():
+            conf = DEFAULT_CONF
+        config = located(BrokerConfig() if conf is None else load_broker_config(conf))
+        if accept_unsupported_policies:
+            config = replace(config, accept_unsupported_policies=True)
+        store_config, root = zookeeper_config(config)
+    except (ConfigError, ValueError) as error:
+        print(f"quire broker: {error}", file=sys.stderr)
+        return 2
+    world = real_world()
+    logging.configure(log_level, sys.stderr, wall_ms=world.clock.wall_ms)
+
+    def announce(found: Addresses) -> None:
+        print(ready_line(found, os.getpid()), flush=True)
+
+    async def main(stop: trio.Event) -> None:
+        store = await open_when_there(world, store_config, stop)
+        if store is None:
+            return
+        async with closing(store):
+            try:
+                await ensure_layout(store, root)
+            except NoNodeError as error:
+                raise BrokerStartError(
+                    f"{error}. Make it with `quire initialize-cluster-metadata`, or correct bookkeeperMetadataServiceUri"
+                ) from error
+            turn = Turn()
+            client = open_client_on(
+                world, store, ledger_client_config(config), root=root, watcher=watcher_config(config), turn=turn
+            )
+            async with client as ledgers:
+                await run_broker_on(
+                    world, store, ledgers, config, ready=announce, stop=stop, turn=turn, ledgers_root=root
+                )
+
+    return run_server("broker", main)
+
+
+def ready_line(addresses: Addresses, pid: int) -> str:
+    """`ready broker=pulsar://host:6650 web=http://host:8080 pid=...`"""
+    return f"ready broker={addresses.broker_url} web={addresses.web_url} pid={pid}"

@@ -1,0 +1,82 @@
+"""The web port of a broker: status, health, metrics, admin REST. Imported after the binary port is served."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import trio
+
+from broker.admin.other_brokers import OtherBrokers
+from broker.admin.requests import ClusterService, Service
+from broker.admin.resources import routes
+from broker.errors import ServiceNotReadyError
+from broker.metrics import register
+from broker.ownership.ownership import Ownership
+from broker.ownership.values import LocalBroker
+from broker.server import Broker
+from broker.topics.policies import TopicPolicies
+from managed_ledger.session import MetadataSession
+from quire.metadata.bookies import available
+from quire.servers.broker.config import BrokerConfig
+from quire.service.http import Health, make_app, serve_http
+from quire.service.metrics import Metrics
+from quire.service.serve import ConnectionCounts
+
+
+async def serve_web(
+    broker: Broker,
+    ownership: Ownership,
+    policies: TopicPolicies,
+    others: OtherBrokers,
+    counts: ConnectionCounts,
+    config: BrokerConfig,
+    me: LocalBroker,
+    *,
+    stop: trio.Event,
+    ledgers_root: str,
+    task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until `stop` is set; starts with the address it listens on."""
+    session = MetadataSession(broker.metadata)
+    metrics = Metrics()
+    register(metrics, broker, counts, config.cluster_name)
+    metrics.gauge("quire_bundles_owned", "Bundles that this broker serves", lambda: len(ownership.owned()))
+    metrics.gauge("quire_metadata_connected", "1 while ZooKeeper can be reached", lambda: float(session.is_up()))
+    check = partial(check_health, broker, session, ledgers_root, config.ensemble_size)
+    health = Health(is_ready=lambda: not stop.is_set(), check=check)
+    service = Service(
+        administration=broker.administration,
+        client_partitions=partial(broker.topics.partitions, create=True),
+        broker_url=lambda: me.broker_url,
+        web_url=lambda: me.web_url,
+        deadline_s=config.topic_load_timeout_s,
+        cluster=ClusterService(
+            metadata=broker.metadata,
+            namespaces=ownership.namespaces,
+            policies=policies,
+            ownership=ownership,
+            cluster_name=config.cluster_name,
+            ledgers_root=ledgers_root,
+            broker_id=me.id,
+            others=others,
+            force_delete_namespace=config.force_delete_namespace,
+            force_delete_tenant=config.force_delete_tenant,
+            metadata_url=config.metadata_url,
+        ),
+    )
+    app = make_app(metrics, health, routes(service))
+    await serve_http(app, config.bind_address, config.web_port, stop=stop, task_status=task_status)
+
+
+async def check_health(broker: Broker, session: MetadataSession, ledgers_root: str, ensemble_size: int) -> None:
+    """ServiceNotReadyError if ZooKeeper cannot be reached, or too few bookies take entries; then the broker's own check."""
+    try:
+        if not session.is_up():
+            raise ServiceNotReadyError("ZooKeeper cannot be reached")
+        bookies = await available(broker.metadata, root=ledgers_root)
+        if len(bookies) < ensemble_size:
+            raise ServiceNotReadyError(f"{len(bookies)} bookies take entries, and a new ledger needs {ensemble_size}")
+    except BaseException:
+        broker.health = 0
+        raise
+    await broker.check_health()

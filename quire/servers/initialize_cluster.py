@@ -1,0 +1,252 @@
+"""`quire initialize-cluster-metadata`: what a cluster's metadata store holds before its first bookie and broker start.
+
+    /ledgers                      INSTANCEID, available/readonly; LAYOUT comes with the first server
+    /bookies                      the rack map, empty
+    /admin/clusters/<cluster>     where it serves
+    /admin/policies/...           tenants public and pulsar, namespaces public/default and pulsar/system, of 16 bundles each
+    /admin/partitioned-topics/... that of transactions, which the original wants
+    /stream, /pulsar/functions    places of services of the original that run beside brokers
+
+What is there stays. A second cluster on the same store is added to the tenants and namespaces.
+
+Source: Pulsar's PulsarClusterMetadataSetup; tests/golden/pulsar/zk-initialized.json. The values of `/stream` without content
+of their own are the address of the host that made them: ZooKeeper's client library puts it where nothing is given.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+
+from broker.ownership.bundles import even
+from broker.ownership.values import default_policies, encode_json
+from broker.topics.policy_values import decode
+from quire.metadata.errors import BadVersionError, InvalidConnectStringError, NodeExistsError
+from quire.metadata.ledgers import Random, new_instance_id
+from quire.metadata.store import Create, MetadataStore, Op, Put
+from quire.metadata.zookeeper.config import ConnectString, ZooKeeperConfig, parse_connect_string
+from quire.servers.addresses import host_port
+from quire.servers.zookeeper.keys import pulsar_store
+from quire.service.errors import ConfigError
+from quire.wire.pulsar.errors import InvalidNameError
+from quire.wire.pulsar.frames import encode_varint
+from quire.wire.pulsar.names import NamespaceName
+
+BUNDLES = 16
+"""Of the first two namespaces, whatever broker.conf says of others."""
+COORDINATORS = 16
+STORAGE_CONTAINERS = 16
+TENANTS = ("public", "pulsar")
+NAMESPACES = ("public/default", "pulsar/system")
+COORDINATOR_TOPIC = "/admin/partitioned-topics/pulsar/system/persistent/transaction_coordinator_assign"
+_DL_HEAD = b"1\nBKDL\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewCluster:
+    """What is asked for."""
+
+    name: str
+    web_url: str
+    web_url_tls: str = ""
+    broker_url: str = ""
+    broker_url_tls: str = ""
+    coordinators: int = COORDINATORS
+    storage_containers: int = STORAGE_CONTAINERS
+    """0: nothing for stream storage."""
+    bundles: int = BUNDLES
+    servers: str = ""
+    """Of the metadata store, host:port with commas."""
+    chroot: str = "/"
+    own_address: str = "127.0.0.1"
+    existing_bookies: bool = False
+    """Ledgers and bookies are somewhere else, and not made here."""
+
+    def __post_init__(self) -> None:
+        try:
+            NamespaceName.parse(f"{self.name}/x")
+        except InvalidNameError as error:
+            raise ConfigError(f"--cluster: {self.name!a} cannot be the name of a cluster") from error
+        if self.coordinators < 1:
+            raise ConfigError("--initial-num-transaction-coordinators: at least 1")
+        if self.storage_containers < 0:
+            raise ConfigError("--initial-num-stream-storage-containers: 0 or more")
+        if not 1 <= self.bundles <= 1 << 16:
+            raise ConfigError("--default-namespace-bundle-number: 1 to 65536")
+
+
+def cluster_data(cluster: NewCluster) -> dict[str, Any]:
+    """The value of the cluster's node; what is empty is left out."""
+    urls = {
+        "serviceUrl": cluster.web_url,
+        "serviceUrlTls": cluster.web_url_tls,
+        "brokerServiceUrl": cluster.broker_url,
+        "brokerServiceUrlTls": cluster.broker_url_tls,
+    }
+    return {
+        **{name: url for name, url in urls.items() if url},
+        "brokerClientTlsEnabled": False,
+        "tlsAllowInsecureConnection": False,
+        "brokerClientTlsEnabledWithKeyStore": False,
+        "brokerClientTlsTrustStoreType": "JKS",
+        "brokerClientTlsKeyStoreType": "JKS",
+        "brokerClientSslFactoryPlugin": "org.apache.pulsar.common.util.DefaultPulsarSslFactory",
+    }
+
+
+def nodes(cluster: NewCluster, instance_id: str) -> dict[str, bytes]:
+    """Every node but the chroot itself, parents first (pure)."""
+    found: dict[str, bytes] = {}
+
+    def put(path: str, value: bytes = b"") -> None:
+        parts = path.split("/")[1:]
+        for count in range(1, len(parts)):
+            found.setdefault("/" + "/".join(parts[:count]), b"")
+        found[path] = value
+
+    if not cluster.existing_bookies:
+        put("/ledgers")
+        put("/ledgers/available")
+        put("/ledgers/available/readonly")
+        put("/ledgers/INSTANCEID", instance_id.encode())
+    log_metadata = _distributed_log(cluster)
+    if cluster.storage_containers:
+        address = cluster.own_address.encode()
+        put("/stream", address)
+        put("/stream/servers", address)
+        put("/stream/servers/available", address)
+        put("/stream/assignment")
+        put("/stream/metadata", b"\x08" + encode_varint(cluster.storage_containers))
+        put("/stream/storage", log_metadata)
+    put("/bookies", b"{}")
+    put("/pulsar/functions", log_metadata)
+    put("/pulsar/migration-coordinator/participants")
+    put(f"/admin/clusters/{cluster.name}", encode_json(cluster_data(cluster)))
+    for tenant in TENANTS:
+        put(f"/admin/policies/{tenant}", encode_json({"allowedClusters": [cluster.name], "adminRoles": []}))
+    for namespace in NAMESPACES:
+        bundles = even(NamespaceName.parse(namespace), cluster.bundles)
+        put(f"/admin/policies/{namespace}", encode_json(default_policies(bundles, [cluster.name])))
+    put(COORDINATOR_TOPIC, encode_json({"partitions": cluster.coordinators, "deleted": False}))
+    return found
+
+
+def _distributed_log(cluster: NewCluster) -> bytes:
+    """Where the original's log library finds the cluster: Thrift's JSON. Source: DistributedLog's BKDLConfig."""
+    servers = {"str": cluster.servers}
+    root = f"{cluster.chroot.rstrip('/')}/ledgers"
+    fields = {
+        "1": servers,
+        "2": {"str": root},
+        "3": {"tf": 1},
+        "4": {"tf": 0},
+        "5": servers,
+        "6": servers,
+        "7": servers,
+    }
+    return _DL_HEAD + json.dumps(fields, separators=(",", ":")).encode()
+
+
+def _joined(path: str, value: bytes, cluster: NewCluster) -> bytes | None:
+    """A node that is there, with this cluster added; None if nothing is to be changed (pure)."""
+    fields = decode(value)
+    if path in [f"/admin/policies/{tenant}" for tenant in TENANTS]:
+        key = "allowedClusters"
+    elif path in [f"/admin/policies/{namespace}" for namespace in NAMESPACES]:
+        key = "replication_clusters"
+    elif path == COORDINATOR_TOPIC:
+        count = fields.get("partitions")
+        if isinstance(count, int) and count < cluster.coordinators:
+            return encode_json({**fields, "partitions": cluster.coordinators})
+        return None
+    else:
+        return None
+    clusters = fields.get(key)
+    if not isinstance(clusters, list) or cluster.name in clusters:
+        return None
+    return encode_json({**fields, key: [*clusters, cluster.name]})
+
+
+async def initialize(store: MetadataStore, cluster: NewCluster, rng: Random) -> int:
+    """Make what is missing, in one write; returns how many nodes that was, 0 if the cluster is there. MetadataError."""
+    while True:
+        wanted = nodes(cluster, new_instance_id(rng))
+        if await store.get("/ledgers") is not None:
+            # A bookie tier that is there is taken as it is, as the original does.
+            wanted = {path: value for path, value in wanted.items() if not f"{path}/".startswith("/ledgers/")}
+        ops: list[Op] = []
+        made = 0
+        for path, value in wanted.items():
+            node = await store.get(path)
+            if node is None:
+                ops.append(Create(path=path, value=value))
+                made += 1
+            elif (joined := _joined(path, node.value, cluster)) is not None:
+                ops.append(Put(path=path, value=joined, version=node.version))
+        try:
+            await store.multi(ops)
+            return made
+        except (NodeExistsError, BadVersionError):
+            continue  # somebody else does the same
+
+
+# --- the command
+
+
+def run_initialize(
+    *,
+    metadata_store: str,
+    configuration_store: str,
+    existing_bookies: str,
+    session_timeout_ms: int,
+    cluster: Callable[[ConnectString], NewCluster],
+) -> int:
+    """The command. Returns the exit code: 0 done, 1 the store cannot be reached or written, 2 the options are wrong."""
+    from quire.metadata.zookeeper.store import open_store
+    from quire.servers.process import closing, run_server
+    from quire.world.real import real_world
+
+    try:
+        where = pulsar_store(
+            metadata_store,
+            configuration_store,
+            key="--metadata-store",
+            configuration_key="--configuration-metadata-store",
+        )
+        wanted = cluster(where)
+        if existing_bookies:
+            parse_connect_string(existing_bookies)
+        config = ZooKeeperConfig(
+            servers=where.servers, chroot=where.chroot, make_chroot=True, session_timeout_s=session_timeout_ms / 1000
+        )
+    except (ConfigError, InvalidConnectStringError) as error:
+        print(f"quire initialize-cluster-metadata: {error}", file=sys.stderr)
+        return 2
+    world = real_world()
+
+    async def main(stop: trio.Event) -> None:
+        async with closing(await open_store(world, config)) as store:
+            made = await initialize(store, wanted, world.rng)
+        said = f"{made} nodes made" if made else "nothing to do: it is there"
+        print(f"cluster {wanted.name} at {metadata_store}: {said}", flush=True)
+
+    return run_server("initialize-cluster-metadata", main)
+
+
+def own_address() -> str:
+    """Of this host, as ZooKeeper's client library takes it."""
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return "127.0.0.1"
+
+
+def servers_of(where: ConnectString) -> str:
+    """`host:port,host:port`"""
+    return ",".join(map(host_port, where.servers))

@@ -1,0 +1,160 @@
+"""A server as a process: signals become a stop, failures become one line and an exit code.
+
+Exit codes: 0 stopped as asked, 1 could not start or go on (an internal error included), 2 the configuration is
+wrong.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import trio
+
+from quire.metadata.store import MetadataStore
+from quire.servers.errors import CliError, InternalError, leaves
+from quire.service.errors import ConfigError
+from quire.service.log import get_logger
+from quire.world.faults import Faults
+from quire.world.real_network import raise_descriptor_limit
+
+log = get_logger(__name__)
+
+Store = TypeVar("Store", bound=MetadataStore)
+
+SWITCH_INTERVAL_S = 0.0002
+"""How soon a waiting thread may take the interpreter from a busy event loop. With CPython's default of 5 ms the journal
+thread waits about 10 ms for each sync while the loop is busy; with this, about 1.3 ms."""
+IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
+"""Without a receiver they would end the process at once."""
+GC_THRESHOLDS = (50_000, 20, 50)
+"""Cycles are rare on the hot path, and each collection stops it: one young collection per so many new containers."""
+
+log = get_logger(__name__)
+
+
+def exit_code(error: BaseException) -> int | None:
+    """Of what an operator can mend: CliError, ConfigError, OSError, damaged or newer data, a failed disk. None: our mistake."""
+    causes = list(leaves(error))
+    if not all(isinstance(cause, _mendable()) for cause in causes):
+        return None
+    return 2 if any(isinstance(cause, ConfigError) for cause in causes) else 1
+
+
+def run_server(
+    command: str,
+    serve: Callable[[trio.Event], Awaitable[None]],
+    exit_code: Callable[[BaseException], int | None] = exit_code,
+    *,
+    remedy: str = "",
+) -> int:
+    """Run `serve(stop)` until it ends; SIGTERM, SIGINT and SIGHUP set `stop`, a second one cuts; SIGHUP of a process that was
+    started to ignore it (nohup), SIGUSR1 and SIGUSR2 change nothing. Returns the exit code.
+
+    A failure for which there is an exit code is told on standard error, each cause in a line, and, if it is damage, `remedy`; any other
+    is our mistake, goes with its traceback into the log, and has the exit code of an InternalError."""
+    raise_descriptor_limit()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    # What is loaded by now stays: the collector need not look at it again, and young garbage is nearly all there is.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    try:
+        trio.run(_serve_with_signals, serve)
+    except BaseException as error:
+        code = exit_code(error)
+        if code is None:
+            if not isinstance(error, Exception):
+                raise
+            log.error("internal error, the server ends", where="a task", exc_info=error)
+            causes = "; ".join([repr(cause) for cause in leaves(error)])
+            internal = InternalError(f"internal error: {causes}; its traceback is in the log")
+            print(f"quire {command}: {internal}", file=sys.stderr)
+            return exit_code(internal) or 1
+        for cause in leaves(error):
+            print(f"quire {command}: {cause}", file=sys.stderr)
+        if remedy and any(map(_is_damage, leaves(error))):
+            print(f"quire {command}: {remedy}", file=sys.stderr)
+        return code
+    return 0
+
+
+def _is_damage(cause: BaseException) -> bool:
+    """Return whether something that was stored is not as it was written."""
+    from bookie.errors import JournalDamagedError, StorageDamagedError
+    from quire.metadata.errors import MalformedMetadataError
+
+    if isinstance(cause, OSError):
+        return cause.errno == errno.EIO
+    return isinstance(cause, (JournalDamagedError, StorageDamagedError, MalformedMetadataError))
+
+
+def _mendable() -> tuple[type[BaseException], ...]:
+    """Imported when something failed: no start waits for it."""
+    from bookie.errors import BookieError
+    from quire.metadata import errors
+
+    stored = (
+        errors.ClusterRefusedError,
+        errors.InvalidConnectStringError,
+        errors.MalformedMetadataError,
+        errors.MetadataUnavailableError,
+        errors.NoNodeError,
+        errors.NotAllowedError,
+        errors.SessionExpiredError,
+        errors.UnsupportedLayoutError,
+    )
+    return (CliError, ConfigError, OSError, BookieError, *stored)
+
+
+@asynccontextmanager
+async def closing(store: Store) -> AsyncIterator[Store]:
+    """The store, closed when the block ends; of one that is cut too, for a store's thread must end, or the process does not."""
+    try:
+        yield store
+    finally:
+        with trio.CancelScope(shield=True):
+            await store.aclose()
+
+
+async def end_when(failed: trio.Event, error: Exception) -> None:
+    """A task that fails with `error` when the event comes."""
+    await failed.wait()
+    raise error
+
+
+async def end_at_fault(faults: Faults) -> None:
+    """A task that fails when a callback has raised: what it left undone cannot be known, so the server ends."""
+    fault = await faults.wait()
+    log.error("internal error, the server ends", where=fault.where, exc_info=fault.error)
+    raise InternalError(
+        f"internal error in {fault.where}: {fault.error!r}; its traceback is in the log"
+    ) from fault.error
+
+
+async def _serve_with_signals(serve: Callable[[trio.Event], Awaitable[None]]) -> None:
+    stop = trio.Event()
+    received = [signal.SIGTERM, signal.SIGINT, *IGNORED_SIGNALS]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        received.append(signal.SIGHUP)
+    with trio.open_signal_receiver(*received) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_stop_on_signal, signals, stop, nursery.cancel_scope, name="signals")
+            await serve(stop)
+            nursery.cancel_scope.cancel()
+
+
+async def _stop_on_signal(signals: AsyncIterator[int], stop: trio.Event, scope: trio.CancelScope) -> None:
+    async for each in signals:
+        if each in IGNORED_SIGNALS:
+            log.warning("signal ignored", signal=signal.Signals(each).name)
+            continue
+        if stop.is_set():
+            scope.cancel()
+            return
+        stop.set()

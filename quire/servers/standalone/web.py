@@ -1,0 +1,71 @@
+"""The web port of a standalone server: status, health, metrics, admin REST. Imported after the binary port is served."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import trio
+
+from bookie.bookie import Bookie
+from broker.admin.requests import ClusterService, Service
+from broker.admin.resources import routes
+from broker.metrics import register
+from broker.ownership.config import OwnershipOptions
+from broker.ownership.local import OwnEverything
+from broker.ownership.namespaces import Namespaces
+from broker.server import Broker
+from broker.topics.policies import TopicPolicies
+from quire.servers.addresses import Addresses
+from quire.servers.standalone.config import StandaloneConfig
+from quire.service.http import Health, make_app, serve_http
+from quire.service.metrics import Metrics
+from quire.service.serve import ConnectionCounts
+
+
+async def serve_web(
+    broker: Broker,
+    bookie: Bookie,
+    policies: TopicPolicies,
+    counts: ConnectionCounts,
+    config: StandaloneConfig,
+    *,
+    stop: trio.Event,
+    task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until `stop` is set; starts with the address it listens on."""
+    metrics = Metrics()
+    register(metrics, broker, counts, config.cluster_name)
+    stats = bookie.stats
+    metrics.counter("bookie_adds", "Entries added", lambda: stats.adds)
+    metrics.counter("bookie_add_bytes", "Bytes of entries added", lambda: stats.add_bytes)
+    metrics.counter("bookie_reads", "Read requests served", lambda: stats.reads)
+    metrics.counter("bookie_journal_syncs", "Commit groups written and synced", lambda: stats.journal_syncs)
+    metrics.gauge(
+        "quire_disk_full", "1: the disk is full, nothing is published; 0: it is not", lambda: int(broker.no_room != "")
+    )
+    ownership = OwnEverything(broker.service_url)
+    health = Health(is_ready=lambda: not stop.is_set(), check=broker.check_health, no_room=lambda: broker.no_room)
+    web_url = ""
+    service = Service(
+        administration=broker.administration,
+        client_partitions=partial(broker.topics.partitions, create=True),
+        broker_url=lambda: broker.service_url,
+        web_url=lambda: web_url,
+        deadline_s=config.topic_load_timeout_s,
+        cluster=ClusterService(
+            metadata=broker.metadata,
+            namespaces=Namespaces(
+                broker.metadata, OwnershipOptions(cluster_name=config.cluster_name, bundles_default=1)
+            ),
+            policies=policies,
+            ownership=ownership,
+            cluster_name=config.cluster_name,
+            ensemble_max=1,
+        ),
+    )
+    app = make_app(metrics, health, routes(service))
+    async with trio.open_nursery() as serving:
+        listening = await serving.start(partial(serve_http, app, config.bind_address, config.web_port, stop=stop))
+        address = (config.advertised_host, listening[1])
+        ownership.web_url = web_url = Addresses(address, address).web_url
+        task_status.started(listening)

@@ -1,0 +1,33 @@
+"""One rule for every server: a ZooKeeper that cannot be reached when the process starts is waited for, until it is there or the
+process is stopped. An error that waiting does not mend (a certificate, a chroot that is missing) ends the process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import trio
+
+from quire.metadata.errors import MetadataUnavailableError
+from quire.metadata.zookeeper.store import ZooKeeperConfig, ZooKeeperStore, open_store
+from quire.servers.addresses import host_port
+from quire.service.log import get_logger
+from quire.world.doors import World
+
+log = get_logger(__name__)
+
+ATTEMPT_S: Final = 3.0
+"""For one attempt."""
+
+
+async def open_when_there(world: World, config: ZooKeeperConfig, stop: trio.Event) -> ZooKeeperStore | None:
+    """A connection to ZooKeeper, waited for; None if `stop` is set first. NoNodeError: the chroot is missing."""
+    servers = ",".join(map(host_port, config.servers))
+    since = trio.current_time()
+    while not stop.is_set():
+        try:
+            return await open_store(world, replace(config, connect_timeout_s=ATTEMPT_S))
+        except MetadataUnavailableError as error:
+            waited_s = round(trio.current_time() - since, 1)
+            log.warning("waiting for ZooKeeper", servers=servers, waited_s=waited_s, reason=str(error))
+    return None

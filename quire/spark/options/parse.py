@@ -1,0 +1,259 @@
+"""What the user of `format("quire")` asked for, checked before anything is opened. Pure.
+
+Which options there are is in `option_table`. A wrong one ends the query where it is made, with the option's name, what was
+given and what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from quire.spark.errors import OptionError
+from quire.spark.limits import Limits
+from quire.spark.offsets import EARLIEST, LATEST, Boundary
+from quire.spark.options.boundaries import boundaries
+from quire.spark.options.table import FOREIGN, OF_SPARK, OPTIONS, Use
+from quire.spark.options.values import Given
+from quire.spark.topics import TopicsPattern, full_name
+from quire.wire.pulsar.errors import InvalidNameError
+from quire.wire.pulsar.names import check_subscription_name
+
+COLUMN_NAMES = (
+    "__key",
+    "value",
+    "__topic",
+    "__partition",
+    "__messageId",
+    "__ledger",
+    "__entry",
+    "__batch",
+    "__publishTime",
+    "__eventTime",
+    "__properties",
+)
+"""Columns of the source, in order."""
+
+SERVICE_PORT = 6650
+ADMIN_PORT = 8080
+COMPRESSIONS = ("none", "lz4", "zlib", "zstd", "snappy")
+HASHING_SCHEMES = ("JavaStringHash", "Murmur3_32Hash", "BoostHash")
+
+_OPTIONS = {option.name: option for option in OPTIONS}
+_NAMES = {name.lower(): option.name for option in OPTIONS for name in (option.name, *option.aliases)}
+_HOST = re.compile(r"(?P<host>\[[0-9a-fA-F:.%]+\]|[^\s:/,\[\]@?#]+)(?::(?P<port>\d{1,5}))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Checked options; plain data that pickles. Those of another use than `use` have their defaults."""
+
+    use: Use
+    service_url: str = "pulsar://127.0.0.1:6650"
+    admin_url: str = "http://127.0.0.1:8080"
+    topics: tuple[str, ...] = ()
+    """Full names, each once, as given; () with a pattern, and for a sink."""
+    topics_pattern: TopicsPattern | None = None
+    starting: Boundary = EARLIEST
+    ending: Boundary = LATEST
+    messages_max: int | None = None
+    """Of one trigger."""
+    bytes_max: int | None = None
+    """Of one trigger."""
+    min_partitions: int | None = None
+    fail_on_data_loss: bool = True
+    subscription: str = ""
+    """Name of the one that holds the data; "": nothing does."""
+    columns: tuple[str, ...] = COLUMN_NAMES
+    poll_timeout_ms: int = 120_000
+    operation_timeout_ms: int = 60_000
+    chunked_message_hold: int = 1000
+    """Entries."""
+    topics_refresh_ms: int = 10_000
+    topic: str = ""
+    """Of a sink: full name of the topic of all rows; "": the column tells."""
+    batching: bool = True
+    compression: str = "none"
+    hashing_scheme: str = "JavaStringHash"
+    trace: str = ""
+    """Path of a file; "": none."""
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(messages_max=self.messages_max, bytes_max=self.bytes_max)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a subscription holds the data."""
+        return bool(self.subscription)
+
+    @classmethod
+    def parse(cls, mapping: Mapping[str, str], *, use: Use) -> Options:
+        """OptionError."""
+        given = Given(_known(mapping, use))
+        service_url, first_host = _service_url(given)
+        timeout_ms, trace = given.integer("operationTimeoutMs", 60_000, 1), given.text("trace")
+        if use == "write":
+            return cls(
+                use=use,
+                service_url=service_url,
+                operation_timeout_ms=timeout_ms,
+                topic=_sink_topic(given),
+                batching=given.boolean("batching", True),
+                compression=given.choice("compression", "none", COMPRESSIONS),
+                hashing_scheme=given.choice("hashingScheme", "JavaStringHash", HASHING_SCHEMES),
+                trace=trace,
+            )
+        topics, pattern = _topics(given)
+        starting, ending = boundaries(given, use)
+        return cls(
+            use=use,
+            service_url=service_url,
+            admin_url=_admin_url(given, first_host),
+            topics=topics,
+            topics_pattern=pattern,
+            starting=starting,
+            ending=ending,
+            messages_max=given.optional_integer("maxMessagesPerTrigger", 1),
+            bytes_max=given.size("maxBytesPerTrigger"),
+            min_partitions=given.optional_integer("minPartitions", 1),
+            fail_on_data_loss=given.boolean("failOnDataLoss", True),
+            subscription=_subscription(given, use),
+            columns=_columns(given),
+            poll_timeout_ms=given.integer("pollTimeoutMs", 120_000, 1),
+            operation_timeout_ms=timeout_ms,
+            chunked_message_hold=given.integer("chunkedMessageHold", 1000, 1),
+            topics_refresh_ms=given.integer("topicsRefreshMs", 10_000, 0),
+            trace=trace,
+        )
+
+
+def _known(mapping: Mapping[str, str], use: Use) -> dict[str, str]:
+    """The options by their own names; what is not one of ours, or not of this use, is refused."""
+    found: dict[str, str] = {}
+    spelt: dict[str, str] = {}
+    for key, value in mapping.items():
+        name = _NAMES.get(key.lower())
+        if name is None:
+            if key.lower() in OF_SPARK:
+                continue
+            raise OptionError(key, str(value), _unknown(key.lower()))
+        if name in found:
+            raise OptionError(name, str(value), f"it is given twice, as {spelt[name]!r} and {key!r}: leave one out")
+        if use not in _OPTIONS[name].uses:
+            raise OptionError(name, str(value), _misplaced(name, use))
+        found[name], spelt[name] = str(value), key
+    return found
+
+
+def _unknown(key: str) -> str:
+    for foreign in FOREIGN:
+        name = foreign.name.lower()
+        if key == name or (name.endswith("*") and key.startswith(name[:-1])):
+            return foreign.remedy
+    near = difflib.get_close_matches(key, _NAMES, n=1, cutoff=0.5)
+    return "there is no such option" + (f"; did you mean {_NAMES[near[0]]!r}?" if near else "")
+
+
+def _misplaced(name: str, use: Use) -> str:
+    if use == "write":
+        return "it is for reading; a sink has no use for it: leave it out"
+    if _OPTIONS[name].uses == ("write",):
+        return "it is for writing; a source has no use for it: leave it out"
+    return "a stream has no end: leave it out, or use spark.read; to read up to now and stop, use trigger(availableNow=True)"
+
+
+# Where the brokers are
+
+
+def _service_url(given: Given) -> tuple[str, str]:
+    """The URL, every host with its port, and the first host."""
+    text = given.text("service.url", "pulsar://127.0.0.1:6650")
+    scheme, separator, rest = text.partition("://")
+    if not separator or scheme != "pulsar":
+        why = "TLS is not served yet: give" if scheme == "pulsar+ssl" else "give"
+        raise given.refuse("service.url", f"{why} pulsar://host:{SERVICE_PORT}")
+    matches = [_HOST.fullmatch(part.strip()) for part in rest.removesuffix("/").split(",")]
+    hosts = [(match["host"], int(match["port"] or SERVICE_PORT)) for match in matches if match is not None]
+    if len(hosts) < len(matches) or not all(0 < port < 1 << 16 for _, port in hosts):
+        raise given.refuse("service.url", f"give pulsar://host:{SERVICE_PORT}, more hosts parted by commas")
+    return "pulsar://" + ",".join(f"{host}:{port}" for host, port in hosts), hosts[0][0]
+
+
+def _admin_url(given: Given, first_host: str) -> str:
+    text = given.text("admin.url", f"http://{first_host}:{ADMIN_PORT}").removesuffix("/")
+    scheme, _, rest = text.partition("://")
+    match = _HOST.fullmatch(rest)
+    if scheme == "https":
+        raise given.refuse("admin.url", f"TLS is not served yet: give http://host:{ADMIN_PORT}")
+    if scheme != "http" or match is None or not 0 < int(match["port"] or 80) < 1 << 16:
+        raise given.refuse("admin.url", f"give http://host:{ADMIN_PORT}, without a path")
+    return text
+
+
+# Which topics
+
+
+_ONE_OF = ("topic", "topics", "topicsPattern")
+
+
+def _topics(given: Given) -> tuple[tuple[str, ...], TopicsPattern | None]:
+    named = [name for name in _ONE_OF if name in given]
+    if len(named) != 1:
+        what = "none is given" if not named else f"{' and '.join(named)} are given"
+        raise OptionError(named[0] if named else "topic", None, f"give exactly one of {', '.join(_ONE_OF)}; {what}")
+    name = named[0]
+    try:
+        if name == "topicsPattern":
+            return (), TopicsPattern.parse(given.text(name))
+        texts = given.names(name) if name == "topics" else [given.text(name)]
+        return tuple(dict.fromkeys(full_name(text) for text in texts)), None
+    except OptionError:
+        raise
+    except ValueError as error:
+        raise given.refuse(name, str(error)) from None
+
+
+def _columns(given: Given) -> tuple[str, ...]:
+    if "columns" not in given:
+        return COLUMN_NAMES
+    names = given.names("columns")
+    for name in names:
+        if name not in COLUMN_NAMES:
+            raise given.refuse("columns", f"there is no column {name!r}; there are {', '.join(COLUMN_NAMES)}")
+    if len(set(names)) < len(names):
+        raise given.refuse("columns", "name each column once")
+    return tuple(names)
+
+
+def _subscription(given: Given, use: Use) -> str:
+    """Name of the one that holds the data; "": none does."""
+    named = "subscription" in given
+    default = "subscription" if named or use == "stream" else "none"
+    hold = given.choice("hold", default, ("subscription", "none"))
+    if hold == "none":
+        if named:
+            raise given.refuse("subscription", "hold=none says that there is none: leave one of them out")
+        return ""
+    if not named:
+        raise OptionError(
+            "subscription",
+            None,
+            "give a name, one for each query and the same over restarts: it keeps what was not read yet from being"
+            " deleted. Without it (hold=none) only the topic's retention does",
+        )
+    try:
+        return check_subscription_name(given.text("subscription"))
+    except InvalidNameError as error:
+        raise given.refuse("subscription", str(error)) from None
+
+
+def _sink_topic(given: Given) -> str:
+    if "topic" not in given:
+        return ""
+    try:
+        return full_name(given.text("topic"))
+    except ValueError as error:
+        raise given.refuse("topic", str(error)) from None

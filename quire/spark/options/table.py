@@ -1,0 +1,232 @@
+"""Every option of the source and the sink, in one table: what `options` accepts and what the documentation shows. Pure.
+
+    python -m quire.spark.options.table > docs/spark-options.md
+
+Source of the other names: Spark's guide to its Kafka source, and the readme of pulsar-spark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Use = Literal["batch", "stream", "write"]
+
+BATCH: tuple[Use, ...] = ("batch",)
+READ: tuple[Use, ...] = ("batch", "stream")
+WRITE: tuple[Use, ...] = ("write",)
+ALL: tuple[Use, ...] = ("batch", "stream", "write")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option. `name` is as the documentation spells it; case makes no difference."""
+
+    name: str
+    uses: tuple[Use, ...]
+    default: str
+    """As a user would write it; "" if there is none."""
+    meaning: str
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """An option of Kafka's source or of pulsar-spark that means nothing here, and what to do instead."""
+
+    name: str
+    """One that ends in `*` stands for all that begin so."""
+    remedy: str
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        "service.url",
+        ALL,
+        "pulsar://127.0.0.1:6650",
+        "Where the brokers are: `pulsar://host:port`, several hosts parted by commas.",
+        ("serviceUrl",),
+    ),
+    Option(
+        "admin.url",
+        ALL,
+        "port 8080 of the first host of `service.url`",
+        "Where their REST interface is: `http://host:port`. A sink accepts it, so that both can share their options, and does not"
+        " use it.",
+        ("adminUrl",),
+    ),
+    Option(
+        "topic",
+        ALL,
+        "",
+        "The topic. A source needs exactly one of `topic`, `topics` and `topicsPattern`; to a sink it is the topic of all rows"
+        " and wins over the column `__topic`.",
+    ),
+    Option("topics", READ, "", "Topics, parted by commas.", ("subscribe",)),
+    Option(
+        "topicsPattern",
+        READ,
+        "",
+        "Topics by a regular expression: `tenant/namespace/expression`, or `expression` for `public/default`. The expression"
+        " must match the whole local name, without `-partition-N`; the namespace is taken literally. New topics that match"
+        " are read from their earliest entry.",
+        ("subscribePattern",),
+    ),
+    Option(
+        "startingOffsets",
+        READ,
+        "batch: earliest, stream: latest",
+        "Where to begin, if there is no checkpoint: `earliest`, `latest` (streams only), or JSON, for every partition the next"
+        ' entry: `{"persistent://public/default/x-partition-0": "12:40"}`, `ledger:entry` or `ledger:entry:batch`;'
+        ' -2 is earliest, -1 latest. Also as `{"x": {"0": -2, "1": "12:40"}}`; `{"x": -2}` for all partitions of `x`.',
+    ),
+    Option(
+        "startingTimestamp",
+        READ,
+        "",
+        "Begin at the first entry that was published at this time or later, in ms since 1970.",
+        ("startingTime",),
+    ),
+    Option("endingOffsets", BATCH, "latest", "Where a batch read ends, exclusive: `latest`, or JSON as above."),
+    Option(
+        "endingTimestamp",
+        BATCH,
+        "",
+        "End before the first entry that was published at this time or later, in ms since 1970.",
+        ("endingTime",),
+    ),
+    Option(
+        "maxMessagesPerTrigger",
+        READ,
+        "",
+        "About how many messages a trigger takes at most. Entries are taken whole, at least one; how many messages an entry"
+        " holds is estimated. A batch read has no use for it.",
+        ("maxOffsetsPerTrigger",),
+    ),
+    Option(
+        "maxBytesPerTrigger",
+        READ,
+        "",
+        "About how many bytes, as stored, a trigger takes at most: a number, or one with k, m or g (1024). Both limits"
+        " hold if both are given. A batch read has no use for it.",
+    ),
+    Option("minPartitions", READ, "", "Cut large partitions into several tasks, so that there are at least so many."),
+    Option(
+        "failOnDataLoss",
+        READ,
+        "true",
+        "Fail if entries that were to be read are gone; `false`: warn and read on behind them.",
+    ),
+    Option(
+        "subscription",
+        READ,
+        "",
+        "Name of the durable subscription that keeps what a stream has not read from being deleted. One name for each query, the"
+        " same over restarts. It stays when the query stops: delete it when the query is no longer wanted.",
+        ("predefinedSubscription",),
+    ),
+    Option(
+        "hold",
+        READ,
+        "stream: subscription, batch: none",
+        "`subscription`, or `none`: then nothing but the topic's retention keeps the data. A stream must have either.",
+    ),
+    Option(
+        "columns", READ, "all", "Only these columns, in this order, parted by commas: what is left out costs nothing."
+    ),
+    Option(
+        "pollTimeoutMs",
+        READ,
+        "120000",
+        "How long a task waits for entries that are known to exist.",
+        ("kafkaConsumer.pollTimeoutMs",),
+    ),
+    Option(
+        "operationTimeoutMs",
+        ALL,
+        "60000",
+        "How long what is passing (a broker that is away, a topic that moves) is retried.",
+    ),
+    Option(
+        "chunkedMessageHold",
+        READ,
+        "1000",
+        "Entries that the subscription stays behind the stream, at least 1; so far back the pieces of a chunked message are looked for.",
+    ),
+    Option("topicsRefreshMs", READ, "10000", "How often new topics and partitions are looked for."),
+    Option("batching", WRITE, "true", "Pack several messages into one entry."),
+    Option("compression", WRITE, "none", "`none`, `lz4`, `zlib`, `zstd` or `snappy`."),
+    Option(
+        "hashingScheme",
+        WRITE,
+        "JavaStringHash",
+        "How a key chooses its partition; the same as the topic's other producers: `JavaStringHash` is the default of the official"
+        " Java and Go clients, `BoostHash` that of the Python and C++ clients (builds with Boost 1.81 or newer), `Murmur3_32Hash`"
+        " is what any of them may be set to.",
+    ),
+    Option("trace", ALL, "", "For tests: a file to which every process appends one line of JSON for each event."),
+)
+
+FOREIGN: tuple[Foreign, ...] = (
+    Foreign("kafka.bootstrap.servers", "this is not Kafka: give service.url=pulsar://host:6650"),
+    Foreign("kafka.group.id", "give subscription=<name>"),
+    Foreign(
+        "kafka.*", "there are no Kafka client settings here; operationTimeoutMs and pollTimeoutMs bound what waits"
+    ),
+    Foreign("groupIdPrefix", "give subscription=<name>, the same over restarts"),
+    Foreign("assign", "name partitions as topics: topics=x-partition-0,x-partition-3"),
+    Foreign("startingOffsetsByTimestamp", "give startingTimestamp, for all partitions"),
+    Foreign(
+        "startingOffsetsByTimestampStrategy", "leave it out: a time behind the last entry is the end (as with latest)"
+    ),
+    Foreign("endingOffsetsByTimestamp", "give endingTimestamp, for all partitions"),
+    Foreign("minOffsetsPerTrigger", "use a longer trigger interval"),
+    Foreign("maxTriggerDelay", "use a longer trigger interval"),
+    Foreign("maxRecordsPerPartition", "give minPartitions"),
+    Foreign("includeHeaders", "leave it out: the column __properties is always there, unless columns leaves it out"),
+    Foreign("fetchOffset.*", "give operationTimeoutMs"),
+    Foreign("subscriptionPrefix", "give subscription=<name>, the same over restarts"),
+    Foreign(
+        "waitingForNonExistedTopic", "create the topic first, or use topicsPattern, which reads it once it is there"
+    ),
+    Foreign("allowDifferentTopicSchemas", "leave it out: value is binary, whatever the topics' schemas are"),
+    Foreign(
+        "pulsar.*", "there are no Pulsar client settings here; operationTimeoutMs and pollTimeoutMs bound what waits"
+    ),
+    Foreign("path", "give topic=<name>"),
+    Foreign("paths", "give topics=<name>,<name>"),
+)
+
+OF_SPARK = ("checkpointlocation", "queryname")
+"""Options of Spark's own (in lower case) that it hands to sources and sinks too: ignored."""
+
+
+def markdown() -> str:
+    """docs/spark-options.md."""
+    lines = [
+        '# Options of `format("quire")`',
+        "",
+        "Made by `python -m quire.spark.options.table`. Case makes no difference in names. An option that is not in the first table"
+        " is an error, so that a misspelt one is noticed.",
+        "",
+        "| option | also | for | default | meaning |",
+        "|---|---|---|---|---|",
+    ]
+    for option in OPTIONS:
+        also = ", ".join(f"`{alias}`" for alias in option.aliases)
+        uses = "all" if option.uses == ALL else ", ".join(option.uses)
+        lines.append(f"| `{option.name}` | {also} | {uses} | {option.default} | {option.meaning} |")
+    lines += [
+        "",
+        "## Your Kafka or Pulsar option here",
+        "",
+        "| yours | here |",
+        "|---|---|",
+    ]
+    lines += [f"| `{alias}` | `{option.name}` |" for option in OPTIONS for alias in option.aliases]
+    lines += [f"| `{foreign.name}` | {foreign.remedy} |" for foreign in FOREIGN]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")

@@ -1,0 +1,305 @@
+"""The driver's side of a source: which partitions there are, how far their logs go, what a trigger reads, what is held.
+
+One Planner lives in the process that plans: for a stream as long as the query runs, for a batch read until its ranges are
+made. Nothing is connected before the first question. Decisions are in planning.py, logs.py and limits.py; here the brokers
+are asked, passing errors are tried again up to a deadline, and the answers are kept.
+
+The order of Spark's calls differs: a new query asks for its first offset, twice; a restarted one never does, and begins with
+`plan` or `latest`. So the hold is attached in whichever call first tells where the query stands.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from quire.client.message_id import MessageId
+from quire.spark.admin import Admin
+from quire.spark.cluster import Cluster, sample
+from quire.spark.limits import Limits
+from quire.spark.offsets import Boundary, Offsets, Place
+from quire.spark.options.parse import Options
+from quire.spark.planning.hold import Hold
+from quire.spark.planning.logs import Lost, PartitionLog
+from quire.spark.planning.partition_logs import PartitionLogs
+from quire.spark.planning.ranges import TopicRange, next_end, resolve, split, topic_range
+from quire.spark.trace import Trace
+
+_log = logging.getLogger(__name__)
+
+START_TRIES = 5
+"""How often the first offset is looked up again because its data went before it was held."""
+
+
+class Planner:
+    """See the module. Blocking; errors are SparkSourceError, whose text is made for the user."""
+
+    def __init__(self, options: Options, *, admin: Admin | None = None, trace: Trace | None = None) -> None:
+        self._options = options
+        self._trace = trace or Trace(options.trace)
+        self._admin = admin or Admin(options.admin_url, timeout_s=options.operation_timeout_ms / 1000)
+        self._cluster = Cluster(options)
+        self._known = PartitionLogs(options, self._admin, self._cluster)
+        self._hold: Hold | None = None
+        self._seen: dict[str, PartitionLog] = {}
+        """The logs as they were when nothing that the query has yet to read was missing (or that was said): evidence that a
+        ledger which went since held nothing more of it."""
+        self._made: set[str] = set()
+        """Partitions whose subscription this process made or took back, and has not looked since whether what it is to hold was still there: where
+        it stands proves nothing yet."""
+        self._initial: Offsets | None = None
+        self._target: Offsets | None = None
+        self._reached = Offsets()
+        self._per_entry: dict[str, tuple[Place, float]] = {}
+        self._warned: set[tuple[str, Place]] = set()
+
+    # A stream's questions
+
+    def initial(self) -> Offsets:
+        """Where a new query begins. Held on return, and the same at every call."""
+        if self._initial is None:
+            self._initial = self._begin()
+        return self._initial
+
+    def prepare_available_now(self) -> Offsets:
+        """From now on nothing behind the present ends is planned."""
+        self._known.refresh()
+        self._target = self._known.ends()
+        return self._target
+
+    def latest(self, start: Offsets, limits: Limits) -> Offsets:
+        """Where the trigger that begins at `start` ends; `start` itself if there is nothing to read."""
+        self._known.refresh(start)
+        self._look_for_loss(start)
+        self._secure({name: start.get(name) or log.earliest() for name, log in self._known.logs.items()})
+        end = next_end(
+            self._known.logs,
+            start,
+            messages_max=limits.messages_max,
+            bytes_max=limits.bytes_max,
+            per_entry=self._sampled(start) if limits.messages_max is not None else None,
+            target=self._target,
+        )
+        self._reached = end
+        return end
+
+    def _look_for_loss(self, start: Offsets) -> None:
+        """Here too, and not only where ranges are planned: each look goes on from the one before, and a topic to which nothing
+        comes any more is never planned."""
+        for name, place in start.items():
+            log = self._known.logs.get(name)
+            if log is None:
+                self._lose(Lost.topic(name, place))
+            else:
+                if lost := log.missing_before(place, mark_delete=self._mark_of(name), seen=self._seen.get(name)):
+                    self._lose(lost)
+                elif self._hold is not None and name in self._hold.partitions:
+                    self._made.discard(name)
+                self._seen[name] = log
+
+    def report(self) -> dict[str, object]:
+        """The ends of all partitions, with the entries between what was planned last and them, for Spark's progress."""
+        if not self._known.logs:
+            self._known.refresh()
+        ends = self._known.ends()
+        logs = self._known.logs
+        behind = sum(
+            logs[name].count_between(self._reached.get(name) or logs[name].earliest(), ends[name]) for name in ends
+        )
+        return {**ends.to_json_dict(), "behind": behind}
+
+    def plan(self, start: Offsets, end: Offsets) -> list[TopicRange]:
+        """What the tasks of [start, end) read. DataLossError if some of it is gone, or a warning, as the option says."""
+        if not self._known.covers(end):
+            self._known.refresh(end)
+        self._secure({name: start.get(name) or self._earliest(name) for name in end})
+        self._reached = end
+        tasks: list[TopicRange] = []
+        for name, stop in end.items():
+            log = self._known.logs.get(name)
+            if log is None:
+                if start.get(name) != stop:
+                    self._lose(Lost.topic(name, start.get(name) or stop))
+                continue
+            task = self._task(log, start.get(name) or log.earliest(), stop)
+            if task is not None:
+                tasks.append(task)
+        return self._split(tasks)
+
+    def commit(self, end: Offsets) -> None:
+        """Everything before `end` is done and will not be read again: let the hold follow. Never fails."""
+        if self._hold is None:
+            return
+        behind = self._options.chunked_message_hold
+        marks = {}
+        for name, place in end.items():
+            log = self._known.logs.get(name)
+            if log is not None:
+                marks[name] = log.mark_delete_for(log.hold_at(place, behind))
+        try:
+            moved = self._cluster.call(self._hold.move, marks)
+        except Exception as error:  # the next commit covers it; the query goes on
+            _log.warning("subscription %r was not moved: %r; the next commit does it", self._hold.name, error)
+            return
+        # From here on its position tells what the broker may have deleted.
+        self._made -= moved.keys()
+        self._trace.note("hold-moved", marks=moved)
+
+    # A batch read's question
+
+    def batch(self) -> list[TopicRange]:
+        """What a batch read reads: the log between its two boundaries, as it is now."""
+        self._known.refresh()
+        start = self._resolve("startingOffsets", self._options.starting)
+        if self._options.is_held:
+            self._make(start)
+            self._known.refresh()
+        end = self._resolve("endingOffsets", self._options.ending)
+        self._trace.note("batch", start=start.to_json_dict(), end=end.to_json_dict())
+        tasks = [self._task(self._known.logs[name], place, end[name]) for name, place in start.items()]
+        return self._split([task for task in tasks if task is not None])
+
+    def close(self) -> None:
+        """Let go of everything, subscriptions too; they go on holding. Not needed before a process ends."""
+        hold, self._hold = self._hold, None
+        try:
+            if hold is not None:
+                self._cluster.call(hold.detach)
+        finally:
+            self._cluster.close()
+            self._admin.close()
+
+    # The hold
+
+    def _begin(self) -> Offsets:
+        """Look up where to begin, hold it, and look whether it was still there when it was held."""
+        explicit = self._options.starting.kind == "places"
+        for _ in range(START_TRIES):
+            self._known.refresh()
+            before = self._known.logs
+            start = self._resolve("startingOffsets", self._options.starting)
+            self._secure(start)
+            if not self._options.is_held:
+                for name, place in start.items():
+                    if (lost := before[name].missing_before(place)) is not None:
+                        self._lose(lost)
+                self._seen |= before
+                return start
+            self._known.refresh(start)
+            went = [
+                lost
+                for name, place in start.items()
+                if (log := self._known.logs.get(name)) and (lost := log.missing_before(place, seen=before[name]))
+            ]
+            if not went:
+                self._seen |= self._known.logs
+                self._made.clear()
+            if not went or explicit:
+                return start
+        raise went[0].error()
+
+    def _secure(self, places: Mapping[str, Place]) -> None:
+        """Hold these partitions, those that are not held yet, so that what is at their place and behind it stays."""
+        if not self._options.is_held:
+            return
+        new = {
+            name: place
+            for name, place in places.items()
+            if name in self._known.logs and not (self._hold and name in self._hold.partitions)
+        }
+        if not new:
+            return
+        self._make(new)
+        if self._hold is None:
+            self._hold = Hold(self._cluster.client, self._options.subscription)
+        held = {name: self._held_at(name, place) for name, place in new.items()}
+        marks = self._cluster.call(self._hold.attach, held)
+        back = {}
+        for name, (ledger_id, entry_id) in marks.items():
+            log, place = self._known.logs[name], new[name]
+            ahead = log.canonical(Place(ledger_id, entry_id + 1))
+            if ledger_id >= 0 and log.count_between(place, ahead):
+                back[name] = held[name]
+        self._trace.note("hold-attached", marks=marks, made=sorted(self._made & new.keys()), back=back)
+        if back:
+            name, place = next(iter(back.items()))
+            _log.warning(
+                "subscription %r stood behind the start of the query on %d partitions, on %s at %s:%s; it is taken back to %s",
+                *(self._hold.name, len(back), name, *marks[name], place),
+            )
+            self._cluster.call(self._hold.seek, back)
+            self._made |= back.keys()
+
+    def _held_at(self, name: str, place: Place) -> Place:
+        """The next entry of a subscription that holds for `place`: one entry before it, so that the ledger which `place` ends stays,
+        and one that is gone was not read to its end."""
+        return self._known.logs[name].hold_at(place, 1)
+
+    def _make(self, places: Mapping[str, Place]) -> None:
+        """Make the subscription where there is none, so that it holds for `place`; durable on return. If what it was to hold is
+        gone already, that is said before: afterwards the subscription would look as if it had held it."""
+        for name, place in places.items():
+            if name not in self._known.marks:
+                lost = self._known.logs[name].missing_before(place)
+                if lost is not None:
+                    self._lose(lost)
+                position = MessageId(*self._held_at(name, place)[:2])
+                if self._admin.create_subscription(name, self._options.subscription, position):
+                    self._made.add(name)
+
+    def _mark_of(self, name: str) -> tuple[int, int] | None:
+        """Where the subscription stands, if that proves anything."""
+        return None if name in self._made else self._known.marks.get(name)
+
+    # Places
+
+    def _resolve(self, option: str, boundary: Boundary) -> Offsets:
+        logs = self._known.logs
+        if boundary.kind == "latest" and self._target is not None:
+            return Offsets({name: self._target.get(name) or log.earliest() for name, log in logs.items()})
+        at = self._known.places_at(boundary.timestamp_ms) if boundary.kind == "timestamp" else None
+        return resolve(option, boundary, logs, at)
+
+    def _earliest(self, name: str) -> Place:
+        log = self._known.logs.get(name)
+        return Place(0, 0) if log is None else log.earliest()
+
+    # Tasks
+
+    def _task(self, log: PartitionLog, start: Place, end: Place) -> TopicRange | None:
+        task, lost = topic_range(
+            log,
+            start,
+            end,
+            earlier_max=self._options.chunked_message_hold,
+            mark_delete=self._mark_of(log.name),
+            seen=self._seen.get(log.name),
+        )
+        if lost is not None:
+            self._lose(lost)
+        self._seen[log.name] = log
+        return task
+
+    def _split(self, tasks: Sequence[TopicRange]) -> list[TopicRange]:
+        return split(tasks, self._options.min_partitions, earlier_max=self._options.chunked_message_hold)
+
+    def _lose(self, lost: Lost) -> None:
+        """Data loss: an error, or one warning for each place, as the option says."""
+        if self._options.fail_on_data_loss:
+            raise lost.error()
+        if (lost.partition, lost.start) not in self._warned:
+            self._warned.add((lost.partition, lost.start))
+            _log.warning("%s", lost)
+            self._trace.note("data-loss", text=str(lost))
+
+    def _sampled(self, start: Offsets) -> dict[str, float]:
+        """Messages per entry of each partition that has something to read, from its next entries."""
+        wanted = {}
+        for name, log in self._known.logs.items():
+            place = start.get(name) or log.earliest()
+            if log.count_between(place, log.end()) and self._per_entry.get(name, (None, 0))[0] != place:
+                wanted[name] = place
+        if wanted:
+            for name, found in self._cluster.ask(sample, wanted).items():
+                self._per_entry[name] = (wanted[name], found)
+        return {name: found for name, (_, found) in self._per_entry.items()}

@@ -1,0 +1,291 @@
+"""Messages to Arrow record batches: the columns of the source. Pure.
+
+    __key BINARY            the message's key; null: none
+    value BINARY            null: a tombstone
+    __topic STRING          full name, without -partition-N
+    __partition INT         null: the topic is not partitioned
+    __messageId BINARY      MessageIdData, as official clients serialize a message id
+    __ledger BIGINT         where the entry stands ...
+    __entry BIGINT
+    __batch INT             ... and the message in it; null: the entry is no batch
+    __publishTime TIMESTAMP
+    __eventTime TIMESTAMP   null: the producer gave none
+    __properties MAP<STRING, STRING>    empty: none
+
+Spark compares the first batch's schema with its own, exactly: types (no large_binary, no milliseconds), order, nullability.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, chain, pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from quire.client.unpacking import Messages
+from quire.spark.errors import OptionError
+from quire.wire.pulsar.names import TopicName
+
+ROWS_MAX = 10_000
+"""Rows of one record batch, as Spark's own batches have."""
+BYTES_TARGET = 8 << 20
+"""Bytes of keys, values and properties at which a record batch is done. One row may be larger, and two such halves follow each
+other: a batch has at most twice as much, or one row. Spark cannot take more than 2 GiB in one column."""
+
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+_MILLISECONDS = pa.timestamp("ms", tz="UTC")
+_MS_MAX = (1 << 63) // 1000 - 1
+"""The latest time, in ms, that microseconds in 64 bits can tell."""
+_MAP = pa.map_(pa.string(), pa.string())
+
+TYPES: dict[str, tuple[str, pa.DataType]] = {
+    "__key": ("BINARY", pa.binary()),
+    "value": ("BINARY", pa.binary()),
+    "__topic": ("STRING", pa.string()),
+    "__partition": ("INT", pa.int32()),
+    "__messageId": ("BINARY", pa.binary()),
+    "__ledger": ("BIGINT", pa.int64()),
+    "__entry": ("BIGINT", pa.int64()),
+    "__batch": ("INT", pa.int32()),
+    "__publishTime": ("TIMESTAMP", _TIMESTAMP),
+    "__eventTime": ("TIMESTAMP", _TIMESTAMP),
+    "__properties": ("MAP<STRING, STRING>", _MAP),
+}
+"""Name to type, in Spark's words and in Arrow's; the order is that of SCHEMA."""
+
+NAMES = tuple(TYPES)
+
+
+def ddl(names: Sequence[str] = NAMES) -> str:
+    """The schema of `names` as Spark reads it.
+
+    >>> ddl(["value", "__ledger"])
+    'value BINARY, __ledger BIGINT'
+    """
+    return ", ".join(f"{name} {TYPES[name][0]}" for name in names)
+
+
+SCHEMA = ddl()
+
+
+def names_of_option(text: str) -> tuple[str, ...]:
+    """The columns that the option `columns` asks for, in its order; OptionError.
+
+    >>> names_of_option("value, __key")
+    ('value', '__key')
+    """
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in TYPES:
+            raise OptionError("columns", text, f"there is no column {name!r}; there are {', '.join(NAMES)}")
+    if len(set(names)) < len(names):
+        raise OptionError("columns", text, "name each column once")
+    return tuple(names)
+
+
+def names_of_schema(schema: Any) -> tuple[str, ...]:
+    """The columns that a StructType asks for (Spark hands over the user's, if there is one); OptionError if it is not a
+    selection of ours. Each with its exact type, and nullable."""
+    names = []
+    for field in schema.fields:
+        known = TYPES.get(field.name)
+        if known is None:
+            raise OptionError("schema", field.name, f"there is no such column; there are {', '.join(NAMES)}")
+        wanted = known[0].lower().replace(" ", "")
+        if field.dataType.simpleString() != wanted:
+            remedy = f"column {field.name} is {known[0]}; read it as that and cast it in the query"
+            raise OptionError("schema", f"{field.name} {field.dataType.simpleString()}", remedy)
+        if not field.nullable:
+            raise OptionError(
+                "schema", f"{field.name} NOT NULL", "the columns of this source are nullable: leave it out"
+            )
+        names.append(field.name)
+    if not names:
+        raise OptionError("schema", None, "it has no columns")
+    return tuple(names)
+
+
+class Columns:
+    """Makes record batches of chosen columns, for the messages of one partition."""
+
+    def __init__(self, names: Sequence[str], partition_topic: str) -> None:
+        topic = TopicName.parse(partition_topic)
+        self._topic = topic.partitioned.full
+        self._partition = topic.partition
+        self.schema = pa.schema([pa.field(name, TYPES[name][1]) for name in names])
+        makers: dict[str, Callable[[Messages, int, int], pa.Array]] = {
+            "__key": lambda messages, first, stop: pa.array(messages.keys[first:stop], pa.binary()),
+            "value": lambda messages, first, stop: pa.array(messages.values[first:stop], pa.binary()),
+            "__topic": self._topics,
+            "__partition": self._partitions,
+            "__messageId": self._message_ids,
+            "__ledger": lambda messages, first, stop: pa.array(messages.ledger_ids[first:stop], pa.int64()),
+            "__entry": lambda messages, first, stop: pa.array(messages.entry_ids[first:stop], pa.int64()),
+            "__batch": _batch_indexes,
+            "__publishTime": lambda messages, first, stop: _times(messages.publish_ms[first:stop]),
+            "__eventTime": lambda messages, first, stop: _event_times(messages.event_ms[first:stop]),
+            "__properties": lambda messages, first, stop: _maps(messages.properties[first:stop]),
+        }
+        self._makers = [makers[name] for name in names]
+
+    def batch(self, messages: Messages, first: int, stop: int) -> pa.RecordBatch:
+        """Rows `first` to `stop` (exclusive)."""
+        return pa.RecordBatch.from_arrays([make(messages, first, stop) for make in self._makers], schema=self.schema)
+
+    def batches(self, messages: Messages) -> Iterator[pa.RecordBatch]:
+        """All rows, in batches of at most ROWS_MAX rows and about BYTES_TARGET bytes."""
+        for first, stop in cuts(messages):
+            yield self.batch(messages, first, stop)
+
+    def _topics(self, messages: Messages, first: int, stop: int) -> pa.Array:
+        return pa.repeat(pa.scalar(self._topic, pa.string()), stop - first)
+
+    def _partitions(self, messages: Messages, first: int, stop: int) -> pa.Array:
+        if self._partition < 0:
+            return pa.nulls(stop - first, pa.int32())
+        return pa.repeat(pa.scalar(self._partition, pa.int32()), stop - first)
+
+    def _message_ids(self, messages: Messages, first: int, stop: int) -> pa.Array:
+        return pa.array(message_ids(messages, first, stop, self._partition), pa.binary())
+
+
+def weights(messages: Messages) -> list[int]:
+    """Bytes of each row: value, key, properties."""
+    sizes = [
+        (0 if value is None else len(value)) + (0 if key is None else len(key))
+        for value, key in zip(messages.values, messages.keys, strict=True)
+    ]
+    for row, pairs in enumerate(messages.properties):
+        if pairs:
+            sizes[row] += sum(len(name) + len(text) for name, text in pairs)
+    return sizes
+
+
+def cuts(messages: Messages) -> list[tuple[int, int]]:
+    """Where to cut the rows: pairs (first, stop), even in rows if rows are the reason."""
+    rows = len(messages.values)
+    if not rows:
+        return []
+    parts = -(-rows // ROWS_MAX)
+    if messages.size_bytes <= BYTES_TARGET * 2:
+        bounds = [rows * part // parts for part in range(parts + 1)]
+        return list(pairwise(bounds))
+    found = []
+    first = 0
+    base = 0
+    sizes = weights(messages)
+    for row, total in enumerate(accumulate(sizes), 1):
+        # Cut behind the row that reaches the target; before it, if it is large itself.
+        if total - base > BYTES_TARGET * 2 and row - first > 1:
+            found.append((first, row - 1))
+            first, base = row - 1, total - sizes[row - 1]
+        if total - base >= BYTES_TARGET or row - first == ROWS_MAX:
+            found.append((first, row))
+            first, base = row, total
+    if first < rows:
+        found.append((first, rows))
+    return found
+
+
+def _batch_indexes(messages: Messages, first: int, stop: int) -> pa.Array:
+    indexes = messages.batch_indexes[first:stop]
+    if max(indexes, default=-1) < 0:
+        return pa.nulls(stop - first, pa.int32())
+    if min(indexes) < 0:
+        return pa.array([index if index >= 0 else None for index in indexes], pa.int32())
+    return pa.array(indexes, pa.int32())
+
+
+def _times(times_ms: list[int]) -> pa.Array:
+    """Milliseconds to Spark's microseconds. A time that cannot be told in them (a producer may write anything) is null."""
+    if times_ms and (max(times_ms) > _MS_MAX or min(times_ms) < -_MS_MAX):
+        within = [time if -_MS_MAX <= time <= _MS_MAX else None for time in times_ms]
+        return pa.array(within, _MILLISECONDS).cast(_TIMESTAMP)
+    return pa.array(times_ms, _MILLISECONDS).cast(_TIMESTAMP)
+
+
+def _event_times(times_ms: list[int]) -> pa.Array:
+    if not any(times_ms):
+        return pa.nulls(len(times_ms), _TIMESTAMP)
+    return pa.array([time if 0 < time <= _MS_MAX else None for time in times_ms], _MILLISECONDS).cast(_TIMESTAMP)
+
+
+def _maps(properties: list[list[tuple[str, str]]]) -> pa.Array:
+    """Of a name that comes twice the last one counts: Spark's maps have each key once."""
+    if not any(properties):
+        return pa.MapArray.from_arrays(_ZERO_OFFSETS[: len(properties) + 1], _NO_TEXTS, _NO_TEXTS, _MAP)
+    pairs = [_unique(row) if len(row) > 1 else row for row in properties]
+    offsets = pa.array(list(accumulate(map(len, pairs), initial=0)), pa.int32())
+    names = pa.array([name for name, _ in chain.from_iterable(pairs)], pa.string())
+    texts = pa.array([text for _, text in chain.from_iterable(pairs)], pa.string())
+    return pa.MapArray.from_arrays(offsets, names, texts, _MAP)
+
+
+def _unique(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    found = dict(pairs)
+    return pairs if len(found) == len(pairs) else list(found.items())
+
+
+_ZERO_OFFSETS = pa.array([0] * (ROWS_MAX + 1), pa.int32())
+_NO_TEXTS = pa.array([], pa.string())
+
+
+# Message ids, by hand: protobuf's objects would cost more than all other columns together.
+#
+#     0x08 varint ledgerId   0x10 varint entryId   [0x18 varint partition]   [0x20 varint batch_index  0x30 varint batch_size]
+
+
+def message_ids(messages: Messages, first: int, stop: int, partition: int) -> list[bytes]:
+    """The serialized id of each row, the same bytes as `MessageId.to_bytes`. `partition` -1: not partitioned."""
+    tail = b"" if partition < 0 else b"\x18" + _varint(partition)
+    found: list[bytes] = []
+    append = found.append
+    ledger_id, entry_id, head = -1, -1, b""
+    ledger = b""
+    batch_size, suffixes = 0, [b""]
+    for row_ledger, row_entry, index, size in zip(
+        messages.ledger_ids[first:stop],
+        messages.entry_ids[first:stop],
+        messages.batch_indexes[first:stop],
+        messages.batch_sizes[first:stop],
+        strict=True,
+    ):
+        if row_entry != entry_id or row_ledger != ledger_id:
+            if row_ledger != ledger_id:
+                ledger_id = row_ledger
+                ledger = b"\x08" + _varint(ledger_id) + b"\x10"
+            entry_id = row_entry
+            if entry_id < 128:
+                head = ledger + _BYTES[entry_id] + tail
+            elif entry_id < 16384:
+                head = ledger + _BYTES[entry_id & 127 | 128] + _BYTES[entry_id >> 7] + tail
+            else:
+                head = ledger + _varint(entry_id) + tail
+        if index < 0:
+            append(head)
+            continue
+        if size != batch_size or index >= len(suffixes):
+            batch_size = size
+            suffixes = _batch_suffixes(max(size, index + 1), size)
+        append(head + suffixes[index])
+    return found
+
+
+_BYTES = [bytes([value]) for value in range(256)]
+
+
+def _batch_suffixes(count: int, size: int) -> list[bytes]:
+    end = b"\x30" + _varint(size) if size > 0 else b""
+    return [b"\x20" + _varint(index) + end for index in range(count)]
+
+
+def _varint(value: int) -> bytes:
+    if value < 128:
+        return _BYTES[value]
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    found.append(value)
+    return bytes(found)

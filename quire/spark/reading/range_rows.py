@@ -1,0 +1,164 @@
+"""Deliveries of a planned range to record batches. Pure."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from quire.client.chunks import ChunkGap
+from quire.client.deliveries import Deliveries
+from quire.client.message_id import MessageId
+from quire.client.unpacking import Messages, Opener
+from quire.spark.errors import DataLossError, SourceUnavailableError
+from quire.spark.planning.ranges import LedgerRange, TopicRange
+from quire.spark.reading.columns import BYTES_TARGET, ROWS_MAX, Columns
+from quire.spark.reading.range_check import RangeCheck, shown
+
+_log = logging.getLogger(__name__)
+
+SLICE_BYTES = 512 << 10
+"""Stored bytes opened at a time, at most ..."""
+OPENED_BYTES = 1 << 20
+"""... and bytes that should come out of them. Entries may be compressed a thousandfold, which shows only when they are opened:
+so it begins with one entry, and grows fourfold at a time."""
+
+
+class RangeRows:
+    """Deliveries in, record batches out, against the plan.
+
+    Call `give` when `hungry`, `advance` until it is hungry again; take batches from `ready`; close the `gaps` when there
+    are any. Memory: one slice opened, and rows of less than two batches.
+    """
+
+    def __init__(self, work: TopicRange, columns: Columns, *, fail_on_data_loss: bool) -> None:
+        self._work = work
+        self._columns = columns
+        self._fail_on_data_loss = fail_on_data_loss
+        self._opener = Opener()
+        self._check = RangeCheck(work.ranges)
+        self._skip_before = work.start_batch_index
+        self._slice_bytes = 1
+        self._deliveries = Deliveries()
+        self._at = 0
+        self._messages = Messages()
+        self._warned = False
+        self.ready: deque[pa.RecordBatch] = deque()
+        self.gaps: list[ChunkGap] = []
+        """Chunked messages that end in the range and begin before it: feed `opener.look_back`, then `close_gaps`."""
+        self.rows = 0
+        """Rows in batches so far."""
+
+    @property
+    def opener(self) -> Opener:
+        return self._opener
+
+    @property
+    def hungry(self) -> bool:
+        """Everything given is used up, and the range is not done."""
+        return self._at == len(self._deliveries) and not self._check.done and not self.gaps
+
+    @property
+    def due(self) -> MessageId:
+        """The entry that must come next."""
+        return MessageId(*self._check.due)
+
+    @property
+    def done(self) -> bool:
+        """Every row is in `ready`, or was taken from it."""
+        return self._check.done and not self.gaps and not self._messages.values
+
+    def give(self, deliveries: Deliveries) -> None:
+        """What came next from the broker."""
+        assert self.hungry, "the deliveries before are not used up"
+        self._deliveries = deliveries
+        self._at = 0
+
+    def nothing_more(self, why: str) -> None:
+        """The broker has none of what is still due."""
+        self._lost(self._check.give_up(), why)
+        self._finish()
+
+    def advance(self) -> None:
+        """Open what was given until a batch is ready, or there are gaps, or it is used up."""
+        while self._at < len(self._deliveries) and not self.ready and not self.gaps and not self._check.done:
+            self._open_slice()
+            if self._messages.size_bytes >= BYTES_TARGET or len(self._messages.values) >= ROWS_MAX:
+                self._cut()
+        self._finish()
+
+    def close_gaps(self) -> None:
+        """Put the messages of `gaps` together; those whose pieces are gone are data loss."""
+        gaps, self.gaps = self.gaps, []
+        broken = self._opener.complete(gaps, self._messages)
+        if broken:
+            gap = broken[0]
+            looked = sum(each.entries for each in self._work.earlier)
+            self._lose(
+                f"{self._work.partition}: the chunked message that ends at {gap.ledger_id}:{gap.entry_id} lacks its pieces "
+                f"{gap.missing_chunk_ids}, which are not among the {looked} entries before the range "
+                f"{shown(self._work.ranges)} (option chunkedMessageHold)"
+            )
+        self._finish()
+
+    def _open_slice(self) -> None:
+        deliveries = self._deliveries
+        first = self._at
+        stop = first + 1
+        size = len(deliveries.entries[first])
+        while stop < len(deliveries.entries) and size < self._slice_bytes:
+            size += len(deliveries.entries[stop])
+            stop += 1
+        accepted = self._check.accept(deliveries.ledger_ids, deliveries.entry_ids, first, stop)
+        if accepted > first:
+            before = self._messages.size_bytes
+            self.gaps = self._opener.open(deliveries, self._messages, first=first, stop=accepted)
+            opened = max(self._messages.size_bytes - before, 1)
+            self._slice_bytes = max(1, min(SLICE_BYTES, 4 * size, OPENED_BYTES * size // opened))
+            if self._skip_before:
+                self._skip_first_messages()
+        self._at = accepted
+        if accepted < stop and not self._check.done:
+            self._skip_missing(deliveries.ledger_ids[accepted], deliveries.entry_ids[accepted])
+
+    def _skip_missing(self, ledger_id: int, entry_id: int) -> None:
+        due = self._check.due
+        try:
+            missing = self._check.skip_to(ledger_id, entry_id)
+        except ValueError as error:
+            raise SourceUnavailableError(
+                f"{self._work.partition}: entries came out of order while {shown(self._work.ranges)} was read: {error}"
+            ) from None
+        self._lost(missing, f"{ledger_id}:{entry_id} came instead of {due[0]}:{due[1]}")
+
+    def _lost(self, missing: Sequence[LedgerRange], why: str) -> None:
+        self._lose(
+            f"{self._work.partition}: entries {shown(missing)} of the range {shown(self._work.ranges)} are gone ({why})"
+        )
+
+    def _lose(self, text: str) -> None:
+        """Data loss: an error, or one warning per range."""
+        if self._fail_on_data_loss:
+            raise DataLossError(f"{text}; set failOnDataLoss=false to read on behind them")
+        if not self._warned:
+            self._warned = True
+            _log.warning("%s; reading on behind them (failOnDataLoss=false)", text)
+
+    def _skip_first_messages(self) -> None:
+        """Drop the messages of the first entry that lie before the place where the range begins."""
+        wanted, self._skip_before = self._skip_before, 0
+        for _ in range(sum(1 for index in self._messages.batch_indexes if max(index, 0) < wanted)):
+            self._messages.remove(0)
+
+    def _finish(self) -> None:
+        if self._check.done and not self.gaps and self._messages.values:
+            self._cut()
+
+    def _cut(self) -> None:
+        if self.gaps:
+            return  # rows are still to be put between those that are there
+        self.rows += len(self._messages.values)
+        self.ready.extend(self._columns.batches(self._messages))
+        self._messages = Messages()

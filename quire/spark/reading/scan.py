@@ -1,0 +1,172 @@
+"""Reading one planned range: entries of one partition, as a broker delivers them, to record batches.
+
+RangeScan, on the process's loop, asks a broker; `read_range` is what Spark's blocking worker calls. Opening happens on the
+loop too: while it works nothing else in the process wants to run, and the worker's thread, which waits for a whole batch at
+a time, hands the one before to Spark meanwhile.
+
+The same range read twice gives the same rows in the same order: entries do not change, and what is cut where depends on
+the entries only up to batch boundaries.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import trio
+
+from quire.client.client import Reader
+from quire.client.deliveries import Deliveries
+from quire.client.errors import ClientError
+from quire.client.message_id import MessageId
+from quire.spark.errors import SourceUnavailableError
+from quire.spark.options.parse import Options
+from quire.spark.planning.ranges import LedgerRange, TopicRange
+from quire.spark.reading.columns import Columns
+from quire.spark.reading.range_check import RangeCheck, steps_back
+from quire.spark.reading.range_rows import RangeRows
+from quire.spark.runtime import Lease, client_options, runtime
+
+_log = logging.getLogger(__name__)
+
+STALL_S = 1.0
+"""How long to wait for entries before asking the broker where the topic ends."""
+WINDOW_MIN = 1000
+WINDOW_MAX = 10_000
+"""Messages a reader may be sent ahead. It is also what is sent for nothing behind the end of a range."""
+
+
+class RangeScan:
+    """Reads one range from a broker. On the loop; close it, also after an error."""
+
+    def __init__(self, work: TopicRange, options: Options, columns: Columns) -> None:
+        self._work = work
+        self._options = options
+        self.rows = RangeRows(work, columns, fail_on_data_loss=options.fail_on_data_loss)
+        self._lease: Lease | None = None
+        self._reader: Reader | None = None
+
+    async def next(self) -> pa.RecordBatch | None:
+        """The next batch; None at the end of the range. DataLossError, SourceUnavailableError, ClientError."""
+        rows = self.rows
+        while not rows.ready:
+            if rows.done:
+                return None
+            if rows.gaps:
+                await self._look_back()
+            elif rows.hungry:
+                deliveries = await self._receive()
+                if deliveries is not None:
+                    rows.give(deliveries)
+            rows.advance()
+            # A long run of opening must let the connection breathe.
+            await trio.lowlevel.checkpoint()
+        return rows.ready.popleft()
+
+    async def close(self) -> None:
+        """Idempotent."""
+        reader, self._reader = self._reader, None
+        lease, self._lease = self._lease, None
+        try:
+            if reader is not None:
+                await reader.close()
+        finally:
+            if lease is not None:
+                lease.release()
+
+    async def _open(self, start: MessageId, window: int) -> Reader:
+        if self._lease is None:
+            self._lease = await runtime().lease(self._options.service_url, client_options(self._options))
+        return await self._lease.client.reader(self._work.partition, start, window=window)
+
+    async def _receive(self) -> Deliveries | None:
+        """More of the range; None if there is none, which then was noted as lost."""
+        if self._reader is None:
+            window = min(max(self._work.entries * 4, WINDOW_MIN), WINDOW_MAX)
+            self._reader = await self._open(self.rows.due, window)
+        found, last = await self._wait(self._reader, self.rows.due)
+        if found is None:
+            self.rows.nothing_more(f"the topic ends at {last}")
+        return found
+
+    async def _wait(self, reader: Reader, due: MessageId) -> tuple[Deliveries | None, MessageId]:
+        """What comes next; nothing, and the topic's last entry, if `due` lies behind that."""
+        deadline = trio.current_time() + self._options.poll_timeout_ms / 1000
+        while True:
+            with trio.move_on_after(STALL_S):
+                return await reader.receive(), due
+            last = await reader.last_message_id()
+            if (last.ledger_id, last.entry_id) < (due.ledger_id, due.entry_id):
+                return None, last
+            if trio.current_time() >= deadline:
+                raise SourceUnavailableError(
+                    f"{self._work.partition}: {due} did not come within {self._options.poll_timeout_ms} ms, although the "
+                    f"topic has entries up to {last} (option pollTimeoutMs)"
+                )
+
+    async def _look_back(self) -> None:
+        """Fetch the earlier pieces of chunked messages, as far back as the plan allows."""
+        for step in steps_back(self._work.earlier):
+            if not await self._step_back(step):
+                break
+        self.rows.close_gaps()
+
+    async def _step_back(self, step: Sequence[LedgerRange]) -> bool:
+        """Show the opener these entries, as far as they are there; whether it wants more."""
+        check = RangeCheck(step)
+        wants_more = True
+        reader = await self._open(MessageId(*check.due), WINDOW_MIN)
+        try:
+            while not check.done:
+                found, _ = await self._wait(reader, MessageId(*check.due))
+                if found is None:
+                    break
+                accepted = check.accept(found.ledger_ids, found.entry_ids, 0, len(found))
+                seen = Deliveries(found.ledger_ids[:accepted], found.entry_ids[:accepted], found.entries[:accepted])
+                wants_more = bool(self.rows.opener.look_back(seen))
+                if accepted < len(found) and not check.done:
+                    break  # trimmed meanwhile: what is further back is gone too
+        finally:
+            await reader.close()
+        return wants_more
+
+
+def read_range(
+    work: TopicRange, options: Options, columns: Columns, feed: Iterator[Deliveries] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a range, lazily; blocking. With `feed` the entries come from there, and nothing is connected.
+
+    DataLossError, SourceUnavailableError; ClientError for what cannot be opened.
+    """
+    if feed is not None:
+        yield from _read_feed(work, options, columns, feed)
+        return
+    loop = runtime()
+    scan = RangeScan(work, options, columns)
+    try:
+        while (batch := loop.call(scan.next)) is not None:
+            yield batch
+    finally:
+        try:
+            loop.call(scan.close)
+        except ClientError as error:  # all rows are there, or an error is on its way
+            _log.info("the reader of %s was not closed in order: %s", work.partition, error)
+
+
+def _read_feed(
+    work: TopicRange, options: Options, columns: Columns, feed: Iterator[Deliveries]
+) -> Iterator[pa.RecordBatch]:
+    rows = RangeRows(work, columns, fail_on_data_loss=options.fail_on_data_loss)
+    while not rows.done or rows.ready:
+        while rows.ready:
+            yield rows.ready.popleft()
+        if rows.gaps:
+            rows.close_gaps()
+        elif rows.hungry:
+            found = next(feed, None)
+            if found is None:
+                rows.nothing_more("the feed ends")
+            else:
+                rows.give(found)
+        rows.advance()

@@ -1,0 +1,142 @@
+"""What a seed draws before its history of a whole cluster begins: hosts, limits, quorums, and which faults there may be."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autorecovery.config import AutoRecoveryConfig
+from quire.servers.broker.config import BrokerConfig
+from simulation.common import swarm
+
+CLUSTER = "sim"
+BROKER_PORT = 6650
+WEEK_S = 604_800
+FAULTS = (
+    *swarm.FAULTS,
+    "lost bookie",
+    "sleeping owner",
+    "late owner",
+    "failover",
+    "client crash",
+    "unload",
+    "split",
+)
+"""Kinds of faults. lost bookie: its disk is gone for good; sleeping owner: a broker stops for longer than its session lasts, goes on,
+and finds its topics with others; late owner: it loses its session while what it sends to bookies lags; unload, split: no faults, but done amid them."""
+FAULTS_PER_SEED = range(6, len(FAULTS) + 1)
+FREQUENT = ("lost bookie", "sleeping owner", "late owner", "unload")
+"""What many histories are to have."""
+
+QUORUMS = ((2, 2, 2), (3, 2, 2), (3, 3, 2), (3, 3, 2), (3, 3, 3), (4, 3, 2))
+"""(ensemble, write quorum, ack quorum): with each an entry outlives one disk."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSwarm(swarm.Swarm):
+    """Of one history."""
+
+    brokers: int
+    recoverers: int
+    topics: int
+    bundles: int
+    quorums: tuple[int, int, int]
+    windows: tuple[int, ...]
+    """Messages that a producer has unanswered at most, to choose from."""
+    pace_s: float
+    """A producer's pause between sends is up to this."""
+    trimmed: bool
+    """Ledgers go as soon as every subscription has consumed them."""
+    ledger_entries_max: int
+    cursor_ledger_entries_max: int
+    cursor_node_ranges_max: int
+    cache_mb: int
+    bookie_timeout_s: int
+    balanced: bool
+    """Brokers move bundles by themselves."""
+    recovery_delay_s: int
+    begin_anew: bool
+    """In the end all brokers are killed while the metadata service is away, and it comes back with their sessions alive."""
+    grace_ms: int
+    """Workers give the writer of an open ledger this long."""
+
+    def broker_config(self, name: str) -> BrokerConfig:
+        ensemble_size, write_quorum, ack_quorum = self.quorums
+        retention = 0 if self.trimmed else -1
+        return BrokerConfig(
+            cluster_name=CLUSTER,
+            bind_address=name,
+            advertised_address=name,
+            broker_port=BROKER_PORT,
+            ensemble_size=ensemble_size,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
+            bookie_timeout_s=self.bookie_timeout_s,
+            bookie_quarantine_s=2,
+            ledger_entries_max=self.ledger_entries_max,
+            rollover_min_minutes=0,
+            retention_minutes=retention,
+            retention_size_mb=retention,
+            retention_check_interval_s=5,
+            entry_cache_mb=self.cache_mb,
+            cursor_ledger_entries_max=self.cursor_ledger_entries_max,
+            cursor_node_ranges_max=self.cursor_node_ranges_max,
+            failover_delay_ms=10,
+            load_balancing=self.balanced,
+            shed_grace_minutes=0,
+            bundle_topics_max=2,
+            bundles_max=8,
+            shutdown_timeout_ms=60_000,
+        )
+
+    def recovery_config(self) -> AutoRecoveryConfig:
+        """Every copy of every entry is read by a check, which comes when it is asked for."""
+        return AutoRecoveryConfig(
+            lost_bookie_recovery_delay_s=self.recovery_delay_s,
+            ledger_check_interval_s=WEEK_S,
+            verification_percentage=100,
+            open_ledger_grace_period_ms=self.grace_ms,
+            backoff_ms=500,
+            failed_lock_release_ms=2000,
+        )
+
+
+def draw(rng: random.Random) -> ClusterSwarm:
+    """The options of a seed."""
+    quorums = rng.choice(QUORUMS)
+    faults: Sequence[str] = rng.sample(FAULTS, rng.choice(FAULTS_PER_SEED))
+    faults = [*faults, *(kind for kind in FREQUENT if kind not in faults and rng.random() < 0.4)]
+    if "lost bookie" in faults and "flipped entry" in faults:
+        faults.remove(rng.choice(("lost bookie", "flipped entry")))
+    return ClusterSwarm(
+        brokers=rng.choice((2, 2, 3)),
+        bookies=min(5, max(3, quorums[0] + rng.choice((1, 1, 2)))),
+        recoverers=rng.choice((1, 2, 2)),
+        topics=rng.choice((2, 3)),
+        bundles=rng.choice((1, 2, 4)),
+        quorums=quorums,
+        sizes=rng.choice(((0,), (0, 0, 200), (0, 0, 0, 900, 20_000))),
+        windows=rng.choice(((4,), (4, 16), (16, 40))),
+        pace_s=rng.choice((0.02, 0.1)),
+        trimmed=rng.random() < 0.4,
+        ledger_entries_max=rng.choice((10, 40, 50_000)),
+        cursor_ledger_entries_max=rng.choice((5, 30, 50_000)),
+        cursor_node_ranges_max=rng.choice((0, 1000)),
+        cache_mb=rng.choice((0, 1, 16)),
+        bookie_timeout_s=rng.choice((1, 3)),
+        balanced=rng.random() < 0.3,
+        group_wait_ms=rng.choice((0, 0, 1)),
+        flush_interval_ms=rng.choice((200, 1000, 5000)),
+        gc_wait_ms=rng.choice((2000, 10_000, 300_000)),
+        recovery_delay_s=rng.choice((0, 0, 2)),
+        grace_ms=rng.choice((500, 3000)),
+        session_timeout_s=rng.choice((1.0, 3.0)),
+        late=rng.choice((0.0, 0.05, 0.3)),
+        latency_max_s=rng.choice((0.05, 0.5)),
+        down_max=1 if quorums[2] == quorums[0] else rng.randint(1, 2),
+        overlap=rng.randint(1, 3),
+        calm_s=rng.choice((0.3, 1.0, 2.0)),
+        faults=tuple(sorted(faults)),
+        begin_anew=rng.random() < 0.4,
+    )

@@ -1,0 +1,330 @@
+"""Bugs to plant, one at a time, each of which the histories must find: proof that the checkers bite."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import trio
+
+from autorecovery import auditor
+from autorecovery.fragments import BadFragment
+from autorecovery.missed_copies import MissedCopies
+from autorecovery.replicator import Copied, Replicator
+from bookie import bookie as bookie_module
+from bookie import recovery as bookie_recovery
+from bookie.bookie import Bookie
+from bookie.db_ledger_storage.garbage_collector import Collected
+from bookie.db_ledger_storage.ledger_index import LedgerIndex
+from bookie.db_ledger_storage.ledger_removal import LedgerRemoval
+from bookie.fencing import FenceTable
+from bookie.garbage import collect_garbage
+from bookie.journal.format import NO_MARK, LogMark
+from bookie.journal.seal import ReplayPlan, Sealed
+from bookie.journal.writer import GroupWriter, Journal
+from broker.ownership.bundles import Bundles
+from broker.ownership.lease import Lease
+from broker.ownership.placement import Placement
+from cursors.cursor import Cursor
+from cursors.cursor_store import CursorStore, Persisted
+from managed_ledger import opening
+from managed_ledger.appends import Appends
+from managed_ledger.ledger_list import LedgerList
+from managed_ledger.managed_ledger import ManagedLedger, Services
+from managed_ledger.pending import PendingAppend
+from quire.ledger.bookies.pool import AddChannel
+from quire.ledger.context import LedgerContext
+from quire.ledger.position import Position
+from quire.ledger.reading.last_confirmed import LastConfirmed, read_last_confirmed
+from quire.ledger.recovery import recovery
+from quire.ledger.recovery.rules import FenceCoverage
+from quire.ledger.writing.ack_tracker import AckTracker
+from quire.ledger.writing.appender import Appender
+from quire.metadata.ledgers import LedgerMetadata
+from quire.metadata.store import Delete
+from quire.wire.bookkeeper import v2
+from quire.wire.bookkeeper.entry import Digest
+from quire.world.doors import Buffer, File
+from simulation.common.patching import Patch, patched
+from simulation.machines import key_value
+
+
+def _ack_before_fsync() -> list[Patch]:
+    """The journal answers, though nothing was synced."""
+
+    def write(self: GroupWriter, file: File, parts: Sequence[Buffer]) -> None:
+        self._write(file, parts)
+        self.seal = None  # which would have found it out at the next start
+
+    return [(GroupWriter, "_write_synced", write)]
+
+
+def _fence_after_answer() -> list[Patch]:
+    """The fencing read is answered at once; its FENCE record is written later."""
+    fence: Callable[[Bookie, int, bytes | None, Callable[[v2.Rc], None]], None] = Bookie.fence
+
+    def early(self: Bookie, ledger_id: int, key: bytes | None, done: Callable[[v2.Rc], None]) -> None:
+        fence(self, ledger_id, key, lambda rc: None)
+        done(v2.Rc.OK)
+
+    def needs_wait(self: FenceTable, ledger_id: int, fenced: bool) -> bool:
+        return not fenced
+
+    return [(Bookie, "fence", early), (FenceTable, "needs_wait", needs_wait)]
+
+
+def _last_mark_before_index_sync() -> list[Patch]:
+    """A checkpoint writes lastMark, and then flushes what lastMark says is flushed."""
+
+    async def checkpoint(self: Bookie) -> None:
+        mark = self.journal.mark()
+        if mark > self._last_mark:
+            await self._write_last_mark(mark)
+        await self.storage.flush()
+        await self.journal.checkpoint_complete(mark)
+
+    return [(Bookie, "checkpoint", checkpoint)]
+
+
+def _ack_answered_before_append() -> list[Patch]:
+    """An acknowledgement is answered at once; the cursor is stored a moment later."""
+
+    def persisted(self: Cursor, callback: Persisted) -> None:
+        callback(None)
+
+    return [(Cursor, "persisted", persisted)]
+
+
+def _delivery_above_lac() -> list[Patch]:
+    """Entries are delivered when they are sent to the bookies, not when they are confirmed."""
+    send: Callable[[Appends, PendingAppend], bool] = Appends._send
+
+    def early(self: Appends, run: PendingAppend) -> bool:
+        payloads: Sequence[Buffer] = [bytes(payload) for payload in run.payloads or ()]
+        sent = send(self, run)
+        writer = self.writer
+        if sent and writer is not None and writer is not self._failed_writer:
+            self._cache.add(writer.ledger_id, run.first, list(payloads), max(1, self.readers), trio.current_time())
+            self._index.last_confirmed = Position(writer.ledger_id, writer.last_pushed)
+            self._listeners.confirmed()
+        return sent
+
+    return [(Appends, "_send", early)]
+
+
+def _recovery_reads_do_not_fence() -> list[Patch]:
+    """Recovery fences only while it asks for the last add confirmed, not with each entry that it reads."""
+    return [(recovery, "RECOVERY_READ", v2.HIGH_PRIORITY)]
+
+
+def _lac_bound_removed() -> list[Patch]:
+    """Recovery begins at the highest LAC that the bookies of the last ensemble tell, though all before that ensemble is confirmed."""
+
+    async def unbound(
+        context: LedgerContext,
+        ledger_id: int,
+        metadata: LedgerMetadata,
+        digest: Digest,
+        password: bytes,
+        *,
+        fence: bool,
+    ) -> LastConfirmed:
+        last = replace(metadata.fragments[-1], first_entry_id=0)
+        return await read_last_confirmed(
+            context, ledger_id, replace(metadata, fragments=(last,)), digest, password, fence=fence
+        )
+
+    return [(recovery, "read_last_confirmed", unbound)]
+
+
+def _coverage_loosened() -> list[Patch]:
+    """Recovery goes on when one more bookie of each write set is not known to be fenced than may be."""
+
+    def covered(self: FenceCoverage) -> bool:
+        return all(
+            sum([not self._known[index] for index in write_set]) <= self._ack_quorum for write_set in self._write_sets
+        )
+
+    return [(FenceCoverage, "covered", property(covered))]
+
+
+def _acks_of_replaced_kept() -> list[Patch]:
+    """What a bookie acknowledged counts, though another stands in its place."""
+
+    def replaced(self: AckTracker, index: int) -> None:
+        self._failed[index] = False
+
+    return [(AckTracker, "replaced", replaced)]
+
+
+def _fence_forgotten() -> list[Patch]:
+    """A fence is forgotten with its ledger, when that was deleted and collected."""
+
+    def is_fenced(self: LedgerIndex, ledger_id: int) -> bool:
+        state = self.get(ledger_id)
+        return state is not None and state.fenced
+
+    return [(LedgerIndex, "is_fenced", is_fenced)]
+
+
+def _fence_ignored() -> list[Patch]:
+    """An owner takes a bookie's answer that the ledger is fenced for an acknowledgement."""
+    answered: Callable[[Appender, AddChannel, int, int, int], None] = Appender.adds_answered
+
+    def ignoring(self: Appender, channel: AddChannel, rc: int, first: int, last: int) -> None:
+        answered(self, channel, v2.Rc.OK if rc == v2.Rc.FENCED else rc, first, last)
+
+    return [(Appender, "adds_answered", ignoring)]
+
+
+def _member_replaced_early() -> list[Patch]:
+    """A worker names the newcomer in the metadata, and copies then."""
+
+    async def move(
+        self: Replicator, metadata: LedgerMetadata, bad: BadFragment, newcomers: Mapping[int, str], done: Copied
+    ) -> None:
+        fragment = bad.fragment
+        members = {index: (fragment.bookies[index], new) for index, new in newcomers.items()}
+        if members:
+            await self._client.replace_members(fragment.ledger_id, fragment.first, fragment.last, members)
+            await self._copy(metadata, bad, newcomers, fragment.entries_of_any(newcomers), done)
+
+    return [(Replicator, "_move", move)]
+
+
+def _lost_bookie_ignored() -> list[Patch]:
+    """The auditor takes bookies that are gone for ones that will come back."""
+
+    def nobody(indexed: Collection[str], present: Collection[str], held: Collection[str]) -> list[str]:
+        return []
+
+    return [(auditor, "lost_of", nobody)]
+
+
+def _missed_copies_ignored() -> list[Patch]:
+    """The auditor takes bookies that were away for whole, and does not look at what writers noted."""
+
+    async def idle(self: MissedCopies) -> None:
+        await trio.sleep_forever()
+
+    return [(MissedCopies, "run", idle)]
+
+
+def _list_closed_short() -> list[Patch]:
+    """Who takes a topic over notes the end of its last ledger one entry too early."""
+    recover: Callable[..., Awaitable[LedgerList]] = opening._recover_last
+
+    async def short(services: Services, managed_ledger: ManagedLedger, value: LedgerList) -> LedgerList:
+        found = await recover(services, managed_ledger, value)
+        if not found.ledgers or found.ledgers[-1].entries < 2:
+            return found
+        last = replace(found.ledgers[-1], entries=found.ledgers[-1].entries - 1)
+        return replace(found, ledgers=(*found.ledgers[:-1], last))
+
+    return [(opening, "_recover_last", short)]
+
+
+def _intent_forgotten() -> list[Patch]:
+    """A ledger that leaves a list, or was made ahead of it, is not noted as one to be deleted."""
+
+    def unchanged(self: LedgerList, ledger_ids: Collection[int]) -> LedgerList:
+        return self
+
+    return [(LedgerList, "also_deleting", unchanged)]
+
+
+def _orphan_on_unsubscribe() -> list[Patch]:
+    """A cursor is deleted without a wait for the ledger that is being made for it."""
+
+    async def end(self: CursorStore) -> tuple[list[int], Delete]:
+        await trio.lowlevel.checkpoint()
+        return self.ledger_ids(), Delete(path=self._node._path)
+
+    return [(CursorStore, "end", end)]
+
+
+def _key_not_journalled_again() -> list[Patch]:
+    """The journal takes the key of a ledger for written, though the ledger was collected since."""
+
+    def forget_nothing(self: Journal, ledgers: Sequence[int]) -> None:
+        return
+
+    return [(Journal, "forget_keys", forget_nothing)]
+
+
+def _former_life_replayed() -> list[Patch]:
+    """Garbage collection makes no checkpoint, and a ledger id takes adds again before one has passed what the journal has of its
+    former life."""
+
+    async def no_checkpoint() -> None:
+        return
+
+    async def collect(*arguments: Any, settle: object, **options: Any) -> Collected:
+        return await collect_garbage(*arguments, settle=no_checkpoint, **options)
+
+    def removed(self: LedgerRemoval, ledgers: Sequence[int]) -> None:
+        rows_deleted(self, ledgers)
+        self.release(ledgers)
+
+    rows_deleted: Callable[[LedgerRemoval, Sequence[int]], None] = LedgerRemoval.rows_deleted
+    return [(LedgerRemoval, "rows_deleted", removed), (bookie_module, "collect_garbage", collect)]
+
+
+def _wal_tail_tolerated() -> list[Patch]:
+    """A map whose log is damaged is opened, and ends where the damage is, as RocksDB does by itself."""
+    return [(key_value, "meet_damage", key_value.tolerate_damage)]
+
+
+def _mark_trusted() -> list[Patch]:
+    """Replay begins where lastMark says, and ends where the journal seems to: the seal is not looked at."""
+
+    def trusting(last_mark: LogMark | None, sealed: Sealed | None, ids: Sequence[int], **_: str) -> ReplayPlan:
+        mark = last_mark or NO_MARK
+        return ReplayPlan(mark, mark.file_id)
+
+    return [(bookie_recovery, "plan_replay", trusting)]
+
+
+def _former_bundles_left() -> list[Patch]:
+    """A broker that was started again does not take bundles whose nodes are of its former session but when it is asked for them."""
+
+    async def left(self: Placement, lease: Lease, bundles: Bundles) -> None:
+        await trio.lowlevel.checkpoint()
+
+    return [(Placement, "take_again", left)]
+
+
+BUGS: dict[str, Callable[[], list[Patch]]] = {
+    "ack-before-fsync": _ack_before_fsync,
+    "fence-after-answer": _fence_after_answer,
+    "lastMark-before-index-sync": _last_mark_before_index_sync,
+    "ack-answered-before-append": _ack_answered_before_append,
+    "delivery-above-LAC": _delivery_above_lac,
+    "recovery-reads-do-not-fence": _recovery_reads_do_not_fence,
+    "LAC-bound-removed": _lac_bound_removed,
+    "coverage-loosened": _coverage_loosened,
+    "acks-of-replaced-kept": _acks_of_replaced_kept,
+    "fence-forgotten": _fence_forgotten,
+    "fence-ignored": _fence_ignored,
+    "member-replaced-early": _member_replaced_early,
+    "lost-bookie-ignored": _lost_bookie_ignored,
+    "missed-copies-ignored": _missed_copies_ignored,
+    "list-closed-short": _list_closed_short,
+    "former-bundles-left": _former_bundles_left,
+    "intent-forgotten": _intent_forgotten,
+    "orphan-on-unsubscribe": _orphan_on_unsubscribe,
+    "key-not-journalled-again": _key_not_journalled_again,
+    "former-life-replayed": _former_life_replayed,
+    "WAL-tail-tolerated": _wal_tail_tolerated,
+    "mark-trusted": _mark_trusted,
+}
+"""By name; the docstring says what is wrong."""
+
+
+@contextmanager
+def plant(name: str) -> Iterator[None]:
+    """Within it, the servers of this process have the bug `name` of BUGS."""
+    with patched(BUGS[name]()):
+        yield

@@ -1,0 +1,185 @@
+"""Hosts of a simulated cluster with a session at the metadata service each; bookies, which every such cluster has."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Protocol
+
+import trio
+
+from bookie.bookie import Bookie, open_bookie
+from bookie.server import serve_bookie
+from quire.metadata.errors import MetadataError
+from quire.metadata.local.memory import MemoryTree
+from quire.world.doors import World
+from simulation.common.swarm import Swarm
+from simulation.machines.metadata import HostMetadata
+from simulation.machines.world import Universe
+
+AGAIN_S = 0.2
+"""A process that ended, as the metadata service was away, is started again after this."""
+
+
+class Cluster(Protocol):
+    """The history that the hosts are of."""
+
+    universe: Universe
+
+    @property
+    def swarm(self) -> Swarm: ...
+
+    @property
+    def tree(self) -> MemoryTree: ...
+
+    def tell(self, host: str, name: str, /, **fields: object) -> None: ...
+
+    def bookie_opened(self, node: BookieNode) -> None:
+        """It has replayed its journal."""
+
+
+class Node:
+    """A host of the cluster, with its session at the metadata service."""
+
+    def __init__(self, story: Cluster, name: str) -> None:
+        self.story = story
+        self.name = name
+        self.host = story.universe.host(name)
+        self.metadata: HostMetadata | None = None
+        self.crashed = False
+        """Whether the nemesis keeps it down."""
+        self.cut_off = 0
+        """How many faults keep it from the metadata service."""
+
+    def connect_metadata(self) -> HostMetadata:
+        """A session for this incarnation."""
+        swarm = self.story.swarm
+        self.metadata = HostMetadata(
+            self.story.tree,
+            self.story.universe.derive(f"{self.name}/{self.host.incarnation}/metadata"),
+            session_timeout_s=swarm.session_timeout_s,
+            late=swarm.late,
+            latency_max_s=swarm.latency_max_s,
+        )
+        if self.cut_off:
+            self.metadata.disconnect()
+        return self.metadata
+
+    def cut_metadata(self) -> None:
+        """From now on it cannot reach the service; until as many `mend_metadata`s."""
+        self.cut_off += 1
+        if self.metadata is not None:
+            self.metadata.disconnect()
+
+    def mend_metadata(self) -> None:
+        self.cut_off -= 1
+        if not self.cut_off and self.metadata is not None and self.host.running:
+            self.metadata.reconnect()
+
+    def pause(self) -> None:
+        """As SIGSTOP: the service hears nothing of it either."""
+        self.host.pause()
+        self.cut_metadata()
+
+    def resume(self) -> None:
+        self.mend_metadata()
+        self.host.resume()
+
+    async def crash(self, *, lose_unsynced: bool = True) -> None:
+        """Down it goes, and stays so until `restart`."""
+        self.crashed = True
+        await self.host.crash(lose_unsynced=lose_unsynced)
+        if self.metadata is not None:
+            self.metadata.disconnect()
+
+    async def restart(self) -> None:
+        """Fine if it runs."""
+        self.crashed = False
+        if not self.host.running:
+            await self.host.wait_down()
+        if not self.host.running:
+            self.start()
+
+    def start(self) -> None:
+        self.host.start(self.main)
+
+    async def main(self, world: World, stop: trio.Event) -> None:
+        """The process. It may end by itself when the metadata service is away: then a supervisor starts it again."""
+        metadata = self.connect_metadata()
+        try:
+            await self.serve(world, metadata, stop)
+        except* MetadataError as error:
+            self.story.tell(self.name, "ProcessEnded", error=str(error.exceptions[0]))
+        except* OSError as error:
+            # A start that finds no room at all; an error of another kind, or on another disk, is a fault of ours.
+            if not self.host.disk.is_limited:
+                raise
+            self.story.tell(self.name, "ProcessEnded", error=str(error.exceptions[0]))
+        metadata.disconnect()
+        self.story.universe.nursery.start_soon(self._supervise, name=f"supervisor of {self.name}")
+
+    async def _supervise(self) -> None:
+        await self.host.wait_down()
+        await trio.sleep(AGAIN_S)
+        if not self.crashed:
+            await self.restart()
+
+    async def serve(self, world: World, metadata: HostMetadata, stop: trio.Event) -> None:
+        raise NotImplementedError
+
+
+class BookieNode(Node):
+    """A bookie. Its storage can be looked into, past its port."""
+
+    def __init__(self, story: Cluster, name: str) -> None:
+        super().__init__(story, name)
+        self.config = story.swarm.bookie_config(name)
+        self.id = self.config.id
+        self.bookie: Bookie | None = None
+        """While it runs and has replayed its journal."""
+        self.ready = trio.Event()
+        self._opened_by = 0
+        """The incarnation that replayed the journal last."""
+
+    async def serve(self, world: World, metadata: HostMetadata, stop: trio.Event) -> None:
+        self.bookie = None
+        self.ready = trio.Event()
+        async with open_bookie(world, self.config, metadata) as bookie:
+            self.bookie = bookie
+            self._opened_by = self.host.incarnation
+            self.story.bookie_opened(self)
+            async with trio.open_nursery() as nursery:
+                serving = partial(serve_bookie, world, bookie, metadata, bind_address=self.name, stop=stop)
+                await nursery.start(serving, name="serve")
+                self.ready.set()
+
+    @property
+    def up(self) -> Bookie | None:
+        """The bookie, unless it is down or has not replayed its journal yet."""
+        return self.bookie if self.host.running and self.host.incarnation == self._opened_by else None
+
+    async def wait_up(self) -> None:
+        """Wait until it serves."""
+        while self.up is None or not self.ready.is_set():
+            await trio.sleep(0.05)
+
+    def has(self, ledger_id: int, entry_id: int) -> bool | None:
+        """Whether it has the entry, synced or not; None if it is down."""
+        bookie = self.up
+        if bookie is None:
+            return None
+        storage = bookie.storage
+        return storage._cache.find(ledger_id, entry_id) is not None or storage._locations.get(ledger_id, entry_id) != 0
+
+    def fenced(self, ledger_id: int) -> bool | None:
+        bookie = self.up
+        return None if bookie is None else bookie.storage.is_fenced(ledger_id)
+
+    def location(self, ledger_id: int, entry_id: int) -> tuple[str, int] | None:
+        """File and offset of the entry on the disk, if it is there and no longer in the write cache."""
+        bookie = self.up
+        if bookie is None or bookie.storage._cache.find(ledger_id, entry_id) is not None:
+            return None
+        location = bookie.storage._locations.get(ledger_id, entry_id)
+        if location == 0:
+            return None
+        return f"{self.config.ledger_directory}/current/{location >> 32:x}.log", location & 0xFFFFFFFF

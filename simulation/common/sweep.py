@@ -1,0 +1,121 @@
+"""Many histories, over several processes; each outcome is a value, so that it can cross from one process to another."""
+
+from __future__ import annotations
+
+import multiprocessing
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
+
+import trio
+
+from quire.service import log
+from simulation.cluster.history import run_cluster_history
+from simulation.common.bugs import plant
+from simulation.common.checkers import ViolationError
+from simulation.ledger.checkers import LedgerViolationError
+from simulation.ledger.history import run_ledger_history
+from simulation.standalone.client_history import run_client_history
+from simulation.standalone.fencing_history import run_fencing_history
+from simulation.standalone.history import run_standalone_history
+from simulation.standalone.reuse_history import run_reuse_history
+
+
+class Summary(Protocol):
+    """What a history tells of itself in one line by `str`."""
+
+    @property
+    def digest(self) -> str: ...
+
+
+HISTORIES: dict[str, Callable[..., Summary]] = {
+    "standalone": run_standalone_history,
+    "fencing": run_fencing_history,
+    "reuse": run_reuse_history,
+    "client": run_client_history,
+    "ledger": run_ledger_history,
+    "cluster": run_cluster_history,
+}
+"""By name: `run(seed, *, lines=None, steps=False)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one history went."""
+
+    history: str
+    seed: int
+    line: str
+    """What happened, in one line."""
+    digest: str = ""
+    violation: str = ""
+    """Name of the invariant that does not hold, or of the exception that ended the history."""
+    details: str = ""
+    """The traceback, if anything but an invariant failed."""
+    faults: tuple[tuple[str, int], ...] = ()
+    """How many of each kind, where the history counts them."""
+    place: tuple[int, int] | None = None
+    """Ledger and entry (-1: all of it) at which the invariant does not hold, if it is about one."""
+
+    @property
+    def ok(self) -> bool:
+        return not self.violation
+
+
+def run_one(history: str, seed: int, *, lines: list[str] | None = None, steps: bool = False, **more: Any) -> Outcome:
+    """Run a history and say how it went, whatever that was. `lines` gets the trace, with every step of every task if
+    `steps`; `more` is what this history takes besides."""
+    try:
+        summary = HISTORIES[history](seed, lines=lines, steps=steps, **more)
+    except LedgerViolationError as error:
+        place = (error.ledger_id, error.entry_id)
+        return Outcome(history, seed, f"seed {seed}: {error}", violation=error.name, place=place)
+    except ViolationError as error:
+        return Outcome(history, seed, f"seed {seed}: {error}", violation=error.name)
+    except trio.TooSlowError:
+        line = f"seed {seed}: Liveness: the healed system makes no progress"
+        return Outcome(history, seed, line, violation="Liveness", details=traceback.format_exc())
+    except Exception as error:
+        line = f"seed {seed}: {type(error).__name__}: {error}"
+        return Outcome(history, seed, line, violation=type(error).__name__, details=traceback.format_exc())
+    return Outcome(history, seed, str(summary), digest=summary.digest, faults=getattr(summary, "faults", ()))
+
+
+FULL_DISKS_APART: Final = ("ledger", "cluster")
+"""Histories in which disks are full only when it is asked for: seeds that were drawn without stay what they were."""
+
+
+class Work(NamedTuple):
+    """One history to be run, with a planted bug if one is named; with full disks, where the history has them apart."""
+
+    history: str
+    seed: int
+    bug: str = ""
+    full_disks: bool = False
+
+
+def run_all(work: Sequence[Work], *, jobs: int) -> Iterator[Outcome]:
+    """Run these in `jobs` processes of their own; outcomes in the same order."""
+    # Not forked: a history must not see what this process did before.
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(max(1, min(jobs, len(work))), log.configure, ("critical",)) as pool:
+        yield from pool.imap(_run, work)
+
+
+def sweep(
+    histories: Iterable[str], seeds: Iterable[int], *, jobs: int = 1, bug: str = "", full_disks: bool = False
+) -> Iterator[Outcome]:
+    """Run each history for each seed; see `run_all`."""
+    return run_all([Work(history, seed, bug, full_disks) for history in histories for seed in seeds], jobs=jobs)
+
+
+def _run(work: Work) -> Outcome:
+    with plant(work.bug) if work.bug else nullcontext():
+        return run_one(work.history, work.seed, **with_full_disks(work.history, work.full_disks))
+
+
+def with_full_disks(history: str, wanted: bool) -> dict[str, Any]:
+    """What `run_one` takes besides."""
+    return {"full_disks": True} if wanted and history in FULL_DISKS_APART else {}

@@ -1,0 +1,162 @@
+"""Blocking work under virtual time: inline, after a delay drawn from the seed; lanes are tasks of the host.
+
+A job runs in one instant, so a crash would never find it half done. Therefore a crash carries some of the jobs that wait
+for their instant on, operation by operation, and stops them where the power goes: after a write, before its sync.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+
+import trio
+
+from quire.world.doors import Lane
+from simulation.machines.power import Power, PowerCut
+from simulation.machines.trace import Trace
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+
+
+class SimOffload:
+    """The offload door of one incarnation of a host; lanes run in `nursery` (None: there can be none)."""
+
+    def __init__(
+        self, rng: random.Random, power: Power, trace: Trace, host: str, nursery: trio.Nursery | None = None
+    ) -> None:
+        self._rng = rng
+        self.power = power
+        self.trace = trace
+        self.host = host
+        self._nursery = nursery
+        self.slowness = 1.0
+        """By what workers are slower than usual."""
+        self._begun: dict[int, Callable[[], object]] = {}
+        self._jobs = 0
+
+    def give_up(self) -> None:
+        """Nothing to do: a simulated disk always answers."""
+
+    def begin(self, job: Callable[[], object]) -> int:
+        """Note that a worker has begun `job`; returns what `ended` takes."""
+        self._jobs += 1
+        self._begun[self._jobs] = job
+        return self._jobs
+
+    def ended(self, number: int) -> None:
+        del self._begun[number]
+
+    def tear(self, rng: random.Random) -> None:
+        """Carry some of the jobs that workers have begun a random way on, up to the point where the power goes."""
+        for job in list(self._begun.values()):
+            if rng.random() < 0.85:
+                self.power.fuse = rng.choice((0, 1, 1, 1, 2, 2, 3, 5, 8, 13))
+                with suppress(Exception, PowerCut):
+                    job()
+
+    def delay(self) -> float:
+        """Seconds that a worker takes: mostly as an idle machine's, now and then as a busy one's."""
+        return self.slowness * (0.05 if self._rng.random() < 0.02 else self._rng.uniform(0.05e-3, 2e-3))
+
+    async def _pass_time(self) -> None:
+        """Let a worker's delay go by. Once begun, work is not cancellable, as a thread is not."""
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + self.delay()):
+            await trio.sleep_forever()
+
+    async def run(self, job: Callable[[], T], *, name: str = "") -> T:
+        await trio.lowlevel.checkpoint()
+        self.power.check()
+        number = self.begin(job)
+        try:
+            await self._pass_time()
+        finally:
+            self.ended(number)
+        self.power.check()
+        error = None
+        try:
+            result = job()
+        except Exception as raised:
+            error = raised
+        # Done, but nobody knows yet: a crash in between leaves work that was never reported.
+        await self._pass_time()
+        self.power.check()
+        if error is not None:
+            raise error
+        return result
+
+    def lane(
+        self,
+        name: str,
+        job: Callable[[list[Item]], T],
+        done: Callable[[list[Item], T | None, BaseException | None], None],
+    ) -> Lane[Item]:
+        assert self._nursery is not None, "lanes need a running host: use Host.start or run_world"
+        lane = _SimLane(self, name, job, done)
+        self._nursery.start_soon(lane.work, name=f"{self.host}/lane/{name}")
+        return lane
+
+
+class _SimLane(Generic[Item]):
+    def __init__(
+        self,
+        offload: SimOffload,
+        name: str,
+        job: Callable[[list[Item]], Any],
+        done: Callable[[list[Item], Any, BaseException | None], None],
+    ) -> None:
+        self._offload = offload
+        self._name = name
+        self._job = job
+        self._done = done
+        self._queue: list[Item] = []
+        self._filled = trio.Event()
+        self._closing = False
+        self._stopped = trio.Event()
+
+    def put(self, item: Item) -> None:
+        self._offload.power.check()
+        if self._closing:
+            raise RuntimeError("the lane is closed")
+        self._queue.append(item)
+        self._filled.set()
+
+    async def aclose(self) -> None:
+        self._closing = True
+        self._filled.set()
+        with trio.CancelScope(shield=True):
+            await self._stopped.wait()
+        self._offload.power.check()
+
+    async def work(self) -> None:
+        try:
+            await self._filled.wait()
+            while self._queue:
+                await self._turn()
+                await self._filled.wait()
+        finally:
+            self._stopped.set()
+
+    async def _turn(self) -> None:
+        """One run of the job. Items that come meanwhile wait for the next one."""
+        offload = self._offload
+        number = offload.begin(lambda: self._job(list(self._queue)))
+        try:
+            await trio.sleep(offload.delay())
+        finally:
+            offload.ended(number)
+        offload.power.check()
+        items, self._queue = self._queue, []
+        if not self._closing:
+            self._filled = trio.Event()
+        result, error = None, None
+        try:
+            result = self._job(items)
+        except Exception as raised:
+            error = raised
+        offload.trace.event(offload.host, "LaneRan", lane=self._name, items=len(items), failed=error is not None)
+        await trio.sleep(offload.delay())  # done, but not yet reported, as in `run`
+        offload.power.check()
+        self._done(items, result, error)

@@ -1,0 +1,114 @@
+"""Trio under a seed: the order of tasks, the clock, no garbage collector. The only toucher of trio's private names.
+
+Trio shuffles each batch of runnable tasks by its own `Random`; with its flag for deterministic scheduling set it sorts
+them by age first, so that the seed alone decides. Both are needed: without the flag the order before the shuffle comes
+from sets ordered by address. Source: trio's own tests/test_scheduler_determinism.py, which sets both in this way; the
+same test runs here in tests/unit/simulation/machines/test_scheduler.py, to notice when a new trio does it otherwise.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+import trio
+from trio.testing import MockClock
+
+T = TypeVar("T")
+
+HOST: ContextVar[str] = ContextVar("host", default="")
+"""Whose task it is; every task inherits it from the one that started it. "" for the world's own."""
+
+
+@contextmanager
+def deterministic(seed: int) -> Iterator[None]:
+    """Within it, `trio.run` takes its scheduling choices from `seed`. Restores what was before. Does not nest."""
+    run: Any = trio._core._run
+    flag, state, collecting = run._ALLOW_DETERMINISTIC_SCHEDULING, run._r.getstate(), gc.isenabled()
+    run._ALLOW_DETERMINISTIC_SCHEDULING = True
+    run._r.seed(seed)
+    gc.disable()  # finalizers of cycles would run at moments that no seed decides
+    try:
+        yield
+    finally:
+        run._ALLOW_DETERMINISTIC_SCHEDULING = flag
+        run._r.setstate(state)
+        if collecting:
+            gc.enable()
+
+
+class Pauses:
+    """Hosts whose tasks do not run, as after SIGSTOP: what wakes them meanwhile, messages and deadlines, waits for the resume.
+
+    Trio takes every runnable task of a pass out of one queue; while somebody is paused it is given a queue that holds
+    the tasks of paused hosts back.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, list[Any]] = {}
+
+    def __contains__(self, host: str) -> bool:
+        return host in self._held
+
+    def pause(self, host: str) -> None:
+        """From the next pass on no task of the host runs. Fine if it is paused."""
+        if host not in self._held:
+            self._held[host] = []
+            runner = _runner()
+            if not isinstance(runner.runq, _HoldingQueue):
+                runner.runq = _HoldingQueue(runner.runq, self)
+
+    def resume(self, host: str) -> None:
+        """Fine if it is not paused."""
+        runner = _runner()
+        runner.runq.extend(self._held.pop(host, ()))
+        if not self._held and isinstance(runner.runq, _HoldingQueue):
+            runner.runq = deque(runner.runq)
+
+    def hold(self, task: Any) -> bool:
+        """Keep the task if its host is paused."""
+        held = self._held.get(task.context.get(HOST, ""))
+        if held is None:
+            return False
+        held.append(task)
+        return True
+
+
+class _HoldingQueue(deque[Any]):
+    """Iterating takes the pass's tasks out; trio does so once per pass, and clears it."""
+
+    def __init__(self, tasks: Any, pauses: Pauses) -> None:
+        super().__init__(tasks)
+        self._pauses = pauses
+
+    def __iter__(self) -> Iterator[Any]:
+        hold = self._pauses.hold
+        return iter([task for task in super().__iter__() if not hold(task)])
+
+
+def _runner() -> Any:
+    return trio._core._run.GLOBAL_RUN_CONTEXT.runner
+
+
+class StepTrace(trio.abc.Instrument):
+    """Reports the name of each task that takes a step: the finest history there is."""
+
+    def __init__(self, step: Callable[[str], None]) -> None:
+        self._step = step
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._step(task.name)
+
+
+def run_seeded(seed: int, main: Callable[[], Awaitable[T]], *, on_step: Callable[[str], None] | None = None) -> T:
+    """`trio.run(main)` under virtual time, which starts at 0 and jumps to the next deadline when every task waits.
+
+    `on_step` is told the name of each task that takes a step.
+    """
+    instruments = [] if on_step is None else [StepTrace(on_step)]
+    with deterministic(seed):
+        return trio.run(main, clock=MockClock(autojump_threshold=0), instruments=instruments)

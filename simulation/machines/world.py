@@ -1,0 +1,110 @@
+"""Universe: hosts, the network between them, the history; all from one seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import trio
+
+from quire.world.doors import World
+from simulation.machines.host import Host, source
+from simulation.machines.network import SimNetwork
+from simulation.machines.scheduler import Pauses, run_seeded
+from simulation.machines.trace import Trace
+
+T = TypeVar("T")
+
+
+class Universe:
+    """Everything a run has, from `seed`. Made by `run`; without one, disks and maps of its hosts can still be tried."""
+
+    def __init__(self, seed: int, *, keep: bool = False) -> None:
+        self.seed = seed
+        self.trace = Trace(keep=keep)
+        self.rng = self.derive("universe")
+        """For the nemesis and the workload; hosts have their own."""
+        self.network = SimNetwork(self.derive("network"), self.trace)
+        self.hosts: dict[str, Host] = {}
+        self.pauses = Pauses()
+        self._nursery: trio.Nursery | None = None
+
+    @property
+    def nursery(self) -> trio.Nursery:
+        """Where hosts live; tasks started here (the nemesis, checkers) need a `name=`."""
+        assert self._nursery is not None, "the universe is not running: use simulation.run"
+        return self._nursery
+
+    def derive(self, *names: str) -> random.Random:
+        """A seeded source of choices of its own for whoever is named."""
+        return source(self.seed, *names)
+
+    def host(self, name: str) -> Host:
+        """The host of that name; made when first asked for."""
+        return self.hosts.get(name) or Host(self, name)
+
+    def add(self, host: Host) -> None:
+        assert host.name not in self.hosts, f"two hosts are called {host.name}"
+        self.hosts[host.name] = host
+
+    async def live(self, main: Callable[[Universe], Awaitable[T]], limit_s: float) -> T:
+        """Run `main`; when it returns, every host that still runs ends. TooSlowError after `limit_s` virtual seconds."""
+        failure = None
+        with trio.fail_after(limit_s):
+            async with trio.open_nursery() as self._nursery:
+                try:
+                    result = await main(self)
+                except Exception as error:
+                    failure = error  # raised outside, so that it is not wrapped in the nursery's group
+                finally:
+                    for host in self.hosts.values():
+                        host.resume()  # else its tasks could not even be cancelled
+                for host in self.hosts.values():
+                    host.end()
+                self._nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        return result
+
+
+def run(
+    seed: int,
+    main: Callable[[Universe], Awaitable[T]],
+    *,
+    keep: bool = False,
+    steps: bool = False,
+    limit_s: float = 3600.0,
+) -> T:
+    """Run `main(universe)` under virtual time and a seeded scheduler; returns what it returns.
+
+    `keep` keeps the lines of the trace; `steps` adds every step of every task to it: slow, but it shows where two
+    histories part. After `limit_s` virtual seconds it is given up with TooSlowError: otherwise tasks that all wait for
+    each other, with no deadline to jump to, would hang for good.
+    """
+    universe = Universe(seed, keep=keep)
+    on_step = (lambda name: universe.trace.event("", "Step", task=name)) if steps else None
+    return run_seeded(seed, lambda: universe.live(main, limit_s), on_step=on_step)
+
+
+def run_world(seed: int, main: Callable[[World], Awaitable[T]]) -> T:
+    """Run `main(world)` on the only host of a universe; for tests that need a World and no story."""
+
+    async def story(universe: Universe) -> T:
+        results: list[T] = []
+        failures: list[Exception] = []
+
+        async def on_host(world: World, stop: trio.Event) -> None:
+            try:
+                results.append(await main(world))
+            except Exception as error:
+                failures.append(error)
+
+        host = universe.host("host")
+        host.start(on_host)
+        await host.wait_down()
+        if failures:
+            raise failures[0]
+        return results[0]
+
+    return run(seed, story)

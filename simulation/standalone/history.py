@@ -1,0 +1,385 @@
+"""A whole standalone server on a seeded world: clients publish, consume and acknowledge while the server crashes.
+
+What a seed draws: sizes of ledgers and caches, flush intervals, windows, kinds of subscriptions, whether consumed ledgers
+are trimmed, and the kinds of harm: power cut at a time, power cut in the middle of a job after so many changes to the
+disk, SIGKILL, a stop in good order, a full disk, a failed sync, connections reset. Every history goes on until it has
+its share of confirmed entries and crashes, one of which dropped unsynced writes; then all harm ends, the server crashes
+once more, a reader compares everything with what clients were told, and every confirmed entry must be delivered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import trio
+
+from bookie.errors import BookieError
+from quire.metadata.errors import MetadataError
+from quire.metadata.local.rocksdb import open_store
+from quire.metadata.local.tree import NOBODY
+from quire.servers.addresses import Addresses
+from quire.servers.standalone.config import StandaloneConfig
+from quire.servers.standalone.data_directory import claim
+from quire.servers.standalone.metadata import initialize
+from quire.servers.standalone.process import LEDGERS_ROOT, bookie_config, run_standalone
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.world.doors import World
+from simulation.common.checkers import TopicHistory, ViolationError, require
+from simulation.common.histories import Log, watched
+from simulation.common.leaks import check_leaks
+from simulation.machines.damage import Contents, bookie_contents, trial
+from simulation.machines.world import Universe, run
+from simulation.standalone.clients import Clients
+
+SERVER = "server"
+DATA = "/data"
+METADATA = f"{DATA}/metadata"
+PORT = 6650
+CONFIRMED_MIN = 300
+CRASHES_MIN = 3
+LIVENESS_S = 120.0
+"""Virtual seconds in which a healed system must make progress."""
+TRIALS = 4
+"""Copies of a killed server that are damaged."""
+FAIL_STOP_S = 5.0
+"""Virtual seconds in which a server whose journal cannot be trusted any more must end."""
+TOPICS = ("persistent://public/default/a", "persistent://public/default/b")
+HARMS = ("kill", "stop", "early", "disk full", "failed sync", "reset", "damage")
+EXPECTED_ERRORS = {
+    "disk full": ("journal group not written", "checkpoint failed", "last checkpoint failed", "no room"),
+    "failed sync": (
+        "the server ends",
+        "the journal has failed",
+        "the storage has failed",
+        "checkpoint failed",
+        "last checkpoint failed",
+        "no room",
+    ),
+}
+"""What the server must tell an operator after each kind of harm; any other error in the log fails the history."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What one history was."""
+
+    seed: int
+    digest: str
+    confirmed: int
+    crashes: int
+    dropping_crashes: int
+    """Crashes that took unsynced writes or batches away."""
+    recoveries: int
+    """Starts that served what an earlier incarnation left."""
+    answered_acks: int
+    delivered: int
+    harms: str
+    virtual_s: float
+
+    def __str__(self) -> str:
+        return (
+            f"seed {self.seed}: {self.confirmed} confirmed, {self.crashes} crashes ({self.dropping_crashes} dropped"
+            f" unsynced writes), {self.recoveries} recoveries, {self.delivered} delivered, {self.answered_acks} acks"
+            f" answered, 0 lost, {self.virtual_s:.1f} virtual s{self.harms}, digest {self.digest[:16]}"
+        )
+
+
+class Story:
+    """One run of the history."""
+
+    def __init__(self, universe: Universe, log: Log) -> None:
+        self.universe = universe
+        self.log = log
+        self.rng = universe.derive("story")
+        self.server = universe.host(SERVER)
+        self.histories = {topic: TopicHistory(topic) for topic in TOPICS}
+        self.trimmed = self.rng.random() < 0.3
+        """Ledgers go as soon as every subscription has consumed them."""
+        self.config = self._draw_config()
+        self.pace_s = self.rng.choice((0.03, 0.1, 0.25))
+        self.harms = ("power", "power", "sync", "sync", "fuse", "fuse", *self.rng.sample(HARMS, 3))
+        self.done: dict[str, int] = {}
+        """Harm done, by kind."""
+        self.clients = Clients(universe, SERVER, PORT, self.rng.choice(((0,), (0, 0, 200), (0, 0, 0, 900, 20_000))))
+        self.clients.enough = self._has_entries
+        self.ready = trio.Event()
+        self.recoveries = 0
+
+    def _draw_config(self) -> StandaloneConfig:
+        rng = self.rng
+        retention = 0 if self.trimmed else -1
+        return StandaloneConfig(
+            broker_port=PORT,
+            bind_address=SERVER,
+            ledger_entries_max=rng.choice((5, 20, 60, 50_000)),
+            rollover_min_minutes=0,
+            retention_minutes=retention,
+            retention_size_mb=retention,
+            flush_interval_ms=rng.choice((5, 15, 60, 3000)),
+            cursor_ledger_entries_max=rng.choice((3, 20, 50_000)),
+            cursor_flush_delay_ms=rng.choice((0, 10, 50)),
+            journal_size_max_mb=1,
+            journal_backups_max=rng.choice((0, 1)),
+            journal_prealloc_mb=1,
+            disk_reserve_mb=self.universe.derive("reserve").choice((1, 1, 64)),
+            write_cache_mb=2,
+            read_cache_mb=1,
+            read_ahead_entries=rng.choice((1, 10, 1000)),
+            entry_log_size_max=1 << 20,
+            gc_wait_ms=rng.choice((50, 2000)),
+            shutdown_timeout_ms=2000,
+            entry_cache_mb=rng.choice((0, 1, 16)),
+            entry_cache_age_ms=rng.choice((5, 1000)),
+            failover_delay_ms=10,
+            read_batch_entries_max=rng.choice((3, 1000)),
+        )
+
+    # The server
+
+    async def serve(self, world: World, stop: trio.Event) -> None:
+        """One incarnation. It may end by itself only after harm that it cannot bear."""
+
+        def ready(_: Addresses) -> None:
+            self.universe.trace.event(SERVER, "ServerReady")
+            self.recoveries += self.server.incarnation > 1
+            self.ready.set()
+
+        try:
+            await run_standalone(world, self.config, data_dir=DATA, ready=ready, stop=stop, http=False)
+        except* (BookieError, MetadataError, OSError) as error:
+            if not {"disk full", "failed sync"} & self.done.keys():
+                raise
+            self.universe.trace.event(SERVER, "ServerFailed", errors=len(error.exceptions))
+
+    async def nemesis(self) -> None:
+        """Harm the server until the history has what it must have."""
+        rng = self.rng
+        while not self._has_enough():
+            with trio.fail_after(LIVENESS_S):
+                if rng.random() < 0.9:
+                    await self.ready.wait()
+                if len(self.server.crashes) > CRASHES_MIN:
+                    while not self._has_entries():
+                        await trio.sleep(0.05)
+            await trio.sleep(rng.uniform(0, self.pace_s))
+            drop_wanted = len(self.server.crashes) >= CRASHES_MIN - 1 and not self._dropping()
+            kind = "sync" if drop_wanted else rng.choice(self.harms)
+            if kind == "stop" and not self.ready.is_set():
+                continue
+            self.universe.trace.event(SERVER, "Nemesis", kind=kind)
+            self.done[kind] = self.done.get(kind, 0) + 1
+            await self.harm(kind)
+            if not self.server.running:
+                await self._restart()
+
+    async def harm(self, kind: str) -> None:
+        rng, server, disk = self.rng, self.server, self.server.disk
+        if kind == "power":
+            await server.crash()
+        elif kind == "kill":
+            await server.crash(lose_unsynced=False)
+        elif kind == "damage":
+            await server.crash(lose_unsynced=False)
+            for _ in range(TRIALS):
+                outcome = await trial(self.universe, server, self._contents, rng)
+                self.universe.trace.event(SERVER, "Trial", outcome=outcome)
+        elif kind == "fuse":
+            server.crash_after(rng.randrange(1, 16))
+            await self._blown()
+        elif kind == "sync":
+            server.crash_at_sync(rng.randrange(0, 5))
+            await self._blown()
+        elif kind == "early":
+            await server.crash()
+            await self._restart()
+            server.crash_after(rng.randrange(1, 30))
+            await self._blown()
+        elif kind == "stop":
+            with trio.fail_after(LIVENESS_S):
+                await server.stop()
+        elif kind == "disk full":
+            disk.limit(rng.choice((0, 700, 5000, 30_000)))
+            await trio.sleep(rng.uniform(0.01, 0.5))
+            disk.limit(None)
+        elif kind == "failed sync":
+            disk.fail_syncs(1)
+            with trio.move_on_after(1):
+                await server.wait_down()
+            if self.log.has("the journal has failed") or self.log.has("the storage has failed"):
+                self.log.forget()
+                await self._must_end()
+            await server.crash()
+            disk.fail_syncs(0)
+        elif kind == "reset":
+            self.universe.network.reset(rng.choice(self.clients.names), SERVER)
+
+    async def _contents(self, world: World, wanted: Contents | None) -> Contents:
+        """What a copy of the server has: its bookie and its metadata."""
+        directory = await world.offload.run(partial(claim, world.disk, "/data"), name="claim")
+        has_served = world.disk.exists(directory.ledgers)
+        metadata = await open_store(world, directory.metadata, create=not has_served)
+        try:
+            nodes = {path: node.value for path, node in metadata._tree.nodes.items() if node.owner == NOBODY}
+            await initialize(metadata, self.config.cluster_name, world.rng)
+            found = await bookie_contents(world, bookie_config(self.config, directory), metadata, wanted)
+            found.nodes = nodes
+            return found
+        finally:
+            await metadata.aclose()
+            directory.lock.release()
+
+    async def _blown(self) -> None:
+        with trio.move_on_after(0.3):
+            await self.server.wait_down()
+        await self.server.crash()
+
+    async def _must_end(self) -> None:
+        with trio.move_on_after(FAIL_STOP_S):
+            await self.server.wait_down()
+            return
+        raise ViolationError("FailStop", "a sync failed, and the server goes on")
+
+    async def _restart(self) -> None:
+        await trio.sleep(self.rng.uniform(0, 0.02))
+        self.ready = trio.Event()
+        await self.server.restart()
+
+    def _confirmed(self) -> int:
+        return sum(len(history.confirmed) for history in self.histories.values())
+
+    def _has_entries(self) -> bool:
+        return self._confirmed() >= CONFIRMED_MIN
+
+    def _dropping(self) -> int:
+        return sum(1 for dropped in self.server.crashes if dropped.writes or dropped.batches)
+
+    def _has_enough(self) -> bool:
+        crashes = len(self.server.crashes)
+        return self._has_entries() and crashes >= CRASHES_MIN and self._dropping() >= 1
+
+    # The run
+
+    def _start_clients(self) -> None:
+        rng = self.rng
+        kinds = (
+            pb.CommandSubscribe.Exclusive,
+            pb.CommandSubscribe.Shared,
+            pb.CommandSubscribe.Key_Shared,
+            pb.CommandSubscribe.Failover,
+        )
+        topics = TOPICS[: rng.randrange(1, 3)]
+        for number, topic in enumerate(topics):
+            history = self.histories[topic]
+            subscribed = [trio.Event() for _ in range(rng.choice((1, 1, 2)))]
+            for subscription, event in enumerate(subscribed):
+                kind = rng.choice(kinds)
+                for consumer in range(1 if kind == pb.CommandSubscribe.Exclusive else rng.randrange(1, 3)):
+                    name = f"s{number}-{subscription}"
+                    work = partial(self.clients.consume, history, name, kind, event)
+                    self.clients.start(f"{name}-{consumer}", work)
+            for producer in range(rng.randrange(1, 3)):
+                name = f"p{number}-{producer}"
+                produce = partial(self.clients.produce, history, name, rng.choice((4, 16, 40)), subscribed)
+                self.clients.start(name, produce)
+
+        passing = self.universe.derive("passing")
+        for number in range(passing.choice((0, 1, 2))):
+            name = f"u{number}"
+            self.clients.start(name, partial(self.clients.come_and_go, passing.choice(topics), name))
+
+    async def run(self) -> Summary:
+        self.universe.trace.event(
+            "",
+            "Drawn",
+            config=str(self.config),
+            harms=" ".join(self.harms),
+            pace_s=self.pace_s,
+            sizes=str(self.clients.sizes),
+        )
+        self.server.start(self.serve)
+        self._start_clients()
+        with trio.fail_after(600):
+            await self.nemesis()
+        self.clients.finish.set()
+        await self.server.crash()
+        await self.server.restart()
+        with trio.fail_after(LIVENESS_S):
+            for topic, history in self.histories.items():
+                if history.confirmed:
+                    history.check_final(await self.clients.read_all(topic), trimmed=self.trimmed)
+        await self._everything_delivered()
+        await self._check_leaks()
+        return self._summary()
+
+    async def _check_leaks(self) -> None:
+        """Stop the server in good order, and look at what is left in its metadata."""
+        with trio.fail_after(LIVENESS_S):
+            await self.server.stop()
+        done = trio.Event()
+        found: list[ViolationError | int] = []
+
+        async def look(world: World, stop: trio.Event) -> None:
+            metadata = await open_store(world, METADATA)
+            try:
+                found.append(await check_leaks(world, metadata, LEDGERS_ROOT))
+            except ViolationError as error:
+                found.append(error)
+            await metadata.aclose()
+            done.set()
+
+        await self.server.restart(look)
+        with trio.fail_after(LIVENESS_S):
+            await done.wait()
+        if isinstance(found[0], ViolationError):
+            raise found[0]
+        self.universe.trace.event(SERVER, "LedgersLeft", count=found[0])
+
+    async def _everything_delivered(self) -> None:
+        """Wait until no confirmed entry is withheld from a subscription."""
+        with trio.move_on_after(LIVENESS_S):
+            for history in self.histories.values():
+                while history.undelivered():
+                    await trio.sleep(0.02)
+            return
+        for history in self.histories.values():
+            withheld = history.undelivered()
+            if withheld:
+                raise ViolationError(
+                    "EveryConfirmedEntryIsDelivered",
+                    f"{history.topic}: not to be had: {withheld[:5]} ({len(withheld)})",
+                )
+
+    def _summary(self) -> Summary:
+        subscriptions = [each for history in self.histories.values() for each in history.subscriptions.values()]
+        require(self._has_enough() and self.recoveries > 0, "HistoryIsBigEnough", f"seed {self.universe.seed}")
+        crashing = ("power", "fuse", "sync", "early")
+        return Summary(
+            seed=self.universe.seed,
+            digest=self.universe.trace.digest(),
+            confirmed=self._confirmed(),
+            crashes=len(self.server.crashes),
+            dropping_crashes=self._dropping(),
+            recoveries=self.recoveries,
+            answered_acks=sum(len(each.answered) for each in subscriptions),
+            delivered=sum(len(history.delivered) for history in self.histories.values()),
+            harms="".join(f", {count} {kind}" for kind, count in self.done.items() if kind not in crashing),
+            virtual_s=trio.current_time(),
+        )
+
+
+def run_standalone_history(seed: int, *, lines: list[str] | None = None, steps: bool = False) -> Summary:
+    """One history. ViolationError if an invariant does not hold, TooSlowError if the healed system makes no progress.
+    `lines` gets the trace, with every step of every task if `steps`."""
+    with watched() as log:
+        stories: list[Story] = []
+
+        async def main(universe: Universe) -> Summary:
+            if lines is not None:
+                universe.trace.lines = lines
+            stories.append(Story(universe, log))
+            return await stories[0].run()
+
+        summary = run(seed, main, keep=lines is not None, steps=steps)
+        log.check([text for kind in stories[0].done for text in EXPECTED_ERRORS.get(kind, ())])
+        return summary

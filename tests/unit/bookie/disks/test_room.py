@@ -1,0 +1,102 @@
+"""bookie/disks/room.py"""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bookie.disks.room import SPARE_PART, DiskRoom
+
+RESERVE = 1 << 20
+SPARE = RESERVE // SPARE_PART
+
+
+def test_adds_end_while_there_is_room_for_everything_that_is_not_flushed() -> None:
+    room = DiskRoom(RESERVE, 0)
+    room.measured(SPARE + 500, 500, reserve_held=True)
+    assert not room.is_full
+    room.measured(SPARE + 499, 500, reserve_held=True)
+    assert room.reason == f"{SPARE + 499} bytes are free, {SPARE + 500} are needed"
+
+
+def test_what_the_journal_may_reserve_at_once_is_kept_free() -> None:
+    room = DiskRoom(RESERVE, 4000)
+    room.measured(SPARE + 4000 + 500, 500, reserve_held=True)
+    assert not room.is_full
+    room.measured(SPARE + 4000 + 499, 500, reserve_held=True)
+    assert room.is_full
+
+
+def test_adds_begin_again_only_when_there_is_clearly_more_room() -> None:
+    room = DiskRoom(RESERVE, 0)
+    room.measured(0, 0, reserve_held=True)
+    room.measured(2 * SPARE - 1, 0, reserve_held=True)
+    assert room.is_full
+    room.measured(2 * SPARE, 0, reserve_held=True)
+    assert not room.is_full
+
+
+def test_what_is_added_between_two_measurements_counts_twice() -> None:
+    room = DiskRoom(RESERVE, 0)
+    room.measured(SPARE + 1000, 0, reserve_held=True)
+    assert room.take(400)
+    assert not room.take(101)
+    assert room.is_full
+    assert not room.take(1)
+    room.measured(SPARE + 1000, 0, reserve_held=True)
+    assert room.is_full, "that is not clearly more"
+    room.measured(2 * SPARE + 1000, 0, reserve_held=True)
+    assert room.take(500)
+
+
+def test_a_failed_write_counts_until_the_reserve_is_there_again() -> None:
+    room = DiskRoom(RESERVE, 0)
+    room.measured(1 << 40, 0, reserve_held=True)
+    room.failed("no space")
+    for held in (True, False):
+        room.measured(1 << 40, 0, reserve_held=held)
+        assert room.reason == "no space"
+    room.reserve_taken()
+    room.measured(1 << 40, 0, reserve_held=True)
+    assert room.reason == ""
+
+
+def test_adds_begin_again_only_with_the_reserve() -> None:
+    room = DiskRoom(RESERVE, 0)
+    room.measured(0, 0, reserve_held=True)
+    room.measured(1 << 40, 0, reserve_held=False)
+    assert room.is_full
+    room.measured(1 << 40, 0, reserve_held=True)
+    assert not room.is_full
+
+
+def test_the_reserve_is_given_up_only_when_it_is_needed() -> None:
+    room = DiskRoom(RESERVE, 0)
+    room.measured(SPARE, 0, reserve_held=True)
+    assert not room.needs_reserve(0), "adds have not ended"
+    room.measured(SPARE - 1, 0, reserve_held=True)
+    assert not room.needs_reserve(SPARE // 2)
+    assert room.needs_reserve(SPARE // 2 - 1)
+    room.measured(4 * SPARE, 0, reserve_held=True)
+    room.failed("no space")
+    assert room.needs_reserve(1 << 40), "whatever is said to be free"
+
+
+def test_without_a_reserve_only_failed_writes_count() -> None:
+    room = DiskRoom(0, 0)
+    room.measured(0, 0, reserve_held=True)
+    assert not room.is_full
+    room.failed("no space")
+    assert room.is_full
+    room.measured(0, 0, reserve_held=True)
+    assert not room.is_full
+
+
+@given(st.integers(0, 4 * RESERVE), st.integers(0, RESERVE), st.integers(0, 1 << 30))
+def test_what_is_put_back_does_not_end_the_adds_at_once(free: int, unflushed: int, size: int) -> None:
+    room = DiskRoom(RESERVE, 0)
+    room.failed("no space")
+    if room.may_take_reserve(free, unflushed, size):
+        room.reserve_taken()
+        room.measured(free - size, unflushed, reserve_held=True)
+        assert not room.is_full

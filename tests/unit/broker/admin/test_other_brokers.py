@@ -1,0 +1,246 @@
+"""Asking other brokers: over a real socket to a real web server, and what is made of partitions that are theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from broker.admin.other_brokers import NO_ERRORS, Errors, OtherBrokers
+from broker.errors import (
+    ServiceNotReadyError,
+    SubscriptionExistsError,
+    SubscriptionNotFoundError,
+    TopicBusyError,
+    TopicNotFoundError,
+)
+from broker.ownership.lookup import Connect
+from quire.ledger.position import EARLIEST
+from quire.service.http import Health, make_app, serve_http
+from quire.service.metrics import Metrics
+from quire.wire.pulsar.names import TopicName
+from quire.world.real import real_world
+from tests.unit.broker.peers import TOPIC, Room, in_broker
+
+NAME = TopicName.parse("persistent://public/default/a b+c/d")
+BASE = "/admin/v2/persistent/public/default"
+
+
+class Owner:
+    """An ownership in which every topic is of the broker at `web_url`."""
+
+    def __init__(self, web_url: str, mine: bool = False) -> None:
+        self.web_url = web_url
+        self.mine = mine
+
+    async def lookup(self, name: TopicName, *, authoritative: bool) -> Connect:
+        await trio.lowlevel.checkpoint()
+        return Connect("pulsar://x", self.web_url, self.mine)
+
+
+def with_server(test: Callable[[OtherBrokers, str, list[tuple[str, str, bytes]]], Awaitable[None]]) -> None:
+    """`test(others, url, asked)`: what is asked is noted; the answer is what the last part of the path says."""
+    asked: list[tuple[str, str, bytes]] = []
+
+    async def any_path(request: Request) -> Response:
+        path: str = request.scope["raw_path"].decode()
+        query = request.scope["query_string"].decode()
+        asked.append((request.method, f"{path}?{query}" if query else path, await request.body()))
+        last = path.rpartition("/")[2]
+        if last == "go":
+            return Response(status_code=307, headers={"Location": f"{request.base_url}{BASE[1:]}/t/json"})
+        if last == "loop":
+            return Response(status_code=307, headers={"Location": f"{str(request.base_url)[:-1]}{path}"})
+        if last == "json":
+            return JSONResponse({"found": [1]})
+        if last == "text":
+            return Response("not json", status_code=500)
+        if last.isdigit():
+            return JSONResponse({"reason": f"because of {last}"}, status_code=int(last))
+        return Response(status_code=204)
+
+    async def main() -> None:
+        methods = ["GET", "PUT", "POST", "DELETE"]
+        routes = [Route("/admin/{rest:path}", any_path, methods=methods)]
+        app = make_app(Metrics(), Health(is_ready=lambda: True, check=trio.lowlevel.checkpoint), routes)
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                host, port = await nursery.start(serve_http, app, "127.0.0.1", 0)
+                url = f"http://{host}:{port}"
+                await test(OtherBrokers(Owner(url), real_world().network), url, asked)
+                nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def test_the_owner_is_asked_at_the_topics_path_and_its_answer_is_read() -> None:
+    async def test(others: OtherBrokers, url: str, asked: list[tuple[str, str, bytes]]) -> None:
+        assert await others.owner(NAME) == url
+        assert await others.ask(url, "GET", NAME, "/json") == {"found": [1]}
+        assert await others.ask(url, "PUT", NAME, "/subscription/s?force=true", body={"ledgerId": -1}) is None
+        assert asked == [
+            ("GET", f"{BASE}/a%20b%2Bc%2Fd/json", b""),
+            ("PUT", f"{BASE}/a%20b%2Bc%2Fd/subscription/s?force=true", b'{"ledgerId": -1}'),
+        ]
+
+    with_server(test)
+
+
+def test_a_redirect_is_followed_and_not_for_ever() -> None:
+    async def test(others: OtherBrokers, url: str, asked: list[tuple[str, str, bytes]]) -> None:
+        assert await others.ask(url, "GET", NAME, "/go") == {"found": [1]}
+        with pytest.raises(ServiceNotReadyError, match="redirected too often"):
+            await others.ask(url, "GET", NAME, "/loop")
+
+    with_server(test)
+
+
+def test_a_refusal_is_the_error_that_it_means_with_its_reason() -> None:
+    async def test(others: OtherBrokers, url: str, asked: list[tuple[str, str, bytes]]) -> None:
+        with pytest.raises(TopicBusyError, match="because of 412"):
+            await others.ask(url, "DELETE", NAME, "/412", errors={412: TopicBusyError})
+        with pytest.raises(ServiceNotReadyError, match="because of 404"):
+            await others.ask(url, "DELETE", NAME, "/404", errors={412: TopicBusyError})
+        with pytest.raises(ServiceNotReadyError, match="status 500"):
+            await others.ask(url, "DELETE", NAME, "/text")
+
+    with_server(test)
+
+
+def test_a_broker_that_does_not_answer_is_not_ready() -> None:
+    async def main() -> None:
+        network = real_world().network
+        listener = await network.listen("127.0.0.1", 0)
+        url = f"http://127.0.0.1:{listener.address[1]}"
+        others = OtherBrokers(Owner(url), network)
+
+        async def close_at_once() -> None:
+            (await listener.accept()).close()
+
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(close_at_once)
+                with pytest.raises(ServiceNotReadyError, match="does not answer"):
+                    await others.ask(url, "GET", NAME, "/json")
+        listener.close()
+        with pytest.raises(ServiceNotReadyError, match="does not answer"):
+            await others.ask(url, "GET", NAME, "/json")
+        assert await OtherBrokers(Owner(url, mine=True), network).owner(NAME) is None
+
+    trio.run(main)
+
+
+# A partitioned topic whose partition 1 is another broker's
+
+
+class Others(OtherBrokers):
+    """Has every partition 1; notes what it is asked, and raises what it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, Any]] = []
+        self.raising: Exception | None = None
+        self.answer: Any = None
+
+    async def owner(self, name: TopicName) -> str | None:
+        await trio.lowlevel.checkpoint()
+        return "http://other" if name.partition == 1 else None
+
+    async def ask(
+        self,
+        web_url: str,
+        method: str,
+        name: TopicName,
+        resource: str,
+        *,
+        body: object = None,
+        errors: Errors = NO_ERRORS,
+    ) -> Any:
+        await trio.lowlevel.checkpoint()
+        assert (web_url, name.partition) == ("http://other", 1)
+        self.asked.append((method, resource, body))
+        if self.raising is not None:
+            raise self.raising
+        return self.answer
+
+
+def on_two_brokers(test: Callable[[Room, Others], Awaitable[None]]) -> None:
+    async def main(room: Room) -> None:
+        others = Others()
+        await room.broker.administration.create_partitioned_topic(TopicName.parse(TOPIC), 2)
+        room.broker.administration.others = others
+        await test(room, others)
+
+    in_broker(main)
+
+
+def test_a_subscription_is_made_on_every_partition_wherever_it_is() -> None:
+    async def test(room: Room, others: Others) -> None:
+        admin, name = room.broker.administration, TopicName.parse(TOPIC)
+        await admin.create_subscription(name, "s/1", EARLIEST)
+        assert others.asked == [("PUT", "/subscription/s%2F1", {"ledgerId": -1, "entryId": -1})]
+        assert [topic.name.partition for topic in room.broker.topics.loaded()] == [0]
+        others.raising = SubscriptionExistsError("there")
+        with pytest.raises(SubscriptionExistsError):
+            await admin.create_subscription(name, "s/1", EARLIEST)
+        others.raising = ServiceNotReadyError("away")
+        with pytest.raises(ServiceNotReadyError):
+            await admin.create_subscription(name, "s2", EARLIEST)
+
+    on_two_brokers(test)
+
+
+def test_a_subscription_is_deleted_on_every_partition_that_has_it() -> None:
+    async def test(room: Room, others: Others) -> None:
+        admin, name = room.broker.administration, TopicName.parse(TOPIC)
+        await admin.create_subscription(name, "s", EARLIEST)
+        others.asked.clear()
+        await admin.delete_subscription(name, "s")
+        assert others.asked == []  # the node of partition 1 has no such subscription
+        assert room.broker.topics.loaded()[0].subscriptions == {}
+        with pytest.raises(SubscriptionNotFoundError):
+            await admin.delete_subscription(name, "s")
+        path = "/managed-ledgers/public/default/persistent/orders-partition-1/s"
+        await room.broker.metadata.create(path, b"")
+        await admin.delete_subscription(name, "s", force=True)
+        assert others.asked == [("DELETE", "/subscription/s?force=true", None)]
+
+    on_two_brokers(test)
+
+
+def test_a_partitioned_topic_goes_with_the_partitions_of_others_unless_one_is_in_use() -> None:
+    async def test(room: Room, others: Others) -> None:
+        admin, name = room.broker.administration, TopicName.parse(TOPIC)
+        others.raising = TopicBusyError("connected")
+        with pytest.raises(TopicBusyError):
+            await admin.delete_partitioned_topic(name)
+        assert await admin.partitions(name) == 2
+        assert others.asked == [("GET", "/quireUnused", None)]
+        others.raising = TopicNotFoundError("gone")  # the deletion of the partition is what answers so
+        others.asked.clear()
+        await admin.delete_partitioned_topic(name, force=True)
+        assert others.asked == [("DELETE", "?force=true", None)]
+        assert await admin.partitions(name) == 0
+
+    on_two_brokers(test)
+
+
+def test_what_is_inside_a_partition_is_told_by_its_owner_and_it_is_unloaded_there() -> None:
+    async def test(room: Room, others: Others) -> None:
+        admin, name = room.broker.administration, TopicName.parse(TOPIC)
+        others.answer = {"state": "theirs"}
+        assert await admin.internal_stats_json(name.with_partition(1)) == others.answer
+        assert (await admin.internal_stats_json(name.with_partition(0)))["state"] == "LedgerOpened"
+        assert len(room.broker.topics.loaded()) == 1
+        others.asked.clear()
+        await admin.unload_topic(name)
+        assert others.asked == [("PUT", "/unload", None)]
+        assert room.broker.topics.loaded() == []
+        with pytest.raises(TopicNotFoundError):
+            await admin.unload_topic(TopicName.parse("nothing"))
+
+    on_two_brokers(test)

@@ -1,0 +1,80 @@
+"""One HTTP request to a server that answers as the test says."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from broker.ownership import http_client
+from broker.ownership.http_client import Answer, request
+from quire.world.real import real_world
+
+
+def ask(answered: bytes) -> tuple[bytes, Answer]:
+    """What was asked, and what came of it; the server closes when it has answered."""
+    asked = bytearray()
+    came: list[Answer | OSError] = []
+
+    async def main() -> None:
+        network = real_world().network
+        listener = await network.listen("127.0.0.1", 0)
+
+        async def serve() -> None:
+            stream = await listener.accept()
+            chunk = bytearray(4096)
+            size = await stream.receive_into(memoryview(chunk))
+            asked.extend(chunk[:size])
+            rest = answered
+            while rest:
+                rest = rest[stream.send_nowait((rest,)) :]
+                await stream.wait_writable()
+            stream.close()
+
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(serve)
+                try:
+                    came.append(await request(network, "PUT", f"http://127.0.0.1:{listener.address[1]}/a?b=c"))
+                except OSError as error:
+                    came.append(error)
+        listener.close()
+
+    trio.run(main)
+    [answer] = came
+    if isinstance(answer, OSError):
+        raise answer
+    return bytes(asked), answer
+
+
+def test_the_whole_answer_is_read_whatever_its_status() -> None:
+    head = b"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://b/c\r\n"
+    asked, answer = ask(head + b"Content-Length: 5\r\n\r\n[1,2]")
+    assert asked.startswith(b"PUT /a?b=c HTTP/1.1\r\nHost: 127.0.0.1:")
+    assert answer == Answer(307, "http://b/c", b"[1,2]")
+    assert answer.json() == [1, 2]
+
+
+@pytest.mark.parametrize("body", [b"", b"{"])
+def test_a_body_that_is_no_json_is_none(body: bytes) -> None:
+    _, answer = ask(b"HTTP/1.1 500 Error\r\n\r\n" + body)
+    assert (answer.status, answer.body, answer.json()) == (500, body, None)
+
+
+@pytest.mark.parametrize(
+    "answered", [b"", b"not HTTP\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n[1", b"HTTP/1.1 200 OK\r\n"]
+)
+def test_an_answer_that_makes_no_sense_or_ends_early_is_an_error(answered: bytes) -> None:
+    with pytest.raises(OSError, match=r"127\.0\.0\.1"):
+        ask(answered)
+
+
+def test_an_answer_that_is_too_long_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "ANSWER_BYTES_MAX", 9)
+    with pytest.raises(OSError, match="too long"):
+        ask(b"HTTP/1.1 200 OK\r\n\r\n" + bytes(10))
+
+
+@pytest.mark.parametrize("url", ["", "/a", "http://", "http://a:x", "http://a:99999", "http://[a"])
+def test_what_is_no_url_of_a_server_is_an_error(url: str) -> None:
+    with pytest.raises(OSError, match=r"is no URL|names no server"):
+        trio.run(request, real_world().network, "GET", url)

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quire.ledger.striping import Striping
+from quire.ledger.writing.ack_tracker import AckTracker
+
+
+class NaiveTracker:
+    """The same, entry by entry, straight from the definition."""
+
+    def __init__(self, striping: Striping, ack_quorum: int) -> None:
+        self.striping = striping
+        self.ack_quorum = ack_quorum
+        self.acks: list[set[int]] = []
+        self.failed: set[int] = set()
+        self.confirmed = -1
+        self.since = [0] * striping.ensemble_size
+        """The first entry that the bookie at an index has to have."""
+
+    def pushed(self, last: int) -> None:
+        self.acks += [set() for _ in range(last + 1 - len(self.acks))]
+
+    def acked(self, index: int, first: int, last: int) -> list[int]:
+        if index not in self.failed:
+            for entry_id in range(first, last + 1):
+                if index in self.striping.write_set(entry_id):
+                    self.acks[entry_id].add(index)
+        return self.advance()
+
+    def replaced(self, index: int) -> None:
+        self.failed.discard(index)
+        self.since[index] = self.confirmed + 1
+        for acks in self.acks[self.confirmed + 1 :]:
+            acks.discard(index)
+
+    def advance(self) -> list[int]:
+        confirmed = []
+        while (
+            not self.failed
+            and self.confirmed + 1 < len(self.acks)
+            and len(self.acks[self.confirmed + 1]) >= self.ack_quorum
+        ):
+            self.confirmed += 1
+            confirmed.append(self.confirmed)
+        return confirmed
+
+
+def test_six_acks_in_any_of_their_720_orders_confirm_in_entry_order_and_at_the_earliest() -> None:
+    striping = Striping(3, 3)
+    acks = [(index, entry_id) for index in range(3) for entry_id in range(2)]
+    for order in itertools.permutations(acks):
+        tracker = AckTracker(striping, 2)
+        naive = NaiveTracker(striping, 2)
+        tracker.pushed(0, 1)
+        naive.pushed(1)
+        confirmed: list[int] = []
+        for index, entry_id in order:
+            now = list(tracker.acked(index, entry_id, entry_id))
+            assert now == naive.acked(index, entry_id, entry_id), order
+            confirmed += now
+        assert confirmed == [0, 1]
+
+
+def test_six_striped_acks_in_any_of_their_720_orders_confirm_in_entry_order() -> None:
+    striping = Striping(3, 2)
+    acks = [(index, entry_id) for entry_id in range(3) for index in striping.write_set(entry_id)]
+    for order in itertools.permutations(acks):
+        tracker = AckTracker(striping, 2)
+        naive = NaiveTracker(striping, 2)
+        tracker.pushed(0, 2)
+        naive.pushed(2)
+        for index, entry_id in order:
+            assert list(tracker.acked(index, entry_id, entry_id)) == naive.acked(index, entry_id, entry_id), order
+        assert tracker.confirmed == 2
+
+
+quorums = st.integers(1, 6).flatmap(
+    lambda size: st.integers(1, size).flatmap(
+        lambda write: st.tuples(st.just(size), st.just(write), st.integers(1, write))
+    )
+)
+
+
+@settings(deadline=None)
+@given(quorums, st.data())
+def test_runs_of_acks_failures_and_replacements_do_what_the_definition_says(
+    quorum: tuple[int, int, int], data: st.DataObject
+) -> None:
+    size, write_quorum, ack_quorum = quorum
+    striping = Striping(size, write_quorum)
+    tracker = AckTracker(striping, ack_quorum)
+    naive = NaiveTracker(striping, ack_quorum)
+    pushed = -1
+    for _ in range(data.draw(st.integers(1, 40))):
+        kind = data.draw(st.sampled_from(["push", "ack", "ack", "ack", "fail", "replace"]))
+        index = data.draw(st.integers(0, size - 1))
+        if kind == "push" or pushed < 0:
+            last = pushed + data.draw(st.integers(1, 9))
+            tracker.pushed(pushed + 1, last)
+            naive.pushed(last)
+            pushed = last
+        elif kind == "ack":
+            first = data.draw(st.integers(0, pushed))
+            last = data.draw(st.integers(first, pushed))
+            assert list(tracker.acked(index, first, last)) == naive.acked(index, first, last)
+        elif kind == "fail":
+            tracker.failed(index)
+            naive.failed.add(index)
+        elif index in naive.failed:
+            tracker.replaced(index)
+            naive.replaced(index)
+            assert list(tracker.resume()) == naive.advance()
+        assert tracker.confirmed == naive.confirmed
+        for each in sorted(set(range(size)) - naive.failed):
+            own = [entry_id for entry_id in range(naive.since[each], pushed + 1) if striping.stores(each, entry_id)]
+            lacking = [entry_id for entry_id in own if each not in naive.acks[entry_id]]
+            for entry_id in range(naive.since[each], pushed + 1):
+                assert tracker.lacks(each, entry_id) == (bool(lacking) and lacking[0] <= entry_id)
+
+
+def test_nothing_is_confirmed_while_a_failed_bookie_waits_for_its_replacement() -> None:
+    tracker = AckTracker(Striping(3, 3), 2)
+    tracker.pushed(0, 9)
+    tracker.failed(2)
+    assert not tracker.acked(0, 0, 9)
+    assert not tracker.acked(1, 0, 9)
+    assert tracker.confirmed == -1
+    tracker.replaced(2)
+    assert list(tracker.resume()) == list(range(10))
+
+
+def test_acks_of_a_replaced_bookie_are_dropped() -> None:
+    tracker = AckTracker(Striping(2, 2), 2)
+    tracker.pushed(0, 5)
+    tracker.acked(0, 0, 5)
+    tracker.acked(1, 0, 2)
+    assert tracker.confirmed == 2
+    tracker.failed(0)
+    tracker.replaced(0)
+    assert not tracker.resume()
+    assert not tracker.acked(1, 3, 5), "entries 3 to 5 were on the bookie that is gone"
+    assert list(tracker.acked(0, 3, 5)) == [3, 4, 5]
+
+
+def test_an_ack_of_an_entry_that_was_never_pushed_is_our_own_mistake() -> None:
+    tracker = AckTracker(Striping(1, 1), 1)
+    tracker.pushed(0, 3)
+    with pytest.raises(AssertionError, match="never pushed"):
+        tracker.acked(0, 0, 4)
+    with pytest.raises(AssertionError, match="pushed"):
+        tracker.pushed(5, 6)
+
+
+def test_a_recovering_writer_starts_above_what_is_confirmed() -> None:
+    tracker = AckTracker(Striping(3, 2), 2, confirmed=6)
+    tracker.pushed(7, 8)
+    assert not tracker.lacks(0, 7), "entry 7 is stored by bookies 1 and 2"
+    assert tracker.lacks(0, 8)
+    assert not tracker.acked(1, 7, 7)
+    assert not tracker.acked(2, 8, 8)
+    assert list(tracker.acked(2, 7, 7)) == [7]
+    assert list(tracker.acked(0, 8, 8)) == [8]

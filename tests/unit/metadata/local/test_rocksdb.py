@@ -1,0 +1,535 @@
+from __future__ import annotations
+
+import errno
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from quire.metadata.errors import (
+    BadVersionError,
+    MalformedMetadataError,
+    MetadataUnavailableError,
+    NodeExistsError,
+    SessionExpiredError,
+    UnsupportedLayoutError,
+)
+from quire.metadata.local.rocksdb import KeyValueStore, open_store
+from quire.metadata.local.rows import load, row_key
+from quire.metadata.store import ANY_VERSION, Create, Kind, Node, Op, Put
+from quire.world.damage import Finding
+from quire.world.doors import Batch, NotSyncedError, World
+from quire.world.real import real_world
+
+T = TypeVar("T")
+Run = tuple[list[Any], Any, BaseException | None]
+
+LAYOUT_KEY = b"\x00layout"
+
+
+class ByHand:
+    """Both doors at once: an offload whose lane runs when the test says so, over a map that fails when it says so."""
+
+    def __init__(self) -> None:
+        self.rows: dict[bytes, bytes] = {}
+        self.batches: list[dict[bytes, bytes | None]] = []
+        """Every synced batch."""
+        self.failure: BaseException | None = None
+        self.applies_what_fails = False
+        self.closed = False
+        self._queue: list[Any] = []
+        self._job: Any = None
+        self._done: Any = None
+
+    # offload
+
+    async def run(self, job: Callable[[], T], *, name: str = "") -> T:
+        await trio.lowlevel.checkpoint()
+        return job()
+
+    def lane(self, name: str, job: Any, done: Any) -> Any:
+        self._job, self._done = job, done
+        return self
+
+    def put(self, item: Any) -> None:
+        self._queue.append(item)
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+        while self._queue:
+            self.step()
+
+    def work(self) -> Run:
+        """Run the job over the queue, as a thread would; `report` tells the loop."""
+        items, self._queue = self._queue, []
+        assert items, "nothing is queued"
+        try:
+            return items, self._job(items), None
+        except OSError as error:
+            return items, None, error
+
+    def report(self, run: Run) -> None:
+        self._done(*run)
+
+    def step(self) -> None:
+        self.report(self.work())
+
+    # key_value
+
+    def open(self, path: str, *, create: bool = True, cache_bytes: int = 0) -> ByHand:
+        return self
+
+    def make_dirs(self, path: str) -> None:
+        pass
+
+    noticed: tuple[Finding, ...] = ()
+
+    def get(self, key: bytes) -> bytes | None:
+        return self.rows.get(key)
+
+    def batch(self) -> Batch:
+        return _Changes()
+
+    def write(self, batch: Batch, *, sync: bool) -> None:
+        assert isinstance(batch, _Changes)
+        assert sync
+        if self.failure is None or self.applies_what_fails:
+            for key, value in batch.items():
+                if value is None:
+                    self.rows.pop(key, None)
+                else:
+                    self.rows[key] = value
+        if self.failure is not None:
+            raise self.failure
+        self.batches.append(dict(batch))
+
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        return iter(sorted((key, value) for key, value in self.rows.items() if start <= key < stop))
+
+    def compact(self) -> None:
+        raise AssertionError("not used")
+
+    def close(self) -> None:
+        self.closed = True
+
+    def world(self) -> World:
+        doors: Any = self
+        return World(clock=doors, disk=doors, key_value=doors, network=doors, offload=doors, rng=Random(1))
+
+
+class _Changes(dict[bytes, bytes | None]):
+    def put(self, key: bytes, value: bytes) -> None:
+        self[key] = value
+
+    def delete(self, key: bytes) -> None:
+        self[key] = None
+
+    def delete_range(self, start: bytes, stop: bytes) -> None:
+        raise AssertionError("not used")
+
+
+def play(story: Callable[[ByHand, KeyValueStore, trio.Nursery], Awaitable[None]]) -> None:
+    async def main() -> None:
+        hand = ByHand()
+        store = await open_store(hand.world(), "/data")
+        async with trio.open_nursery() as nursery:
+            await story(hand, store, nursery)
+        await store.aclose()
+
+    trio.run(main)
+
+
+class Call:
+    """A call under way, and how it ended."""
+
+    def __init__(self, nursery: trio.Nursery, call: Callable[[], Awaitable[Any]]) -> None:
+        self.outcome: Any = None
+        nursery.start_soon(self._run, call, name="call")
+
+    async def _run(self, call: Callable[[], Awaitable[Any]]) -> None:
+        try:
+            self.outcome = await call()
+        except Exception as error:
+            self.outcome = error
+        if self.outcome is None:
+            self.outcome = "done"
+
+
+# ------------------------------------------------------------------------------------------------ commit and visibility
+
+
+def test_a_write_is_answered_and_seen_only_when_it_is_synced() -> None:
+    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+        watch = store.watch("/a")
+        create = Call(nursery, lambda: store.create("/a", b"x"))
+        await wait_all_tasks_blocked()
+        run = hand.work()
+        await wait_all_tasks_blocked()
+        assert create.outcome is None
+        assert await store.get("/a") is None
+        assert await store.children("/") == []
+        hand.report(run)
+        assert await store.get("/a") == Node(b"x", 0)
+        await wait_all_tasks_blocked()
+        assert create.outcome == "/a"
+        await watch.next()
+
+    play(story)
+
+
+def test_all_writes_queued_meanwhile_are_one_synced_batch_and_build_on_each_other() -> None:
+    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+        hand.batches.clear()
+        calls = []
+        writes: list[Callable[[], Awaitable[Any]]] = [
+            lambda: store.create("/a"),
+            lambda: store.put("/a", b"1", 0),
+            lambda: store.put("/a", b"2", 1),
+            lambda: store.create("/a/b"),
+        ]
+        for write in writes:
+            calls.append(Call(nursery, write))
+            await wait_all_tasks_blocked()
+        hand.step()
+        await wait_all_tasks_blocked()
+        assert [call.outcome for call in calls] == ["/a", 1, 2, "/a/b"]
+        assert [set(batch) for batch in hand.batches] == [{row_key("/a"), row_key("/a/b")}]
+
+    play(story)
+
+
+def test_a_write_that_is_queued_while_another_is_synced_goes_with_the_next_batch() -> None:
+    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+        hand.batches.clear()
+        first = Call(nursery, lambda: store.create("/a"))
+        await wait_all_tasks_blocked()
+        run = hand.work()
+        later = [Call(nursery, partial(store.create, f"/a/{name}")) for name in "xyz"]
+        await wait_all_tasks_blocked()
+        hand.report(run)
+        await wait_all_tasks_blocked()
+        assert first.outcome == "/a"
+        assert [call.outcome for call in later] == [None] * 3
+        hand.step()
+        await wait_all_tasks_blocked()
+        assert [call.outcome for call in later] == ["/a/x", "/a/y", "/a/z"]
+        assert len(hand.batches) == 2
+
+    play(story)
+
+
+def test_a_write_builds_on_the_last_one_under_way_when_an_earlier_one_is_reported() -> None:
+    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+        await made(hand, nursery, lambda: store.create("/a"))
+        calls = [Call(nursery, partial(store.put, "/a", b"1", 0))]
+        await wait_all_tasks_blocked()
+        first = hand.work()
+        calls.append(Call(nursery, partial(store.put, "/a", b"2", 1)))
+        await wait_all_tasks_blocked()
+        hand.report(first)
+        calls.append(Call(nursery, partial(store.put, "/a", b"3", 2)))
+        await wait_all_tasks_blocked()
+        hand.step()
+        await wait_all_tasks_blocked()
+        assert [call.outcome for call in calls] == [1, 2, 3]
+        assert await store.get("/a") == Node(b"3", 3)
+
+    play(story)
+
+
+def test_a_refusal_waits_for_the_write_that_caused_it() -> None:
+    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+        first = Call(nursery, lambda: store.create("/a"))
+        await wait_all_tasks_blocked()
+        second = Call(nursery, lambda: store.create("/a"))
+        await wait_all_tasks_blocked()
+        assert second.outcome is None
+        hand.step()
+        await wait_all_tasks_blocked()
+        assert first.outcome == "/a"
+        assert isinstance(second.outcome, NodeExistsError)
+        with pytest.raises(BadVersionError):
+            await store.put("/a", b"", 4)
+
+    play(story)
+
+
+def test_a_refusal_whose_cause_failed_is_decided_again() -> None:
+    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+        first = Call(nursery, lambda: store.create("/a"))
+        await wait_all_tasks_blocked()
+        second = Call(nursery, lambda: store.create("/a", b"mine"))
+        await wait_all_tasks_blocked()
+        hand.failure = OSError(errno.ENOSPC, "full")
+        hand.step()
+        await wait_all_tasks_blocked()
+        assert isinstance(first.outcome, MetadataUnavailableError)
+        hand.failure = None
+        hand.step()
+        await wait_all_tasks_blocked()
+        assert second.outcome == "/a"
+        assert await store.get("/a") == Node(b"mine", 0)
+
+    play(story)
+
+
+def test_a_cancelled_caller_changes_nothing_of_what_others_see() -> None:
+    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+        with trio.move_on_after(0):
+            await store.create("/a", b"given up")
+        assert await store.get("/a") is None
+        later = Call(nursery, lambda: store.put("/a", b"next", 0))
+        await wait_all_tasks_blocked()
+        hand.step()
+        await wait_all_tasks_blocked()
+        assert later.outcome == 1
+
+    play(story)
+
+
+def test_ephemeral_nodes_cost_no_sync() -> None:
+    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+        hand.batches.clear()
+        call = Call(nursery, lambda: store.create("/e", kind=Kind.EPHEMERAL))
+        await wait_all_tasks_blocked()
+        hand.step()
+        await wait_all_tasks_blocked()
+        assert call.outcome == "/e"
+        assert hand.batches == []
+
+    play(story)
+
+
+def test_a_create_and_a_put_are_one_batch_of_two_rows() -> None:
+    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+        hand.batches.clear()
+        ops: list[Op] = [Create(path="/l"), Put(path="/", value=b"list", version=ANY_VERSION)]
+        call = Call(nursery, lambda: store.multi(ops))
+        await wait_all_tasks_blocked()
+        hand.step()
+        await wait_all_tasks_blocked()
+        assert call.outcome == ["/l", "/"]
+        assert [sorted(batch) for batch in hand.batches] == [sorted([row_key("/l"), row_key("/")])]
+
+    play(story)
+
+
+# ------------------------------------------------------------------------------------------------------------- failures
+
+
+async def made(hand: ByHand, nursery: trio.Nursery, call: Callable[[], Awaitable[Any]]) -> Any:
+    running = Call(nursery, call)
+    await wait_all_tasks_blocked()
+    hand.step()
+    await wait_all_tasks_blocked()
+    return running.outcome
+
+
+def test_a_full_disk_fails_writes_changes_nothing_and_passes() -> None:
+    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+        assert await made(hand, nursery, lambda: store.create("/a", b"old")) == "/a"
+        watch = store.watch("/a")
+        hand.failure = OSError(errno.ENOSPC, "full")
+        for _ in range(2):
+            outcome = await made(hand, nursery, lambda: store.put("/a", b"new", 0))
+            assert isinstance(outcome, MetadataUnavailableError)
+            assert await store.get("/a") == Node(b"old", 0)
+        hand.failure = None
+        assert not store.expired.is_set()
+        assert await made(hand, nursery, lambda: store.put("/a", b"new", 0)) == 1
+        assert await store.get("/a") == Node(b"new", 1)
+        await watch.next()
+
+    play(story)
+
+
+def test_writes_planned_over_a_failed_one_fail_with_it() -> None:
+    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+        first = Call(nursery, lambda: store.create("/a"))
+        await wait_all_tasks_blocked()
+        hand.failure = OSError(errno.ENOSPC, "full")
+        failed = hand.work()
+        hand.failure = None
+        # Queued before anybody knows of the failure; its run comes before the report, too.
+        second = Call(nursery, lambda: store.create("/a/b"))
+        await wait_all_tasks_blocked()
+        refused = hand.work()
+        hand.report(failed)
+        third = Call(nursery, lambda: store.create("/c"))
+        await wait_all_tasks_blocked()
+        hand.report(refused)
+        hand.step()
+        await wait_all_tasks_blocked()
+        assert isinstance(first.outcome, MetadataUnavailableError)
+        assert isinstance(second.outcome, MetadataUnavailableError)
+        assert third.outcome == "/c"
+        assert await store.children("/") == ["c"]
+        assert sorted(load(hand).nodes) == ["/", "/c"]
+
+    play(story)
+
+
+def test_refused_and_fresh_writes_may_share_a_run() -> None:
+    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+        first = Call(nursery, lambda: store.create("/a"))
+        await wait_all_tasks_blocked()
+        hand.failure = OSError(errno.ENOSPC, "full")
+        failed = hand.work()
+        hand.failure = None
+        second = Call(nursery, lambda: store.create("/a/b"))
+        await wait_all_tasks_blocked()
+        hand.report(failed)
+        third = Call(nursery, lambda: store.create("/a", b"third"))
+        await wait_all_tasks_blocked()
+        hand.step()
+        await wait_all_tasks_blocked()
+        assert isinstance(first.outcome, MetadataUnavailableError)
+        assert isinstance(second.outcome, MetadataUnavailableError)
+        assert third.outcome == "/a"
+        assert {path: node.value for path, node in load(hand).nodes.items()} == {"/": b"", "/a": b"third"}
+
+    play(story)
+
+
+def test_what_a_failed_write_left_on_the_disk_is_written_over_by_the_next() -> None:
+    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+        await made(hand, nursery, lambda: store.create("/a", b"old"))
+        hand.failure = OSError(errno.ENOSPC, "full")
+        hand.applies_what_fails = True
+        await made(hand, nursery, lambda: store.put("/a", b"half", 0))
+        await made(hand, nursery, lambda: store.create("/b"))
+        assert row_key("/b") in hand.rows
+        hand.failure = None
+        await made(hand, nursery, lambda: store.create("/c"))
+        assert {path: node.value for path, node in load(hand).nodes.items()} == {"/": b"", "/a": b"old", "/c": b""}
+        hand.batches.clear()
+        await made(hand, nursery, lambda: store.create("/d"))
+        assert list(hand.batches[0]) == [row_key("/d")]
+
+    play(story)
+
+
+def test_writing_over_takes_the_newest_that_is_under_way() -> None:
+    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+        await made(hand, nursery, lambda: store.create("/a", b"old"))
+        hand.failure = OSError(errno.ENOSPC, "full")
+        await made(hand, nursery, lambda: store.put("/a", b"failed", 0))
+        hand.failure = None
+        calls = [Call(nursery, lambda: store.put("/a", b"new", 0))]
+        await wait_all_tasks_blocked()
+        calls.append(Call(nursery, lambda: store.create("/b")))
+        await wait_all_tasks_blocked()
+        hand.step()
+        await wait_all_tasks_blocked()
+        assert [call.outcome for call in calls] == [1, "/b"]
+        assert load(hand).nodes["/a"].value == b"new"
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    "failure", [OSError(errno.EIO, "the disk is gone"), NotSyncedError(errno.ENOSPC, "the disk is gone")]
+)
+def test_any_other_failure_ends_the_store(failure: OSError) -> None:
+    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+        await made(hand, nursery, lambda: store.create("/a"))
+        watch = store.watch("/a")
+        first = Call(nursery, lambda: store.put("/a", b"x", 0))
+        await wait_all_tasks_blocked()
+        hand.failure = failure
+        failed = hand.work()
+        hand.failure = None
+        second = Call(nursery, lambda: store.put("/a", b"y", 1))
+        third = Call(nursery, lambda: store.create("/a"))
+        await wait_all_tasks_blocked()
+        hand.report(failed)
+        hand.step()
+        await wait_all_tasks_blocked()
+        assert isinstance(first.outcome, MetadataUnavailableError)
+        assert isinstance(second.outcome, MetadataUnavailableError)
+        assert isinstance(third.outcome, SessionExpiredError)
+        assert store.expired.is_set()
+        for call in (lambda: store.get("/a"), lambda: store.put("/a", b"", 0), lambda: watch.next()):
+            with pytest.raises(SessionExpiredError, match="the disk is gone"):
+                await call()
+        with pytest.raises(SessionExpiredError):
+            await store.watch("/a").next()
+
+    play(story)
+
+
+# --------------------------------------------------------------------------------------------------------------- layout
+
+
+def test_a_newer_layout_is_refused_and_the_map_is_closed() -> None:
+    async def main() -> None:
+        hand = ByHand()
+        hand.rows[LAYOUT_KEY] = bytes([0, 0, 0, 2])
+        with pytest.raises(UnsupportedLayoutError, match="2"):
+            await open_store(hand.world(), "/data")
+        assert hand.closed
+        assert hand.batches == []
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (LAYOUT_KEY, b"\0\1"),
+        (row_key("/a/b"), bytes(17)),
+        (row_key("/a"), bytes(16)),
+        (row_key("/a"), b"\1" + bytes(16)),
+        (b"\x01\x00\x02/a", bytes(17)),
+        (b"\x01\x00\x01/\xff", bytes(17)),
+        (b"\x01\x00\x01/a/", bytes(17)),
+        (b"\x01\x00", bytes(17)),
+    ],
+    ids=repr,
+)
+def test_rows_that_make_no_tree_are_refused(key: bytes, value: bytes) -> None:
+    hand = ByHand()
+    hand.rows[LAYOUT_KEY] = bytes([0, 0, 0, 1])
+    hand.rows[key] = value
+    with pytest.raises(MalformedMetadataError):
+        load(hand)
+
+
+def test_nodes_without_a_layout_version_are_refused() -> None:
+    hand = ByHand()
+    hand.rows[row_key("/a")] = bytes(17)
+    with pytest.raises(MalformedMetadataError, match="layout"):
+        load(hand)
+
+
+def test_a_row_has_the_documented_bytes() -> None:
+    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+        await made(hand, nursery, lambda: store.create("/a/bc", b"data", make_parents=True))
+        await made(hand, nursery, lambda: store.put("/a/bc", b"more", 0))
+        await made(hand, nursery, lambda: store.create("/a/bc/n-", sequential=True))
+        assert hand.rows[LAYOUT_KEY] == bytes.fromhex("00000001")
+        assert hand.rows[b"\x01\x00\x02/a/bc"] == bytes.fromhex("00 0000000000000001 0000000000000001") + b"more"
+        assert hand.rows[b"\x01\x00\x03/a/bc/n-0000000000"] == bytes(17)
+        assert list(hand.scan(b"\x01\x00\x03/a/bc/", b"\x01\x00\x03/a/bc0")) == [
+            (b"\x01\x00\x03/a/bc/n-0000000000", bytes(17))
+        ]
+
+    play(story)
+
+
+def test_a_closed_map_can_be_opened_again_in_the_real_world(tmp_path: Path) -> None:
+    async def main() -> None:
+        world = real_world(1)
+        for number in range(3):
+            store = await open_store(world, str(tmp_path / "metadata"))
+            assert await store.put("/", b"x", number) == number + 1
+            with pytest.raises(BlockingIOError):
+                await open_store(world, str(tmp_path / "metadata"))
+            await store.aclose()
+
+    trio.run(main)

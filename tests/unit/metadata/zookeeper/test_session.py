@@ -1,0 +1,65 @@
+"""The session of a ZooKeeper store, without a server: what becomes of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+from kazoo import exceptions
+from kazoo.protocol.serialization import Exists, GetChildren
+
+from quire.metadata.zookeeper.calls import Call
+from quire.metadata.zookeeper.config import ZooKeeperConfig
+from quire.metadata.zookeeper.session import Session
+from quire.service.log import Event
+from tests.unit.metadata.zookeeper.test_watches import heard
+
+
+def with_session(story: Callable[[Session, list[tuple[Any, Call]]], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        session = Session(ZooKeeperConfig(servers=(("127.0.0.1", 1),)))
+        sent: list[tuple[Any, Call]] = []
+        monkeypatch.setattr(session.link, "send", lambda request, call: sent.append((request, call)))
+        try:
+            session.connected(7)
+            await story(session, sent)
+        finally:
+            session.link.stop()
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("kind", [Exists, GetChildren])
+def test_a_watch_that_may_not_read_is_told_and_the_log_says_why(
+    kind: type[Any], monkeypatch: pytest.MonkeyPatch, log_events: list[Event]
+) -> None:
+    async def story(session: Session, sent: list[tuple[Any, Call]]) -> None:
+        watch = session.watches.add("/admin/policies")
+        [call] = [call for request, call in sent if type(request) is kind]
+        assert not await heard(watch)
+        session.calls.answered(call, None, exceptions.NoAuthError())
+        assert await heard(watch)
+        [event] = [each for each in log_events if each["event"] == "metadata watch refused"]
+        assert event["path"] == "/admin/policies"
+        assert event["error"] == "/admin/policies: these credentials lack the right"
+
+    with_session(story, monkeypatch)
+
+
+def test_a_node_that_is_not_there_and_a_connection_that_goes_are_no_refusals(
+    monkeypatch: pytest.MonkeyPatch, log_events: list[Event]
+) -> None:
+    async def story(session: Session, sent: list[tuple[Any, Call]]) -> None:
+        watch = session.watches.add("/a")
+        (_, node), (_, children) = sent
+        session.calls.answered(children, None, exceptions.NoNodeError())
+        session.calls.answered(node, None, exceptions.ConnectionLoss())
+        assert not await heard(watch)
+        session.disconnected()
+        session.connected(7)
+        assert await heard(watch)
+        assert not [each for each in log_events if each["event"] == "metadata watch refused"]
+
+    with_session(story, monkeypatch)

@@ -1,0 +1,246 @@
+"""The HTTP port answers as the original's does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from bookie.bookie import Bookie, open_bookie
+from quire.metadata import bookies
+from quire.metadata.bookies import BookieServiceInfo, Endpoint
+from quire.metadata.ledger_ids import SequenceLedgerIds
+from quire.metadata.ledgers import Fragment, LedgerManager, LedgerMetadata, initialize_layout
+from quire.metadata.local.memory import MemoryStore, MemoryTree
+from quire.servers.bookie.config import BookieServerConfig
+from quire.servers.bookie.web import serve_web
+from quire.service.serve import ConnectionCounts
+from quire.world.real import real_world
+from tests.unit.bookie.build import Client
+
+GOLDEN = Path(__file__).parents[3] / "golden/bookkeeper/http"
+OF_ONE = LedgerMetadata(
+    ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(first_entry_id=0, bookies=("b:1",)),)
+)
+NOT_SERVED = (
+    "/api/v1/autorecovery/",
+    "/api/v1/bookie/cluster_info",
+    "/api/v1/bookie/entry_location_compact",
+    "/api/v1/bookie/gc/",
+    "/api/v1/bookie/gc_details",
+    "/api/v1/bookie/list_bookie_info",
+    "/api/v1/ledger/read",
+)
+"""They are about auto recovery and compaction, or need a client of ledgers."""
+BY_NAME = ("/state", "/readonly", "/sanity", "/info", "/gc", "/list_disk_file", "file_type=journal")
+"""Their answers have names that are always the same."""
+
+Ask = Callable[..., Awaitable[tuple[int, str]]]
+
+
+def with_web(folder: Path, story: Callable[[Ask, Bookie, MemoryStore], Awaitable[None]], **settings: Any) -> None:
+    async def main() -> None:
+        world, store = real_world(1), MemoryStore(MemoryTree())
+        await initialize_layout(store, rng=world.rng)
+        config = BookieServerConfig(
+            bookie_id="b:1",
+            host="127.0.0.1",
+            journal_directory=str(folder / "journal"),
+            ledger_directory=str(folder / "ledgers"),
+            journal_prealloc_mb=1,
+            http_host="127.0.0.1",
+            http_port=0,
+            zk_auth="digest:me:secret",
+            **settings,
+        )
+        stop = trio.Event()
+        async with open_bookie(world, config, store) as bookie, trio.open_nursery() as nursery:
+
+            async def serve(task_status: trio.TaskStatus[tuple[str, int]]) -> None:
+                counts = ConnectionCounts()
+                await serve_web(bookie, store, counts, config, stop=stop, task_status=task_status)
+
+            address = await nursery.start(serve)
+
+            async def ask(path: str, method: str = "GET", body: object = None) -> tuple[int, str]:
+                return await request(address, method, path, body)
+
+            with trio.fail_after(30):
+                await story(ask, bookie, store)
+            stop.set()
+
+    trio.run(main)
+
+
+async def request(address: tuple[str, int], method: str, path: str, body: object) -> tuple[int, str]:
+    data = b"" if body is None else json.dumps(body).encode()
+    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n"
+    async with await trio.open_tcp_stream(*address) as stream:
+        await stream.send_all(head.encode() + data)
+        received = b"".join([chunk async for chunk in stream])
+    start, _, answer = received.partition(b"\r\n\r\n")
+    return int(start.split()[1]), answer.decode()
+
+
+def test_the_state_is_told_and_changed_in_the_originals_json(tmp_path: Path) -> None:
+    async def story(ask: Ask, bookie: Bookie, store: MemoryStore) -> None:
+        assert await ask("/heartbeat") == (200, "OK\n")
+        assert await ask("/api/v1/bookie/is_ready") == (200, "OK")
+        assert await ask("/api/v1/bookie/state/readonly") == (200, '{\n  "readOnly" : false\n}')
+        assert await ask("/api/v1/bookie/state/readonly", "PUT", {"readOnly": True}) == (
+            200,
+            '{\n  "readOnly" : true\n}',
+        )
+        assert bookie.read_only
+        _, text = await ask("/api/v1/bookie/state")
+        assert json.loads(text) == {
+            "running": True,
+            "readOnly": True,
+            "shuttingDown": False,
+            "availableForHighPriorityWrites": True,
+        }
+        assert (await ask("/api/v1/bookie/state/readonly", "PUT", {"readOnly": "x"}))[0] == 400
+        assert (await ask("/api/v1/bookie/state/readonly", "PUT", {"readOnly": False}))[0] == 200
+        assert not bookie.read_only
+
+    with_web(tmp_path, story)
+
+
+def test_a_bookie_that_must_be_read_only_cannot_be_switched(tmp_path: Path) -> None:
+    async def story(ask: Ask, bookie: Bookie, store: MemoryStore) -> None:
+        assert (await ask("/api/v1/bookie/state/readonly", "PUT", {"readOnly": False}))[0] == 409
+        assert await ask("/api/v1/bookie/sanity") == (200, '{\n  "passed" : true,\n  "readOnly" : true\n}')
+
+    with_web(tmp_path, story, force_read_only=True)
+
+
+def test_sanity_writes_and_reads_and_leaves_nothing(tmp_path: Path) -> None:
+    async def story(ask: Ask, bookie: Bookie, store: MemoryStore) -> None:
+        assert await ask("/api/v1/bookie/sanity") == (200, '{\n  "passed" : true,\n  "readOnly" : false\n}')
+        assert bookie.storage.ledgers() == []
+        assert bookie.stats.adds == 1
+
+    with_web(tmp_path, story)
+
+
+def test_the_disk_is_told(tmp_path: Path) -> None:
+    async def story(ask: Ask, bookie: Bookie, store: MemoryStore) -> None:
+        bookie.total_bytes = lambda folder: 1 << 60
+        await Client(bookie).add(7, 0)
+        await bookie.checkpoint()
+        info = json.loads((await ask("/api/v1/bookie/info"))[1])
+        assert info["totalSpace"] == 1 << 60
+        assert 0 < info["freeSpace"] < 1 << 60
+        mark = bookie.last_mark
+        expected = {f"LastLogMark: Journal Id - {mark.file_id}({mark.file_id:x}.txn)": f"Pos - {mark.offset}"}
+        assert json.loads((await ask("/api/v1/bookie/last_log_mark"))[1]) == expected
+        files = json.loads((await ask("/api/v1/bookie/list_disk_file"))[1])
+        assert files == {"journal files": f"{mark.file_id:x}.txn\t", "entrylog files": "0.log\t", "index files": ""}
+        assert list(json.loads((await ask("/api/v1/bookie/list_disk_file?file_type=entrylog"))[1])) == [
+            "entrylog files"
+        ]
+
+    with_web(tmp_path, story)
+
+
+def test_the_configuration_is_told_without_its_secrets(tmp_path: Path) -> None:
+    async def story(ask: Ask, bookie: Bookie, store: MemoryStore) -> None:
+        found = json.loads((await ask("/api/v1/config/server_config"))[1])
+        assert found["bookieId"] == "b:1"
+        assert found["journalSyncData"] == "true"
+        assert found["quireZooKeeperAuth"] == "***"
+
+    with_web(tmp_path, story)
+
+
+def test_ledgers_are_listed_described_deleted_and_collected(tmp_path: Path) -> None:
+    async def story(ask: Ask, bookie: Bookie, store: MemoryStore) -> None:
+        manager = LedgerManager(store, ids=SequenceLedgerIds(store, "/ledgers"), rng=bookie.world.rng)
+        ids = [(await manager.create(OF_ONE))[0] for _ in range(3)]
+        client = Client(bookie)
+        for ledger_id in ids:
+            await client.add(ledger_id, 0)
+        assert json.loads((await ask("/api/v1/ledger/list"))[1]) == {str(ledger_id): None for ledger_id in ids}
+        assert await ask("/api/v1/ledger/list?page=2") == (200, "{ }")
+        described = json.loads((await ask(f"/api/v1/ledger/metadata?ledger_id={ids[1]}"))[1])[str(ids[1])]
+        assert described["ensembleSize"] == 1
+        assert described["state"] == "OPEN"
+        assert described["allEnsembles"] == {"0": [{"id": "b:1"}]}
+        assert await ask("/api/v1/ledger/metadata?ledger_id=99999999") == (500, "Internal Server Error")
+        assert (await ask("/api/v1/ledger/delete"))[1] == "Not found method. Should be DELETE method"
+        assert (await ask("/api/v1/ledger/delete", "DELETE"))[0] == 404
+        deleted = await ask(f"/api/v1/ledger/delete?ledger_id={ids[1]}", "DELETE")
+        assert deleted == (200, f'"Deleted ledger: {ids[1]}"')
+        assert await ask("/api/v1/bookie/gc", "PUT", {"forceMajor": True}) == (
+            200,
+            '"Triggered GC on BookieServer: b:1"',
+        )
+        for _ in range(1000):
+            if await ask("/api/v1/bookie/gc") == (200, '{\n  "is_in_force_gc" : "false"\n}'):
+                break
+        assert bookie.storage.ledgers() == [ids[0], ids[2]]
+
+    with_web(tmp_path, story)
+
+
+def test_bookies_are_listed_by_kind_and_with_their_hosts(tmp_path: Path) -> None:
+    async def story(ask: Ask, bookie: Bookie, store: MemoryStore) -> None:
+        info = BookieServiceInfo(endpoints=(Endpoint(host="h1", port=1),))
+        await bookies.register(store, "one:1", info)
+        await bookies.register(store, "two:2", info, read_only=True)
+        assert json.loads((await ask("/api/v1/bookie/list_bookies?type=rw&print_hostnames=true"))[1]) == {"one:1": "h1"}
+        assert json.loads((await ask("/api/v1/bookie/list_bookies?type=ro"))[1]) == {"two:2": None}
+
+    with_web(tmp_path, story)
+
+
+def test_what_is_not_there_is_told_as_the_original_does(tmp_path: Path) -> None:
+    async def story(ask: Ask, bookie: Bookie, store: MemoryStore) -> None:
+        assert await ask("/api/v1/nosuch") == (404, "<html><body><h1>Resource not found</h1></body></html>")
+        assert (await ask("/heartbeat", "PUT"))[0] == 404
+
+    with_web(tmp_path, story)
+
+
+def test_metrics_are_scraped_and_move(tmp_path: Path) -> None:
+    async def story(ask: Ask, bookie: Bookie, store: MemoryStore) -> None:
+        await Client(bookie).add(7, 0, 5)
+        assert 'bookkeeper_server_ADD_ENTRY_REQUEST_count{success="true"} 5.0' in (await ask("/metrics"))[1]
+
+    with_web(tmp_path, story)
+
+
+def test_a_bookie_that_must_stay_writable_cannot_be_made_read_only(tmp_path: Path) -> None:
+    async def story(ask: Ask, bookie: Bookie, store: MemoryStore) -> None:
+        assert (await ask("/api/v1/bookie/state/readonly", "PUT", {"readOnly": True}))[0] == 400
+        assert not bookie.read_only
+
+    with_web(tmp_path, story, read_only_enabled=False)
+
+
+def test_calls_that_were_made_to_the_original_are_answered_with_the_same_status_and_the_same_names(
+    tmp_path: Path,
+) -> None:
+    calls = json.loads((GOLDEN / "http.json").read_text())
+    served = [call for call in calls if not call["path"].startswith(NOT_SERVED)]
+    assert len(served) > 20
+
+    async def story(ask: Ask, bookie: Bookie, store: MemoryStore) -> None:
+        manager = LedgerManager(store, ids=SequenceLedgerIds(store, "/ledgers"), rng=bookie.world.rng)
+        for _ in range(200):
+            await manager.create(OF_ONE)
+        for call in served:
+            status, body = await ask(call["path"], call["method"], call["request"])
+            assert status == call["status"], call["path"]
+            if body.startswith("{") and call["path"].endswith(BY_NAME):
+                assert json.loads(body).keys() == json.loads(call["body"]).keys(), call["path"]
+            elif not body.startswith("{") and call["path"] != "/metrics":
+                assert body == call["body"].replace("127.0.0.1:3281", "b:1"), call["path"]
+        for call in calls:
+            if call["path"].startswith(NOT_SERVED):
+                assert (await ask(call["path"], call["method"]))[0] == 404
+
+    with_web(tmp_path, story)

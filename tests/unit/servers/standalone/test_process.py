@@ -1,0 +1,43 @@
+"""quire.servers.standalone.process"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from bookie.bookie import Bookie, open_bookie
+from bookie.errors import StorageFailedError
+from quire.servers.addresses import Addresses
+from quire.servers.standalone import process as standalone
+from quire.servers.standalone.config import StandaloneConfig
+from quire.servers.standalone.process import run_standalone
+from quire.world.doors import World
+from simulation import run_world
+
+
+def test_a_server_whose_disk_cannot_be_trusted_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    bookies: list[Bookie] = []
+
+    @asynccontextmanager
+    async def opened(*given: object) -> AsyncGenerator[Bookie, None]:
+        async with open_bookie(*given) as bookie:  # type: ignore[arg-type]
+            bookies.append(bookie)
+            yield bookie
+
+    monkeypatch.setattr(standalone, "open_bookie", opened)
+
+    async def server(world: World) -> None:
+        def ready(_: Addresses) -> None:
+            bookies[0].failed.set()
+
+        with trio.fail_after(60):
+            await run_standalone(
+                world, StandaloneConfig(), data_dir="/data", ready=ready, stop=trio.Event(), http=False
+            )
+
+    with pytest.raises(ExceptionGroup) as caught:
+        run_world(1, server)
+    assert caught.group_contains(StorageFailedError)

@@ -1,0 +1,156 @@
+"""quire.servers.process"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+
+import pytest
+import trio
+
+from bookie.errors import JournalDamagedError
+from quire.metadata.errors import UnsupportedLayoutError
+from quire.metadata.local.memory import MemoryStore, MemoryTree
+from quire.servers.autorecovery.process import exit_code as autorecovery_exit_code
+from quire.servers.bookie.process import exit_code as bookie_exit_code
+from quire.servers.errors import DataDirectoryError
+from quire.servers.process import SWITCH_INTERVAL_S, closing, run_server
+from quire.service.errors import ConfigError
+from quire.service.log import Event
+
+
+@pytest.fixture(autouse=True)
+def switch_interval() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_sigterm_asks_the_server_to_stop() -> None:
+    async def serve(stop: trio.Event) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        with trio.fail_after(5):
+            await stop.wait()
+
+    assert run_server("test", serve) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_a_signal_without_a_meaning_changes_nothing(number: signal.Signals) -> None:
+    async def serve(stop: trio.Event) -> None:
+        os.kill(os.getpid(), number)
+        with trio.move_on_after(0.05):
+            await stop.wait()
+        assert not stop.is_set()
+
+    assert run_server("test", serve) == 0
+
+
+def test_a_hangup_is_a_stop_unless_the_process_was_started_to_ignore_it() -> None:
+    stopped: list[bool] = []
+
+    async def serve(stop: trio.Event) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        with trio.move_on_after(5 if not stopped else 0.05):
+            await stop.wait()
+        stopped.append(stop.is_set())
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # (the tests themselves may run under nohup)
+    try:
+        assert run_server("test", serve) == 0
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        assert run_server("test", serve) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert stopped == [True, False]
+
+
+def test_a_server_takes_as_many_descriptors_as_it_may_have() -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    found: list[int] = []
+
+    async def serve(stop: trio.Event) -> None:
+        found.append(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
+    try:
+        run_server("test", serve)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert found == [hard]
+
+
+def test_a_second_signal_cuts_a_server_that_does_not_end() -> None:
+    async def serve(stop: trio.Event) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        await stop.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+        with trio.fail_after(5):
+            await trio.sleep_forever()
+
+    assert run_server("test", serve) == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (DataDirectoryError("is in use"), 1),
+        (OSError(98, "Address already in use"), 1),
+        (ConfigError("no such key"), 2),
+        (JournalDamagedError("1a.txn", 512, "a good group stands behind it"), 1),
+        (UnsupportedLayoutError("layout version 9"), 1),
+    ],
+)
+def test_what_an_operator_can_mend_is_one_line(error: Exception, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    async def serve(stop: trio.Event) -> None:
+        async with trio.open_nursery():
+            raise error
+
+    assert run_server("test", serve) == code
+    assert capsys.readouterr().err == f"quire test: {error}\n"
+
+
+def test_a_store_is_closed_though_the_process_is_cut() -> None:
+    class Store(MemoryStore):
+        ended = False
+
+        async def aclose(self) -> None:
+            await super().aclose()
+            self.ended = True
+
+    async def main() -> None:
+        store = Store(MemoryTree())
+        with trio.CancelScope() as process:
+            async with closing(store):
+                process.cancel()
+                await trio.sleep_forever()
+        assert store.ended
+
+    trio.run(main)
+
+
+@pytest.mark.expect_error("internal error, the server ends")
+def test_our_mistakes_have_an_exit_code_and_keep_their_traceback_in_the_log(
+    log_events: list[Event], capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def serve(stop: trio.Event) -> None:
+        raise ZeroDivisionError("by nothing")
+
+    assert run_server("test", serve) == 1
+    said = capsys.readouterr().err
+    assert "quire test: internal error: ZeroDivisionError('by nothing'); its traceback is in the log" in said
+    (event,) = [each for each in log_events if each["level"] == "error"]
+    assert "in serve" in str(event)
+    assert run_server("autorecovery", serve, autorecovery_exit_code) == 2
+    assert run_server("bookie", serve, bookie_exit_code) == 2
+
+
+def test_waiting_threads_get_the_interpreter_soon() -> None:
+    async def serve(stop: trio.Event) -> None:
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_INTERVAL_S)
+
+    assert run_server("test", serve) == 0

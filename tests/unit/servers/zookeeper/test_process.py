@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from quire.servers.zookeeper import process as zookeeper
+from quire.servers.zookeeper.process import (
+    ZooKeeperServerError,
+    client_address,
+    find_java,
+    java_command,
+    run_zookeeper,
+    write_conf,
+)
+
+
+def test_a_missing_java_is_one_clear_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    code = run_zookeeper(tmp_path / "data", host="127.0.0.1", port=1, conf=None, log_level="warn")
+    assert code == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "quire zookeeper: there is no java: install a Java 17 runtime, or set JAVA_HOME"
+    ]
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ZooKeeperServerError, match=r"quire\[zookeeper\]"):
+        zookeeper.find_jars()
+
+
+def test_java_home_comes_first(tmp_path: Path) -> None:
+    java = tmp_path / "bin/java"
+    java.parent.mkdir()
+    java.touch(mode=0o755)
+    assert find_java({"JAVA_HOME": str(tmp_path), "PATH": "/nowhere"}) == str(java)
+
+
+def test_the_written_conf_says_where_clients_come(tmp_path: Path) -> None:
+    conf = write_conf(tmp_path / "zk", host="0.0.0.0", port=2200)
+    assert client_address(conf) == ("127.0.0.1", 2200)
+    lines = conf.read_text().splitlines()
+    assert f"dataDir={tmp_path / 'zk'}" in lines
+    assert "admin.enableServer=false" in lines
+    assert java_command(conf)[-2:] == ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(conf)]
+
+
+def test_a_conf_without_a_port_is_refused(tmp_path: Path) -> None:
+    conf = tmp_path / "zoo.cfg"
+    conf.write_text("# clientPort=2181\ndataDir=/x\n")
+    with pytest.raises(ZooKeeperServerError, match="clientPort"):
+        client_address(conf)
+
+
+def test_a_conf_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    conf = tmp_path / "zoo.cfg"
+    assert run_zookeeper(tmp_path, host="", port=0, conf=conf, log_level="warn") == 1
+    assert str(conf) in capsys.readouterr().err

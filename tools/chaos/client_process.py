@@ -1,0 +1,82 @@
+"""The clients of a chaos run as processes that are started, listened to and ended: see `clients`."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tools.chaos.errors import ChaosError
+from tools.local_cluster.cluster import LocalCluster
+
+
+class Client:
+    """One of the two processes of clients."""
+
+    def __init__(self, what: str, cluster: LocalCluster, folder: Path, *, topics: int, rate: float) -> None:
+        self.what = what
+        self.history = folder / f"{what}.history"
+        self.log = folder / f"{what}.log"
+        self.errors = folder / f"{what}.err"
+        command = [sys.executable, "-m", "tools.chaos.clients", what, "--url", cluster.service_url]
+        command += ["--out", str(self.history), "--log", str(self.log)]
+        command += ["--topics", str(topics), "--rate", str(rate)]
+        with open(self.errors, "wb") as err:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, cwd=Path(__file__).parents[2]
+            )
+        self._text = b""
+        self.figures: dict[str, int] = {}
+        self.is_ready = False
+        self.is_over = False
+
+    def fileno(self) -> int:
+        """That of what it says."""
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    def poll(self) -> None:
+        """Take in what it says. ChaosError if it ended by itself."""
+        while select.select([self], [], [], 0)[0]:
+            piece = os.read(self.fileno(), 65536)
+            if not piece:
+                if not self.is_over:
+                    raise ChaosError(f"the clients that {self.what} ended: {self.errors.read_text()[-2000:]}")
+                return
+            self._text += piece
+            *lines, self._text = self._text.split(b"\n")
+            for line in lines:
+                self._take(line.decode())
+
+    def _take(self, line: str) -> None:
+        words = line.split()
+        self.is_ready |= words == ["ready"]
+        self.is_over |= bool(words) and words[0] == "end"
+        for word in words:
+            name, equals, value = word.partition("=")
+            if equals:
+                self.figures[name] = int(value)
+
+    def stop(self) -> None:
+        """Ask it to end."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"stop\n")
+        self._process.stdin.flush()
+
+    def close(self) -> None:
+        """See that it is gone."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def listen(clients: Sequence[Client], seconds: float) -> None:
+    """Take in what they say, and wait for it for so long at most. ChaosError if one ended by itself."""
+    select.select([client for client in clients if not client.is_over], [], [], seconds)
+    for client in clients:
+        client.poll()

@@ -1,0 +1,141 @@
+"""`scripts/demo [DIR] [--cluster]`: every line of every text file under DIR through Quire, killed twice on the way, and back.
+
+At last the topic is archived with Spark, if that can run here, and the tree is made from the archive once more. Exits 0 if every
+file came back byte for byte and every file's lines came in order, 1 if not, 2 if it cannot be run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from quire.service import log
+from tools.demo.archive import Archived, Archiving, make_archive
+from tools.demo.cluster import ClusterServer
+from tools.demo.files import Rebuilder, Tree, differences, scan, walk, write
+from tools.demo.messaging import Messaging, PulsarMessaging
+from tools.demo.report import PlainProgress, TerminalProgress, table
+from tools.demo.run import MESSAGES_MIN, Outcome, Progress, consume, publish
+from tools.demo.server import DemoError, Server
+
+SHOWN_MAX = 20
+"""Differences told one by one."""
+
+
+def tracked(root: bytes) -> list[bytes]:
+    """What git tracks under `root`; every file there if git does not know it."""
+    try:
+        listed = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True
+        ).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return walk(root)
+    return sorted(path for path in listed.split(b"\0") if path)
+
+
+def demo(
+    tree: Tree,
+    server: Server | ClusterServer,
+    messaging: Messaging,
+    folder: Path,
+    console: Console,
+    progress: Progress,
+    archiving: Archiving | None = None,
+) -> int:
+    """Run it and show the table; the number of things that are not as they should be."""
+    rebuilder = Rebuilder.of(tree)
+    if rebuilder.expected < MESSAGES_MIN:
+        raise DemoError(f"{rebuilder.expected} lines are too few to be in the middle of anything: name a bigger tree")
+    outcome = Outcome(messages=rebuilder.expected)
+    server.start()
+    progress.note(f"the server is ready at {server.url} after {server.start_s[0]:.2f} s")
+    if archiving is not None:
+        archiving.hold()
+    publish(tree, messaging, server, progress, outcome)
+    consume(rebuilder, messaging, server, progress, outcome)
+    archived = archiving.run(progress) if archiving is not None else None
+    server.stop()
+    told = compare(tree, rebuilder, folder / "rebuilt")
+    problems = [*told, *strange(rebuilder)]
+    figures: tuple[Archived, int] | None = None
+    if archiving is not None and archived is not None:
+        again = Rebuilder.of(tree)
+        for line in archiving.lines():
+            again.deliver(line.key, line.number)
+            again.acknowledge(*line)
+        differing = compare(tree, again, folder / "rebuilt-from-archive")
+        problems += [f"archive: {each}" for each in (*differing, *strange(again))]
+        figures = (archived, len(differing))
+    problems += [f"server log: {line}" for line in server.errors()]
+    console.print(table(tree, rebuilder, outcome, len(told), figures))
+    for problem in problems[:SHOWN_MAX]:
+        console.print(problem, highlight=False, markup=False)
+    if len(problems) > SHOWN_MAX:
+        console.print(f"... and {len(problems) - SHOWN_MAX} more", highlight=False)
+    return len(problems)
+
+
+def compare(tree: Tree, rebuilder: Rebuilder, folder: Path) -> list[str]:
+    """Write what came back into `folder`, a new one, and tell what is not as it was."""
+    root = os.fsencode(folder)
+    os.makedirs(root)
+    write(root, rebuilder)
+    return differences(tree, root, walk(root))
+
+
+def strange(rebuilder: Rebuilder) -> list[str]:
+    """What a comparison of the files does not show."""
+    return [*rebuilder.out_of_order, *(f"{key}: delivered, but never published" for key in rebuilder.strange)]
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="scripts/demo", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("dir", nargs="?", help="tree to publish (default: what git tracks in this checkout)")
+    parser.add_argument(
+        "--cluster",
+        action="store_true",
+        help="on a cluster of processes, with ZooKeeper (needs Java 17); the kills end a broker and a bookie",
+    )
+    parser.add_argument("--keep", action="store_true", help="keep the server's data, its log and the rebuilt tree")
+    parser.add_argument("--no-spark", action="store_true", help="leave out the last stage, the archive with Spark")
+    given = parser.parse_args(argv)
+    log.configure("error", sys.stderr)
+    console = Console()
+    progress: Progress = TerminalProgress(console) if console.is_terminal else PlainProgress(console)
+    root = os.fsencode(Path(given.dir).absolute() if given.dir else Path(__file__).resolve().parents[2])
+    if not os.path.isdir(root):
+        print(f"scripts/demo: {given.dir} is no directory", file=sys.stderr)
+        return 2
+    folder = Path(tempfile.mkdtemp(prefix="quire-demo-"))
+    server = ClusterServer(folder) if given.cluster else Server(folder)
+    problems = 1
+    try:
+        tree = scan(root, walk(root) if given.dir else tracked(root))
+        messaging = PulsarMessaging(server.url, folder / "client.log")
+        archiving = make_archive(server, folder, progress, wanted=not given.no_spark)
+        problems = demo(tree, server, messaging, folder, console, progress, archiving)
+    except DemoError as error:
+        progress.end()
+        print(f"scripts/demo: {error}", file=sys.stderr)
+    finally:
+        server.abandon()
+        if problems or given.keep:
+            print(f"kept: {folder}", file=sys.stderr)
+        else:
+            shutil.rmtree(folder)
+    console.print("everything came back" if not problems else "NOT everything came back", highlight=False)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # a client that cannot be closed any more must not keep the demo from ending

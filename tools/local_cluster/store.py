@@ -1,0 +1,26 @@
+"""A look into the metadata store of a local cluster."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from quire.metadata.zookeeper.config import ZooKeeperConfig
+from quire.metadata.zookeeper.store import ZooKeeperStore, open_store
+from quire.world.real import real_world
+from tools.local_cluster.plan import HOST, Addresses
+
+
+@asynccontextmanager
+async def metadata_store(addresses: Addresses, *, timeout_s: float = 30.0) -> AsyncIterator[ZooKeeperStore]:
+    """Its store, until the block ends. MetadataError. `timeout_s` is that of connecting, and of each call."""
+    servers = tuple((HOST, node.port) for node in addresses.zookeepers)
+    config = ZooKeeperConfig(servers=servers, connect_timeout_s=timeout_s, call_timeout_s=timeout_s)
+    store = await open_store(real_world(), config)
+    try:
+        yield store
+    finally:
+        with trio.CancelScope(shield=True):  # its thread must end, or the process does not
+            await store.aclose()
