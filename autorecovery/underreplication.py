@@ -268,6 +268,10 @@ class UnderreplicatedLedgers:
         assert seconds >= 0, f"a delay of {seconds} s"
         await self._tree.put(self._tree.delay, form.encode_delay(seconds))
 
+    async def audit_now(self) -> None:
+        """Have the auditor look for lost bookies now: the delay is set again to what it is."""
+        await self.set_recovery_delay((await self.begin_recovery_delay(0)).value)
+
     async def begin_recovery_delay(self, seconds: int) -> Versioned[int]:
         """What it is; `seconds` from now on, if nobody had said it, or nobody can read it."""
         while True:

@@ -15,12 +15,12 @@ from typing import TextIO
 import trio
 
 from quire.cli.operations.context import Operation
-from quire.cli.shell.config import load_config
 from quire.cli.shell.context import OpenStore, Shell, open_zookeeper
 from quire.cli.shell.main import confirm
 from quire.cli.shell.output import Output
 from quire.ledger.errors import LedgerError
 from quire.metadata.errors import MetadataError
+from quire.servers.cluster_config import load_config
 from quire.servers.errors import CliError, leaves
 from quire.service import log
 from quire.service.errors import ConfigError

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import trio
 
 from quire.cli.shell.arguments import LedgerIdFormat
-from quire.cli.shell.config import ShellConfig
 from quire.cli.shell.entry_text import EntryFormat
 from quire.cli.shell.output import Output
 from quire.ledger.bookies.deadlines import DeadlineWheel
@@ -25,10 +24,11 @@ from quire.metadata.errors import MalformedMetadataError
 from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.ledgers import LedgerManager, read_layout
 from quire.metadata.store import MetadataStore
+from quire.servers.cluster_config import ClusterConfig
 from quire.servers.process import closing
 from quire.world.doors import World
 
-OpenStore = Callable[[World, ShellConfig], Awaitable[MetadataStore]]
+OpenStore = Callable[[World, ClusterConfig], Awaitable[MetadataStore]]
 Ask = Callable[[str], bool]
 Connect = Callable[[str], BookieLink]
 
@@ -38,7 +38,7 @@ TICKS_PER_TIMEOUT = 16
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shell:
     world: World
-    config: ShellConfig
+    config: ClusterConfig
     output: Output
     ask: Ask
     """Ask the person at the terminal whether to do it; False if there is none."""
@@ -121,7 +121,7 @@ class Shell:
         return paths.join(self.root, f"cookies/{check_bookie_id(bookie_id)}")
 
 
-async def open_zookeeper(world: World, config: ShellConfig) -> MetadataStore:
+async def open_zookeeper(world: World, config: ClusterConfig) -> MetadataStore:
     """MetadataUnavailableError if nobody answers in the time of zkTimeout, NoNodeError if the chroot is missing."""
     # Only here: kazoo takes longer to import than a command on local files to run.
     from quire.metadata.zookeeper.store import open_store

@@ -25,7 +25,7 @@ from quire.cli.shell.cookies import forget_cookie
 from quire.cli.shell.errors import ShellError
 from quire.cli.shell.ledger_text import has_entries_on
 from quire.cli.shell.ledgers import each_ledger
-from quire.cli.shell.marks import DRY_RUN, audit_now, marks_of, working_auditor
+from quire.cli.shell.marks import DRY_RUN, marks_of, working_auditor
 from quire.cli.shell.probes import local_bookie_id
 from quire.metadata.bookies import check_bookie_id
 from quire.metadata.ledgers import LedgerManager, LedgerMetadata
@@ -46,7 +46,7 @@ async def decommission_bookie(shell: Shell, arguments: Arguments) -> int:
             shell.output.tell(text, bookieId=bookie_id, ledgers=len(left), decommissioned=False)
             return 0
         marks = marks_of(shell, store)
-        await audit_now(marks)
+        await marks.audit_now()
         await _until_gone(shell, store, bookie_id, left)
         if bookie_id in await running_bookies(store, shell.root):
             raise ShellError(f"bookie {bookie_id} was started meanwhile: its cookie is kept")

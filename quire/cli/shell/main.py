@@ -33,13 +33,13 @@ from quire.cli.shell import (
 )
 from quire.cli.shell.arguments import Kind, LedgerIdFormat, Option, parse
 from quire.cli.shell.command import Command
-from quire.cli.shell.config import load_config
 from quire.cli.shell.context import OpenStore, Shell, open_zookeeper
 from quire.cli.shell.entry_text import EntryFormat
 from quire.cli.shell.errors import FAILED, ShellError, UsageError
 from quire.cli.shell.output import Output
 from quire.ledger.errors import LedgerError
 from quire.metadata.errors import MetadataError
+from quire.servers.cluster_config import load_config
 from quire.servers.errors import leaves
 from quire.service.errors import ConfigError
 from quire.world.real import real_world

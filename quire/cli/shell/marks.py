@@ -133,7 +133,7 @@ async def trigger_audit(shell: Shell, arguments: Arguments) -> int:
         if arguments.has("dry-run"):
             shell.output.tell(f"The auditor {auditor} would look for lost bookies now", auditor=auditor)
             return 0
-        await audit_now(marks)
+        await marks.audit_now()
         shell.output.tell(f"The auditor {auditor} was told to look for lost bookies now", auditor=auditor)
     return 0
 
@@ -146,11 +146,6 @@ async def working_auditor(shell: Shell, store: MetadataStore, marks: Underreplic
     if auditor is None:
         raise ShellError("there is no auditor: start one (quire autorecovery)")
     return auditor
-
-
-async def audit_now(marks: UnderreplicatedLedgers) -> None:
-    """Set the delay again to what it is: that is how the auditor is told."""
-    await marks.set_recovery_delay((await marks.begin_recovery_delay(0)).value)
 
 
 async def who_is_auditor(shell: Shell, arguments: Arguments) -> int:

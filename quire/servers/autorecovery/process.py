@@ -21,7 +21,6 @@ import trio
 from autorecovery.config import AutoRecoveryConfig
 from autorecovery.errors import AutoRecoveryError
 from autorecovery.service import RecoveryStats, open_repair_client, run_autorecovery
-from quire.cli.shell.config import ShellConfig, build_part
 from quire.ledger.errors import LedgerError
 from quire.metadata.errors import InvalidConnectStringError, MetadataError, SessionExpiredError
 from quire.metadata.ledgers import ensure_layout
@@ -29,6 +28,7 @@ from quire.metadata.store import MetadataStore
 from quire.metadata.zookeeper.config import SessionExpiredPolicy, ZooKeeperConfig
 from quire.servers.addresses import host_port, naming
 from quire.servers.bookie.config import BookieServerConfig
+from quire.servers.cluster_config import ClusterConfig, build_part
 from quire.servers.errors import CliError, InternalError, PortError, leaves
 from quire.servers.exit_codes import INVALID_CONF, SERVER_EXCEPTION, ZK_EXPIRED
 from quire.servers.process import closing, end_at_fault, run_server
@@ -41,7 +41,7 @@ from quire.world.doors import World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessConfig(ShellConfig):
+class ProcessConfig(ClusterConfig):
     """Of the process around it: how to reach the metadata, and who it is. ValueError if keys contradict each other."""
 
     zk_retry_first_ms: int = conf_key("zkRetryBackoffStartMs", 1000, minimum=1)

@@ -30,7 +30,6 @@ from autorecovery.election import read_auditor
 from autorecovery.errors import AutoRecoveryError
 from autorecovery.service import RecoveryStats
 from autorecovery.underreplication import UnderreplicatedLedgers
-from quire.cli.shell.marks import audit_now
 from quire.metadata.errors import MetadataError
 from quire.metadata.store import MetadataStore
 from quire.service.http import Exposition, original_route, serve_http
@@ -95,7 +94,7 @@ class Resources:
         return PlainTextResponse(f"lostBookieRecoveryDelay value: {found.value}")
 
     async def trigger_audit(self, request: Request) -> Response:
-        await audit_now(self._marks)
+        await self._marks.audit_now()
         return PlainTextResponse("Success trigger audit.")
 
     def routes(self) -> list[Route]:

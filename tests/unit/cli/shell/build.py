@@ -17,7 +17,6 @@ from bookie.bookie import Bookie, open_bookie
 from bookie.config import BookieConfig
 from bookie.server import serve_bookie
 from quire.cli.shell.arguments import LedgerIdFormat, parse
-from quire.cli.shell.config import ShellConfig
 from quire.cli.shell.context import Shell
 from quire.cli.shell.entry_text import EntryFormat
 from quire.cli.shell.main import COMMANDS, run_shell
@@ -25,6 +24,7 @@ from quire.cli.shell.output import Output
 from quire.metadata.ledgers import initialize_layout
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import MetadataStore
+from quire.servers.cluster_config import ClusterConfig
 from quire.world.doors import World
 from simulation.machines.world import run_world
 
@@ -63,7 +63,7 @@ class MemoryCluster:
 
         return trio.run(main)
 
-    async def open(self, world: World, config: ShellConfig) -> MetadataStore:
+    async def open(self, world: World, config: ClusterConfig) -> MetadataStore:
         return MemoryStore(self.tree)
 
     def shell(self, *words: str, answers: str = "") -> Ran:
@@ -82,7 +82,7 @@ class LiveCluster:
     tree: MemoryTree
     bookies: dict[str, Bookie]
     stops: dict[str, trio.Event]
-    config: ShellConfig
+    config: ClusterConfig
     ports: dict[str, int]
 
     def store(self) -> MemoryStore:
@@ -95,7 +95,7 @@ class LiveCluster:
     def shell(self, output: Output) -> Shell:
         """Nobody is there to be asked."""
 
-        async def open_store(world: World, config: ShellConfig) -> MetadataStore:
+        async def open_store(world: World, config: ClusterConfig) -> MetadataStore:
             return self.store()
 
         return Shell(
@@ -123,7 +123,7 @@ class LiveCluster:
 async def live(world: World, count: int) -> AsyncIterator[LiveCluster]:
     tree = MemoryTree()
     await initialize_layout(MemoryStore(tree), rng=world.rng)
-    config = ShellConfig(metadata_uri="zk+hierarchical://zk1:2181/ledgers", bookie_id="b1")
+    config = ClusterConfig(metadata_uri="zk+hierarchical://zk1:2181/ledgers", bookie_id="b1")
     cluster = LiveCluster(world, tree, {}, {}, config, {})
     async with AsyncExitStack() as stack:
         nursery = await stack.enter_async_context(trio.open_nursery())

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from quire.cli.shell.config import ShellConfig
 from quire.cli.shell.main import COMMANDS, confirm, run_shell, split
 from quire.metadata.errors import MetadataUnavailableError
 from quire.metadata.store import MetadataStore
+from quire.servers.cluster_config import ClusterConfig
 from quire.world.doors import World
 from tests.unit.cli.shell.build import MemoryCluster, Ran
 
@@ -93,7 +93,7 @@ def test_the_configuration_is_the_named_one_or_the_environments_or_the_default(
 
 def test_a_metadata_service_that_does_not_answer_is_one_line(tmp_path: Path) -> None:
     class Away(MemoryCluster):
-        async def open(self, world: World, config: ShellConfig) -> MetadataStore:
+        async def open(self, world: World, config: ClusterConfig) -> MetadataStore:
             raise MetadataUnavailableError("no ZooKeeper answers at zk1:2181")
 
     ran = Away(tmp_path).shell("listledgers")
@@ -102,7 +102,7 @@ def test_a_metadata_service_that_does_not_answer_is_one_line(tmp_path: Path) -> 
 
 def test_our_own_mistakes_are_not_hidden(tmp_path: Path) -> None:
     class Broken(MemoryCluster):
-        async def open(self, world: World, config: ShellConfig) -> MetadataStore:
+        async def open(self, world: World, config: ClusterConfig) -> MetadataStore:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

@@ -11,7 +11,6 @@ import trio
 
 from quire.cli.shell import probes
 from quire.cli.shell.arguments import LedgerIdFormat
-from quire.cli.shell.config import ShellConfig
 from quire.cli.shell.context import Shell, open_zookeeper
 from quire.cli.shell.entry_text import EntryFormat
 from quire.cli.shell.errors import ShellError
@@ -19,6 +18,7 @@ from quire.cli.shell.output import Output
 from quire.cli.shell.probes import local_bookie_id
 from quire.ledger.errors import LedgerError, NotEnoughBookiesError
 from quire.metadata.bookies import Cookie, encode_cookie
+from quire.servers.cluster_config import ClusterConfig
 from quire.world.doors import World
 from simulation.machines.world import run_world
 from tests.unit.cli.shell.build import LiveCluster, with_bookies
@@ -99,7 +99,7 @@ def test_a_bookie_that_is_away_fails_in_the_time_that_was_given() -> None:
 
 def test_which_bookie_is_the_local_one() -> None:
     async def main(world: World) -> None:
-        def local(config: ShellConfig) -> str:
+        def local(config: ClusterConfig) -> str:
             shell = Shell(
                 world=world,
                 config=config,
@@ -111,7 +111,7 @@ def test_which_bookie_is_the_local_one() -> None:
             )
             return local_bookie_id(shell)
 
-        config = ShellConfig(journal_directories=("/j",), ledger_directories=("/l",))
+        config = ClusterConfig(journal_directories=("/j",), ledger_directories=("/l",))
         with pytest.raises(ShellError, match="which bookie is meant"):
             local(config)
         cookie = Cookie(bookie_id="c:1", journal_directories=("/j",), ledger_directories=("/l",))

@@ -1,4 +1,4 @@
-"""What the shell takes from a bk_server.conf, the original's or ours."""
+"""Part of a bk_server.conf, the original's or ours, that shell, operations and auto recovery need to reach a cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LEDGERS: tuple[str, ...] = (_BOOKIE_KEYS["ledgerDirectories"].default,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShellConfig:
+class ClusterConfig:
     """ValueError if the keys contradict each other. Folders are relative to the working directory."""
 
     metadata_uri: str = conf_key("metadataServiceUri", "")
@@ -119,16 +119,16 @@ class ShellConfig:
         return tuple(f"{folder}/current" for folder in self.index_directories or self.ledger_directories)
 
 
-def load_config(path: str | Path | None) -> ShellConfig:
+def load_config(path: str | Path | None) -> ClusterConfig:
     """Read the file; the defaults without one. ConfigError.
 
     Values of keys that only a bookie needs are not looked at; but a key that nobody knows is an error here too: one that
     was to name the cluster would otherwise make the default one the victim.
     """
     if path is None:
-        return ShellConfig()
-    not_ours = _BOOKIE_KEYS.keys() - keys_of(ShellConfig).keys()
-    return build_part(ShellConfig, path, read_text(path), lambda key: key not in not_ours)
+        return ClusterConfig()
+    not_ours = _BOOKIE_KEYS.keys() - keys_of(ClusterConfig).keys()
+    return build_part(ClusterConfig, path, read_text(path), lambda key: key not in not_ours)
 
 
 def build_part(cls: type[T], path: str | Path, text: str, looks_at: Callable[[str], bool]) -> T:

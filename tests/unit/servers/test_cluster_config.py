@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from quire.cli.shell.config import ShellConfig, load_config
 from quire.metadata.errors import InvalidConnectStringError
 from quire.metadata.layouts import FLAT, HIERARCHICAL
+from quire.servers.cluster_config import ClusterConfig, load_config
 from quire.service.errors import ConfigError
 from quire.wire.bookkeeper.entry import DigestType
 
-GOLDEN = Path(__file__).parents[3] / "golden/bookkeeper/db/bk1.conf"
+GOLDEN = Path(__file__).parents[2] / "golden/bookkeeper/db/bk1.conf"
 
 
-def load(tmp_path: Path, text: str) -> ShellConfig:
+def load(tmp_path: Path, text: str) -> ClusterConfig:
     path = tmp_path / "bk.conf"
     path.write_text(text)
     return load_config(path)
@@ -49,7 +49,7 @@ def test_zk_servers_name_the_cluster_too(tmp_path: Path) -> None:
     ],
 )
 def test_every_form_of_the_uri_is_taken(uri: str, chroot: str, root: str) -> None:
-    config = ShellConfig(metadata_uri=uri)
+    config = ClusterConfig(metadata_uri=uri)
     assert (config.zookeeper.chroot, config.connect_string.ledgers_root) == (chroot, root)
     assert config.zookeeper.servers == (("h", 2181),)
     assert config.layout is None
@@ -57,7 +57,7 @@ def test_every_form_of_the_uri_is_taken(uri: str, chroot: str, root: str) -> Non
 
 def test_another_metadata_store_is_refused() -> None:
     with pytest.raises(InvalidConnectStringError):
-        ShellConfig(metadata_uri="etcd:http://h:2379").zookeeper  # noqa: B018 - it raises
+        ClusterConfig(metadata_uri="etcd:http://h:2379").zookeeper  # noqa: B018 - it raises
 
 
 def test_what_a_bookie_alone_is_told_does_not_matter(tmp_path: Path) -> None:
