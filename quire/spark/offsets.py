@@ -62,7 +62,7 @@ LATEST_MARK = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boundary:
-    """Where a user wants to begin or end, not yet looked up: `planning.resolve` makes offsets of it."""
+    """Where a user wants to begin or end, not yet looked up: `planning.ranges.resolve` makes offsets of it."""
 
     kind: Literal["earliest", "latest", "places", "timestamp"]
     places: tuple[tuple[str, Place | int], ...] = ()

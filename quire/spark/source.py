@@ -1,4 +1,4 @@
-"""`format("quire")` for readers: the classes that Spark calls. Thin; planner.py plans, reading.py reads.
+"""`format("quire")` for readers: the classes that Spark calls. Thin; planning/planner.py plans, reading/scan.py reads.
 
 Spark makes a DataSource in the user's process, pickles it into others, and makes a reader there: in a process that plans, kept
 for the life of a stream, and pickled from there into the workers that read. So nothing here connects before it must, and
@@ -51,7 +51,7 @@ class RangePartition(InputPartition):  # type: ignore[misc]  # (pyspark's classe
 
 
 class QuireDataSource(DataSource):  # type: ignore[misc]
-    """Topics as tables; options are in options.py, columns in columns.py."""
+    """Topics as tables; options are in options/, columns in reading/columns.py."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,6 +1,6 @@
 """Clients of a simulated cluster: each asks any broker who serves its topic, and connects to that one.
 
-These are written for the simulator; those of quire.client are in `cluster_own_clients`.
+These are written for the simulator; those of quire.client are in `own_clients`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
         neither: fail, the ledger stays IN_RECOVERY
     IN_RECOVERY -> CLOSED (CAS), with the ensembles changed on the way; if others closed it, theirs is right
 
-The decisions are in `recovery_rules` and `metadata_updates`; this awaits and obeys. Source: BookKeeper's LedgerRecoveryOp,
+The decisions are in `rules` and `metadata_updates`; this awaits and obeys. Source: BookKeeper's LedgerRecoveryOp,
 ReadLastConfirmedOp, ListenerBasedPendingReadOp; BookKeeperProtocol.tla.
 """
 

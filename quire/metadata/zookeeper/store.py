@@ -3,12 +3,12 @@
 What the contract promises, and where ZooKeeper alone would not give it:
 
 - Parents on the way are made in the same transaction as the node: all or nothing.
-- Watches stay and coalesce: see `zookeeper_watches`.
+- Watches stay and coalesce: see `watches`.
 - A lost connection. Reads are done again when there is a connection, within the call's time. A create is looked for:
   an ephemeral one is recognised by its session and time, a node that is not there is made again; where another may have
   made the same persistent node, and for put, delete and multi, MetadataUnavailableError leaves it to the caller. What
   was not sent yet just waits. An answer out of turn, and whatever breaks kazoo, is a lost connection too, and the session
-  goes on in the next: see `zookeeper_connection`.
+  goes on in the next: see `connection`.
 - A lost answer of an ephemeral sequential create leaves a node whose name nobody knows. With the next connection every
   node of this session in that folder that nobody was told of is deleted, while the create is done again; so is a node
   whose asker has gone.

@@ -6,7 +6,7 @@ a call costs no thread hop but kazoo's own.
 
 kazoo's requests are made and queued as its own asynchronous methods do it; those methods, which make two results with
 a condition each, and their worker threads for callbacks are left out. What is taken beyond its public interface:
-KazooClient._call, ._data_watchers, ._child_watchers, kazoo.protocol.serialization, and what `zookeeper_connection`
+KazooClient._call, ._data_watchers, ._child_watchers, kazoo.protocol.serialization, and what `connection`
 mends; the tests run against a real server, so that a release which changes them is noticed.
 """
 

@@ -1,6 +1,6 @@
 """What the user of `format("quire")` asked for, checked before anything is opened. Pure.
 
-Which options there are is in `option_table`. A wrong one ends the query where it is made, with the option's name, what was
+Which options there are is in `table`. A wrong one ends the query where it is made, with the option's name, what was
 given and what to do.
 """
 

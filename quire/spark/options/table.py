@@ -1,4 +1,4 @@
-"""Every option of the source and the sink, in one table: what `options` accepts and what the documentation shows. Pure.
+"""Every option of the source and the sink, in one table: what `parse` accepts and what the documentation shows. Pure.
 
     python -m quire.spark.options.table > docs/spark-options.md
 

@@ -1,7 +1,7 @@
 """The driver's side of a source: which partitions there are, how far their logs go, what a trigger reads, what is held.
 
 One Planner lives in the process that plans: for a stream as long as the query runs, for a batch read until its ranges are
-made. Nothing is connected before the first question. Decisions are in planning.py, logs.py and limits.py; here the brokers
+made. Nothing is connected before the first question. Decisions are in ranges.py, logs.py and limits.py; here the brokers
 are asked, passing errors are tried again up to a deadline, and the answers are kept.
 
 The order of Spark's calls differs: a new query asks for its first offset, twice; a restarted one never does, and begins with
