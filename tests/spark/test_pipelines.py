@@ -162,7 +162,9 @@ def test_the_script_runs_by_itself_shows_progress_and_ends_cleanly_on_sigterm(so
             command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(CHECKOUT)}, stdout=file, stderr=file
         )
     try:
-        wait_for(lambda: process.poll() is not None or read_archive(out).rows == 100)
+        # (the manifest has the rows before Spark tells of the batch)
+        wait_for(lambda: process.poll() is not None or "entries behind" in log.read_text())
+        assert read_archive(out).rows == 100
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0, log.read_text()
     finally:
