@@ -28,8 +28,8 @@ from quire.service.original_keys import is_original_key
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGURATIONS: dict[str, type] = {"standalone.conf": StandaloneConfig, "broker.conf": BrokerConfig}
 READERS = {
-    "standalone.conf": ("quire/cli/standalone*.py", "quire/servers/broker/keys.py"),
-    "broker.conf": ("quire/cli/broker*.py", "quire/servers/zookeeper/keys.py"),
+    "standalone.conf": ("quire/servers/standalone/*.py", "quire/servers/broker/keys.py"),
+    "broker.conf": ("quire/servers/broker/*.py", "quire/servers/zookeeper/keys.py"),
 }
 PARTS: dict[str, tuple[type, ...]] = {
     "standalone.conf": (ManagedLedgerConfig, CursorConfig, BookieConfig),
