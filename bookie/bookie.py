@@ -45,7 +45,7 @@ from bookie.last_confirmed import LacTable
 from bookie.reads import ReadWorkers
 from bookie.recovery import Start, last_mark_path, plan, recover, seal_path_of
 from bookie.requests import check_fence, check_write_lac, lac_of_package
-from bookie.session import BookieSession
+from bookie.sessions.session import BookieSession
 from bookie.timers import Timers
 from quire.metadata.errors import MetadataError
 from quire.metadata.ledgers import read_instance_id

@@ -11,7 +11,7 @@ import trio
 from bookie.bookie import Bookie, open_bookie
 from bookie.config import BookieConfig
 from bookie.run import Run
-from bookie.session import BookieSession
+from bookie.sessions.session import BookieSession
 from quire.metadata.ledgers import initialize_layout
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.wire.bookkeeper import v2

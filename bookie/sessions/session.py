@@ -32,7 +32,7 @@ from quire.wire.bookkeeper.v2 import DO_FENCING, HIGH_PRIORITY, Opcode, Rc
 
 if TYPE_CHECKING:
     from bookie.bookie import Bookie
-    from bookie.session_v3 import Version3
+    from bookie.sessions.version_3 import Version3
 
 log = get_logger(__name__)
 
@@ -180,7 +180,7 @@ class BookieSession:
         if not len(frame):
             return []  # half a frame has come: it is not told here before it is whole
         if v3.is_version_3(frame):
-            from bookie.session_v3 import Version3
+            from bookie.sessions.version_3 import Version3
 
             self._version_3 = Version3(self)
             self._serve = self._version_3.serve

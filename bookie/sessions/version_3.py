@@ -21,10 +21,10 @@ from typing import Final
 
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import BookieError, JournalFailedError
-from bookie.long_polls import LongPolls, last_confirmed
 from bookie.requests import LAST_ENTRY, check_read, rc_of
 from bookie.run import Run
-from bookie.session import PLUGIN, BookieSession, read_entry
+from bookie.sessions.long_polls import LongPolls, last_confirmed
+from bookie.sessions.session import PLUGIN, BookieSession, read_entry
 from quire.service.log import get_logger
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.availability import Availability

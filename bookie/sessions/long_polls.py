@@ -19,7 +19,7 @@ from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import NoEntryError
 from bookie.last_confirmed import NO_LAC
 from bookie.requests import LAST_ENTRY, lac_of_entry, lac_of_package
-from bookie.session import BookieSession, read_entry
+from bookie.sessions.session import BookieSession, read_entry
 from bookie.timers import Timer
 from quire.wire.bookkeeper import v3
 from quire.wire.bookkeeper.entry import Buffer
