@@ -15,11 +15,9 @@ from typing import Protocol
 
 import trio
 
-from bookie.db_ledger_storage.storage import DbLedgerStorage
-from bookie.errors import NoEntryError
-from bookie.last_confirmed import NO_LAC
-from bookie.requests import LAST_ENTRY, lac_of_entry, lac_of_package
-from bookie.sessions.session import BookieSession, read_entry
+from bookie.requests import LAST_ENTRY
+from bookie.sessions.entry_reads import last_confirmed, read_if_here
+from bookie.sessions.ports import Session
 from bookie.timers import Timer
 from quire.wire.bookkeeper import v3
 from quire.wire.bookkeeper.entry import Buffer
@@ -60,7 +58,7 @@ class LongPoll:
 class LongPolls:
     """Those of one session."""
 
-    def __init__(self, session: BookieSession, reads: Reads) -> None:
+    def __init__(self, session: Session, reads: Reads) -> None:
         self._session = session
         self._bookie = session.bookie
         self._reads = reads
@@ -153,7 +151,7 @@ class LongPolls:
                 self._bookie.stats.reads_cached += 1
                 self._reads.put_read(request, entry_id, entry, Rc.OK, lac, poll.updated_ms)
                 return
-            job = partial(_read_if_here, self._bookie.storage, ledger_id, entry_id)
+            job = partial(read_if_here, self._bookie.storage, ledger_id, entry_id)
             rc = self._session.by_worker(job, partial(self._piggyback_read, poll, entry_id, lac), request.flags)
             if rc is not Rc.OK:
                 self._reads.answer_read(request, None, rc)
@@ -166,20 +164,3 @@ class LongPolls:
             self._reads.put_read(poll.request, entry_id, found[0], Rc.OK, lac, poll.updated_ms)
         else:
             self._reads.put_read(poll.request, LAST_ENTRY, None, Rc.OK, lac, poll.updated_ms)
-
-
-def last_confirmed(storage: DbLedgerStorage, ledger_id: int) -> int:
-    """The LAC that the storage knows of: the last entry's, or the explicit one. Blocking. BookieError, OSError."""
-    package = storage.explicit_lac(ledger_id)
-    lac = NO_LAC if package is None else lac_of_package(package)
-    try:
-        return max(lac, lac_of_entry(read_entry(storage, ledger_id, LAST_ENTRY)))
-    except NoEntryError:
-        return lac
-
-
-def _read_if_here(storage: DbLedgerStorage, ledger_id: int, entry_id: int) -> list[Buffer]:
-    try:
-        return [read_entry(storage, ledger_id, entry_id)]
-    except NoEntryError:
-        return []

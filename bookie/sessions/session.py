@@ -7,7 +7,7 @@
 Answers to adds come in the order of the adds; answers to reads when they are ready, as in the original.
 
 The first frame decides the version: 3 if it begins as a message of that does, until a frame is none; then 2 for good.
-Here is what both versions share, and version 2; session_v3.py has the rest.
+Here is what both versions share, and version 2; version_3.py has the rest.
 
 A peer that asks for more than it takes, or sends more than can be stored, is paused, if there is a shell to pause it
 (`on_room`): what it has sent waits here until its answers are gone, and its adds have found room.
@@ -18,21 +18,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from bookie.adds import Add, AddDone
-from bookie.db_ledger_storage.storage import DbLedgerStorage
-from bookie.reads import SHARE, attempt
+from bookie.reads import SHARE
 from bookie.requests import LAST_ENTRY, batch_limits, check_read
 from bookie.run import Run
+from bookie.sessions.entry_reads import read_entries
+from bookie.sessions.ports import PLUGIN, SessionBookie
+from bookie.sessions.version_3 import Version3
 from quire.service.log import get_logger
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import DO_FENCING, HIGH_PRIORITY, Opcode, Rc
-
-if TYPE_CHECKING:
-    from bookie.bookie import Bookie
-    from bookie.sessions.version_3 import Version3
 
 log = get_logger(__name__)
 
@@ -40,7 +38,6 @@ T = TypeVar("T")
 
 URGENT: Final = HIGH_PRIORITY | DO_FENCING
 """Flags of reads that have workers of their own: recovery does not wait behind those who catch up."""
-PLUGIN: Final = "AuthDisabledPlugin"
 _PLUGIN: Final = PLUGIN.encode()
 _AUTH_ANSWER: Final = v2.auth_response(b"\x0a" + bytes([len(_PLUGIN)]) + _PLUGIN + b"\x12\x00")
 """AuthMessage {1: plugin name, 2: empty payload}: what a bookie without authentication says to anybody."""
@@ -54,9 +51,9 @@ ADDS_WAITING_MAX: Final = 1 << 20
 
 
 class BookieSession:
-    """Made by `Bookie.session`. `write` takes buffers that hold whole frames end to end, and must not raise."""
+    """The bookie's end of one connection. `write` takes buffers that hold whole frames end to end, and must not raise."""
 
-    def __init__(self, bookie: Bookie, write: Callable[[list[Buffer]], None]) -> None:
+    def __init__(self, bookie: SessionBookie, write: Callable[[list[Buffer]], None]) -> None:
         self.bookie = bookie
         self._write = write
         self.out: list[Buffer] = []
@@ -180,8 +177,6 @@ class BookieSession:
         if not len(frame):
             return []  # half a frame has come: it is not told here before it is whole
         if v3.is_version_3(frame):
-            from bookie.sessions.version_3 import Version3
-
             self._version_3 = Version3(self)
             self._serve = self._version_3.serve
             self._decode = self._decode_3
@@ -403,13 +398,3 @@ class BookieSession:
         self.flush_later()
         if self._rest is not None and self.has_room and self.on_room is not None:
             self.on_room()
-
-
-def read_entries(storage: DbLedgerStorage, places: list[tuple[int, int]]) -> list[tuple[Buffer | None, Rc]]:
-    """`read_entry` for each (ledger id, entry id), what it raised as a code. Blocking."""
-    return [attempt(read_entry, storage, ledger_id, entry_id) for ledger_id, entry_id in places]
-
-
-def read_entry(storage: DbLedgerStorage, ledger_id: int, entry_id: int) -> Buffer:
-    """One entry, or the last one. Blocking. NoLedgerError, NoEntryError, StorageDamagedError, OSError."""
-    return storage.read_entry(ledger_id, storage.last_entry_id(ledger_id) if entry_id == LAST_ENTRY else entry_id)

@@ -58,7 +58,7 @@ class Client:
         self.writes = 0
         self.raw = b""
         self._news = trio.Event()
-        self.session: BookieSession = bookie.session(self._write)
+        self.session = BookieSession(bookie, self._write)
 
     def _write(self, parts: list[Buffer]) -> None:
         self.writes += 1
