@@ -10,7 +10,7 @@ import trio
 import simulation
 from simulation.machines.scheduler import deterministic, run_seeded
 
-ROOT = Path(simulation.__file__).parents[2]
+ROOT = Path(simulation.__file__).parents[1]
 PACKAGES = ("broker", "bookie", "managed_ledger", "cursors", "autorecovery", "quire", "simulation")
 
 

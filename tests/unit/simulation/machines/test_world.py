@@ -16,7 +16,7 @@ import trio
 import simulation
 from simulation import Universe, run, run_world
 
-ROOT = Path(simulation.__file__).parents[2]
+ROOT = Path(simulation.__file__).parents[1]
 
 
 async def story(universe: Universe) -> str:
