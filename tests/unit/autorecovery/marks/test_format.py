@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autorecovery import underreplication_format as form
-from autorecovery.underreplication_format import Underreplicated
+from autorecovery.marks import format as form
+from autorecovery.marks.format import Underreplicated
 from quire.metadata.errors import MalformedMetadataError
 
 

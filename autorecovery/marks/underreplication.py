@@ -3,7 +3,7 @@
 Marks are made and merged by compare-and-set. A repair ends with deleting the mark at the version it began with: if somebody
 marked the ledger again meanwhile, the mark stays. A lock only saves work; two workers on one ledger do no harm.
 
-The layout is in `underreplication_format`. Source: BookKeeper's ZkLedgerUnderreplicationManager.
+The layout is in format.py. Source: BookKeeper's ZkLedgerUnderreplicationManager.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from enum import Enum
 
-from autorecovery import underreplication_format as form
 from autorecovery.errors import IncompatibleUnderreplicationError
-from autorecovery.mark_tree import MarkTree
-from autorecovery.underreplication_format import Underreplicated
+from autorecovery.marks import format as form
+from autorecovery.marks.format import Underreplicated
+from autorecovery.marks.tree import MarkTree
 from quire.metadata import paths
 from quire.metadata.errors import (
     BadVersionError,

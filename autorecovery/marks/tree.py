@@ -8,8 +8,8 @@ from typing import Final
 
 import trio
 
-from autorecovery import underreplication_format as form
 from autorecovery.at_once import first_change
+from autorecovery.marks import format as form
 from quire.metadata import paths
 from quire.metadata.errors import NodeExistsError, NoNodeError, NotEmptyError
 from quire.metadata.store import ANY_VERSION, Create, MetadataStore, Node, Watch

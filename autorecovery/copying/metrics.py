@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from autorecovery.replicator import Copied
+from autorecovery.copying.replicator import Copied
 from quire.service.metrics import Metrics
 
 

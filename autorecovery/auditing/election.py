@@ -17,8 +17,8 @@ from functools import partial
 
 import trio
 
-from autorecovery import underreplication_format as form
 from autorecovery.at_once import RETRY_S, first_change, first_of
+from autorecovery.marks import format as form
 from quire.metadata import paths
 from quire.metadata.errors import MalformedMetadataError, MetadataUnavailableError, NoNodeError
 from quire.metadata.store import ANY_VERSION, Kind, MetadataStore

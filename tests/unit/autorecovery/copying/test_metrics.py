@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autorecovery.worker_metrics import WorkerStats, register
+from autorecovery.copying.metrics import WorkerStats, register
 from quire.service.metrics import Metrics
 
 

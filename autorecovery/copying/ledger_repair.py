@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from autorecovery.config import AutoRecoveryConfig
+from autorecovery.copying.metrics import WorkerStats
+from autorecovery.copying.placement_moves import adhering
+from autorecovery.copying.replicator import ENTRIES_AT_ONCE, Replicator
+from autorecovery.copying.throttle import Throttle
 from autorecovery.entry_lists import entry_lists
 from autorecovery.errors import StillBadError
 from autorecovery.fragments import BadFragment, Lost, fragments_of, must_be_closed
 from autorecovery.ledger_checker import LedgerChecker
-from autorecovery.placement_moves import adhering
-from autorecovery.replicator import ENTRIES_AT_ONCE, Replicator
-from autorecovery.throttle import Throttle
-from autorecovery.worker_metrics import WorkerStats
 from quire.ledger.client import LedgerClient
 from quire.ledger.errors import (
     LedgerError,

@@ -8,9 +8,9 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from autorecovery import mark_tree
 from autorecovery.errors import IncompatibleUnderreplicationError
-from autorecovery.underreplication import CheckTime, LockedLedger, Underreplicated, UnderreplicatedLedgers
+from autorecovery.marks import tree as mark_tree
+from autorecovery.marks.underreplication import CheckTime, LockedLedger, Underreplicated, UnderreplicatedLedgers
 from quire.metadata.errors import SessionExpiredError
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Kind, Op

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import trio
 
-from autorecovery.ledger_repair import LedgerRepair
-from autorecovery.worker import LEDGERS_AT_ONCE
+from autorecovery.copying.ledger_repair import LedgerRepair
+from autorecovery.copying.worker import LEDGERS_AT_ONCE
 from quire.metadata.errors import MetadataUnavailableError
 from quire.metadata.local.memory import MemoryStore
 from tests.unit.autorecovery.live import (

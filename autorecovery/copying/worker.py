@@ -24,11 +24,11 @@ import trio
 
 from autorecovery.at_once import until_available
 from autorecovery.config import AutoRecoveryConfig
+from autorecovery.copying.ledger_repair import LedgerRepair
+from autorecovery.copying.metrics import WorkerStats
+from autorecovery.copying.throttle import Throttle
 from autorecovery.errors import StillBadError
-from autorecovery.ledger_repair import LedgerRepair
-from autorecovery.throttle import Throttle
-from autorecovery.underreplication import LockedLedger, UnderreplicatedLedgers
-from autorecovery.worker_metrics import WorkerStats
+from autorecovery.marks.underreplication import LockedLedger, UnderreplicatedLedgers
 from quire.ledger.client import LedgerClient
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
 from quire.metadata.errors import MetadataError, SessionExpiredError

@@ -7,7 +7,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from autorecovery.election import AuditorElection, in_order, predecessor, read_auditor
+from autorecovery.auditing.election import AuditorElection, in_order, predecessor, read_auditor
 from quire.metadata.errors import MetadataUnavailableError, SessionExpiredError
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Kind

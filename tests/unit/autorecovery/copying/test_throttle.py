@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from autorecovery.throttle import Throttle
+from autorecovery.copying.throttle import Throttle
 from tests.unit.ledger.fake_bookie import run
 
 

@@ -21,16 +21,17 @@ from typing import Final
 import trio
 
 from autorecovery.at_once import RETRY_S, first_change, first_of, for_each, until_available
-from autorecovery.bookie_index import BookieIndex, read_index
-from autorecovery.checks import Adheres, Checker, ListEntries, check_ledgers, check_placement, check_replicas
+from autorecovery.auditing.bookie_index import BookieIndex, read_index
+from autorecovery.auditing.checks import Adheres, Checker, check_ledgers, check_placement, check_replicas
+from autorecovery.auditing.listed_copies import ListedCopies
+from autorecovery.auditing.lost_bookies import AuditSchedule, lost_of
+from autorecovery.auditing.metrics import AuditorStats
+from autorecovery.auditing.missed_copies import MissedCopies, StoredLedgers
+from autorecovery.auditing.registrations import Registrations
 from autorecovery.config import AutoRecoveryConfig
+from autorecovery.entry_lists import ListEntries
 from autorecovery.errors import AutoRecoveryError
-from autorecovery.listed_copies import ListedCopies
-from autorecovery.lost_bookies import AuditSchedule, lost_of
-from autorecovery.metrics import AuditorStats
-from autorecovery.missed_copies import MissedCopies, StoredLedgers
-from autorecovery.registrations import Registrations
-from autorecovery.underreplication import CheckTime, UnderreplicatedLedgers
+from autorecovery.marks.underreplication import CheckTime, UnderreplicatedLedgers
 from quire.metadata.errors import MalformedMetadataError, MetadataError, SessionExpiredError
 from quire.metadata.store import MetadataStore, Watch
 from quire.service.log import get_logger

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import trio
 
-from autorecovery.auditor import Auditor, wait_before_check
-from autorecovery.checks import Adheres
+from autorecovery.auditing.auditor import Auditor, wait_before_check
+from autorecovery.auditing.checks import Adheres
 from autorecovery.config import AutoRecoveryConfig
 from autorecovery.errors import IncompatibleUnderreplicationError
 from autorecovery.fragments import BadFragment
-from autorecovery.underreplication import CheckTime
+from autorecovery.marks.underreplication import CheckTime
 from quire.ledger.placement.policy import Adherence
 from quire.metadata.errors import MetadataUnavailableError, SessionExpiredError
 from quire.metadata.ledgers import LedgerMetadata

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from autorecovery.copying.ledger_repair import LedgerRepair
+from autorecovery.copying.metrics import WorkerStats
 from autorecovery.fragments import BadFragment
-from autorecovery.ledger_repair import LedgerRepair
-from autorecovery.worker_metrics import WorkerStats
 from quire.ledger.client import LedgerClient
 from quire.ledger.errors import NoSuchEntryError, NoSuchLedgerError
 from quire.ledger.placement import Adherence

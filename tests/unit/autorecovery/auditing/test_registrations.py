@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from autorecovery.registrations import Registrations
+from autorecovery.auditing.registrations import Registrations
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from tests.unit.autorecovery.cluster import Cluster, run
 

@@ -1,5 +1,5 @@
-"""Copies that never reached their bookie are found when it returns, and where a writer noted it: autorecovery/missed_copies.py,
-returned.py, listed_copies.py, quire/metadata/unacked.py."""
+"""Copies that never reached their bookie are found when it returns, and where a writer noted it:
+autorecovery/auditing/missed_copies.py, returned.py, listed_copies.py, quire/metadata/unacked.py."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from autorecovery.auditor import Auditor
+from autorecovery.auditing.auditor import Auditor
+from autorecovery.auditing.missed_copies import NOTE_INTERVAL_S
+from autorecovery.auditing.returned import SETTLED_S
 from autorecovery.config import AutoRecoveryConfig
 from autorecovery.errors import ListOfEntriesError
 from autorecovery.fragments import BadFragment, fragments_of
-from autorecovery.missed_copies import NOTE_INTERVAL_S
-from autorecovery.returned import SETTLED_S
-from autorecovery.underreplication import CheckTime
+from autorecovery.marks.underreplication import CheckTime
 from quire.ledger.reading.copies import CopyFault
 from quire.metadata import unacked
 from quire.metadata.ledger_metadata import Fragment, LedgerMetadata

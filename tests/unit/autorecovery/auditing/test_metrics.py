@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autorecovery.metrics import AuditorStats, register
+from autorecovery.auditing.metrics import AuditorStats, register
 from quire.service.metrics import Metrics
 
 

@@ -12,20 +12,21 @@ Source: BookKeeper's AuditorCheckAllLedgersTask, AuditorPlacementPolicyCheckTask
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Final, Protocol
 
 import trio
 
 from autorecovery.at_once import for_each
-from autorecovery.bookie_index import Ledgers, all_ids, read_or_none
+from autorecovery.auditing.bookie_index import Ledgers, all_ids, read_or_none
+from autorecovery.auditing.metrics import AuditorStats
 from autorecovery.config import AutoRecoveryConfig
+from autorecovery.entry_lists import ListEntries
 from autorecovery.errors import CheckStuckError, ListOfEntriesError
 from autorecovery.fragments import BadFragment
-from autorecovery.metrics import AuditorStats
+from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from autorecovery.replicas import Shortage, compare
-from autorecovery.underreplication import UnderreplicatedLedgers
 from quire.ledger.placement.policy import Adherence
 from quire.metadata.ledgers import NO_ENTRY, LedgerMetadata, LedgerState
 from quire.service.log import get_logger
@@ -50,10 +51,6 @@ class Adheres(Protocol):
     """`EnsemblePlacementPolicy.adherence` is one."""
 
     def __call__(self, ensemble: Sequence[str], write_quorum: int, ack_quorum: int, /) -> Adherence: ...
-
-
-ListEntries = Callable[[str, int], Awaitable[Availability]]
-"""Asks a bookie which entries of a ledger it has; ListOfEntriesError."""
 
 
 class Telling:

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from autorecovery.copying.replicator import Copied, Replicator
 from autorecovery.fragments import BadFragment, Fault, Lost, fragments_of
 from autorecovery.ledger_checker import LedgerChecker
-from autorecovery.replicator import Copied, Replicator
 from quire.ledger.client import LedgerClient
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
 from quire.wire.bookkeeper.entry import DigestType

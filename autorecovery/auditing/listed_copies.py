@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from enum import Enum
 
-from autorecovery.bookie_index import Ledgers
-from autorecovery.checks import Checker, ListEntries, Telling
+from autorecovery.auditing.bookie_index import Ledgers
+from autorecovery.auditing.checks import Checker, Telling
+from autorecovery.entry_lists import ListEntries
 from autorecovery.errors import ListOfEntriesError
+from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from autorecovery.replicas import compare
-from autorecovery.underreplication import UnderreplicatedLedgers
 from quire.ledger.errors import NoSuchLedgerError
 from quire.ledger.reading.copies import CopyFault
 from quire.metadata.ledgers import LedgerMetadata, LedgerState

@@ -6,11 +6,18 @@ from dataclasses import replace
 import pytest
 import trio
 
-from autorecovery.checks import LISTS_AT_ONCE, TOLD_MAX, check_ledgers, check_placement, check_replicas, worst_placed
+from autorecovery.auditing.checks import (
+    LISTS_AT_ONCE,
+    TOLD_MAX,
+    check_ledgers,
+    check_placement,
+    check_replicas,
+    worst_placed,
+)
+from autorecovery.auditing.metrics import AuditorStats
 from autorecovery.config import AutoRecoveryConfig
 from autorecovery.errors import CheckStuckError, ListOfEntriesError
 from autorecovery.fragments import BadFragment, Lost, fragments_of
-from autorecovery.metrics import AuditorStats
 from quire.ledger.placement.policy import Adherence
 from quire.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from quire.service.log import Event

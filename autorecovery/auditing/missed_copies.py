@@ -17,13 +17,13 @@ from typing import Final, Protocol
 import trio
 
 from autorecovery.at_once import first_change, first_of, for_each, until_available
-from autorecovery.bookie_index import Ledgers, all_ids
-from autorecovery.checks import LISTS_AT_ONCE
-from autorecovery.listed_copies import Compared, ListedCopies
-from autorecovery.metrics import AuditorStats
-from autorecovery.registrations import Registrations
-from autorecovery.returned import Returns, SessionNote
-from autorecovery.underreplication import CheckTime, UnderreplicatedLedgers
+from autorecovery.auditing.bookie_index import Ledgers, all_ids
+from autorecovery.auditing.checks import LISTS_AT_ONCE
+from autorecovery.auditing.listed_copies import Compared, ListedCopies
+from autorecovery.auditing.metrics import AuditorStats
+from autorecovery.auditing.registrations import Registrations
+from autorecovery.auditing.returned import Returns, SessionNote
+from autorecovery.marks.underreplication import CheckTime, UnderreplicatedLedgers
 from quire.ledger.errors import NoSuchLedgerError
 from quire.metadata import paths, unacked
 from quire.metadata.errors import (

@@ -5,7 +5,7 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autorecovery.lost_bookies import AuditSchedule, lost_of
+from autorecovery.auditing.lost_bookies import AuditSchedule, lost_of
 
 ALL = frozenset({"b1", "b2", "b3"})
 

@@ -24,10 +24,10 @@ from functools import partial
 
 import trio
 
-from autorecovery.copy_reads import CopyReads
+from autorecovery.copying.copy_reads import CopyReads
+from autorecovery.copying.throttle import Throttle
 from autorecovery.fragments import BadFragment, Fault, LedgerFragment, Lost, batches
 from autorecovery.ledger_checker import LedgerChecker
-from autorecovery.throttle import Throttle
 from quire.ledger.client import LedgerClient
 from quire.ledger.errors import (
     BookieError,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import trio
 
+from autorecovery.copying.replicator import Replicator
+from autorecovery.copying.throttle import Throttle
 from autorecovery.fragments import BadFragment, Lost, fragments_of
 from autorecovery.ledger_checker import LedgerChecker
-from autorecovery.replicator import Replicator
-from autorecovery.throttle import Throttle
 from quire.ledger.errors import (
     DigestMismatchError,
     FragmentChangedError,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import trio
 
-from autorecovery.bookie_index import BookieIndex, read_index
+from autorecovery.auditing.bookie_index import BookieIndex, read_index
 from quire.metadata.errors import MetadataUnavailableError
 from quire.metadata.ledger_metadata import Fragment
 from tests.unit.autorecovery.cluster import Cluster, closed, run
