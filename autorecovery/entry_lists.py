@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from autorecovery.checks import ListEntries
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
 from autorecovery.errors import ListOfEntriesError
 from quire.ledger.client import LedgerClient
 from quire.ledger.errors import BookieError, rc_name
@@ -10,6 +12,9 @@ from quire.wire.bookkeeper import v3
 from quire.wire.bookkeeper.availability import Availability
 from quire.wire.bookkeeper.errors import MalformedError
 from quire.wire.bookkeeper.v2 import Rc
+
+ListEntries: TypeAlias = Callable[[str, int], Awaitable[Availability]]
+"""Asks a bookie, by id, which entries of a ledger it has; ListOfEntriesError."""
 
 
 def entry_lists(client: LedgerClient) -> ListEntries:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from autorecovery.at_once import for_each
-from autorecovery.checks import ListEntries
+from autorecovery.entry_lists import ListEntries
 from autorecovery.errors import ListOfEntriesError
 from autorecovery.fragments import BadFragment, Fault, LedgerFragment, Lost, fragments_of
 from autorecovery.replicas import absent_entries

@@ -14,15 +14,15 @@ from contextlib import AbstractAsyncContextManager
 import trio
 
 from autorecovery.at_once import until_available
-from autorecovery.auditor import Auditor
+from autorecovery.auditing.auditor import Auditor
+from autorecovery.auditing.election import AuditorElection
+from autorecovery.auditing.metrics import AuditorStats
 from autorecovery.config import AutoRecoveryConfig
-from autorecovery.election import AuditorElection
+from autorecovery.copying.metrics import WorkerStats
+from autorecovery.copying.worker import ReplicationWorker
 from autorecovery.entry_lists import entry_lists
 from autorecovery.ledger_checker import LedgerChecker
-from autorecovery.metrics import AuditorStats
-from autorecovery.underreplication import UnderreplicatedLedgers
-from autorecovery.worker import ReplicationWorker
-from autorecovery.worker_metrics import WorkerStats
+from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from quire.ledger.client import LedgerClient
 from quire.ledger.context import LedgerConfig
 from quire.ledger.opening import open_client_on

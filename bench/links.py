@@ -24,6 +24,7 @@ from bench.procs import cpu_s
 from bookie.bookie import open_bookie
 from bookie.config import BookieConfig
 from bookie.server import serve_bookie
+from bookie.sessions.session import BookieSession
 from quire.ledger.bookies.link_local import LocalLink
 from quire.ledger.bookies.link_tcp import TcpLink
 from quire.ledger.client import LedgerClient, open_ledger_client
@@ -128,7 +129,7 @@ async def in_process(folder: Path, seconds: float) -> dict[str, float]:
     async with (
         open_bookie(world, config(folder, 3181), store) as bookie,
         open_ledger_client(
-            world, manager, lambda _: LocalLink(bookie.session), lambda: [BOOKIE_ID.format(port=3181)]
+            world, manager, lambda _: LocalLink(partial(BookieSession, bookie)), lambda: [BOOKIE_ID.format(port=3181)]
         ) as client,
     ):
         return await measure(client, [os.getpid()], seconds)

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import trio
 
-from autorecovery.election import read_auditor
-from autorecovery.underreplication import UnderreplicatedLedgers
+from autorecovery.auditing.election import read_auditor
+from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from quire.ledger import LedgerClient, open_client
 from quire.metadata import bookies
 from quire.metadata.store import MetadataStore

@@ -16,18 +16,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import trio
 
+from bookie.db_ledger_storage.storage import DbLedgerStorage
+from bookie.disks.watch import DiskWatch
 from bookie.errors import BookieError, WriteCacheFullError
+from bookie.journal.writer import Journal
+from bookie.last_confirmed import LacTable
 from bookie.requests import check_add, lac_of_entry
 from bookie.run import Run
+from bookie.stats import BookieStats
+from bookie.timers import Timer, Timers
 from quire.wire.bookkeeper.v2 import HIGH_PRIORITY, Rc
-
-if TYPE_CHECKING:
-    from bookie.bookie import Bookie
-    from bookie.timers import Timer
 
 AddDone: TypeAlias = Callable[[Run, Rc], None]
 
@@ -40,6 +42,35 @@ class Adder(Protocol):
 
     def adds_left(self) -> None:
         """Fewer of its adds wait than before."""
+
+
+class AddingBookie(Protocol):
+    """The bookie, as adds see it."""
+
+    @property
+    def storage(self) -> DbLedgerStorage: ...
+
+    @property
+    def journal(self) -> Journal: ...
+
+    @property
+    def disks(self) -> DiskWatch: ...
+
+    @property
+    def lacs(self) -> LacTable: ...
+
+    @property
+    def timers(self) -> Timers: ...
+
+    @property
+    def stats(self) -> BookieStats: ...
+
+    @property
+    def read_only(self) -> bool:
+        """No adds are taken, except those of high priority."""
+
+    def request_flush(self) -> None:
+        """Begin a checkpoint soon."""
 
 
 class Add(NamedTuple):
@@ -56,7 +87,7 @@ class Add(NamedTuple):
 class Adds:
     """One per bookie. `waiting_max`: bytes that may wait; `wait_s`: seconds for which an add may, before it is refused."""
 
-    def __init__(self, bookie: Bookie, *, waiting_max: int, wait_s: float) -> None:
+    def __init__(self, bookie: AddingBookie, *, waiting_max: int, wait_s: float) -> None:
         self._bookie = bookie
         self._waiting: deque[tuple[float, Add]] = deque()
         self._timer: Timer | None = None

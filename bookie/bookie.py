@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -45,14 +45,14 @@ from bookie.last_confirmed import LacTable
 from bookie.reads import ReadWorkers
 from bookie.recovery import Start, last_mark_path, plan, recover, seal_path_of
 from bookie.requests import check_fence, check_write_lac, lac_of_package
-from bookie.session import BookieSession
+from bookie.sessions.ports import AnsweringSession
+from bookie.stats import BookieStats
 from bookie.timers import Timers
 from quire.metadata.errors import MetadataError
 from quire.metadata.ledgers import read_instance_id
 from quire.metadata.store import MetadataStore
 from quire.service.background import Backoff, JobFailures, keep_trying
 from quire.service.log import get_logger
-from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import GivenUpError, World
 
@@ -69,30 +69,11 @@ STOP_MAX_S: Final = 60.0
 """Seconds that a stop may take. Then the disk is taken for dead, and the process ends as if killed."""
 
 
-@dataclass(slots=True)
-class BookieStats:
-    """Counts since start; plain numbers, read by the metrics at scrape time."""
-
-    adds: int = 0
-    """Entries taken into the write cache and the journal."""
-    add_bytes: int = 0
-    adds_refused: int = 0
-    reads: int = 0
-    """Read requests, batch reads counted once."""
-    reads_cached: int = 0
-    """Of these, answered from memory."""
-    fences: int = 0
-    explicit_lacs: int = 0
-    """WRITE_LACs taken."""
-    forces: int = 0
-    long_polls: int = 0
-    """Reads that waited for the LAC to move."""
-    journal_syncs: int = 0
-    checkpoints: int = 0
-
-
 class Bookie:
-    """Made by `open_bookie`. Everything here runs on the loop, unsynchronised."""
+    """Made by `open_bookie`. Everything here runs on the loop, unsynchronised.
+
+    A server opens the sessions (`BookieSession(bookie, write)`), one for each connection.
+    """
 
     def __init__(
         self, world: World, config: BookieConfig, journal: Journal, storage: DbLedgerStorage, disks: DiskWatch
@@ -120,7 +101,7 @@ class Bookie:
         self.stats = BookieStats()
         self._readers = self._workers("bookie read", config.read_workers)
         self._urgent_readers = self._workers("bookie urgent read", config.urgent_workers)
-        self._dirty: list[BookieSession] = []
+        self._dirty: list[AnsweringSession] = []
         self._flush_wanted = trio.Event()
         self._disk_filled = trio.Event()
         self._checkpointing = trio.Lock()
@@ -161,13 +142,9 @@ class Bookie:
             sectors_read=self.world.disk.sectors_read,
         )
 
-    def session(self, write: Callable[[list[Buffer]], None]) -> BookieSession:
-        """Serve one client, whose answers go to `write`: buffers that hold whole frames end to end."""
-        return BookieSession(self, write)
-
     # --- for sessions
 
-    def flush_later(self, session: BookieSession) -> None:
+    def flush_later(self, session: AnsweringSession) -> None:
         """Send the session's answers when this pass, the journal's or the readers', is over."""
         if not session.is_dirty:
             session.is_dirty = True

@@ -10,6 +10,7 @@ from typing import Final
 import trio
 
 from bookie.bookie import Bookie
+from bookie.sessions.session import BookieSession
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Buffer, Digest, DigestType, master_key
 from quire.wire.bookkeeper.v2 import Rc
@@ -35,7 +36,7 @@ async def check_sanity(bookie: Bookie, limit_s: float = LIMIT_S) -> bool:
 
     digest = Digest(DigestType.CRC32C, b"")
     entry = digest.seal(ledger_id, 0, -1, len(_PAYLOAD), _PAYLOAD) + _PAYLOAD
-    session = bookie.session(write)
+    session = BookieSession(bookie, write)
     passed = False
     with trio.move_on_after(limit_s):
         session.receive([v2.add_head(len(entry), master_key(b"")) + entry])

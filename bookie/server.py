@@ -3,7 +3,7 @@
 Stop    name taken from the cluster; beside that: nothing more received -> what was received is answered -> connections closed
 
 Clients keep their connections for ever, so none is waited for that asks nothing: a bookie is gone as soon as it has answered.
-In one process with its only client a bookie needs none of this: `Bookie.session` speaks the same bytes.
+In one process with its only client a bookie needs none of this: a `BookieSession` speaks the same bytes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import trio
 
 from bookie.bookie import Bookie
 from bookie.registration import stay_registered
+from bookie.sessions.session import BookieSession
 from quire.metadata.bookies import BookieServiceInfo, Endpoint, unregister
 from quire.metadata.errors import MetadataError
 from quire.metadata.store import MetadataStore
@@ -165,7 +166,7 @@ async def serve_client(bookie: Bookie, stream: Stream, *, drain: Drain | None = 
         outbox.write(parts)
         outbox.flush()
 
-    session = bookie.session(write)
+    session = BookieSession(bookie, write)
     room = trio.Event()
 
     def has_room() -> None:

@@ -29,7 +29,7 @@ from quire.wire.pulsar.errors import FrameError
 from quire.wire.pulsar.frames import FRAME_HEADROOM, PROTOCOL_VERSION
 from quire.wire.pulsar.large_commands import LargeCommand
 from quire.wire.pulsar.receive_buffer import IDLE_SIZE, ReceiveBuffer
-from quire.wire.pulsar.splitter import BadChecksum, Item, Other, SendRun
+from quire.wire.pulsar.splitter import BadChecksum, BadFrameError, Item, Other, SendRun
 from quire.world.doors import Buffer, Stream
 from quire.world.outbox import Outbox
 
@@ -154,10 +154,10 @@ class Connection:
 
     async def _work_on(self, received: int) -> None:
         """Work on everything that so many bytes brought, in order: one pass, or several if that is much. FrameError."""
-        broken: FrameError | None = None
+        broken: BadFrameError | None = None
         try:
             items: Sequence[Item] = self._buffer.received(received)
-        except FrameError as error:
+        except BadFrameError as error:
             broken, items = error, error.items
         left = iter(items)
         while not self._pass(left):

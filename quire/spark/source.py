@@ -10,9 +10,7 @@ broker, and the subscription stays, for it holds the data between two runs.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -26,21 +24,17 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from quire.client.errors import ClientError
 from quire.spark.errors import SparkSourceError
 from quire.spark.limits import Limits
 from quire.spark.offsets import Offsets
 from quire.spark.options.parse import Options
+from quire.spark.plain_errors import hide_traceback, plain_errors
 from quire.spark.planning.planner import Planner
 from quire.spark.planning.ranges import TopicRange
 from quire.spark.reading.columns import Columns, ddl, names_of_option, names_of_schema
 from quire.spark.reading.scan import read_range
+from quire.spark.sink.writing import QuireStreamWriter, QuireWriter
 from quire.spark.trace import Trace
-
-_HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
-"""Set, Spark shows the user an error without our stack. Source: pyspark.util.handle_worker_exception."""
-_WORKER_MARKS = ("PYTHON_WORKER_FACTORY_SECRET", "PYTHON_WORKER_FACTORY_PORT", "PYTHON_WORKER_FACTORY_SOCK_DIR")
-"""One of them is set in the processes that Spark starts, and not in the user's own."""
 
 
 class RangePartition(InputPartition):  # type: ignore[misc]  # (pyspark's classes are not seen by the type checker)
@@ -76,13 +70,9 @@ class QuireDataSource(DataSource):  # type: ignore[misc]
             return RefusedStreamReader(error)
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
-        from quire.spark.sink.writing import QuireWriter
-
         return QuireWriter(dict(self.options), schema, overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802
-        from quire.spark.sink.writing import QuireStreamWriter
-
         return QuireStreamWriter(dict(self.options), schema, overwrite)
 
 
@@ -212,27 +202,8 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         raise self._refusal()
 
     def _refusal(self) -> SparkSourceError:
-        _hide_traceback()
+        hide_traceback()
         return self._error
-
-
-@contextmanager
-def plain_errors() -> Iterator[None]:
-    """What is ours to explain reaches the user as one line: in a process of Spark's, which ends with the error, without the
-    stack; a client's error in this package's words. What is our mistake keeps its stack."""
-    try:
-        yield
-    except ClientError as error:
-        _hide_traceback()
-        raise SparkSourceError(f"{type(error).__name__}: {error}") from None
-    except SparkSourceError:
-        _hide_traceback()
-        raise
-
-
-def _hide_traceback() -> None:
-    if any(mark in os.environ for mark in _WORKER_MARKS):
-        os.environ[_HIDE_TRACEBACK] = "1"
 
 
 def _batch_id() -> int | None:

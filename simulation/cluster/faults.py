@@ -8,7 +8,6 @@ while others lie.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import trio
 
@@ -16,11 +15,9 @@ from broker.ownership.bundles import Bundle
 from broker.ownership.namespaces import heartbeat_broker
 from broker.ownership.ownership import Ownership
 from simulation.cluster.hosts import BrokerNode
+from simulation.cluster.record import ClusterRecord
 from simulation.common.nodes import BookieNode
 from simulation.ledger.flips import FlippingNemesis
-
-if TYPE_CHECKING:
-    from simulation.cluster.history import ClusterStory
 
 BUNDLES_MAX = 8
 
@@ -28,9 +25,9 @@ BUNDLES_MAX = 8
 class ClusterNemesis(FlippingNemesis):
     """Of one history of a cluster."""
 
-    def __init__(self, story: ClusterStory) -> None:
+    def __init__(self, story: ClusterRecord) -> None:
         super().__init__(story)
-        self.story: ClusterStory = story
+        self.story: ClusterRecord = story
         self._acts |= {
             "lost bookie": self._lose_bookie,
             "sleeping owner": self._sleep,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import trio
 
@@ -17,22 +17,27 @@ from quire.servers.addresses import Addresses
 from quire.servers.broker.parts import ledger_client_config, watcher_config
 from quire.servers.broker.process import run_broker_on
 from quire.world.doors import World
-from simulation.common.nodes import Node
+from simulation.cluster.swarm import ClusterSwarm
+from simulation.common.nodes import Cluster, Node
 from simulation.machines.metadata import HostMetadata
 from simulation.machines.power import PowerCut
 from simulation.machines.scheduler import HOST
-
-if TYPE_CHECKING:
-    from simulation.cluster.record import ClusterRecord
 
 JOB_S = 60.0
 """Virtual seconds that an operator waits for what a broker was asked to do."""
 
 
+class ServerCluster(Cluster, Protocol):
+    """The history, as its brokers and recovery processes see it."""
+
+    @property
+    def swarm(self) -> ClusterSwarm: ...
+
+
 class BrokerNode(Node):
     """A broker."""
 
-    def __init__(self, story: ClusterRecord, name: str) -> None:
+    def __init__(self, story: ServerCluster, name: str) -> None:
         super().__init__(story, name)
         self.config = story.swarm.broker_config(name)
         self.id = f"{name}:{self.config.web_port}"
@@ -80,7 +85,7 @@ class BrokerNode(Node):
 class RecoveryNode(Node):
     """A process with auditor and replication worker."""
 
-    def __init__(self, story: ClusterRecord, name: str) -> None:
+    def __init__(self, story: ServerCluster, name: str) -> None:
         super().__init__(story, name)
         self.config = story.swarm.recovery_config()
 

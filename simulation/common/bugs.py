@@ -9,10 +9,10 @@ from typing import Any
 
 import trio
 
-from autorecovery import auditor
+from autorecovery.auditing import auditor
+from autorecovery.auditing.missed_copies import MissedCopies
+from autorecovery.copying.replicator import Copied, Replicator
 from autorecovery.fragments import BadFragment
-from autorecovery.missed_copies import MissedCopies
-from autorecovery.replicator import Copied, Replicator
 from bookie import bookie as bookie_module
 from bookie import recovery as bookie_recovery
 from bookie.bookie import Bookie

@@ -7,23 +7,31 @@ a single bookie. Everything else a right cluster must bear: a crash takes only w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import trio
 
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
-from simulation.ledger.flips import FlippingNemesis
+from simulation.ledger.flips import FlippingNemesis, Lying
+from simulation.ledger.swarm import LedgerSwarm
 
-if TYPE_CHECKING:
-    from simulation.ledger.history import LedgerStory
+
+class HuntedLedgers(Lying, Protocol):
+    """A history whose writers are hunted."""
+
+    @property
+    def swarm(self) -> LedgerSwarm: ...
+
+    def rush(self, ledger_id: int) -> None:
+        """Let two clients recover this ledger soon."""
 
 
 class LedgerNemesis(FlippingNemesis):
     """Of one history of ledgers."""
 
-    def __init__(self, story: LedgerStory) -> None:
+    def __init__(self, story: HuntedLedgers) -> None:
         super().__init__(story)
-        self.story: LedgerStory = story
+        self.story: HuntedLedgers = story
         self._ambushes = 0
         self._acts |= {"hunt": self._hunt}
 

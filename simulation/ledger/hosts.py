@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import trio
 
@@ -16,23 +16,59 @@ from quire.metadata.errors import MetadataError
 from quire.wire.bookkeeper.entry import DigestType
 from quire.world.doors import World
 from simulation.common.checkers import message
-from simulation.common.nodes import Node
-from simulation.ledger.checkers import LedgerHistory
+from simulation.common.nodes import Cluster, Node
+from simulation.ledger.checkers import LedgerChecker, LedgerHistory
+from simulation.ledger.swarm import LedgerSwarm
 from simulation.machines.metadata import HostMetadata
-
-if TYPE_CHECKING:
-    from simulation.ledger.history import LedgerStory
 
 PASSWORD = b"secret"
 DIGESTS = (DigestType.CRC32C, DigestType.CRC32C, DigestType.CRC32, DigestType.HMAC, DigestType.DUMMY)
 
 
+class ClientStory(Cluster, Protocol):
+    """The history, as its clients see it."""
+
+    recoveries: int
+    followed: int
+    """Entries that readers of open ledgers got."""
+
+    @property
+    def swarm(self) -> LedgerSwarm: ...
+
+    @property
+    def checker(self) -> LedgerChecker: ...
+
+    @property
+    def finished(self) -> bool:
+        """Whether clients are to end."""
+
+    @property
+    def flips(self) -> bool:
+        """Whether disks may lie."""
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether writers hurry."""
+
+    def choose_open(self, rng: random.Random) -> LedgerHistory | None:
+        """A ledger to recover."""
+
+    def choose_any(self, rng: random.Random) -> LedgerHistory | None:
+        """A ledger to read."""
+
+    def choose_closed(self, rng: random.Random) -> LedgerHistory | None:
+        """A ledger to delete."""
+
+    def ignoring_errors(self) -> AbstractContextManager[None]:
+        """Ignore errors of ledgers and metadata."""
+
+
 class ClientNode(Node):
     """A process with one ledger client, and several tasks that use it."""
 
-    def __init__(self, story: LedgerStory, name: str) -> None:
+    def __init__(self, story: ClientStory, name: str) -> None:
         super().__init__(story, name)
-        self.story: LedgerStory = story
+        self.story: ClientStory = story
 
     async def serve(self, world: World, metadata: HostMetadata, stop: trio.Event) -> None:
         config = self.story.swarm.ledger_config(world.rng)

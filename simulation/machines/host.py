@@ -5,20 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol, TypeAlias
 
 import trio
 
 from quire.world.doors import World
 from simulation.machines.disk import DiskImage, Dropped, SimDisk
 from simulation.machines.key_value import MapImages, SimKeyValueMaker
-from simulation.machines.network import HostNetwork
+from simulation.machines.network import HostNetwork, SimNetwork
 from simulation.machines.offload import SimOffload
 from simulation.machines.power import Power
-from simulation.machines.scheduler import HOST
-
-if TYPE_CHECKING:
-    from simulation.machines.world import Universe
+from simulation.machines.scheduler import HOST, Pauses
+from simulation.machines.trace import Trace
 
 Main: TypeAlias = Callable[[World, trio.Event], Awaitable[None]]
 """What a host runs: takes its World and the event that asks it to stop; returning ends the incarnation."""
@@ -37,10 +35,33 @@ class _SimClock:
         return _EPOCH_MS + self._skew_ms + round(trio.current_time() * 1000)
 
 
+class HostUniverse(Protocol):
+    """The universe, as a host sees it."""
+
+    @property
+    def network(self) -> SimNetwork: ...
+
+    @property
+    def trace(self) -> Trace: ...
+
+    @property
+    def pauses(self) -> Pauses: ...
+
+    @property
+    def nursery(self) -> trio.Nursery:
+        """Where the tasks of hosts run."""
+
+    def derive(self, *names: str) -> random.Random:
+        """A seeded source of choices for a name."""
+
+    def add(self, host: Host) -> None:
+        """Take in a host that was just made."""
+
+
 class Host:
     """A machine of `universe`. At most one incarnation of it lives at a time."""
 
-    def __init__(self, universe: Universe, name: str) -> None:
+    def __init__(self, universe: HostUniverse, name: str) -> None:
         self.name = name
         self.disk = DiskImage()
         """What lies on its disk, and what harms it: `flip`, `cut`, `limit`, `fail_syncs`."""

@@ -16,6 +16,7 @@ import trio
 
 from bookie.bookie import Bookie, open_bookie
 from bookie.config import BookieConfig
+from bookie.sessions.session import BookieSession
 from quire.metadata.ledger_codec import encode
 from quire.metadata.ledgers import Fragment, LedgerManager, LedgerMetadata, initialize_layout
 from quire.metadata.local.memory import MemoryStore, MemoryTree
@@ -90,7 +91,7 @@ class _Client:
             self.answers += v2.decode_responses(b"".join(parts))
             self.news.set()
 
-        return self.bookie.session(write).receive
+        return BookieSession(self.bookie, write).receive
 
     async def take(self) -> v2.Response:
         while not self.answers:

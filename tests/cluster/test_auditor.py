@@ -8,10 +8,10 @@ from random import Random
 import pytest
 import trio
 
-from autorecovery.auditor import Auditor
+from autorecovery.auditing.auditor import Auditor
+from autorecovery.auditing.election import AuditorElection, read_auditor
 from autorecovery.config import AutoRecoveryConfig
-from autorecovery.election import AuditorElection, read_auditor
-from autorecovery.underreplication import UnderreplicatedLedgers
+from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from quire.metadata import bookies
 from quire.metadata.ledgers import initialize_layout
 from quire.metadata.zookeeper.store import SessionExpiredPolicy, ZooKeeperStore

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from autorecovery.election import election_folder, read_auditor
+from autorecovery.auditing.election import election_folder, read_auditor
 from autorecovery.ledger_checker import LedgerChecker
-from autorecovery.underreplication import UnderreplicatedLedgers
+from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from bookie.db_ledger_storage.entry_log_format import HEADER_LENGTH
 from quire.ledger import LedgerClient, open_client
 from quire.metadata import paths

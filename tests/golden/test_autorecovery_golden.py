@@ -11,11 +11,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from autorecovery import underreplication_format as form
-from autorecovery.auditor import Auditor
+from autorecovery.auditing.auditor import Auditor
+from autorecovery.auditing.election import read_auditor
 from autorecovery.config import AutoRecoveryConfig
-from autorecovery.election import read_auditor
-from autorecovery.underreplication import CheckTime, UnderreplicatedLedgers
+from autorecovery.marks import format as form
+from autorecovery.marks.underreplication import CheckTime, UnderreplicatedLedgers
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Create, Kind
 from tests.golden.test_metadata_golden import tree_of

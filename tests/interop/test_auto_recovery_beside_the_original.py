@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from autorecovery.election import read_auditor
+from autorecovery.auditing.election import read_auditor
 from autorecovery.ledger_checker import LedgerChecker
-from autorecovery.underreplication import UnderreplicatedLedgers
+from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from quire.ledger import LedgerClient, open_client
 from quire.metadata.ledgers import LedgerState
 from quire.metadata.store import MetadataStore

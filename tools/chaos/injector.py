@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import trio
 
-from autorecovery.election import read_auditor
+from autorecovery.auditing.election import read_auditor
 from quire.metadata.errors import MetadataError
 from tools.chaos.errors import ChaosError
 from tools.chaos.history import now_us

@@ -26,7 +26,7 @@ import trio
 
 from autorecovery.at_once import for_each
 from autorecovery.fragments import must_be_closed
-from autorecovery.underreplication import UnderreplicatedLedgers
+from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from quire.cli.operations.context import Operation, checked
 from quire.cli.operations.decommission_bookie import copied_elsewhere, enough
 from quire.cli.operations.verify_replicas import tell, verify_replicas

@@ -3,8 +3,8 @@ recovery has found, and what it is told."""
 
 from __future__ import annotations
 
-from autorecovery.election import read_auditor
-from autorecovery.underreplication import Underreplicated, UnderreplicatedLedgers
+from autorecovery.auditing.election import read_auditor
+from autorecovery.marks.underreplication import Underreplicated, UnderreplicatedLedgers
 from quire.cli.shell.arguments import Arguments, Kind, Option
 from quire.cli.shell.bookies import where_text, whereabouts
 from quire.cli.shell.command import Command

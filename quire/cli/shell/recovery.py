@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from autorecovery.at_once import for_each
-from autorecovery.bookie_recovery import BookieRecovery, LedgerPlan
+from autorecovery.copying.bookie_recovery import BookieRecovery, LedgerPlan
+from autorecovery.copying.replicator import Replicator
+from autorecovery.copying.throttle import Throttle
 from autorecovery.ledger_checker import LedgerChecker
-from autorecovery.replicator import Replicator
-from autorecovery.throttle import Throttle
 from quire.cli.shell.arguments import Arguments, Kind, Option
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell

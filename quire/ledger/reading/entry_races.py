@@ -8,21 +8,20 @@ Source: BookKeeper's PendingReadOp, BatchedReadOp.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from quire.ledger.bookies.pool import Answer, Body, BookieConnection
+from quire.ledger.context import LedgerContext
 from quire.ledger.errors import BookieUnavailableError
 from quire.ledger.reading.racing import Ask, Race
+from quire.ledger.reading.read_order import ReadOrder
 from quire.ledger.reading.replica_answers import ReadFailures, open_entries
-from quire.ledger.reading.speculation import wait_s
+from quire.ledger.reading.speculation import DoubledReads, wait_s
 from quire.service.log import get_logger
 from quire.wire.bookkeeper import v2
-from quire.wire.bookkeeper.entry import read_header
+from quire.wire.bookkeeper.entry import Digest, read_header
 from quire.wire.bookkeeper.v2 import Rc
-
-if TYPE_CHECKING:
-    from quire.ledger.reading.entry_reads import EntryReads
 
 log = get_logger(__name__)
 
@@ -31,12 +30,36 @@ def ignore_lac(lac: int) -> None:
     """Nobody wants to know."""
 
 
+class LedgerReads(Protocol):
+    """The reads of one ledger, as a race sees them."""
+
+    batches: bool
+    """Whether batch reads are tried; a race sets it to False when a bookie does not know them."""
+    on_lac: Callable[[int], None]
+    """Called with the LAC that an answer carries, unless it is `ignore_lac`."""
+
+    @property
+    def context(self) -> LedgerContext: ...
+
+    @property
+    def ledger_id(self) -> int: ...
+
+    @property
+    def digest(self) -> Digest: ...
+
+    @property
+    def order(self) -> ReadOrder: ...
+
+    @property
+    def doubled(self) -> DoubledReads: ...
+
+
 class _EntryRace(Race):
     """What both ways to read have in common."""
 
     def __init__(
         self,
-        reads: EntryReads,
+        reads: LedgerReads,
         bookies: Sequence[str],
         items: Sequence[int],
         size_max: int,
@@ -94,7 +117,7 @@ class BatchRead(_EntryRace):
 
     def __init__(
         self,
-        reads: EntryReads,
+        reads: LedgerReads,
         bookies: Sequence[str],
         first: int,
         count: int,
@@ -140,7 +163,7 @@ class SingleReads(_EntryRace):
 
     def __init__(
         self,
-        reads: EntryReads,
+        reads: LedgerReads,
         bookies: Sequence[str],
         first: int,
         count: int,

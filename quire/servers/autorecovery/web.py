@@ -24,12 +24,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from autorecovery import metrics as auditor_metrics
-from autorecovery import worker_metrics
-from autorecovery.election import read_auditor
+from autorecovery.auditing import metrics as auditor_metrics
+from autorecovery.auditing.election import read_auditor
+from autorecovery.copying import metrics as worker_metrics
 from autorecovery.errors import AutoRecoveryError
+from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from autorecovery.service import RecoveryStats
-from autorecovery.underreplication import UnderreplicatedLedgers
 from quire.metadata.errors import MetadataError
 from quire.metadata.store import MetadataStore
 from quire.service.http import Exposition, original_route, serve_http

@@ -17,6 +17,7 @@ from bookie.bookie import open_bookie
 from bookie.config import BookieConfig
 from bookie.disks.watch import DiskWatch
 from bookie.errors import StorageFailedError
+from bookie.sessions.session import BookieSession
 from broker.server import Broker
 from broker.topics.policies import TopicPolicies
 from broker.turn import Turn
@@ -92,7 +93,11 @@ async def run_standalone(
         manager = LedgerManager(metadata, ids=ids, rng=world.rng, root=LEDGERS_ROOT)
         client = await stack.enter_async_context(
             open_ledger_client(
-                world, manager, lambda _: LocalLink(bookie.session, turn=turn), lambda: [BOOKIE_ID], LEDGER_CLIENT
+                world,
+                manager,
+                lambda _: LocalLink(partial(BookieSession, bookie), turn=turn),
+                lambda: [BOOKIE_ID],
+                LEDGER_CLIENT,
             )
         )
 

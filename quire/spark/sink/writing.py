@@ -26,11 +26,11 @@ from quire.client.packing import Packed, pack
 from quire.client.routing import HashingScheme
 from quire.spark.errors import SinkError
 from quire.spark.options.parse import Options
+from quire.spark.plain_errors import plain_errors
 from quire.spark.runtime import client_options, runtime
 from quire.spark.sink.columns import VALUE, Rows, SinkColumns, pieces, shown
 from quire.spark.sink.producers import Producers
 from quire.spark.sink.routing import Indexes, Router
-from quire.spark.source import plain_errors
 from quire.spark.trace import Trace
 
 log = logging.getLogger(__name__)

@@ -16,9 +16,10 @@ from __future__ import annotations
 from struct import Struct
 from typing import TypeAlias
 
+from quire.wire.pulsar.commands import parse_command
 from quire.wire.pulsar.errors import FrameError
 from quire.wire.pulsar.PulsarApi_pb2 import BaseCommand
-from quire.wire.pulsar.splitter import Other, parse_command
+from quire.wire.pulsar.splitter import Other
 
 
 class MessageRun:
@@ -166,7 +167,7 @@ class ClientSplitter:
             elif command.startswith(_RECEIPT_START):
                 stop = self._receipts(items, chunk, position, command, stop, end)
             else:
-                parsed = parse_command(command, [])
+                parsed = parse_command(command)
                 if parsed.type in (_MESSAGE, _RECEIPT):
                     raise FrameError("a command whose fields are in no order")
                 items.append(Other(parsed))
@@ -178,7 +179,7 @@ class ClientSplitter:
     ) -> None:
         fields = _parse_fields(command, with_second_id=False)
         if fields is None:
-            message = parse_command(command, []).message
+            message = parse_command(command).message
             place = message.message_id
             consumer_id, ledger_id, entry_id = message.consumer_id, _signed(place.ledgerId), _signed(place.entryId)
             self._message = None
@@ -234,7 +235,7 @@ class ClientSplitter:
         """One SEND_RECEIPT, and those behind it that only count on; returns where they end."""
         fields = _parse_fields(command, with_second_id=True)
         if fields is None:
-            receipt = parse_command(command, []).send_receipt
+            receipt = parse_command(command).send_receipt
             run = _receipt_run(items, receipt.producer_id)
             run.sequence_ids.append(receipt.sequence_id)
             if receipt.HasField("message_id"):

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from quire.wire.pulsar.splitter import Item
-
 
 class PulsarWireError(Exception):
     """Root: catching it catches every failure of the package."""
 
 
 class FrameError(PulsarWireError):
-    """The bytes are not frames of this protocol. Final: act on `items`, then close the connection."""
-
-    def __init__(self, message: str, items: list[Item] | None = None) -> None:
-        super().__init__(message)
-        self.items: list[Item] = [] if items is None else items
-        """What was read before the bad frame, in order."""
+    """The bytes are not frames of this protocol. Final: close the connection."""
 
 
 class MalformedMetadataError(PulsarWireError):

@@ -17,13 +17,12 @@ from struct import Struct
 from typing import TypeAlias
 
 from crc32c import crc32c
-from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import DecodeError, Message
 
+from quire.wire.pulsar.commands import parse_command
 from quire.wire.pulsar.errors import FrameError
 from quire.wire.pulsar.frames import BROKER_ENTRY_MAGIC, MAGIC
 from quire.wire.pulsar.large_commands import LARGE_BYTES, LargeCommand, large_command
-from quire.wire.pulsar.PulsarApi_pb2 import BaseCommand, IntRange, KeyValue
+from quire.wire.pulsar.PulsarApi_pb2 import BaseCommand
 
 ENTRY_HEAD = 10
 """Bytes of an entry before its metadata: magic, crc32c, metadata size."""
@@ -98,42 +97,28 @@ class Other:
 
 Item: TypeAlias = SendRun | BadChecksum | Other | LargeCommand
 
+
+class BadFrameError(FrameError):
+    """A chunk has bytes that are no frame. Final: act on `items`, then close the connection."""
+
+    def __init__(self, message: str, items: list[Item]) -> None:
+        super().__init__(message)
+        self.items = items
+        """What was read before the bad frame, in order."""
+
+
 _SIZES = Struct("!II")
 _TOTAL = Struct("!I")
 _ENTRY = Struct("!HII")
 _SEND_START = b"\x08\x06\x32"  # type = SEND, then the field `send`
 _COMMAND_MAX = 64  # a SEND command longer than this is not worth a template
-_PART_OF = {
-    kind.number: BaseCommand.DESCRIPTOR.fields_by_number[kind.number].name
-    for kind in BaseCommand.Type.DESCRIPTOR.values
-}
 _SEND = int(BaseCommand.SEND)
-_ACK = int(BaseCommand.ACK)
 COMMAND_BYTES_MAX = 512 * 1024
 """Of a command that protobuf parses in one call: 7 ms for the worst."""
-REPEATED_MAX = 4096
-"""Elements of a repeated field (properties, hash ranges) in any command that does not list message ids."""
 OTHERS_MAX = 1024
 """Items that are read in one call, commands or runs of SENDs: a chunk may have 20,000 of them."""
 PARSED_BYTES_MAX = 32 * 1024
 """Of commands but SEND in one call, the last one apart: eight bytes may be one property."""
-_MANY_IDS = frozenset((BaseCommand.ACK, BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES))
-_PAIR = KeyValue.DESCRIPTOR
-_RANGE = IntRange.DESCRIPTOR
-_MAY_LACK_PART = frozenset((BaseCommand.PING, BaseCommand.PONG))
-_parse_base = BaseCommand.FromString
-_WITHOUT_TEXT = frozenset(
-    (
-        BaseCommand.FLOW,
-        BaseCommand.PING,
-        BaseCommand.PONG,
-        BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES,
-        BaseCommand.SEEK,
-        BaseCommand.UNSUBSCRIBE,
-        BaseCommand.CONSUMER_STATS,
-        BaseCommand.GET_LAST_MESSAGE_ID,
-    )
-)
 
 # (producer id, sequence id, count, highest id or -1, flags, where the sequence id is or 0)
 _Send: TypeAlias = tuple[int, int, int, int, int, int]
@@ -190,7 +175,7 @@ class Splitter:
         self._sequence_id = -1  # of the last SEND that was parsed field by field
 
     def needed(self, chunk: memoryview, start: int, end: int) -> int:
-        """Bytes of the whole frame that begins at `start`, at least 4; FrameError if it is above the limit."""
+        """Bytes of the whole frame that begins at `start`, at least 4; BadFrameError if it is above the limit."""
         if end - start < 4:
             return 4
         return 4 + self._check_total(_TOTAL.unpack_from(chunk, start)[0], [])
@@ -199,7 +184,7 @@ class Splitter:
         """Read the whole frames in chunk[start:end], up to OTHERS_MAX items and about PARSED_BYTES_MAX of commands;
         returns what they are and how many bytes they took.
 
-        Raises FrameError for what is no frame, with the items before it; then the connection is to be closed.
+        Raises BadFrameError for what is no frame, with the items before it; then the connection is to be closed.
         """
         items: list[Item] = []
         run: SendRun | None = None
@@ -218,15 +203,18 @@ class Splitter:
                 break
             entry = position + 8 + command_size
             if entry > stop:
-                raise FrameError(f"a command of {command_size} bytes in a frame of {total}", items)
+                raise BadFrameError(f"a command of {command_size} bytes in a frame of {total}", items)
             command = bytes(chunk[position + 8 : entry])
             send = _parse_send(command) if command.startswith(_SEND_START) else None
             if send is None:
                 large = _large(command, items) if command_size > LARGE_BYTES else None
-                parsed = parse_command(command, items, bounded=True) if large is None else None
+                try:
+                    parsed = parse_command(command, bounded=True) if large is None else None
+                except FrameError as error:
+                    raise BadFrameError(str(error), items) from None
                 if parsed is None or parsed.type != _SEND:
                     if entry != stop:
-                        raise FrameError(f"{stop - entry} bytes behind a command that has no payload", items)
+                        raise BadFrameError(f"{stop - entry} bytes behind a command that has no payload", items)
                     if large is not None:
                         items.append(large)
                     elif parsed is not None:
@@ -305,20 +293,20 @@ class Splitter:
 
     def _check_total(self, total: int, items: list[Item]) -> int:
         if total < 4:
-            raise FrameError(f"a frame of {total} bytes has no room for its command's size", items)
+            raise BadFrameError(f"a frame of {total} bytes has no room for its command's size", items)
         if total > self._total_max:
-            raise FrameError(f"a frame of {total} bytes is above the limit of {self._total_max}", items)
+            raise BadFrameError(f"a frame of {total} bytes is above the limit of {self._total_max}", items)
         return total
 
 
 def _large(command: bytes, items: list[Item]) -> LargeCommand | None:
-    """A command that is to be read in pieces; None if it may be parsed at once. FrameError if it is too large for that."""
+    """A command that is to be read in pieces; None if it may be parsed at once. BadFrameError if it is too large for that."""
     try:
         large = large_command(command)
     except (FrameError, IndexError) as error:
-        raise FrameError(f"a command that cannot be read: {error}", items) from None
+        raise BadFrameError(f"a command that cannot be read: {error}", items) from None
     if large is None and len(command) > COMMAND_BYTES_MAX:
-        raise FrameError(f"a command of {len(command)} bytes is above the limit of {COMMAND_BYTES_MAX}", items)
+        raise BadFrameError(f"a command of {len(command)} bytes is above the limit of {COMMAND_BYTES_MAX}", items)
     return large
 
 
@@ -331,16 +319,16 @@ def _run_for(run: SendRun | None, items: list[Item], producer_id: int, flags: in
 
 
 def _entry_is_whole(chunk: memoryview, entry: int, stop: int, items: list[Item]) -> bool:
-    """Whether the crc32c and the metadata's size fit what lies in chunk[entry:stop]. FrameError if it is no entry."""
+    """Whether the crc32c and the metadata's size fit what lies in chunk[entry:stop]. BadFrameError if it is no entry."""
     if stop - entry < ENTRY_HEAD:
-        raise FrameError(f"a SEND with {stop - entry} bytes of payload part", items)
+        raise BadFrameError(f"a SEND with {stop - entry} bytes of payload part", items)
     magic, crc, metadata_size = _ENTRY.unpack_from(chunk, entry)
     if magic == BROKER_ENTRY_MAGIC:
-        raise FrameError("a SEND with broker entry metadata, which only brokers add", items)
+        raise BadFrameError("a SEND with broker entry metadata, which only brokers add", items)
     if magic != MAGIC:
         # Without the magic there is no checksum, which only clients before protocol version 6 leave out; official
         # consumers refuse such an entry, so it must not get into a topic.
-        raise FrameError(f"a SEND without checksum (0x{magic:04x} in place of 0x{MAGIC:04x})", items)
+        raise BadFrameError(f"a SEND without checksum (0x{magic:04x} in place of 0x{MAGIC:04x})", items)
     if metadata_size > stop - entry - ENTRY_HEAD:
         return False
     return bool(crc32c(chunk[entry + 6 : stop]) == crc)
@@ -411,59 +399,3 @@ def _send_of(command: BaseCommand) -> _Send:
         flags |= SHADOW
     highest = send.highest_sequence_id if send.HasField("highest_sequence_id") else -1
     return send.producer_id, send.sequence_id, max(send.num_messages, 1), highest, flags, 0
-
-
-def parse_command(raw: bytes, items: list[Item], *, bounded: bool = False) -> BaseCommand:
-    """A command that is complete in the sense of `Other`; FrameError, with `items`, if it is not. `bounded`: nor if a field of
-    it is repeated more often than a server works on in one step."""
-    try:
-        command: BaseCommand = _parse_base(raw)
-    except DecodeError as error:
-        raise FrameError(f"a command that cannot be read: {error}", items) from None
-    if not command.IsInitialized():
-        raise FrameError("a command of unknown type, or with a required field missing", items)
-    kind = command.type
-    if bounded and len(raw) > 2 * REPEATED_MAX and kind not in _MANY_IDS and _has_too_many(command):
-        name = BaseCommand.Type.Name(kind)
-        raise FrameError(f"a {name} command with more than {REPEATED_MAX} elements in one field", items)
-    if kind not in _MAY_LACK_PART and not command.HasField(_PART_OF[kind]):
-        raise FrameError(f"a {BaseCommand.Type.Name(kind)} command without its part", items)
-    if not raw.isascii() and _has_text(command, kind, raw) and not _text_is_valid(command):
-        raise FrameError(f"a {BaseCommand.Type.Name(kind)} command with text that is not UTF-8", items)
-    return command
-
-
-def _has_text(command: BaseCommand, kind: int, raw: bytes) -> bool:
-    """Whether there is text in a command. An ACK may have thousands of ids, and has text only in its properties."""
-    if kind == _ACK:
-        return b"\x2a" in raw and len(command.ack.properties) > 0  # their tag
-    return kind not in _WITHOUT_TEXT
-
-
-def _has_too_many(message: Message) -> bool:
-    """Whether a field in `message` is repeated more than REPEATED_MAX times: work on each of them would hold the event loop."""
-    for field, value in message.ListFields():
-        if field.is_repeated and len(value) > REPEATED_MAX:
-            return True
-        parts = value if field.is_repeated else (value,)
-        if field.type == FieldDescriptor.TYPE_MESSAGE and any(map(_has_too_many, parts)):
-            return True
-    return False
-
-
-def _text_is_valid(message: Message) -> bool:
-    """Whether every text in `message` is UTF-8; protobuf hands out bytes for one that is not."""
-    for field, value in message.ListFields():
-        values = value if field.is_repeated else (value,)
-        if field.message_type is _PAIR:
-            if not all(isinstance(pair.key, str) and isinstance(pair.value, str) for pair in values):
-                return False
-            continue
-        if field.message_type is _RANGE:
-            continue
-        if field.type == FieldDescriptor.TYPE_STRING:
-            if not all(isinstance(text, str) for text in values):
-                return False
-        elif field.type == FieldDescriptor.TYPE_MESSAGE and not all(_text_is_valid(part) for part in values):
-            return False
-    return True

@@ -8,7 +8,7 @@ from random import Random
 import trio
 from trio.testing import MockClock
 
-from autorecovery.underreplication import UnderreplicatedLedgers
+from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from quire.ledger.errors import NoSuchLedgerError
 from quire.metadata import bookies
 from quire.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState

@@ -10,8 +10,8 @@ import trio
 
 from autorecovery.config import AutoRecoveryConfig
 from autorecovery.ledger_checker import LedgerChecker
+from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from autorecovery.service import RecoveryStats, open_repair_client, run_autorecovery
-from autorecovery.underreplication import UnderreplicatedLedgers
 from quire.ledger import LedgerClient
 from quire.metadata.ledgers import LedgerState
 from quire.metadata.store import MetadataStore

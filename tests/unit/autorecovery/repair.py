@@ -6,8 +6,8 @@ import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from autorecovery.copying.replicator import Replicator
 from autorecovery.ledger_checker import LedgerChecker
-from autorecovery.replicator import Replicator
 from quire.ledger.client import LedgerClient
 from quire.ledger.striping import Striping
 from quire.metadata.ledgers import LedgerMetadata, LedgerState

@@ -11,7 +11,7 @@ import trio
 from bookie.bookie import Bookie, open_bookie
 from bookie.config import BookieConfig
 from bookie.run import Run
-from bookie.session import BookieSession
+from bookie.sessions.session import BookieSession
 from quire.metadata.ledgers import initialize_layout
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.wire.bookkeeper import v2
@@ -58,7 +58,7 @@ class Client:
         self.writes = 0
         self.raw = b""
         self._news = trio.Event()
-        self.session: BookieSession = bookie.session(self._write)
+        self.session = BookieSession(bookie, self._write)
 
     def _write(self, parts: list[Buffer]) -> None:
         self.writes += 1

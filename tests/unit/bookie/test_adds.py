@@ -8,7 +8,7 @@ from dataclasses import replace
 import trio
 
 from bookie.bookie import Bookie
-from bookie.session import ADDS_WAITING_MAX
+from bookie.sessions.session import ADDS_WAITING_MAX
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
 from tests.unit.bookie.build import CONFIG, Client, add_frame, entry, with_bookie

@@ -17,6 +17,7 @@ from bookie.journal.format import NO_MARK, Fence, Force
 from bookie.journal.replay import Replay
 from bookie.journal.writer import GroupResult, GroupWriter, Item, JournalConfig
 from bookie.run import Run
+from bookie.sessions.session import BookieSession
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import Rc
@@ -175,7 +176,7 @@ class Client3:
         self._txns = itertools.count(1)
         self.answers: list[v3.Response] = []
         self._news = trio.Event()
-        self.session = bookie.session(self._write)
+        self.session = BookieSession(bookie, self._write)
 
     def _write(self, parts: list[Buffer]) -> None:
         self.answers += v3.decode_responses(b"".join(parts))

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from bookie.bookie import Bookie
+from bookie.sessions.session import BookieSession
 from quire.wire.bookkeeper import BookkeeperProtocol_pb2 as pb
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Buffer
@@ -32,7 +33,7 @@ def ask_version_3(bookie: Bookie, frame: bytes) -> list[pb.Response]:
             answers.append(pb.Response.FromString(chunk[4 : 4 + length]))
             chunk = chunk[4 + length :]
 
-    bookie.session(write).receive([frame])
+    BookieSession(bookie, write).receive([frame])
     return answers
 
 

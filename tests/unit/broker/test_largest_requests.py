@@ -15,7 +15,7 @@ import trio
 from broker.connections import commands
 from broker.connections.connection import CLIENT_VERSION_MAX
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from quire.wire.pulsar.splitter import REPEATED_MAX
+from quire.wire.pulsar.commands import REPEATED_MAX
 from tests.unit.broker.peers import SUB, TOPIC, C, Peer, Room, entry, in_broker
 from tests.unit.broker.test_largest_arguments import CALLS_MAX, Steps
 

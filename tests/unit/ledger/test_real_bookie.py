@@ -11,6 +11,7 @@ import trio
 
 from bookie.bookie import Bookie
 from bookie.server import serve_client
+from bookie.sessions.session import BookieSession
 from quire.ledger.bookies.link import BookieLink
 from quire.ledger.bookies.link_local import LocalLink
 from quire.ledger.bookies.link_tcp import tcp_links
@@ -31,7 +32,7 @@ Connect = Callable[[str], BookieLink]
 
 @asynccontextmanager
 async def in_process(world: World, bookie: Bookie) -> AsyncIterator[tuple[Connect, str]]:
-    yield lambda bookie_id: LocalLink(bookie.session), "bookie:1"
+    yield lambda bookie_id: LocalLink(partial(BookieSession, bookie)), "bookie:1"
 
 
 @asynccontextmanager

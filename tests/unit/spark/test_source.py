@@ -22,10 +22,11 @@ from quire.spark import source as source_module
 from quire.spark.errors import DataLossError, OptionError, SparkSourceError
 from quire.spark.limits import Limits
 from quire.spark.offsets import Offsets, Place
+from quire.spark.plain_errors import plain_errors
 from quire.spark.planning.logs import LedgerRange
 from quire.spark.planning.ranges import TopicRange
 from quire.spark.reading.columns import SCHEMA
-from quire.spark.source import QuireDataSource, QuireReader, QuireStreamReader, RangePartition, plain_errors
+from quire.spark.source import QuireDataSource, QuireReader, QuireStreamReader, RangePartition
 from quire.spark.trace import read_trace
 from tests.unit.spark.reading.test_columns import struct
 

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from autorecovery.election import read_auditor
+from autorecovery.auditing.election import read_auditor
 from quire.cli.operations.context import Operation
 from quire.cli.operations.replace_disk import replace_disk
 from quire.cli.shell.errors import ShellError

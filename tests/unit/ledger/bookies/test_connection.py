@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 import trio
 
 from bookie.bookie import Bookie
+from bookie.sessions.session import BookieSession
 from quire.ledger.bookies.deadlines import DeadlineWheel
 from quire.ledger.bookies.link_local import LocalLink
 from quire.ledger.bookies.pool import AddChannel, Answer, BookieClient, WireProtocol
@@ -55,7 +57,7 @@ def conversation(protocol: WireProtocol, write_flags: int = 0) -> list[Any]:
         async with trio.open_nursery() as nursery:
             wheel = DeadlineWheel(1.0)
             nursery.start_soon(wheel.run)
-            client = BookieClient(lambda _: LocalLink(bookie.session), wheel, WAIT_S, protocol=protocol)
+            client = BookieClient(lambda _: LocalLink(partial(BookieSession, bookie)), wheel, WAIT_S, protocol=protocol)
             with trio.fail_after(WAIT_S):
                 said.extend(await everything(client, write_flags))
             client.close()

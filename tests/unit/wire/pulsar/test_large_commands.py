@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.commands import REPEATED_MAX
 from quire.wire.pulsar.errors import FrameError
 from quire.wire.pulsar.large_commands import ID_BYTES_MAX, LARGE_BYTES, PIECE_BYTES, LargeCommand, large_command
-from quire.wire.pulsar.splitter import COMMAND_BYTES_MAX, OTHERS_MAX, REPEATED_MAX, Other, Splitter
+from quire.wire.pulsar.splitter import COMMAND_BYTES_MAX, OTHERS_MAX, Other, Splitter
 from tests.support.raw import frame
 
 C = pb.BaseCommand

@@ -9,9 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from quire.wire.pulsar.errors import FrameError
 from quire.wire.pulsar.frames import FRAME_SIZE_MAX
-from quire.wire.pulsar.splitter import CHUNK, MARKER, SHADOW, TRANSACTION, BadChecksum, Item, Other, SendRun, Splitter
+from quire.wire.pulsar.splitter import (
+    CHUNK,
+    MARKER,
+    SHADOW,
+    TRANSACTION,
+    BadChecksum,
+    BadFrameError,
+    Item,
+    Other,
+    SendRun,
+    Splitter,
+)
 from tests.unit.wire.pulsar.build import command, entry, frame, send
 
 PING = frame(command("PING", "ping"))
@@ -110,9 +120,9 @@ def test_every_flipped_bit_of_an_entry_is_noticed() -> None:
             bad[len(send(1)) + len(send(2)) + at] ^= 1 << bit
             try:
                 items = split(bytes(bad))
-            except FrameError as error:
+            except BadFrameError as error:
                 items = error.items
-                assert at < start + 2, "only the magic is a matter for FrameError"
+                assert at < start + 2, "only the magic is a matter for BadFrameError"
             assert all(item.sequence_ids == [1, 2] for item in items if isinstance(item, SendRun))
 
 
@@ -164,7 +174,7 @@ def test_metadata_longer_than_its_frame_is_a_bad_checksum_even_if_the_checksum_i
 )
 def test_what_is_no_frame_closes_the_connection_after_the_frames_before_it(data: bytes) -> None:
     before = send(1) + send(2) + send(3) + PING
-    with pytest.raises(FrameError) as caught:
+    with pytest.raises(BadFrameError) as caught:
         Splitter(FRAME_SIZE_MAX).split(memoryview(before + data), 0, len(before) + len(data))
     run, ping = caught.value.items
     assert isinstance(run, SendRun)
@@ -178,9 +188,9 @@ def test_a_frame_above_the_limit_is_refused_from_its_header() -> None:
     assert one_run(split(small, splitter)).sequence_ids == [1]
     larger = send(2, stored=entry(b"hello!"))
     for end in range(4, len(larger) + 1):
-        with pytest.raises(FrameError):
+        with pytest.raises(BadFrameError):
             splitter.split(memoryview(larger), 0, end)
-    with pytest.raises(FrameError):
+    with pytest.raises(BadFrameError):
         splitter.needed(memoryview(larger), 0, 4)
 
 
@@ -188,7 +198,7 @@ def test_the_limit_holds_for_a_frame_that_only_counts_on() -> None:
     frames = send(1) + send(2) + send(3)
     splitter = Splitter(len(send(1)))
     data = frames + send(4, stored=entry(b"hello!", sequence_id=4))
-    with pytest.raises(FrameError) as caught:
+    with pytest.raises(BadFrameError) as caught:
         splitter.split(memoryview(data), 0, len(data))
     assert one_run(caught.value.items).sequence_ids == [1, 2, 3]
 
@@ -198,7 +208,7 @@ def test_a_sequence_id_cut_off_where_the_next_one_would_have_grown_is_no_send() 
     cut = bytearray(send(127))
     assert cut[15] == 127
     cut[15] = 128  # says that another byte follows, and none does
-    with pytest.raises(FrameError) as caught:
+    with pytest.raises(BadFrameError) as caught:
         Splitter(FRAME_SIZE_MAX).split(memoryview(good + cut), 0, len(good) + len(cut))
     assert one_run(caught.value.items).sequence_ids == [125, 126, 127]
 
@@ -209,7 +219,7 @@ def test_numbers_beyond_64_bits_are_what_protobuf_makes_of_them(last: int) -> No
     try:
         expected = pb.BaseCommand.FromString(raw).send.sequence_id
     except DecodeError:
-        with pytest.raises(FrameError):
+        with pytest.raises(BadFrameError):
             split(frame(raw, entry()))
     else:
         assert one_run(split(frame(raw, entry()))).sequence_ids == [expected]
@@ -359,7 +369,7 @@ def test_random_bytes_and_damaged_frames_never_raise_anything_but_frame_error() 
             data = bytearray(rng.randbytes(rng.randrange(60)))
         try:
             items, used = splitter.split(memoryview(data), 0, len(data))
-        except FrameError:
+        except BadFrameError:
             refused += 1
         else:
             assert 0 <= used <= len(data)

@@ -1,0 +1,200 @@
+"""ReplicationWorker: takes marked ledgers, one after the other, several at once, and gives them their copies back.
+
+    wait until auto recovery is enabled
+    lock a marked ledger, whichever, and note the version of its mark
+    repair it (ledger_repair)
+        no such ledger          -> the mark goes
+        everything is good      -> the mark goes, at the version that was noted
+        it has to be closed     -> keep the lock for openLedgerRereplicationGracePeriod: its writer may change the ensemble. Then,
+                                   if nothing has changed, close it
+        something is bad still  -> keep the lock for a time that doubles, up to lockReleaseOfFailedLedgerGracePeriod, so that
+                                   other ledgers come first; then anybody may try
+
+Losing the lock (session) is of no harm: all changes are compare-and-set, and copies are written before they are named.
+
+Source: BookKeeper's ReplicationWorker. Ours works on several ledgers at once, as most of a ledger's time is waiting.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from functools import partial
+
+import trio
+
+from autorecovery.at_once import until_available
+from autorecovery.config import AutoRecoveryConfig
+from autorecovery.copying.ledger_repair import LedgerRepair
+from autorecovery.copying.metrics import WorkerStats
+from autorecovery.copying.throttle import Throttle
+from autorecovery.errors import StillBadError
+from autorecovery.marks.underreplication import LockedLedger, UnderreplicatedLedgers
+from quire.ledger.client import LedgerClient
+from quire.ledger.errors import LedgerError, NoSuchLedgerError
+from quire.metadata.errors import MetadataError, SessionExpiredError
+from quire.service.log import get_logger
+from quire.world.doors import World
+
+log = get_logger(__name__)
+
+LEDGERS_AT_ONCE = 8
+"""Ledgers that one worker repairs at the same time."""
+DEFERRED_MAX = 10_000
+"""Locks that one worker keeps while it waits; with so many it takes no new ledgers."""
+FAILURES_KEPT = 10_000
+"""Ledgers of which it is remembered how often they failed."""
+FIRST_SHARE = 32
+"""A ledger that failed for the first time is kept for this part of lockReleaseOfFailedLedgerGracePeriod."""
+
+
+class ReplicationWorker:
+    """One worker. `run` works until it is cancelled or the session has gone for good."""
+
+    def __init__(
+        self,
+        world: World,
+        client: LedgerClient,
+        marks: UnderreplicatedLedgers,
+        config: AutoRecoveryConfig,
+        *,
+        stats: WorkerStats | None = None,
+    ) -> None:
+        self.stats = stats or WorkerStats()
+        self._marks = marks
+        self._config = config
+        self._repairs = LedgerRepair(world, client, config, self.stats)
+        self._tasks = Throttle(config.metadata_rate)
+        self._mine: dict[int, None] = {}
+        """Ledgers whose lock we have."""
+        self._deferred = trio.Semaphore(DEFERRED_MAX)
+        self._unsure = False
+        """Whether a lock may be ours that we do not know of."""
+        self._looking = trio.Lock()
+        self._waiting = trio.CancelScope()
+        """Of who waits for work, other than the ledgers that were ours when it began."""
+        self._failures: OrderedDict[int, int] = OrderedDict()
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Work. SessionExpiredError (in a group) if the store goes on with no session."""
+        async with trio.open_nursery() as later, trio.open_nursery() as nursery:
+            task_status.started()
+            for number in range(LEDGERS_AT_ONCE):
+                nursery.start_soon(self._work, later, name=f"replication {number}")
+
+    async def _work(self, later: trio.Nursery) -> None:
+        """One ledger after the other."""
+        while True:
+            try:
+                await self._marks.wait_enabled()
+                if self._unsure:
+                    self._unsure = False
+                    await self._drop_orphans()
+                locked = await self._marks.lock_next(self._mine)
+                if locked is None:
+                    async with self._looking:
+                        with trio.CancelScope() as self._waiting:
+                            await self._marks.wait_for_work(tuple(self._mine))
+                    continue
+            except SessionExpiredError:
+                raise
+            except MetadataError as error:
+                log.warning("no ledger can be taken", error=str(error))
+                self._unsure = True
+                await self._pause()
+                continue
+            self._mine[locked.ledger_id] = None
+            await self._tasks.take(1)
+            if not await self._repair(locked, later):
+                await self._pause()
+
+    async def _drop_orphans(self) -> None:
+        """Give up locks that were made without our hearing of it: nobody else could take these ledgers while we live. (If
+        it is one that was made this very moment, two may work on the ledger, which is of no harm.)"""
+        async for each in self._marks.list():
+            if each.ledger_id not in self._mine:
+                await self._marks.release(LockedLedger(each.ledger_id, 0, each.replicas))
+
+    async def _pause(self) -> None:
+        await trio.sleep(self._config.backoff_ms / 1000)
+
+    # --- one ledger
+
+    async def _repair(self, locked: LockedLedger, later: trio.Nursery) -> bool:
+        """Whether to go on with the next one at once: it was done, or there is nothing wrong with us."""
+        ledger_id = locked.ledger_id
+        wait_s: float | None = None
+        try:
+            try:
+                open_ones = not await self._repairs.repair(ledger_id, locked.replicas)
+                if not open_ones:
+                    await self._done(locked)
+                else:
+                    wait_s = self._config.open_ledger_grace_period_ms / 1000
+                    self.stats.deferred += 1
+                    log.info("open ledger is left to its writer for now", ledger_id=ledger_id, seconds=wait_s)
+            except NoSuchLedgerError:
+                log.info("marked ledger was deleted", ledger_id=ledger_id)
+                await self._marks.unmark(ledger_id)
+            if wait_s is None:
+                return True
+        except SessionExpiredError:
+            raise
+        except (LedgerError, StillBadError, MetadataError) as error:
+            wait_s = self._failed(ledger_id)
+            open_ones = False
+            if not isinstance(error, StillBadError):
+                log.warning("ledger cannot be repaired now", ledger_id=ledger_id, error=str(error), retry_s=wait_s)
+        finally:
+            if wait_s is None:
+                await self._release(locked)
+        if wait_s is not None:
+            await self._deferred.acquire()
+            later.start_soon(self._later, locked, wait_s, open_ones, name=f"lock of ledger {ledger_id}")
+        return open_ones
+
+    async def _done(self, locked: LockedLedger) -> None:
+        """All copies are good: the mark goes, unless something was merged into it meanwhile."""
+        if await self._marks.done(locked):
+            self._failures.pop(locked.ledger_id, None)
+            self.stats.ledgers += 1
+            log.info("ledger replicated", ledger_id=locked.ledger_id)
+
+    # --- locks that are kept
+
+    def _failed(self, ledger_id: int) -> float:
+        """How long to keep a ledger, in seconds, that failed once more."""
+        self.stats.failed += 1
+        failures = self._failures.pop(ledger_id, 0) + 1
+        self._failures[ledger_id] = failures
+        if len(self._failures) > FAILURES_KEPT:
+            self._failures.popitem(last=False)
+        longest = self._config.failed_lock_release_ms / 1000
+        return float(min(longest, longest / FIRST_SHARE * 2 ** (failures - 1)))
+
+    async def _later(self, locked: LockedLedger, wait_s: float, open_ones: bool) -> None:
+        """Keep the lock for so long; then close the ledger, if its writer has not helped itself; then let it go."""
+        try:
+            await trio.sleep(wait_s)
+            if open_ones and await self._marks.is_enabled():
+                await self._repairs.close_if_needed(locked.ledger_id, locked.replicas)
+        except SessionExpiredError:
+            raise
+        except NoSuchLedgerError:
+            log.info("marked ledger was deleted", ledger_id=locked.ledger_id)
+        except (LedgerError, MetadataError) as error:
+            log.warning("open ledger cannot be closed now", ledger_id=locked.ledger_id, error=str(error))
+        finally:
+            self._deferred.release()
+        await self._release(locked)
+
+    async def _release(self, locked: LockedLedger) -> None:
+        """Let others have it. A lock that we have and nobody works on would keep the ledger from everybody: it is given up
+        as soon as the service can be reached."""
+        try:
+            await until_available(partial(self._marks.release, locked))
+        except SessionExpiredError:
+            raise
+        except MetadataError as error:
+            log.warning("lock cannot be given up", ledger_id=locked.ledger_id, error=str(error))
+        self._mine.pop(locked.ledger_id, None)
+        self._waiting.cancel()

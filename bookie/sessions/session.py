@@ -1,0 +1,400 @@
+"""One connection's requests: adds by run into the write cache and the journal, reads from memory or by a worker.
+
+    ADD      checks -> write cache -> journal -> (group synced) -> answers, all of a pass in one write (adds.py)
+    READ     memory, answered in this pass; otherwise a worker reads the entry log
+    fence    storage told -> FENCE record in the journal -> (group synced) -> the read's answer, found or not
+
+Answers to adds come in the order of the adds; answers to reads when they are ready, as in the original.
+
+The first frame decides the version: 3 if it begins as a message of that does, until a frame is none; then 2 for good.
+Here is what both versions share, and version 2; version_3.py has the rest.
+
+A peer that asks for more than it takes, or sends more than can be stored, is paused, if there is a shell to pause it
+(`on_room`): what it has sent waits here until its answers are gone, and its adds have found room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import repeat
+from typing import Any, Final, TypeVar
+
+from bookie.adds import Add, AddDone
+from bookie.reads import SHARE
+from bookie.requests import LAST_ENTRY, batch_limits, check_read
+from bookie.run import Run
+from bookie.sessions.entry_reads import read_entries
+from bookie.sessions.ports import PLUGIN, SessionBookie
+from bookie.sessions.version_3 import Version3
+from quire.service.log import get_logger
+from quire.wire.bookkeeper import v2, v3
+from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.v2 import DO_FENCING, HIGH_PRIORITY, Opcode, Rc
+
+log = get_logger(__name__)
+
+T = TypeVar("T")
+
+URGENT: Final = HIGH_PRIORITY | DO_FENCING
+"""Flags of reads that have workers of their own: recovery does not wait behind those who catch up."""
+_PLUGIN: Final = PLUGIN.encode()
+_AUTH_ANSWER: Final = v2.auth_response(b"\x0a" + bytes([len(_PLUGIN)]) + _PLUGIN + b"\x12\x00")
+"""AuthMessage {1: plugin name, 2: empty payload}: what a bookie without authentication says to anybody."""
+OUT_MAX: Final = 4 << 20
+"""Bytes of answers of one pass at which the peer's next requests wait until it has taken some."""
+_READ_SIZE_MIN: Final = 1024
+READING_MAX: Final = 32 << 20
+"""Bytes that workers may be reading for one peer, by the size of its last answer, before its next requests wait."""
+ADDS_WAITING_MAX: Final = 1 << 20
+"""Bytes of a peer's adds that may wait for room before nothing more is received from it."""
+
+
+class BookieSession:
+    """The bookie's end of one connection. `write` takes buffers that hold whole frames end to end, and must not raise."""
+
+    def __init__(self, bookie: SessionBookie, write: Callable[[list[Buffer]], None]) -> None:
+        self.bookie = bookie
+        self._write = write
+        self.out: list[Buffer] = []
+        """Answers that leave with the next `flush`, whole frames."""
+        self._acks: tuple[int, int, int, int] | None = None
+        """Answers to version 2's adds not yet put into `out`: rc, ledger id, first and last entry id."""
+        self._decode: Callable[[v2.Frame], list[Any]] = self._decode_first
+        self._serve: Callable[[Any], None] = self._request
+        self._version_3: Version3 | None = None
+        self._frame: v2.Frame = b""
+        """The last one of version 3."""
+        self._rest: Iterator[Any] | None = None
+        """Requests that wait for room."""
+        self._out_size = 0
+        self._reading = 0
+        """Bytes that workers are reading for this session."""
+        self._read_size = _READ_SIZE_MIN
+        """What a read is taken to be: the size of the last answer."""
+        self._receiving = False
+        self._wanted: list[tuple[int, int]] = []
+        """(ledger id, entry id) of single entries that workers are to read, gathered in this pass..."""
+        self._wanted_urgently: list[tuple[int, int]] = []
+        """...and those of recoveries."""
+        self.adds_waiting = 0
+        """Bytes of adds that wait for room; `Adds` counts them."""
+        self.on_room: Callable[[], None] | None = None
+        """Called when a paused session might go on; None: the session is never paused."""
+        self.closed = False
+        """Nothing is answered any more: the peer went, or sent what is not this protocol."""
+        self.is_dirty = False
+        """The bookie knows that there are answers to send at the end of its pass."""
+
+    def receive(self, frames: Sequence[v2.Frame]) -> None:
+        """Serve the requests in `frames`, each a buffer of whole frames or a (head, payload) pair of one big ADD. Buffers
+        must not change later if they hold entries above LENT_MAX. Not while the session is paused."""
+        self._begin_pass()
+        try:
+            for frame in frames:
+                if self.closed:
+                    break
+                requests = self._decode(frame)
+                if len(requests) == 1 and type(requests[0]) is v2.AddRun:
+                    self._add(requests[0])
+                else:
+                    self._go_through(iter(requests))
+        finally:
+            self._end_pass()
+
+    @property
+    def is_paused(self) -> bool:
+        """Requests wait for room: `resume` before the next `receive`."""
+        return self._rest is not None or (self.adds_waiting > ADDS_WAITING_MAX and self.on_room is not None)
+
+    @property
+    def has_room(self) -> bool:
+        """May a paused session go on, as far as its reads and adds are concerned?"""
+        return self.closed or (self._reading <= READING_MAX // 2 and self.adds_waiting <= ADDS_WAITING_MAX // 2)
+
+    def resume(self) -> None:
+        """Serve requests that had to wait, as far as there is room."""
+        rest, self._rest = self._rest, None
+        if rest is not None and not self.closed:
+            self._begin_pass()
+            try:
+                self._go_through(rest)
+            finally:
+                self._end_pass()
+
+    def _begin_pass(self) -> None:
+        self._receiving = True
+        self.bookie.journal.hold()
+
+    def _end_pass(self) -> None:
+        self._receiving = False
+        self.bookie.journal.let_go()
+        self._begin_reads()
+        self.flush()
+
+    def close(self) -> None:
+        """Answer nothing any more. What was received is still carried out."""
+        self.closed = True
+        self.out = []
+        self._acks = None
+        self._rest = None
+        self._wanted = []
+        self._wanted_urgently = []
+        if self._version_3 is not None:
+            self._version_3.close()
+        if self.on_room is not None:
+            self.on_room()
+
+    def flush(self) -> None:
+        """Write the answers that have gathered."""
+        self.is_dirty = False
+        if self._acks is not None:
+            self._put_acks()
+        if self.out:
+            out, self.out = self.out, []
+            self._out_size = 0
+            self._write(out)
+
+    def put(self, parts: Sequence[Buffer], size: int) -> None:
+        """An answer, a whole frame, that carries `size` bytes of entries."""
+        self._out_size += size
+        self.out += parts
+
+    def flush_if_idle(self) -> None:
+        """Write the answers that have gathered, unless a pass of this session is under way and will."""
+        if not self._receiving:
+            self.flush()
+
+    def flush_later(self) -> None:
+        """There are answers: they leave at the end of this pass."""
+        if not self._receiving and not self.is_dirty:
+            self.bookie.flush_later(self)
+
+    # --- versions
+
+    def _decode_first(self, frame: v2.Frame) -> list[v2.Request] | list[v3.Request]:
+        """What the first frame is, all are."""
+        if not len(frame):
+            return []  # half a frame has come: it is not told here before it is whole
+        if v3.is_version_3(frame):
+            self._version_3 = Version3(self)
+            self._serve = self._version_3.serve
+            self._decode = self._decode_3
+        else:
+            self._decode = v2.decode_requests
+        return self._decode(frame)
+
+    def _decode_3(self, frame: v2.Frame) -> list[v3.Request]:
+        self._frame = frame
+        return v3.decode_requests(frame)
+
+    def not_version_3(self, position: int) -> None:
+        """From `position` of the last frame on, the peer speaks version 2, for good."""
+        frame, self._frame = self._frame, b""
+        self._serve = self._request
+        self._decode = v2.decode_requests
+        rest = b"".join(frame) if isinstance(frame, tuple) else memoryview(frame)[position:]
+        self._go_through(iter(v2.decode_requests(rest)))
+
+    def _go_through(self, requests: Iterator[Any]) -> None:
+        for request in requests:
+            if type(request) is v2.AddRun:
+                self._add(request)
+                continue
+            self._serve(request)
+            if self.closed:
+                return
+            if self.on_room is not None and (self._out_size > OUT_MAX or self._reading > READING_MAX):
+                self._rest = requests
+                return
+
+    def _request(self, request: v2.Request) -> None:
+        """One of version 2, but for adds."""
+        if isinstance(request, v2.ReadRequest):
+            self._read(request)
+        elif isinstance(request, v2.BatchReadRequest):
+            self._batch_read(request)
+        elif isinstance(request, v2.AuthRequest):
+            self.out.append(_AUTH_ANSWER)
+        elif isinstance(request, v2.Unsupported):
+            opcode, ledger_id, entry_id, rc = request
+            self.out.append(v2.response_head(opcode, rc, ledger_id, entry_id))
+        elif isinstance(request, v2.Malformed):
+            log.info("connection closed: not the bookie protocol", reason=request.reason)
+            self.flush()
+            self.close()
+
+    # --- adds
+
+    def store(self, run: Run, key: bytes, flags: int, done: AddDone, *, deferred: bool = False) -> None:
+        """Put a run into write cache and journal, or have it wait for room there: `done` tells how it fared."""
+        self.bookie.adds.add(Add(run, key, flags, deferred, done, self))
+
+    def adds_left(self) -> None:
+        """For `Adds`: fewer adds wait."""
+        if self.on_room is not None and self.has_room:
+            self.on_room()
+
+    def _add(self, add: v2.AddRun) -> None:
+        ledger_id, first, key, flags, parts, size, offsets = add
+        self.store(Run(ledger_id, first, len(offsets), parts, size, offsets), key, flags, self._added)
+
+    def _added(self, run: Run, rc: Rc) -> None:
+        """The run is on the disk, or will not be."""
+        self._answer_adds(rc, run.ledger_id, run.first, run.last)
+
+    def _answer_adds(self, rc: Rc, ledger_id: int, first: int, last: int) -> None:
+        if self.closed:
+            return
+        acks = self._acks
+        if acks is not None:
+            if acks[3] + 1 == first and acks[1] == ledger_id and acks[0] == rc:
+                self._acks = (rc, ledger_id, acks[2], last)
+                return
+            self._put_acks()
+        self._acks = (rc, ledger_id, first, last)
+        if not self.is_dirty and not self._receiving:
+            self.bookie.flush_later(self)
+
+    def _put_acks(self) -> None:
+        assert self._acks is not None
+        rc, ledger_id, first, last = self._acks
+        self._acks = None
+        self.out.append(v2.add_responses(rc, ledger_id, range(first, last + 1)))
+
+    # --- reads
+
+    def _read(self, request: v2.ReadRequest) -> None:
+        ledger_id, entry_id, flags, key = request
+        self.bookie.stats.reads += 1
+        if flags & v2.DO_FENCING:
+            self.bookie.fence(ledger_id, key, partial(self._fenced, ledger_id, entry_id, flags))
+        else:
+            self._serve_read(ledger_id, entry_id, flags)
+
+    def _fenced(self, ledger_id: int, entry_id: int, flags: int, rc: Rc) -> None:
+        """The FENCE record is on the disk, or is not: only now the read is answered, even if there is no such entry."""
+        if self.closed:
+            return
+        if rc is Rc.OK:
+            self._serve_read(ledger_id, entry_id, flags)
+        else:
+            self._answer_read(ledger_id, entry_id, None, rc)
+        self.flush_later()
+
+    def _serve_read(self, ledger_id: int, entry_id: int, flags: int) -> None:
+        storage = self.bookie.storage
+        rc = check_read(storage.master_key(ledger_id) is not None, entry_id)
+        if rc is not Rc.OK:
+            self._answer_read(ledger_id, entry_id, None, rc)
+            return
+        entry: memoryview | None = None
+        if entry_id != LAST_ENTRY:
+            entry = storage.get_cached(ledger_id, entry_id)
+        if entry is not None:
+            self.bookie.stats.reads_cached += 1
+            self._answer_read(ledger_id, entry_id, entry, Rc.OK)
+            return
+        (self._wanted_urgently if flags & URGENT else self._wanted).append((ledger_id, entry_id))
+        self._reading += self._read_size
+        if not self._receiving:
+            self._begin_reads()
+
+    def _begin_reads(self) -> None:
+        """Hand what has gathered to workers, by shares: one job, one way to a thread and back for each."""
+        if self._wanted:
+            wanted, self._wanted = self._wanted, []
+            self._begin_shares(wanted, urgent=False)
+        if self._wanted_urgently:
+            wanted, self._wanted_urgently = self._wanted_urgently, []
+            self._begin_shares(wanted, urgent=True)
+
+    def _begin_shares(self, wanted: list[tuple[int, int]], *, urgent: bool) -> None:
+        bookie = self.bookie
+        guess = self._read_size
+        room = min(bookie.read_room(urgent=urgent), len(wanted))
+        for start in range(0, room, SHARE):
+            share = wanted[start : min(start + SHARE, room)]
+            count = len(share)
+            done = partial(self._read_done, partial(self._answer_reads, share), guess, count)
+            bookie.read_by_worker(partial(read_entries, bookie.storage, share), done, urgent=urgent, count=count)
+        for ledger_id, entry_id in wanted[room:]:
+            self._reading -= guess
+            self._answer_read(ledger_id, entry_id, None, Rc.TOO_MANY_REQUESTS)
+
+    def _answer_reads(self, share: list[tuple[int, int]], found: list[tuple[Buffer | None, Rc]] | None, rc: Rc) -> None:
+        for (ledger_id, entry_id), (entry, entry_rc) in zip(share, found or repeat((None, rc)), strict=False):
+            self._answer_read(ledger_id, entry_id, entry, entry_rc)
+
+    def _answer_read(self, ledger_id: int, entry_id: int, entry: Buffer | None, rc: Rc) -> None:
+        if entry is None:
+            self.out.append(v2.response_head(Opcode.READ, rc, ledger_id, entry_id))
+            return
+        size = len(entry)
+        self.put((v2.response_head(Opcode.READ, rc, ledger_id, entry_id, size), entry), size)
+
+    def _batch_read(self, request: v2.BatchReadRequest) -> None:
+        self.bookie.stats.reads += 1
+        if request.flags & v2.DO_FENCING:
+            self.bookie.fence(request.ledger_id, request.master_key, partial(self._batch_fenced, request))
+        else:
+            self._serve_batch_read(request)
+
+    def _batch_fenced(self, request: v2.BatchReadRequest, rc: Rc) -> None:
+        if self.closed:
+            return
+        if rc is Rc.OK:
+            self._serve_batch_read(request)
+        else:
+            self.out.append(v2.batch_response_head(rc, request.ledger_id, request.entry_id, request.request_id))
+        self.flush_later()
+
+    def _serve_batch_read(self, request: v2.BatchReadRequest) -> None:
+        bookie = self.bookie
+        storage = bookie.storage
+        ledger_id, first, request_id, flags = request.ledger_id, request.entry_id, request.request_id, request.flags
+        rc = check_read(storage.master_key(ledger_id) is not None, first)
+        if first < 0:
+            rc = Rc.BAD_REQUEST
+        if rc is not Rc.OK:
+            self.out.append(v2.batch_response_head(rc, ledger_id, first, request_id))
+            return
+        count_max, size_max = batch_limits(request, bookie.config.batch_read_size_max)
+        parts = storage.read_cached(ledger_id, first, count_max, size_max)
+        if parts is not None:
+            bookie.stats.reads_cached += 1
+            self._answer_batch(ledger_id, first, request_id, parts, Rc.OK)
+            return
+        job = partial(storage.read_run, ledger_id, first, count_max, size_max)
+        rc = self.by_worker(job, partial(self._answer_batch, ledger_id, first, request_id), flags)
+        if rc is not Rc.OK:
+            self.out.append(v2.batch_response_head(rc, ledger_id, first, request_id))
+
+    def _answer_batch(self, ledger_id: int, first: int, request_id: int, parts: list[Buffer] | None, rc: Rc) -> None:
+        parts = parts or []
+        size = sum(map(len, parts))
+        self.put((v2.batch_response_head(rc, ledger_id, first, request_id, size), *parts), size)
+
+    # --- workers
+
+    def by_worker(self, job: Callable[[], T], done: Callable[[T | None, Rc], None], flags: int) -> Rc:
+        """Have a worker run `job`, then call `done` with what it answered, or with None and why not. Rc.OK, or why no
+        worker takes it."""
+        guess = self._read_size
+        if not self.bookie.read_by_worker(job, partial(self._read_done, done, guess, 1), urgent=flags & URGENT != 0):
+            return Rc.TOO_MANY_REQUESTS
+        self._reading += guess
+        return Rc.OK
+
+    def _read_done(
+        self, done: Callable[[T | None, Rc], None], guess: int, count: int, result: T | None, rc: Rc
+    ) -> None:
+        self._reading -= guess * count
+        if self.closed:
+            return
+        before = self._out_size
+        done(result, rc)
+        self._read_size = max((self._out_size - before) // count, _READ_SIZE_MIN)
+        self.flush_later()
+        if self._rest is not None and self.has_room and self.on_room is not None:
+            self.on_room()

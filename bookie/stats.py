@@ -1,0 +1,27 @@
+"""Counts of a bookie since its start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class BookieStats:
+    """Plain numbers, which the metrics read at scrape time."""
+
+    adds: int = 0
+    """Entries taken into the write cache and the journal."""
+    add_bytes: int = 0
+    adds_refused: int = 0
+    reads: int = 0
+    """Read requests, batch reads counted once."""
+    reads_cached: int = 0
+    """Of these, answered from memory."""
+    fences: int = 0
+    explicit_lacs: int = 0
+    """WRITE_LACs taken."""
+    forces: int = 0
+    long_polls: int = 0
+    """Reads that waited for the LAC to move."""
+    journal_syncs: int = 0
+    checkpoints: int = 0

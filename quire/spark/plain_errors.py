@@ -1,0 +1,35 @@
+"""Errors as Spark shows them to the user."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from quire.client.errors import ClientError
+from quire.spark.errors import SparkSourceError
+
+_HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
+"""Set, Spark shows the user an error without our stack. Source: pyspark.util.handle_worker_exception."""
+_WORKER_MARKS = ("PYTHON_WORKER_FACTORY_SECRET", "PYTHON_WORKER_FACTORY_PORT", "PYTHON_WORKER_FACTORY_SOCK_DIR")
+"""One of them is set in the processes that Spark starts, and not in the user's own."""
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Raise errors that this package explains as one line: in a process of Spark's, which ends with the error, without the
+    stack; a client's error as a SparkSourceError. Any other error is our mistake and keeps its stack."""
+    try:
+        yield
+    except ClientError as error:
+        hide_traceback()
+        raise SparkSourceError(f"{type(error).__name__}: {error}") from None
+    except SparkSourceError:
+        hide_traceback()
+        raise
+
+
+def hide_traceback() -> None:
+    """Have Spark show the error that follows without its stack, if this is a process of Spark's."""
+    if any(mark in os.environ for mark in _WORKER_MARKS):
+        os.environ[_HIDE_TRACEBACK] = "1"

@@ -1,0 +1,21 @@
+"""The auditor's metrics."""
+
+from __future__ import annotations
+
+from autorecovery.auditing.metrics import AuditorStats, register
+from quire.service.metrics import Metrics
+
+
+def test_what_is_counted_is_exposed_under_the_originals_names() -> None:
+    metrics, stats = Metrics(), AuditorStats(audits_delayed=3, no_replica=2)
+    stats.underreplicated.observe(5)
+    register(metrics, stats, lambda: 4, lambda: True)
+    text = metrics.exposition().decode()
+    for line in (
+        "auditor_NUM_UNDER_REPLICATED_LEDGERS_count 1.0",
+        "auditor_NUM_UNDER_REPLICATED_LEDGERS_sum 5.0",
+        "auditor_NUM_BOOKIE_AUDITS_DELAYED 3.0",
+        "auditor_NUM_LEDGERS_HAVING_NO_REPLICA_OF_AN_ENTRY 2.0",
+        "auditor_election_attempts 4.0",
+    ):
+        assert line in text.splitlines()

@@ -1,0 +1,158 @@
+"""The graph of imports: no circle of files, and no folder with more files than a reader can take in.
+
+A circle cannot be understood, tested or replaced in parts. Every import counts, also one under TYPE_CHECKING or within a
+function: it is the reader who follows the arrow, not only the interpreter.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+from typing import TypeAlias
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = (
+    "broker",
+    "bookie",
+    "managed_ledger",
+    "cursors",
+    "autorecovery",
+    "quire",
+    "pyspark_quire",
+    "simulation",
+    "tools",
+    "bench",
+)
+FLAT_MAX = 24
+"""Files of one folder, apart from `__init__.py` and what protobuf generates."""
+STILL_TIED: frozenset[str] = frozenset(
+    [
+        "broker",  # deleted when its files are untied
+    ]
+)
+"""Rooms whose circles are known and not yet gone."""
+
+Graph: TypeAlias = dict[str, set[str]]
+"""By module, the modules of the tree that it imports."""
+
+
+def modules(root: Path, rooms: tuple[str, ...]) -> dict[str, Path]:
+    """Every module of the rooms, by dotted name; a package has the name of its folder."""
+    paths = [path for room in rooms for path in sorted((root / room).rglob("*.py")) if "_pb2" not in path.name]
+    return {".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+
+
+def import_graph(root: Path, rooms: tuple[str, ...]) -> Graph:
+    known = modules(root, rooms)
+    graph: Graph = {}
+    for name, path in known.items():
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        named = [target for node in ast.walk(ast.parse(path.read_text())) for target in _named(node, package)]
+        graph[name] = {_module(target, known) for target in named} - {name, ""}
+    return graph
+
+
+def _named(node: ast.AST, package: str) -> list[str]:
+    """What an import statement names, in full; it may be something within a module."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    above = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
+    source = ".".join([*above, *([node.module] if node.module else [])])
+    return [f"{source}.{alias.name}" for alias in node.names]
+
+
+def _module(name: str, known: dict[str, Path]) -> str:
+    """The module that has `name`, or is it; empty if it is not of the tree."""
+    while name and name not in known:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def circles(graph: Graph) -> list[list[str]]:
+    """Groups of modules each of which leads to all others of its group."""
+    left = {name: set(targets) for name, targets in graph.items()}
+    while ends := [name for name, targets in left.items() if not targets & left.keys()]:
+        for name in ends:
+            del left[name]
+    back: Graph = {name: {other for other in left if name in left[other]} for name in left}
+    found: list[list[str]] = []
+    while left:
+        start = min(left)
+        circle = sorted(_reached(left, start) & _reached(back, start))
+        found += [circle] if circle else []
+        for name in circle or [start]:
+            del left[name]
+    return found
+
+
+def _reached(graph: Graph, start: str) -> set[str]:
+    reached: set[str] = set()
+    heads = [start]
+    while heads:
+        new = (graph.get(heads.pop(), set()) & graph.keys()) - reached
+        reached |= new
+        heads += new
+    return reached
+
+
+def arrows(circle: list[str], graph: Graph) -> str:
+    return "\n".join(f"  {name} -> {target}" for name in circle for target in sorted(graph[name] & set(circle)))
+
+
+def test_no_files_import_each_other_in_a_circle():
+    graph = import_graph(ROOT, ROOMS)
+    found = [each for each in circles(graph) if not {name.partition(".")[0] for name in each} <= STILL_TIED]
+    assert not found, "files import each other in a circle:\n" + "\n\n".join(arrows(each, graph) for each in found)
+
+
+def test_no_room_is_excepted_that_has_no_circle():
+    tied = {name.partition(".")[0] for circle in circles(import_graph(ROOT, tuple(STILL_TIED))) for name in circle}
+    assert tied == STILL_TIED, "delete these from STILL_TIED"
+
+
+def test_no_folder_has_more_flat_files_than_the_limit():
+    flat = Counter(path.parent.relative_to(ROOT) for path in modules(ROOT, ROOMS).values() if path.stem != "__init__")
+    crowded = {str(folder): count for folder, count in flat.items() if count > FLAT_MAX}
+    assert not crowded, f"folders with more than {FLAT_MAX} files; give some of them a folder of their own: {crowded}"
+
+
+def planted(folder: Path, **files: str) -> Graph:
+    """The graph of a package `room` with these files."""
+    (folder / "room").mkdir()
+    for name, text in {"__init__": "", **files}.items():
+        (folder / "room" / f"{name}.py").write_text(text)
+    return import_graph(folder, ("room",))
+
+
+def test_a_planted_circle_is_found_and_shown_with_its_arrows(tmp_path):
+    graph = planted(
+        tmp_path,
+        one="from room.two import two\nfrom room import leaf",
+        two="from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from . import three\n",
+        three="def later():\n    import room.one\n",
+        leaf="import os",
+        above="from room import one",
+    )
+    (circle,) = circles(graph)
+    assert arrows(circle, graph).split("\n") == [
+        "  room.one -> room.two",
+        "  room.three -> room.one",
+        "  room.two -> room.three",
+    ]
+
+
+def test_two_planted_circles_are_told_apart(tmp_path):
+    graph = planted(
+        tmp_path, a="import room.b", b="import room.a\nimport room.c", c="from .d import x", d="from .c import y"
+    )
+    assert circles(graph) == [["room.a", "room.b"], ["room.c", "room.d"]]
+
+
+def test_files_that_only_share_others_are_no_circle(tmp_path):
+    graph = planted(
+        tmp_path, top="from room import left, right", left="from room import base", right="import room.base", base=""
+    )
+    assert circles(graph) == []
