@@ -195,6 +195,7 @@ def take(topic: Topic, metadata: Mapping[int, LedgerMetadata], *, show_metadata:
                 entries=0 if info.ledger_id == current else info.entries,
                 size=0 if info.ledger_id == current else info.size,
                 metadata=_text(metadata[info.ledger_id]) if show_metadata and info.ledger_id in metadata else "",
+                offloaded=info.is_offloaded,
                 properties=info.properties,
             )
             for info in ledger.ledgers

@@ -44,6 +44,14 @@ class LedgerInfo:
     def last_entry_id(self) -> int:
         return self.entries - 1
 
+    @property
+    def is_offloaded(self) -> bool:
+        """Whether the original has copied it to tiered storage. Source: Pulsar's ManagedLedgerImpl.getManagedLedgerInternalStats."""
+        try:
+            return pb.OffloadContext.FromString(self.offload).complete
+        except DecodeError:
+            return False
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerList:
