@@ -3,11 +3,12 @@
     OPEN -- full, old or failed --> SWITCHING -- next ledger made and in the list --> OPEN
                                         | not possible for retry_timeout_s
                                         v
-                                      IDLE -- next append --> SWITCHING
+                            opened -> IDLE -- next append --> SWITCHING
     any -- list or ledger changed by another --> FENCED          any -- close --> CLOSING --> CLOSED
 
 While SWITCHING, appends queue; a task closes the old ledger at its last confirmed entry, puts the next one into the list
-(made ahead, or made by that very write), and sends every append that is not confirmed, in order. Nothing is rolled
+(made ahead, or made by that very write), and sends every append that is not confirmed, in order. A log that was opened is IDLE
+with all its ledgers closed in the list, unless it had none: what is not written to needs no open ledger. Nothing is rolled
 while the metadata service is known to be away: the open ledger serves on, however full.
 
 What holds:
@@ -43,7 +44,7 @@ from managed_ledger.errors import (
 )
 from managed_ledger.ledger_ahead import LedgerAhead
 from managed_ledger.ledger_marks import Fill, LedgerMarks
-from managed_ledger.log_index import LogIndex
+from managed_ledger.log_index import NO_LEDGER, LogIndex
 from managed_ledger.pending import AppendSink, PendingAppend, PendingAppends
 from managed_ledger.predecessor import Predecessor
 from managed_ledger.rollover import RolloverLimits
@@ -130,7 +131,7 @@ class Appends:
         """`no_room`: why bookies take no entries, known for sure; "" otherwise."""
         self.state = State.IDLE
         self.writer: Writer | None = None
-        """The current ledger; while SWITCHING the one before, for reading."""
+        """The current ledger; while SWITCHING the one before, for reading; None until the first append after the open."""
         self.readers = 0
         """Cursors that are expected to read what is appended."""
         self.pending = PendingAppends()
@@ -306,6 +307,19 @@ class Appends:
         if self.state is State.OPEN and self._entries and self._may_roll():
             self._start_switch()
 
+    @property
+    def all_are_closed(self) -> bool:
+        """Whether every ledger of the list is closed there, since nothing was written to the log after its open."""
+        return self.state is State.IDLE and self._index.current_id == NO_LEDGER
+
+    async def leave_last(self) -> None:
+        """Go on in a new ledger if all are closed, so that the last of them can be trimmed; returns when that has succeeded, or
+        not."""
+        if self.all_are_closed and self._may_roll():
+            self._start_switch()
+            assert self._settled is not None, "a switch says when it is done"
+            await self._settled.wait()
+
     def leave_consumed(self) -> bool:
         """Go on in a new ledger although there may be no room to write to it: all of this one is consumed, and may be deleted
         when it is closed. Whether that has begun."""
@@ -335,12 +349,14 @@ class Appends:
             assert self.writer is not None, "an open log has a ledger"
             self._unclosed = Predecessor(self.writer)
         if self.state in (State.OPEN, State.IDLE):
+            first = self.all_are_closed and bool(self.pending)
             self.state = State.SWITCHING
             settled = self._settled = trio.Event()
-            self._nursery.start_soon(self._switch, settled, name=f"next ledger of {self._name}")
+            self._nursery.start_soon(self._switch, settled, first, name=f"next ledger of {self._name}")
 
-    async def _switch(self, settled: trio.Event) -> None:
-        """One switch. What waits may fill the next ledger at once: that begins the switch after it, in a task of its own."""
+    async def _switch(self, settled: trio.Event, first: bool) -> None:
+        """One switch. What waits may fill the next ledger at once: that begins the switch after it, in a task of its own.
+        `first`: to the ledger of the first append after the open, which is no time to trim."""
         deadline = await self._wait_if_barren()
         pause_s = RETRY_FIRST_S
         while self.state is State.SWITCHING:
@@ -362,7 +378,8 @@ class Appends:
             else:
                 if writer is not None:
                     self.begin(writer)
-                    self._listeners.switched()
+                    if not first:
+                        self._listeners.switched()
                     break
         settled.set()
 

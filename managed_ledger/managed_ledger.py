@@ -212,7 +212,8 @@ class ManagedLedger:
 
     @property
     def ledgers(self) -> tuple[LedgerInfo, ...]:
-        """The list as stored: the last ledger without entries and size while it is open."""
+        """The list as stored: the last ledger without entries and size while it is open; after the open none is, until something is
+        appended."""
         return self._stored.value.ledgers
 
     @property
@@ -437,6 +438,13 @@ class ManagedLedger:
     def want_trim(self) -> None:
         """Trim soon, in the background."""
         self._trimmer.want()
+
+    def trim_needs(self) -> int:
+        """New ledgers that a trim makes, so that the last of a log that is not written to can go, too; -1: nothing can go."""
+        trimmer = self._trimmer
+        if trimmer.takes_a_ledger():
+            return 1
+        return 0 if trimmer.useless() else -1
 
     def make_room(self) -> bool:
         """A disk is full: leave the open ledger if every subscription has consumed it, so that it is trimmed, too. Whether that
