@@ -23,10 +23,8 @@ What holds:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from functools import partial
-from typing import cast
+from typing import Protocol, cast
 
 import trio
 
@@ -71,17 +69,19 @@ class State(Enum):
     CLOSED = "closed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listeners:
-    """Whom the writing side tells. None of them may raise."""
+class Listener(Protocol):
+    """What the writing side reports to: its log. None of these may raise."""
 
-    confirmed: Callable[[], None]
-    """New entries can be read."""
-    switched: Callable[[], None]
-    """A ledger was closed and another one opened."""
-    fenced: Callable[[], None]
-    unneeded: Callable[[int], None]
-    """A ledger that the list names as to be deleted will not be used."""
+    def on_appended(self) -> None:
+        """New entries can be read."""
+
+    def on_switched(self) -> None:
+        """A ledger was closed and another one opened."""
+
+    def on_taken_over(self) -> None: ...
+
+    def on_unneeded(self, ledger_id: int) -> None:
+        """A ledger that the list names as to be deleted will not be used."""
 
 
 class Appends:
@@ -96,7 +96,7 @@ class Appends:
         "_failed_writer",
         "_failure",
         "_index",
-        "_listeners",
+        "_listener",
         "_marks",
         "_metadata_is_up",
         "_name",
@@ -124,7 +124,7 @@ class Appends:
         cache: EntryCache,
         limits: RolloverLimits,
         retry_timeout_s: float,
-        listeners: Listeners,
+        listener: Listener,
         metadata_is_up: Callable[[], bool],
         no_room: Callable[[], str],
     ) -> None:
@@ -144,7 +144,7 @@ class Appends:
         self._index = index
         self._cache = cache
         self._retry_timeout_s = retry_timeout_s
-        self._listeners = listeners
+        self._listener = listener
         self._metadata_is_up = metadata_is_up
         self._no_room = no_room
         self._ahead: LedgerAhead | None = None
@@ -233,15 +233,15 @@ class Appends:
             return False
         except LedgerError as error:
             run.payloads = payloads
-            self._writer_failed(writer, error)
+            self._writer_failed(error)
             return True
         self._entries += run.count
         return True
 
-    def _confirmed(self, writer: Writer, first: int, last: int) -> None:
-        """Entries `first` to `last` of the ledger are stored."""
-        if writer is not self.writer:
-            return
+    def _confirmed(self, first: int, last: int) -> None:
+        """Entries `first` to `last` of the current ledger are stored. A ledger that was left reports to `_ignore_confirmed`."""
+        writer = self.writer
+        assert writer is not None, "what is confirmed was sent to a ledger"
         ledger_id = writer.ledger_id
         told = self.pending.confirm_through(last)
         self._index.last_confirmed = Position(ledger_id, last)
@@ -251,7 +251,7 @@ class Appends:
             self._cache.add(ledger_id, first, payloads, self.readers, trio.current_time())
         for sink, start, count in told:
             sink.confirmed(ledger_id, start, count)
-        self._listeners.confirmed()
+        self._listener.on_appended()
         if self.state is not State.OPEN and not self.pending.sent:
             self._has_drained()
 
@@ -263,8 +263,9 @@ class Appends:
 
     def begin(self, writer: Writer) -> None:
         """Go on in this ledger, which is in the stored list: first with what waits."""
-        writer.on_confirmed = partial(self._confirmed, writer)
-        writer.on_failed = partial(self._writer_failed, writer)
+        self._unhook()
+        writer.on_confirmed = self._confirmed
+        writer.on_failed = self._writer_failed
         self.writer = writer
         self._entries = 0
         self._marks.begin(writer.ledger_id, trio.current_time())
@@ -331,9 +332,10 @@ class Appends:
         self._start_switch()
         return True
 
-    def _writer_failed(self, writer: Writer, error: LedgerError) -> None:
-        """The ledger takes no more: what it did not confirm goes into the next one."""
-        if writer is not self.writer or writer is self._failed_writer:
+    def _writer_failed(self, error: LedgerError) -> None:
+        """The current ledger takes no more: what it did not confirm goes into the next one."""
+        writer = self.writer
+        if writer is None or writer is self._failed_writer:
             return
         self._failed_writer = writer
         self._failure = str(error)
@@ -379,7 +381,7 @@ class Appends:
                 if writer is not None:
                     self.begin(writer)
                     if not first:
-                        self._listeners.switched()
+                        self._listener.on_switched()
                     break
         settled.set()
 
@@ -417,7 +419,8 @@ class Appends:
             return
         known = self._index_entry(writer)
         if before.last_entry_id > known:
-            self._confirmed(writer, known + 1, before.last_entry_id)
+            assert writer is self.writer, "until the next one is there, it is the current one"
+            self._confirmed(known + 1, before.last_entry_id)
         sent = self.pending.sent
         while sent:
             run = sent.pop()
@@ -467,7 +470,7 @@ class Appends:
     def _drop_ahead(self) -> None:
         unneeded = self.unneeded()
         if unneeded is not None:
-            self._listeners.unneeded(unneeded)
+            self._listener.on_unneeded(unneeded)
 
     def _give_up_for_now(self, reason: str) -> None:
         self._log.warning("no next ledger for now", reason=reason)
@@ -510,7 +513,7 @@ class Appends:
         self._has_drained()
         if writer is not None:
             self._nursery.start_soon(_let_go, writer, name=f"last ledger of {self._name}")
-        self._listeners.fenced()
+        self._listener.on_taken_over()
 
     def terminate(self) -> None:
         """The log takes no entries, as its list says."""
@@ -556,11 +559,14 @@ class Appends:
 
     def _stop(self) -> Writer | None:
         """Listen no more to the ledger there was."""
+        self._unhook()
         writer, self.writer = self.writer, None
-        if writer is not None:
-            writer.on_confirmed = _ignore_confirmed
-            writer.on_failed = _ignore_failed
         return writer
+
+    def _unhook(self) -> None:
+        if self.writer is not None:
+            self.writer.on_confirmed = _ignore_confirmed
+            self.writer.on_failed = _ignore_failed
 
     def _refusal(self) -> ManagedLedgerError:
         if self.state is State.FENCED:

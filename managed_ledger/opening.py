@@ -120,6 +120,8 @@ async def _recover_cursors(services: Services, managed_ledger: ManagedLedger) ->
         components = await services.metadata.children(log_path(managed_ledger.name))
     except NoNodeError as error:
         raise ManagedLedgerFencedError(f"{managed_ledger.name} was deleted meanwhile") from error
+    if not components:
+        return
     found: list[Cursor | None] = [None] * len(components)
     errors: list[Exception] = []
 
@@ -136,11 +138,15 @@ async def _recover_cursors(services: Services, managed_ledger: ManagedLedger) ->
                 )
         except (CursorError, MetadataError) as error:
             errors.append(error)
-            nursery.cancel_scope.cancel()
+            scope.cancel()
 
-    async with trio.open_nursery() as nursery:
-        for number, component in enumerate(components):
-            nursery.start_soon(recover, number, name=f"recover cursor {component}")
+    with trio.CancelScope() as scope:
+        if len(components) == 1:  # a task costs more than this
+            await recover(0)
+        else:
+            async with trio.open_nursery() as nursery:
+                for number, component in enumerate(components):
+                    nursery.start_soon(recover, number, name=f"recover cursor {component}")
     if errors:
         raise errors[0]
     for cursor in found:

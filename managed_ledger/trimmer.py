@@ -23,6 +23,7 @@ from quire.ledger.errors import LedgerError, NoSuchLedgerError
 from quire.ledger.position import Position
 from quire.metadata.errors import MetadataError
 from quire.service.log import get_logger
+from quire.world.doors import Clock
 
 log = get_logger(__name__)
 
@@ -51,6 +52,7 @@ class Trimmer:
 
     __slots__ = (
         "_appends",
+        "_clock",
         "_index",
         "_is_up",
         "_ledgers",
@@ -59,7 +61,6 @@ class Trimmer:
         "_stored",
         "_tried_at",
         "_trimming",
-        "_wall_ms",
         "_wanted",
     )
 
@@ -73,7 +74,7 @@ class Trimmer:
         appends: Appends,
         *,
         is_up: Callable[[], bool],
-        wall_ms: Callable[[], int],
+        clock: Clock,
     ) -> None:
         self._log = trimmed
         self._ledgers = ledgers
@@ -83,7 +84,7 @@ class Trimmer:
         self._appends = appends
         self._is_up = is_up
         """Whether the metadata service can be reached."""
-        self._wall_ms = wall_ms
+        self._clock = clock
         self._tried_at = -1  # what `_passed` was at the last trim
         self._wanted = False
         self._trimming = False
@@ -168,7 +169,7 @@ class Trimmer:
             self._log.slowest(),
             self._log.effective_retention(),
             total_size=self._log.size,
-            now_ms=self._wall_ms(),
+            now_ms=self._clock.wall_ms(),
         )
 
     async def delete(self, ledger_ids: Sequence[int]) -> None:
