@@ -170,7 +170,7 @@ class InternalStats:
 def take(topic: Topic, metadata: Mapping[int, LedgerMetadata], *, show_metadata: bool) -> InternalStats:
     """Of one moment: nothing is awaited. `metadata` is what is known of ledgers, by id; it may lack some."""
     ledger = topic.ledger
-    appends, current = ledger.appends, ledger.index.current_id
+    appends, current = ledger.appends, max(ledger.index.current_id, NONE)
     size = _current_size(ledger)
     cursors = tuple(
         (name, _cursor(ledger, cursor, topic.subscriptions.get(name))) for name, cursor in ledger.cursors.items()
