@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from quire.metadata.errors import MetadataError
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
@@ -140,10 +137,22 @@ class SubscriptionBusyError(BrokerError):
     code = pb.ConsumerBusy
 
 
-@contextmanager
-def translated(what: object) -> Iterator[None]:
-    """Failures of the metadata store, as MetadataUnavailableError."""
-    try:
-        yield
-    except MetadataError as error:
-        raise MetadataUnavailableError(f"{what}: {error}") from error
+class _Translated:
+    """No generator: each topic that is loaded comes by ten times."""
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: object) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, MetadataError):
+            raise MetadataUnavailableError(f"{self._what}: {error}") from error
+
+
+def translated(what: object) -> _Translated:
+    """Failures of the metadata store inside, as MetadataUnavailableError."""
+    return _Translated(what)

@@ -20,7 +20,6 @@ the node that names the new one tells whether the log is still ours.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TypeAlias
 
 import trio
@@ -196,7 +195,6 @@ class CursorStore:
             self._again = True
             return
         self._busy = True
-        self._idle = trio.Event()
         if self._writer is None or self._is_due(self._writer):
             self._start_switch()
         else:
@@ -225,7 +223,7 @@ class CursorStore:
             self._dirty = True
             self._finish(error)
         except LedgerError as error:
-            self._failed(writer, error)
+            self._failed(error)
 
     def _next_entry(self, state: AckState, entry_id: int) -> bytes:
         changes = state.take_changes()
@@ -245,9 +243,8 @@ class CursorStore:
             self._chain_entries += 1
         return data
 
-    def _confirmed(self, writer: Writer, first: int, last: int) -> None:
-        if writer is not self._writer:
-            return
+    def _confirmed(self, first: int, last: int) -> None:
+        """Of the current cursor ledger; one that was left reports nothing."""
         if self._node.empty_ledger_id != NO_LEDGER:
             self._node.empty_ledger_id = NO_LEDGER
             self._delete_useless_ledgers()
@@ -271,14 +268,15 @@ class CursorStore:
             return  # a callback asked for more
         if self._idle is not None:
             self._idle.set()
+            self._idle = None
         if self._waiting or (self._again and self._dirty):
             self._pump()
 
-    def _failed(self, writer: Writer, error: LedgerError) -> None:
+    def _failed(self, error: LedgerError) -> None:
         """The cursor ledger takes no more: everything unconfirmed goes into a new one."""
-        if writer is not self._writer:
-            return
-        self._writer = None
+        writer = self._leave()
+        if writer is None:
+            return  # its failure was reported while something was appended, and is raised there, too
         self._log.warning("cursor ledger failed", ledger_id=writer.ledger_id, reason=str(error))
         if self._busy:
             self._waiting = self._in_flight + self._waiting
@@ -297,6 +295,8 @@ class CursorStore:
             await self._make_ledger()
         finally:
             switched.set()
+            if self._switched is switched:
+                self._switched = None
 
     async def _make_ledger(self) -> None:
         """Make a ledger, name it in the node, write the first entry. Tries again for `retry_timeout_s`."""
@@ -321,12 +321,21 @@ class CursorStore:
                 return
 
     def _begin(self, writer: Writer) -> None:
-        writer.on_confirmed = partial(self._confirmed, writer)
-        writer.on_failed = partial(self._failed, writer)
+        self._leave()
+        writer.on_confirmed = self._confirmed
+        writer.on_failed = self._failed
         self._writer = writer
         self._writer_since = trio.current_time()
         self._base_entry_id = _NO_ENTRY
         self._append(writer)
+
+    def _leave(self) -> Writer | None:
+        """Listen no more to the ledger there was."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.on_confirmed = _ignore_confirmed
+            writer.on_failed = _ignore_failed
+        return writer
 
     def _give_up(self, error: Exception) -> None:
         """Tell those who wait; the state stays dirty and is tried again after a while."""
@@ -356,10 +365,7 @@ class CursorStore:
         """Write no more; tell those who wait `error`."""
         if self._broken is None:
             self._broken = error
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.on_confirmed = _ignore_confirmed
-            writer.on_failed = _ignore_failed
+        self._leave()
         self._in_flight += self._waiting
         self._waiting = []
         self._finish(self._broken)
@@ -367,6 +373,8 @@ class CursorStore:
     async def settle(self) -> None:
         """Wait until nothing is in flight, and no ledger is being made."""
         while True:
+            if self._busy and self._idle is None:
+                self._idle = trio.Event()
             event = self._idle if self._busy else self._switched
             if event is None or event.is_set():
                 return
@@ -413,7 +421,7 @@ class CursorStore:
             await self.wait_persisted()
             await self.settle()
         self._closing = True
-        writer, self._writer = self._writer, None
+        writer = self._leave()
         if writer is not None:
             await writer.close()
 

@@ -3,11 +3,12 @@
     OPEN -- full, old or failed --> SWITCHING -- next ledger made and in the list --> OPEN
                                         | not possible for retry_timeout_s
                                         v
-                                      IDLE -- next append --> SWITCHING
+                            opened -> IDLE -- next append --> SWITCHING
     any -- list or ledger changed by another --> FENCED          any -- close --> CLOSING --> CLOSED
 
 While SWITCHING, appends queue; a task closes the old ledger at its last confirmed entry, puts the next one into the list
-(made ahead, or made by that very write), and sends every append that is not confirmed, in order. Nothing is rolled
+(made ahead, or made by that very write), and sends every append that is not confirmed, in order. A log that was opened is IDLE
+with all its ledgers closed in the list, unless it had none: what is not written to needs no open ledger. Nothing is rolled
 while the metadata service is known to be away: the open ledger serves on, however full.
 
 What holds:
@@ -22,10 +23,8 @@ What holds:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from functools import partial
-from typing import cast
+from typing import Protocol, cast
 
 import trio
 
@@ -43,7 +42,7 @@ from managed_ledger.errors import (
 )
 from managed_ledger.fill_limits import Fill, LedgerMarks
 from managed_ledger.ledger_ahead import LedgerAhead
-from managed_ledger.log_index import LogIndex
+from managed_ledger.log_index import NO_LEDGER, LogIndex
 from managed_ledger.pending import AppendSink, PendingAppend, PendingAppends
 from managed_ledger.predecessor import Predecessor
 from managed_ledger.rollover import RolloverLimits
@@ -70,17 +69,19 @@ class State(Enum):
     CLOSED = "closed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listeners:
-    """Whom the writing side tells. None of them may raise."""
+class Listener(Protocol):
+    """What the writing side reports to: its log. None of these may raise."""
 
-    confirmed: Callable[[], None]
-    """New entries can be read."""
-    switched: Callable[[], None]
-    """A ledger was closed and another one opened."""
-    fenced: Callable[[], None]
-    unneeded: Callable[[int], None]
-    """A ledger that the list names as to be deleted will not be used."""
+    def on_appended(self) -> None:
+        """New entries can be read."""
+
+    def on_switched(self) -> None:
+        """A ledger was closed and another one opened."""
+
+    def on_taken_over(self) -> None: ...
+
+    def on_unneeded(self, ledger_id: int) -> None:
+        """A ledger that the list names as to be deleted will not be used."""
 
 
 class Appends:
@@ -95,7 +96,7 @@ class Appends:
         "_failed_writer",
         "_failure",
         "_index",
-        "_listeners",
+        "_listener",
         "_marks",
         "_metadata_is_up",
         "_name",
@@ -123,14 +124,14 @@ class Appends:
         cache: EntryCache,
         limits: RolloverLimits,
         retry_timeout_s: float,
-        listeners: Listeners,
+        listener: Listener,
         metadata_is_up: Callable[[], bool],
         no_room: Callable[[], str],
     ) -> None:
         """`no_room`: why bookies take no entries, known for sure; "" otherwise."""
         self.state = State.IDLE
         self.writer: Writer | None = None
-        """The current ledger; while SWITCHING the one before, for reading."""
+        """The current ledger; while SWITCHING the one before, for reading; None until the first append after the open."""
         self.readers = 0
         """Cursors that are expected to read what is appended."""
         self.pending = PendingAppends()
@@ -143,7 +144,7 @@ class Appends:
         self._index = index
         self._cache = cache
         self._retry_timeout_s = retry_timeout_s
-        self._listeners = listeners
+        self._listener = listener
         self._metadata_is_up = metadata_is_up
         self._no_room = no_room
         self._ahead: LedgerAhead | None = None
@@ -232,15 +233,15 @@ class Appends:
             return False
         except LedgerError as error:
             run.payloads = payloads
-            self._writer_failed(writer, error)
+            self._writer_failed(error)
             return True
         self._entries += run.count
         return True
 
-    def _confirmed(self, writer: Writer, first: int, last: int) -> None:
-        """Entries `first` to `last` of the ledger are stored."""
-        if writer is not self.writer:
-            return
+    def _confirmed(self, first: int, last: int) -> None:
+        """Entries `first` to `last` of the current ledger are stored. A ledger that was left reports to `_ignore_confirmed`."""
+        writer = self.writer
+        assert writer is not None, "what is confirmed was sent to a ledger"
         ledger_id = writer.ledger_id
         told = self.pending.confirm_through(last)
         self._index.last_confirmed = Position(ledger_id, last)
@@ -250,7 +251,7 @@ class Appends:
             self._cache.add(ledger_id, first, payloads, self.readers, trio.current_time())
         for sink, start, count in told:
             sink.confirmed(ledger_id, start, count)
-        self._listeners.confirmed()
+        self._listener.on_appended()
         if self.state is not State.OPEN and not self.pending.sent:
             self._has_drained()
 
@@ -262,8 +263,9 @@ class Appends:
 
     def begin(self, writer: Writer) -> None:
         """Go on in this ledger, which is in the stored list: first with what waits."""
-        writer.on_confirmed = partial(self._confirmed, writer)
-        writer.on_failed = partial(self._writer_failed, writer)
+        self._unhook()
+        writer.on_confirmed = self._confirmed
+        writer.on_failed = self._writer_failed
         self.writer = writer
         self._entries = 0
         self._marks.begin(writer.ledger_id, trio.current_time())
@@ -306,6 +308,19 @@ class Appends:
         if self.state is State.OPEN and self._entries and self._may_roll():
             self._start_switch()
 
+    @property
+    def all_are_closed(self) -> bool:
+        """Whether every ledger of the list is closed there, since nothing was written to the log after its open."""
+        return self.state is State.IDLE and self._index.current_id == NO_LEDGER
+
+    async def leave_last(self) -> None:
+        """Go on in a new ledger if all are closed, so that the last of them can be trimmed; returns when that has succeeded, or
+        not."""
+        if self.all_are_closed and self._may_roll():
+            self._start_switch()
+            assert self._settled is not None, "a switch says when it is done"
+            await self._settled.wait()
+
     def leave_consumed(self) -> bool:
         """Go on in a new ledger although there may be no room to write to it: all of this one is consumed, and may be deleted
         when it is closed. Whether that has begun."""
@@ -317,9 +332,10 @@ class Appends:
         self._start_switch()
         return True
 
-    def _writer_failed(self, writer: Writer, error: LedgerError) -> None:
-        """The ledger takes no more: what it did not confirm goes into the next one."""
-        if writer is not self.writer or writer is self._failed_writer:
+    def _writer_failed(self, error: LedgerError) -> None:
+        """The current ledger takes no more: what it did not confirm goes into the next one."""
+        writer = self.writer
+        if writer is None or writer is self._failed_writer:
             return
         self._failed_writer = writer
         self._failure = str(error)
@@ -335,12 +351,14 @@ class Appends:
             assert self.writer is not None, "an open log has a ledger"
             self._unclosed = Predecessor(self.writer)
         if self.state in (State.OPEN, State.IDLE):
+            first = self.all_are_closed and bool(self.pending)
             self.state = State.SWITCHING
             settled = self._settled = trio.Event()
-            self._nursery.start_soon(self._switch, settled, name=f"next ledger of {self._name}")
+            self._nursery.start_soon(self._switch, settled, first, name=f"next ledger of {self._name}")
 
-    async def _switch(self, settled: trio.Event) -> None:
-        """One switch. What waits may fill the next ledger at once: that begins the switch after it, in a task of its own."""
+    async def _switch(self, settled: trio.Event, first: bool) -> None:
+        """One switch. What waits may fill the next ledger at once: that begins the switch after it, in a task of its own.
+        `first`: to the ledger of the first append after the open, which is no time to trim."""
         deadline = await self._wait_if_barren()
         pause_s = RETRY_FIRST_S
         while self.state is State.SWITCHING:
@@ -362,7 +380,8 @@ class Appends:
             else:
                 if writer is not None:
                     self.begin(writer)
-                    self._listeners.switched()
+                    if not first:
+                        self._listener.on_switched()
                     break
         settled.set()
 
@@ -400,7 +419,8 @@ class Appends:
             return
         known = self._index_entry(writer)
         if before.last_entry_id > known:
-            self._confirmed(writer, known + 1, before.last_entry_id)
+            assert writer is self.writer, "until the next one is there, it is the current one"
+            self._confirmed(known + 1, before.last_entry_id)
         sent = self.pending.sent
         while sent:
             run = sent.pop()
@@ -450,7 +470,7 @@ class Appends:
     def _drop_ahead(self) -> None:
         unneeded = self.unneeded()
         if unneeded is not None:
-            self._listeners.unneeded(unneeded)
+            self._listener.on_unneeded(unneeded)
 
     def _give_up_for_now(self, reason: str) -> None:
         self._log.warning("no next ledger for now", reason=reason)
@@ -493,7 +513,7 @@ class Appends:
         self._has_drained()
         if writer is not None:
             self._nursery.start_soon(_let_go, writer, name=f"last ledger of {self._name}")
-        self._listeners.fenced()
+        self._listener.on_taken_over()
 
     def terminate(self) -> None:
         """The log takes no entries, as its list says."""
@@ -539,11 +559,14 @@ class Appends:
 
     def _stop(self) -> Writer | None:
         """Listen no more to the ledger there was."""
+        self._unhook()
         writer, self.writer = self.writer, None
-        if writer is not None:
-            writer.on_confirmed = _ignore_confirmed
-            writer.on_failed = _ignore_failed
         return writer
+
+    def _unhook(self) -> None:
+        if self.writer is not None:
+            self.writer.on_confirmed = _ignore_confirmed
+            self.writer.on_failed = _ignore_failed
 
     def _refusal(self) -> ManagedLedgerError:
         if self.state is State.FENCED:

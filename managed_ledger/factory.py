@@ -6,6 +6,7 @@ async with open_factory(world, metadata, ledger_client, config) as factory:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -35,6 +36,10 @@ log = get_logger(__name__)
 TICK_S = 1.0
 LEFT_MAX = 20
 """Ledgers of logs that are left in one tick because a disk is full: each takes a little room of the metadata."""
+TRIM_LOOKS_MAX = 500
+"""Logs that one tick looks at for what can be trimmed: some milliseconds."""
+TRIM_LEDGERS_MAX = 50
+"""Ledgers that are made in one tick so that the last one of a log without an open ledger can be trimmed."""
 OPENS_MAX = 64
 """Logs that are opened at a time: enough to keep bookies and metadata busy, too few for a crowd to time out together."""
 RECOVERIES_MAX = 256
@@ -101,18 +106,18 @@ class ManagedLedgerFactory:
 
     async def _keep_house(self) -> None:
         trimmed_at = trio.current_time()
+        to_trim: deque[ManagedLedger] = deque()
         while True:
             await trio.sleep(TICK_S)
             now = trio.current_time()
             self.budget.evict_old(now)
-            trim = now - trimmed_at >= self._services.config.retention_check_s
-            if trim:
+            if not to_trim and now - trimmed_at >= self._services.config.retention_check_s:
                 trimmed_at = now
+                to_trim.extend(self._open.values())
+            _trim_some(to_trim)
             left = LEFT_MAX if self._services.no_room() else 0
             for managed_ledger in list(self._open.values()):
                 managed_ledger.check_age(now)
-                if trim:
-                    managed_ledger.want_trim()
                 if left and managed_ledger.make_room():
                     left -= 1
 
@@ -209,6 +214,19 @@ class ManagedLedgerFactory:
     def _gone(self, managed_ledger: ManagedLedger) -> None:
         if self._open.get(managed_ledger.name) is managed_ledger:
             del self._open[managed_ledger.name]
+
+
+def _trim_some(logs: deque[ManagedLedger]) -> None:
+    """Trim the first of these logs, as many as one tick may take."""
+    ledgers = TRIM_LEDGERS_MAX
+    for _ in range(min(TRIM_LOOKS_MAX, len(logs))):
+        managed_ledger = logs.popleft()
+        if not managed_ledger.is_usable or (needs := managed_ledger.trim_needs()) < 0:
+            continue
+        ledgers -= needs
+        managed_ledger.want_trim()
+        if not ledgers:
+            break
 
 
 class _Reservation:

@@ -1,8 +1,9 @@
 """The ledgers a log is made of, in order, and the codec of the stored value. Pure.
 
-Value of /managed-ledgers/<tenant>/<namespace>/persistent/<topic>: Pulsar's ManagedLedgerInfo. Ours alone is a list of
-ledgers that are not of the list and to be deleted (field 16001); Pulsar's reader skips it. A ledger that was made ahead is
-named there until it enters the list. Fields that we do not know are kept as they are.
+Value of /managed-ledgers/<tenant>/<namespace>/persistent/<topic>: Pulsar's ManagedLedgerInfo. Ours alone are a list of
+ledgers that are not of the list and to be deleted (field 16001), and a number that an open has drawn (16002); Pulsar's reader
+skips both. A ledger that was made ahead is named among those to be deleted until it enters the list. Fields that we do not
+know are kept as they are.
 
 What holds: OnlyOneLedgerOpenAtATime (only the last ledger may be open); ids grow; a ledger leaves the list only into
 `deleting`, and leaves that only after it was deleted, or into the list, so that nothing leaks.
@@ -44,6 +45,14 @@ class LedgerInfo:
     def last_entry_id(self) -> int:
         return self.entries - 1
 
+    @property
+    def is_offloaded(self) -> bool:
+        """Whether the original has copied it to tiered storage. Source: Pulsar's ManagedLedgerImpl.getManagedLedgerInternalStats."""
+        try:
+            return pb.OffloadContext.FromString(self.offload).complete
+        except DecodeError:
+            return False
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerList:
@@ -53,6 +62,8 @@ class LedgerList:
     terminated: Position | None = None
     properties: tuple[tuple[str, str], ...] = ()
     deleting: tuple[int, ...] = ()
+    opening: int = 0
+    """Drawn by the open that stored the list without a new ledger in it: no other owner's list is equal to this one."""
     unknown: bytes = b""
     """Fields of a newer schema, serialised."""
 
@@ -64,6 +75,10 @@ class LedgerList:
     def opened(self, ledger_id: int) -> LedgerList:
         """With a new, open ledger at the end; if it was made ahead, it is not to be deleted any more."""
         return replace(self, ledgers=(*self.ledgers, LedgerInfo(ledger_id=ledger_id))).deleted([ledger_id])
+
+    def taken_over(self, opening: int) -> LedgerList:
+        """As the list of an owner that has drawn this number."""
+        return replace(self, opening=opening)
 
     def closed(self, ledger_id: int, *, entries: int, size: int, now_ms: int) -> LedgerList:
         """The last ledger was closed with this; without entries it leaves the list. One that is marked as closed already
@@ -96,6 +111,8 @@ class LedgerList:
 
 def encode(value: LedgerList) -> bytes:
     info = pb.ManagedLedgerInfo(quireDeletingLedgerIds=value.deleting)
+    if value.opening:
+        info.quireOpening = value.opening
     info.MergeFromString(value.unknown)
     for ledger in value.ledgers:
         added = info.ledgerInfo.add(ledgerId=ledger.ledger_id, timestamp=ledger.closed_ms)
@@ -139,5 +156,6 @@ def decode(value: bytes) -> LedgerList:
         terminated=Position(end.ledgerId, end.entryId) if info.HasField("terminatedPosition") else None,
         properties=tuple((pair.key, pair.value) for pair in info.properties),
         deleting=tuple(info.quireDeletingLedgerIds),
+        opening=info.quireOpening,
         unknown=unknown_fields(info),
     )

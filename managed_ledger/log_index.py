@@ -12,7 +12,8 @@ from itertools import accumulate
 from managed_ledger.ledger_list import LedgerInfo
 from quire.ledger.position import Position
 
-NO_LEDGER = -1
+NO_LEDGER = -2
+"""Below the ids of all positions, those before the first entry too."""
 
 
 class LogIndex:

@@ -7,10 +7,11 @@ What holds, beside what `appends`, `stored_list`, `trimmer` and the cursors prom
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, Protocol, cast
+from types import MappingProxyType
+from typing import Final, Literal, Protocol, cast
 
 import trio
 
@@ -19,7 +20,7 @@ from cursors.doors import Ledgers
 from cursors.errors import CursorClosedError, CursorError, CursorFencedError
 from cursors.opening import create_cursor, memory_cursor, recover_cursor
 from cursors.services import Services as CursorServices
-from managed_ledger.appends import Appends, Listeners, State
+from managed_ledger.appends import Appends, State
 from managed_ledger.config import LogConfigSource, ManagedLedgerConfig
 from managed_ledger.entry_cache import CacheBudget, EntryCache
 from managed_ledger.entry_run import EntryRun
@@ -50,6 +51,8 @@ from quire.world.doors import Buffer, World
 __all__ = ["AppendSink", "EntryRun", "ManagedLedger", "Services"]
 
 log = get_logger(__name__)
+
+_NO_CURSORS: Final[Mapping[str, Cursor]] = MappingProxyType({})
 
 
 class _Closed(Protocol):
@@ -104,12 +107,10 @@ class ManagedLedger:
         "cache",
         "count_between",
         "cursors",
-        "first_position",
         "last_entry_of",
         "name",
         "next_position",
         "on_fenced",
-        "previous_position",
         "reader_cursors",
         "retention",
     )
@@ -117,11 +118,11 @@ class ManagedLedger:
     def __init__(self, services: Services, name: str, stored: StoredList, config: LogConfigSource) -> None:
         self.name = name
         """tenant/namespace/persistent/<escaped topic>"""
-        self.cursors: dict[str, Cursor] = {}
+        self.cursors: Mapping[str, Cursor] = _NO_CURSORS
         """The durable cursors, by subscription name."""
         self._slowest: Slowest[Cursor] | None = None
         """From the first durable cursor on."""
-        self.reader_cursors: dict[str, Cursor] = {}
+        self.reader_cursors: Mapping[str, Cursor] = _NO_CURSORS
         self.on_fenced: Callable[[], None] = _nothing
         """Set by the owner; called once, when another broker has taken the log over, or `abandon` gave it up."""
         self.retention: Retention | None = None
@@ -144,12 +145,7 @@ class ManagedLedger:
             self.cache,
             services.limits,
             services.config.retry_timeout_s,
-            Listeners(
-                confirmed=self._wake,
-                switched=self._switched,
-                fenced=self._fenced,
-                unneeded=self._delete_unneeded,
-            ),
+            self,
             services.metadata_is_up,
             services.no_room,
         )
@@ -161,15 +157,13 @@ class ManagedLedger:
             self._index,
             self._appends,
             is_up=services.metadata_is_up,
-            wall_ms=services.world.clock.wall_ms,
+            clock=services.world.clock,
         )
         self._closed: trio.Event | None = None
         self._readers_made = 0
         self._making = RareLock()
         self.last_entry_of = self._index.last_entry_of
         self.next_position = self._index.next_position
-        self.previous_position = self._index.previous_position
-        self.first_position = self._index.first_position
         self.count_between = self._index.count_between
         self.append = self._appends.append
 
@@ -212,7 +206,8 @@ class ManagedLedger:
 
     @property
     def ledgers(self) -> tuple[LedgerInfo, ...]:
-        """The list as stored: the last ledger without entries and size while it is open."""
+        """The list as stored: the last ledger without entries and size while it is open; after the open none is, until something is
+        appended."""
         return self._stored.value.ledgers
 
     @property
@@ -243,6 +238,14 @@ class ManagedLedger:
 
     # Reading
 
+    def first_position(self) -> Position:
+        """Of the first entry that is there, or will be."""
+        return self._index.first_position()
+
+    def previous_position(self, position: Position) -> Position:
+        """See `cursors.doors.Log`."""
+        return self._index.previous_position(position)
+
     def add_waiter(self, callback: Callable[[], None]) -> None:
         """Call `callback` after each pass that confirmed entries, until `remove_waiter`; adding it twice is adding it once."""
         if callback not in self._waiters:
@@ -251,7 +254,8 @@ class ManagedLedger:
     def remove_waiter(self, callback: Callable[[], None]) -> None:
         self._waiters = tuple([each for each in self._waiters if each != callback])
 
-    def _wake(self) -> None:
+    def on_appended(self) -> None:
+        """For `appends`, as `on_switched`, `on_taken_over` and `on_unneeded`."""
         for waiter in self._waiters:
             waiter()
 
@@ -339,7 +343,7 @@ class ManagedLedger:
 
     def adopt(self, cursor: Cursor) -> None:
         """A durable cursor of this log was made or recovered."""
-        self.cursors[cursor.name] = cursor
+        self.cursors = _with(self.cursors, cursor)
         slowest = self._slowest
         if slowest is None:
             slowest = self._slowest = Slowest[Cursor](_durable_position)
@@ -361,7 +365,7 @@ class ManagedLedger:
         self._readers_made += 1
         name = name or f"reader-{self._readers_made}"
         cursor = memory_cursor(self, name, self._mark_delete_of(position))
-        self.reader_cursors[name] = cursor
+        self.reader_cursors = _with(self.reader_cursors, cursor)
         cursor.on_activity = self._activity
         cursor.activate()
         return cursor
@@ -369,7 +373,7 @@ class ManagedLedger:
     def drop_reader_cursor(self, cursor: Cursor) -> None:
         """Fine if it is gone."""
         if self.reader_cursors.get(cursor.name) is cursor:
-            del self.reader_cursors[cursor.name]
+            self.reader_cursors = _without(self.reader_cursors, cursor)
         cursor.deactivate()
 
     async def delete_cursor(self, name: str) -> None:
@@ -394,7 +398,7 @@ class ManagedLedger:
             cursor.deactivate()
             if self._slowest is not None:
                 self._slowest.discard(cursor)
-            del self.cursors[name]
+            self.cursors = _without(self.cursors, cursor)
         await self.delete_ledgers(ledger_ids)
         self.want_trim()
 
@@ -421,10 +425,10 @@ class ManagedLedger:
 
     # Trimming: see `trimmer`
 
-    def _switched(self) -> None:
+    def on_switched(self) -> None:
         self._trimmer.switched()
 
-    def _delete_unneeded(self, ledger_id: int) -> None:
+    def on_unneeded(self, ledger_id: int) -> None:
         self._trimmer.delete_unneeded(ledger_id)
 
     def slowest(self) -> Position | None:
@@ -437,6 +441,13 @@ class ManagedLedger:
     def want_trim(self) -> None:
         """Trim soon, in the background."""
         self._trimmer.want()
+
+    def trim_needs(self) -> int:
+        """New ledgers that a trim makes, so that the last of a log that is not written to can go, too; -1: nothing can go."""
+        trimmer = self._trimmer
+        if trimmer.takes_a_ledger():
+            return 1
+        return 0 if trimmer.useless() else -1
 
     def make_room(self) -> bool:
         """A disk is full: leave the open ledger if every subscription has consumed it, so that it is trimmed, too. Whether that
@@ -519,7 +530,7 @@ class ManagedLedger:
         except ManagedLedgerFencedError as error:
             raise CursorFencedError(str(error)) from error
 
-    def _fenced(self) -> None:
+    def on_taken_over(self) -> None:
         for cursor in self.cursors.values():
             if cursor.store is not None:
                 cursor.store.stop(CursorFencedError(f"{self.name} was taken over"))
@@ -556,6 +567,20 @@ class ManagedLedger:
                 await cursor.store.close()
         except (CursorError, LedgerError, MetadataError) as error:
             log.warning("cursor not closed; the next open recovers it", cursor=cursor.name, reason=str(error))
+
+
+def _with(cursors: Mapping[str, Cursor], cursor: Cursor) -> Mapping[str, Cursor]:
+    """These and one more. Most logs have none, and share `_NO_CURSORS`."""
+    if not isinstance(cursors, dict):
+        cursors = {}
+    cursors[cursor.name] = cursor
+    return cursors
+
+
+def _without(cursors: Mapping[str, Cursor], cursor: Cursor) -> Mapping[str, Cursor]:
+    if isinstance(cursors, dict):
+        del cursors[cursor.name]
+    return cursors or _NO_CURSORS
 
 
 def _durable_position(cursor: Cursor) -> Position:

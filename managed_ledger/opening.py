@@ -1,10 +1,10 @@
-"""Opens a log: recovery of its last ledger, a new ledger in the list, its cursors.
+"""Opens a log: recovery of its last ledger, the list stored as ours, its cursors.
 
     1. read the list; none: there is nothing to recover
     2. open the last ledger with recovery, which fences whoever wrote it; gone: off the list, with a warning; any other error
        fails the open
-    3. make a new ledger, in one write with the list that has it: this compare-and-set proves that the log is ours now; a
-       terminated log gets no ledger, its list is stored all the same
+    3. store the list, with a number that no other open has drawn: this compare-and-set proves that the log is ours now. The
+       first append makes the next ledger; only a log without any gets one here, in the same write, for its first position
     4. recover all cursors; an error fails the open
     5. delete what the list says is to be deleted
 
@@ -27,6 +27,7 @@ from managed_ledger.errors import (
     NoSuchManagedLedgerError,
 )
 from managed_ledger.ledger_list import LedgerList
+from managed_ledger.log_index import NO_LEDGER
 from managed_ledger.managed_ledger import ManagedLedger, Services
 from managed_ledger.stored_list import StoredList, log_path
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
@@ -38,6 +39,7 @@ from quire.wire.pulsar.names import decode_name
 log = get_logger(__name__)
 
 _RACES_MAX = 3
+_OPENING_BITS = 63
 
 
 async def open_log(services: Services, name: str, config: LogConfigSource, *, create: bool) -> ManagedLedger:
@@ -58,7 +60,7 @@ async def _open(services: Services, name: str, config: LogConfigSource, *, creat
         managed_ledger = ManagedLedger(services, name, stored, config)
         closed = await _recover_last(services, managed_ledger, stored.value)
         try:
-            await _begin(managed_ledger, stored, closed)
+            await _begin(services, managed_ledger, stored, closed)
             break
         except ManagedLedgerFencedError:
             if race + 1 == _RACES_MAX or not is_new:
@@ -93,23 +95,23 @@ async def _recover_last(services: Services, managed_ledger: ManagedLedger, value
     return value.without([info.ledger_id for info in value.ledgers if info.entries == 0])
 
 
-async def _begin(managed_ledger: ManagedLedger, stored: StoredList, closed: LedgerList) -> None:
+async def _begin(services: Services, managed_ledger: ManagedLedger, stored: StoredList, closed: LedgerList) -> None:
     index = managed_ledger.index
-    if closed.terminated is not None:
-        index.set(closed.ledgers, -1)
-        index.last_confirmed = closed.terminated
+    if closed.terminated is None and not closed.ledgers:
         async with stored.held():
-            await stored.put(closed)
-        managed_ledger.appends.terminate()
+            writer = await stored.new_ledger(closed)
+        index.last_confirmed = Position(writer.ledger_id, -1)
+        managed_ledger.appends.begin(writer)
         return
     async with stored.held():
-        writer = await stored.new_ledger(closed)
-    if closed.ledgers:
+        await stored.put(closed.taken_over(services.world.rng.getrandbits(_OPENING_BITS) or 1))
+    index.set(closed.ledgers, NO_LEDGER)
+    if closed.terminated is not None:
+        index.last_confirmed = closed.terminated
+        managed_ledger.appends.terminate()
+    else:
         last = closed.ledgers[-1]
         index.last_confirmed = Position(last.ledger_id, last.last_entry_id)
-    else:
-        index.last_confirmed = Position(writer.ledger_id, -1)
-    managed_ledger.appends.begin(writer)
 
 
 async def _recover_cursors(services: Services, managed_ledger: ManagedLedger) -> None:
@@ -118,6 +120,8 @@ async def _recover_cursors(services: Services, managed_ledger: ManagedLedger) ->
         components = await services.metadata.children(log_path(managed_ledger.name))
     except NoNodeError as error:
         raise ManagedLedgerFencedError(f"{managed_ledger.name} was deleted meanwhile") from error
+    if not components:
+        return
     found: list[Cursor | None] = [None] * len(components)
     errors: list[Exception] = []
 
@@ -134,11 +138,15 @@ async def _recover_cursors(services: Services, managed_ledger: ManagedLedger) ->
                 )
         except (CursorError, MetadataError) as error:
             errors.append(error)
-            nursery.cancel_scope.cancel()
+            scope.cancel()
 
-    async with trio.open_nursery() as nursery:
-        for number, component in enumerate(components):
-            nursery.start_soon(recover, number, name=f"recover cursor {component}")
+    with trio.CancelScope() as scope:
+        if len(components) == 1:  # a task costs more than this
+            await recover(0)
+        else:
+            async with trio.open_nursery() as nursery:
+                for number, component in enumerate(components):
+                    nursery.start_soon(recover, number, name=f"recover cursor {component}")
     if errors:
         raise errors[0]
     for cursor in found:

@@ -19,8 +19,9 @@ class LedgerReads:
         self._ledgers = ledgers
         self._readers: LRUCache[int, Readable] | None = None
         """From the first closed ledger on that is read."""
-        self._opening: dict[int, trio.Event] = {}
-        self._running: dict[tuple[int, int, int, int], _Running] = {}
+        self._opening: dict[int, trio.Event] | None = None
+        self._running: dict[tuple[int, int, int, int], _Running] | None = None
+        """None, as the other two, until the first read that goes to a ledger: what most logs never see."""
         self.reads = 0
         """Reads that went to a ledger."""
 
@@ -30,12 +31,15 @@ class LedgerReads:
         """Payloads from `first` on, at least one, and whether this call was the one that read them (others of the same
         range share its answer). `source`: an open ledger; None: open the closed one. LedgerError, MetadataError."""
         key = (ledger_id, first, last, size_max)
-        running = self._running.get(key)
+        if self._running is None:
+            self._running = {}
+        all_running = self._running
+        running = all_running.get(key)
         if running is not None:
             await running.done.wait()
             if running.payloads is not None:
                 return running.payloads, False
-        running = self._running[key] = _Running()
+        running = all_running[key] = _Running()
         try:
             reader = source or await self._reader(ledger_id)
             self.reads += 1
@@ -45,21 +49,24 @@ class LedgerReads:
             self.forget(ledger_id)
             raise
         finally:
-            if self._running.get(key) is running:
-                del self._running[key]
+            if all_running.get(key) is running:
+                del all_running[key]
             running.done.set()
 
     async def _reader(self, ledger_id: int) -> Readable:
-        while ledger_id in self._opening:
-            await self._opening[ledger_id].wait()
+        opening = self._opening
+        if opening is None:
+            opening = self._opening = {}
+        while ledger_id in opening:
+            await opening[ledger_id].wait()
         reader = None if self._readers is None else self._readers.get(ledger_id)
         if reader is None:
-            opened = self._opening[ledger_id] = trio.Event()
+            opened = opening[ledger_id] = trio.Event()
             try:
                 reader = await self._ledgers.open(ledger_id, recover=False)
                 self.keep(ledger_id, reader)
             finally:
-                del self._opening[ledger_id]
+                del opening[ledger_id]
                 opened.set()
         return reader
 

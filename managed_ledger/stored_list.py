@@ -9,8 +9,7 @@ the metadata were away or the caller was cancelled, is looked for before the nex
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 
 from cursors.doors import CustomMetadata, Ledgers, Reader, Writer
 from managed_ledger.config import LogConfigSource
@@ -31,6 +30,20 @@ _APPLICATION = ("application", b"pulsar")
 class StoredList:
     """The list as last read or written."""
 
+    __slots__ = (
+        "_bytes",
+        "_given_up",
+        "_ledgers",
+        "_lock",
+        "_metadata",
+        "_name",
+        "_path",
+        "_unlearned",
+        "_version",
+        "config",
+        "value",
+    )
+
     def __init__(self, metadata: MetadataStore, ledgers: Ledgers, config: LogConfigSource, name: str) -> None:
         self.config = config
         self._metadata = metadata
@@ -40,17 +53,14 @@ class StoredList:
         self._version = _NO_NODE
         self._given_up = ""
         self._bytes = 0
-        self._unlearned: dict[bytes, LedgerList] = {}
-        """Values whose writing may have happened, and what the list is to be for us if it did."""
+        self._unlearned: dict[bytes, LedgerList] | None = None
+        """Values whose writing may have happened, and what the list is to be for us if it did; None: there are none."""
         self.value = LedgerList()
         self._lock = RareLock()
 
-    @asynccontextmanager
-    async def held(self) -> AsyncIterator[None]:
-        """Alone with the list as it is stored. ManagedLedgerFencedError, MetadataError."""
-        async with self._lock:
-            await self._learn()
-            yield
+    def held(self) -> _Held:
+        """Alone with the list as it is stored, inside `async with`. ManagedLedgerFencedError, MetadataError."""
+        return _Held(self._lock, self._learn)
 
     async def read(self) -> bool:
         """Read it; False if the log does not exist. ManagedLedgerDamagedError, MetadataError."""
@@ -91,7 +101,7 @@ class StoredList:
             value = encode(attempt)
             self._bytes = len(value)
             # If nobody hears that it happened, it made a ledger that nobody writes to: it leaves the list again.
-            self._unlearned[value] = attempt.without([ledger_id])
+            self._doubt(value, attempt.without([ledger_id]))
             if self._version == _NO_NODE:
                 return [Create(path=self._path, value=value, make_parents=True)]
             return [Put(path=self._path, value=value, version=self._version)]
@@ -138,7 +148,7 @@ class StoredList:
         self._check_kept()
         data = encode(value)
         self._bytes = len(data)
-        self._unlearned[data] = if_unheard
+        self._doubt(data, if_unheard)
         version = self._version
         try:
             await self._metadata.multi([Put(path=self._path, value=data, version=version), *ops])
@@ -149,7 +159,7 @@ class StoredList:
             self.value = value
             return
         except (BadVersionError, NoNodeError) as error:
-            self._unlearned.clear()
+            self._unlearned = None
             if error.index:
                 raise
             raise self._fenced(error) from error
@@ -158,7 +168,12 @@ class StoredList:
     def _happened(self, value: LedgerList) -> None:
         self.value = value
         self._version += 1
-        self._unlearned.clear()
+        self._unlearned = None
+
+    def _doubt(self, value: bytes, if_unheard: LedgerList) -> None:
+        if self._unlearned is None:
+            self._unlearned = {}
+        self._unlearned[value] = if_unheard
 
     async def _learn(self) -> None:
         """What came of the writes that no answer came of. ManagedLedgerFencedError, MetadataError (nothing was learned)."""
@@ -170,7 +185,7 @@ class StoredList:
             self._happened(self._unlearned[node.value])
         elif version != self._version:
             raise self._fenced("the list was changed by another")
-        self._unlearned.clear()
+        self._unlearned = None
 
     async def check(self) -> None:
         """Read the list again: ManagedLedgerFencedError if it is not as we stored it."""
@@ -207,6 +222,27 @@ class StoredList:
 
     def _fenced(self, reason: object) -> ManagedLedgerFencedError:
         return ManagedLedgerFencedError(f"{self._name} was taken over: {reason}")
+
+
+class _Held:
+    """See `StoredList.held`."""
+
+    __slots__ = ("_learn", "_lock")
+
+    def __init__(self, lock: RareLock, learn: Callable[[], Awaitable[None]]) -> None:
+        self._lock = lock
+        self._learn = learn
+
+    async def __aenter__(self) -> None:
+        await self._lock.__aenter__()
+        try:
+            await self._learn()
+        except BaseException:
+            await self._lock.__aexit__()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._lock.__aexit__()
 
 
 def log_path(name: str) -> str:

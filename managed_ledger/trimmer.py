@@ -23,6 +23,7 @@ from quire.ledger.errors import LedgerError, NoSuchLedgerError
 from quire.ledger.position import Position
 from quire.metadata.errors import MetadataError
 from quire.service.log import get_logger
+from quire.world.doors import Clock
 
 log = get_logger(__name__)
 
@@ -51,6 +52,7 @@ class Trimmer:
 
     __slots__ = (
         "_appends",
+        "_clock",
         "_index",
         "_is_up",
         "_ledgers",
@@ -59,7 +61,6 @@ class Trimmer:
         "_stored",
         "_tried_at",
         "_trimming",
-        "_wall_ms",
         "_wanted",
     )
 
@@ -73,7 +74,7 @@ class Trimmer:
         appends: Appends,
         *,
         is_up: Callable[[], bool],
-        wall_ms: Callable[[], int],
+        clock: Clock,
     ) -> None:
         self._log = trimmed
         self._ledgers = ledgers
@@ -83,7 +84,7 @@ class Trimmer:
         self._appends = appends
         self._is_up = is_up
         """Whether the metadata service can be reached."""
-        self._wall_ms = wall_ms
+        self._clock = clock
         self._tried_at = -1  # what `_passed` was at the last trim
         self._wanted = False
         self._trimming = False
@@ -91,7 +92,7 @@ class Trimmer:
     def moved(self) -> None:
         """A durable position moved: perhaps the first ledgers are of no more use."""
         ids = self._index.ledger_ids
-        if len(ids) > 1:
+        if len(ids) > 1 or (ids and self._appends.all_are_closed):
             passed = self._passed()
             if passed >= ids[0] and passed != self._tried_at:
                 self.want()
@@ -130,18 +131,13 @@ class Trimmer:
         self._appends.check_usable()
         if not self._is_up():
             raise ManagedLedgerUnavailableError(f"{self._log.name} cannot be trimmed: the metadata service is away")
+        if self.takes_a_ledger():
+            await self._appends.leave_last()
+            self._appends.check_usable()
         try:
             async with self._stored.held():
-                slowest = self._log.slowest()
                 self._tried_at = self._passed()
-                useless = trimmable(
-                    self._stored.value.ledgers,
-                    self._stored.value.ledgers[-1].ledger_id if self._stored.value.ledgers else -1,
-                    slowest,
-                    self._log.effective_retention(),
-                    total_size=self._log.size,
-                    now_ms=self._wall_ms(),
-                )
+                useless = self.useless()
                 if not useless:
                     return 0
                 await self._stored.check()
@@ -155,6 +151,26 @@ class Trimmer:
             raise ManagedLedgerUnavailableError(f"{self._log.name} cannot be trimmed: {error}") from error
         await self.delete(useless)
         return len(useless)
+
+    def useless(self) -> list[int]:
+        """Ledgers that can go as the log is now."""
+        ledgers = self._stored.value.ledgers
+        return self._useless(ledgers[-1].ledger_id) if len(ledgers) > 1 else []
+
+    def takes_a_ledger(self) -> bool:
+        """Whether all ledgers can go if there is a new one behind them: a list without ledgers has no place for a position."""
+        ledgers = self._stored.value.ledgers
+        return bool(ledgers) and self._appends.all_are_closed and len(self._useless(-1)) == len(ledgers)
+
+    def _useless(self, current_ledger_id: int) -> list[int]:
+        return trimmable(
+            self._stored.value.ledgers,
+            current_ledger_id,
+            self._log.slowest(),
+            self._log.effective_retention(),
+            total_size=self._log.size,
+            now_ms=self._clock.wall_ms(),
+        )
 
     async def delete(self, ledger_ids: Sequence[int]) -> None:
         """Delete ledgers that the stored list names as to be deleted, as far as that goes now."""

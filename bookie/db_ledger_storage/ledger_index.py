@@ -81,6 +81,7 @@ class LedgerIndex:
         self._rows = rows
         self._was_fenced = was_fenced
         self._states: dict[int, LedgerState] = {}
+        self._last_made = _UNKNOWN
         self._dirty: dict[int, None] = {}
 
     def load(self) -> None:
@@ -126,7 +127,12 @@ class LedgerIndex:
             self._dirty[ledger_id] = None
 
     def set_master_key(self, ledger_id: int, key: bytes) -> None:
-        self._put(ledger_id, replace(self._known(ledger_id), master_key=key))
+        state = replace(self._known(ledger_id), master_key=key)
+        if state == self._last_made:
+            state = self._last_made  # nearly all ledgers are new, and of one password: they share one
+        else:
+            self._last_made = state
+        self._put(ledger_id, state)
 
     def set_fenced(self, ledger_id: int) -> None:
         """For good; makes an unknown ledger known."""

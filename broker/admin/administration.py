@@ -282,7 +282,7 @@ class Administration:
     async def internal_stats(self, name: TopicName, metadata: bool = False) -> InternalStats:
         """Of one topic or partition; `metadata`: with each ledger's metadata. IsPartitionedError."""
         topic = await self._plain(name)
-        ids = {topic.ledger.index.current_id}
+        ids = {max(topic.ledger.index.current_id, internal_stats.NONE)}
         if metadata:
             ids |= {info.ledger_id for info in topic.ledger.ledgers}
         known: dict[int, LedgerMetadata] = {}

@@ -170,7 +170,7 @@ class InternalStats:
 def take(topic: Topic, metadata: Mapping[int, LedgerMetadata], *, show_metadata: bool) -> InternalStats:
     """Of one moment: nothing is awaited. `metadata` is what is known of ledgers, by id; it may lack some."""
     ledger = topic.ledger
-    appends, current = ledger.appends, ledger.index.current_id
+    appends, current = ledger.appends, max(ledger.index.current_id, NONE)
     size = _current_size(ledger)
     cursors = tuple(
         (name, _cursor(ledger, cursor, topic.subscriptions.get(name))) for name, cursor in ledger.cursors.items()
@@ -195,6 +195,7 @@ def take(topic: Topic, metadata: Mapping[int, LedgerMetadata], *, show_metadata:
                 entries=0 if info.ledger_id == current else info.entries,
                 size=0 if info.ledger_id == current else info.size,
                 metadata=_text(metadata[info.ledger_id]) if show_metadata and info.ledger_id in metadata else "",
+                offloaded=info.is_offloaded,
                 properties=info.properties,
             )
             for info in ledger.ledgers

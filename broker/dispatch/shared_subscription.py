@@ -7,7 +7,6 @@ and then the log from the read position on. Both are offered to the policy as ru
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -49,7 +48,7 @@ class ManyConsumers(Subscription):
         self._ahead = 1
         """How many times as many entries are read as there are permits for: more than once while few of them can be given."""
         self._pending: dict[Consumer, PendingAcks] = {}
-        self._left_behind: deque[tuple[PendingAcks, Iterator[Position]]] = deque()
+        self._left_behind: list[tuple[PendingAcks, Iterator[Position]]] = []
         """What consumers held that are gone, and which of it is next to be delivered again: taken back by the pump, before anything
         is dispatched."""
         self._unacked = 0
@@ -81,7 +80,7 @@ class ManyConsumers(Subscription):
                 if entry is not None:  # not acknowledged meanwhile
                     self._replay.add(position, entry.key_hash, again=True)
             if most:
-                self._left_behind.popleft()
+                del self._left_behind[0]
         if not self._left_behind and most > 0:
             most -= self._replay.settle(most)
         turn.left = most * self.entry_cost

@@ -28,6 +28,7 @@ from quire.wire.pulsar.entry_features import (
     features_of,
     without_broker_metadata,
 )
+from quire.wire.pulsar.names import TopicName
 from quire.world.doors import Buffer
 
 log = get_logger(__name__)
@@ -67,16 +68,18 @@ class EntryScreen:
 
     __slots__ = ("_counts", "_features", "_logged", "_topic", "features", "known_after", "passed_over")
 
-    def __init__(self, topic: str, known_after: Position, passed_over: Counter[str]) -> None:
+    def __init__(self, topic: TopicName, known_after: Position, passed_over: Counter[str]) -> None:
         """`known_after`: entries behind it are published through `published`. `passed_over`: the broker's count by reason."""
         self.known_after = known_after
         self.features = 0
         """What any entry behind `known_after` has."""
         self.passed_over = passed_over
         self._topic = topic
-        self._features = EntryFeatures()
-        self._counts: Counter[str] = Counter()
-        self._logged: dict[str, float] = {}
+        self._features: EntryFeatures | None = None
+        """From the first entry on that is looked at here."""
+        self._counts: Counter[str] | None = None
+        self._logged: dict[str, float] | None = None
+        """Both from the first unusual entry on."""
 
     def knows(self, ledger_id: int, first_entry_id: int) -> bool:
         """Return whether the entries from there on were looked at when they were published."""
@@ -88,6 +91,8 @@ class EntryScreen:
 
     def screen(self, run: EntryRun) -> Screened | None:
         """Look at entries that nobody has looked at yet; None: they can be delivered as they are."""
+        if self._features is None:
+            self._features = EntryFeatures()
         unusual = self._features.unusual(run.payloads)
         if not unusual:
             return None
@@ -112,6 +117,8 @@ class EntryScreen:
         self._warn(f"passed over and acknowledged: {reason}", position)
 
     def _warn(self, reason: str, position: Position) -> None:
+        if self._counts is None or self._logged is None:
+            self._counts, self._logged = Counter(), {}
         self._counts[reason] += 1
         now = trio.current_time()
         if now - self._logged.get(reason, -LOG_INTERVAL_S) < LOG_INTERVAL_S:
@@ -119,7 +126,7 @@ class EntryScreen:
         self._logged[reason] = now
         count = self._counts.pop(reason)
         log.warning(
-            "entry of a topic is unusual", topic=self._topic, position=str(position), reason=reason, entries=count
+            "entry of a topic is unusual", topic=self._topic.full, position=str(position), reason=reason, entries=count
         )
 
 

@@ -76,9 +76,10 @@ class Topic:
         self.closing = False
         self.next_owner = ""
         """While it is closed: the URL of the broker that will have it, if that is known; told to its clients."""
-        self.screen = EntryScreen(name.full, ledger.last_confirmed, broker.passed_over)
+        self.screen = EntryScreen(name, ledger.last_confirmed, broker.passed_over)
         """Which entries are what they should be."""
-        self._creating: dict[str, trio.Event] = {}
+        self._creating: dict[str, trio.Event] | None = None
+        """Subscriptions that are being made; None: there are none."""
         self.bytes_in = 0
         self.messages_in = 0
         self.entries_in = 0
@@ -191,7 +192,7 @@ class Topic:
         caller adds one, or calls its `abandoned`. ConsumerBusyError, NotAllowedError, ServiceNotReadyError."""
         self.check_open()
         name = subscribe.subscription
-        while (creating := self._creating.get(name)) is not None:
+        while (creating := self._being_made(name)) is not None:
             await creating.wait()
         if (found := self.subscriptions.get(name)) is not None:
             if found.durable != subscribe.durable:
@@ -201,7 +202,7 @@ class Topic:
             return found
         self.check_open()
         self.check_subscriptions()
-        self._creating[name] = trio.Event()
+        self._making_begins(name)
         try:
             cursor = await self._open_cursor(subscribe)
             self.check_open()
@@ -209,7 +210,20 @@ class Topic:
             self.subscriptions[name] = found
             return found
         finally:
-            self._creating.pop(name).set()
+            self._making_ends(name)
+
+    def _being_made(self, name: str) -> trio.Event | None:
+        return None if self._creating is None else self._creating.get(name)
+
+    def _making_begins(self, name: str) -> None:
+        if self._creating is None:
+            self._creating = {}
+        self._creating[name] = trio.Event()
+
+    def _making_ends(self, name: str) -> None:
+        assert self._creating is not None, "it is there while a subscription is being made"
+        self._creating.pop(name).set()
+        self._creating = self._creating or None
 
     def _change_kind(self, found: Subscription, subscribe: pb.CommandSubscribe) -> Subscription:
         if found.consumers:
@@ -268,13 +282,13 @@ class Topic:
         before the first entry: the first; LATEST, or beyond the end: the next to come. Durable on return.
         SubscriptionExistsError, ServiceNotReadyError."""
         self.check_open()
-        while (creating := self._creating.get(name)) is not None:
+        while (creating := self._being_made(name)) is not None:
             await creating.wait()
         if name in self.subscriptions:
             raise SubscriptionExistsError(f"subscription {name!r} of {self.name.full} exists")
         self.check_open()
         self.check_subscriptions()
-        self._creating[name] = trio.Event()
+        self._making_begins(name)
         try:
             subscribe = pb.CommandSubscribe(subscription=name, subType=pb.CommandSubscribe.Exclusive, durable=True)
             cursor = await self._open_durable_cursor(name, self._initial(position))
@@ -283,7 +297,7 @@ class Topic:
             self.subscriptions[name] = made
             made.abandoned()
         finally:
-            self._creating.pop(name).set()
+            self._making_ends(name)
 
     def _initial(self, position: Position) -> Position | Literal["latest", "earliest"]:
         """What a cursor is told so that the entry at `position` is its next."""
@@ -363,7 +377,7 @@ class Topic:
     def check_subscriptions(self) -> None:
         """NotAllowedError if there are as many as there may be, those on their way included."""
         limit = self.broker.options.subscriptions_per_topic_max
-        if limit and len(self.subscriptions) + len(self._creating) >= limit:
+        if limit and len(self.subscriptions) + len(self._creating or ()) >= limit:
             raise NotAllowedError(
                 f"Exceed the maximum number of subscriptions of the topic: {self.name.full} ({limit}, maxSubscriptionsPerTopic)"
             )

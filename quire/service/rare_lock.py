@@ -6,22 +6,27 @@ import trio
 
 
 class RareLock:
-    """As trio.Lock, in `async with` only. What a lock takes in memory, 300 bytes, is allocated only while a task holds it."""
+    """As trio.Lock, in `async with` only: first come, first served, and the task that has it must not take it again. To take it
+    while it is free costs no turn of the event loop, and it has a place for waiting tasks only while there are some."""
 
-    __slots__ = ("_lock",)
+    __slots__ = ("_held",)
 
     def __init__(self) -> None:
-        self._lock: trio.Lock | None = None
+        self._held: bool | trio.lowlevel.ParkingLot = False
 
     async def __aenter__(self) -> None:
-        lock = self._lock
-        if lock is None:
-            lock = self._lock = trio.Lock()
-        await lock.acquire()
+        await trio.lowlevel.checkpoint_if_cancelled()
+        held = self._held
+        if held is False:
+            self._held = True
+            return
+        if held is True:
+            held = self._held = trio.lowlevel.ParkingLot()
+        await held.park()
 
     async def __aexit__(self, *_: object) -> None:
-        lock = self._lock
-        assert lock is not None, "it stays while a task holds it"
-        lock.release()
-        if not lock.locked():  # the next task that waited holds it already
-            self._lock = None
+        held = self._held
+        if held is True or not held:
+            self._held = False
+        else:
+            held.unpark()  # the first that waits has it now

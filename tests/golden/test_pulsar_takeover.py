@@ -165,7 +165,7 @@ def test_what_is_stored_of_them_afterwards_is_read_by_the_originals_schema_and_n
             async with left.broker() as factory:
                 for name in before:
                     log = await factory.open(name)
-                    if log.state is State.OPEN:
+                    if log.state is not State.TERMINATED:
                         await publish(log, b"ours")
                 for subscription in ("holes", "idle"):
                     cursor = factory.managed_ledgers[ORDERS].cursors[subscription]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 import trio
@@ -28,6 +28,7 @@ from quire.wire.bookkeeper.entry import DigestType
 
 PROBE_S: Final = 2.0
 """A bookie in doubt that does not answer for so long is not part of a new ledger."""
+ENSEMBLES_KEPT_MAX: Final = 256
 PROBED_LEDGER: Final = LONG_ID_LIMIT - 1
 """A ledger that there is not: what the bookie answers does not matter."""
 
@@ -81,6 +82,12 @@ class GivenIdManager(LedgerManager):
         )
 
 
+@lru_cache(ENSEMBLES_KEPT_MAX)
+def _first_fragments(ensemble: tuple[str, ...]) -> tuple[Fragment, ...]:
+    """One object for all ledgers on the same bookies: there are tens of thousands of them, and few ensembles."""
+    return (Fragment(0, ensemble),)
+
+
 async def create(
     context: LedgerContext, wanted: NewLedger, also: Callable[[int], Sequence[Op]]
 ) -> tuple[int, LedgerMetadata]:
@@ -93,7 +100,7 @@ async def create(
         ensemble_size=len(ensemble),
         write_quorum=wanted.write_quorum,
         ack_quorum=wanted.ack_quorum,
-        fragments=(Fragment(0, ensemble),),
+        fragments=_first_fragments(ensemble),
         digest_type=wanted.digest_type,
         password=wanted.password,
         custom_metadata=wanted.custom_metadata,

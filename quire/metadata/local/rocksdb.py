@@ -39,6 +39,9 @@ log = get_logger(__name__)
 CACHE_BYTES = 1 << 20
 """For RocksDB's blocks: little, since reads are answered from the tree."""
 
+READS_IN_STEP = 16
+"""Nodes that are read, by whatever tasks, before others have their turn: memory answers, and a turn costs more than that."""
+
 _SESSION = 1
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -77,6 +80,7 @@ class KeyValueStore:
         """Grows with every failure: a write planned over a failed one fails too."""
         self._unsure: dict[str, None] = {}
         """Paths whose rows a failed batch may have changed."""
+        self._reads = 0
         self._failed_epoch = -1  # the lane's own: used only inside its job
         self._lane = world.offload.lane("metadata", self._write_batch, self._written)
 
@@ -86,7 +90,11 @@ class KeyValueStore:
 
     async def get(self, path: str) -> Node | None:
         paths.check(path)
-        await trio.lowlevel.checkpoint()
+        self._reads += 1
+        if self._reads % READS_IN_STEP:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        else:
+            await trio.lowlevel.checkpoint()
         self._require()
         node = self._tree.nodes.get(path)
         if node is None:

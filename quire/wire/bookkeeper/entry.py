@@ -19,6 +19,7 @@ import hashlib
 import hmac
 import zlib
 from enum import IntEnum
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
@@ -28,6 +29,8 @@ from quire.wire.bookkeeper.errors import DigestMismatchError, MalformedError
 
 METADATA_LENGTH = 32
 MASTER_KEY_LENGTH = 20
+KEYS_MAX = 64
+"""Passwords whose keys are kept: all ledgers of a broker have one and the same, and share them."""
 _METADATA = Struct("!qqqq")
 _LAC_PACKAGE = Struct("!qq")
 
@@ -60,6 +63,7 @@ class EntryHeader(NamedTuple):
     length: int
 
 
+@lru_cache(KEYS_MAX)
 def master_key(password: bytes) -> bytes:
     """The key that proves to a bookie that writer and fencer know the ledger's password."""
     return hashlib.sha1(b"ledger" + password).digest()
@@ -72,6 +76,11 @@ def read_header(entry: Buffer) -> EntryHeader:
     return EntryHeader(*_METADATA.unpack_from(entry))
 
 
+@lru_cache(KEYS_MAX)
+def _mac_key(password: bytes) -> bytes:
+    return hashlib.sha1(b"mac" + password).digest()
+
+
 class Digest:
     """Seals and opens entries of one ledger."""
 
@@ -82,7 +91,7 @@ class Digest:
         self.length = DIGEST_LENGTH[digest_type]
         self.overhead = METADATA_LENGTH + self.length
         """Bytes before the payload."""
-        self._mac_key = hashlib.sha1(b"mac" + password).digest()
+        self._mac_key = _mac_key(password)
 
     def compute(self, metadata: bytes, payload: Buffer) -> bytes:
         """The digest of an entry with these 32 metadata bytes and this payload."""

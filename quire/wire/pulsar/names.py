@@ -18,6 +18,7 @@ two topics. Paths use the form of Java's URLEncoder, so that metadata is the sam
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from urllib.parse import quote_plus, unquote_plus
 
@@ -39,6 +40,7 @@ DEFAULT = "default"
 
 _ENTITY = re.compile(r"[A-Za-z0-9_\-=:.]+")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_PLAIN = re.compile(r"[A-Za-z0-9.\-_*]+")
 _ESCAPE = re.compile("%(?:[01][0-9a-f]|2[5ef]|5c|7f)", re.IGNORECASE)
 _PARTITION = re.compile(r"-partition-(0|[1-9][0-9]{0,8})\Z", re.ASCII)
 
@@ -160,7 +162,7 @@ def check_subscription_name(name: str | bytes) -> str:
 
 def encode_name(name: str) -> str:
     """A name as one component of a path: letters, digits, `.-_*`, `+` for a space, %XX for the rest of its UTF-8."""
-    return quote_plus(name, safe="*").replace("~", "%7E")
+    return name if _PLAIN.fullmatch(name) else quote_plus(name, safe="*").replace("~", "%7E")
 
 
 def decode_name(component: str) -> str:
@@ -185,7 +187,7 @@ def _text(value: str | bytes, error: type[InvalidNameError]) -> str:
 def _entity(part: str, what: str) -> str:
     if part in (".", "..") or not _ENTITY.fullmatch(part):
         raise InvalidTopicNameError(f"{_shown(part)} cannot be the name of a {what}")
-    return part
+    return sys.intern(part)  # there are thousands of topics in one
 
 
 def _local(local: str) -> tuple[str, int]:

@@ -134,7 +134,7 @@ class Stage:
             nursery=nursery,
             closing=False,
             next_owner="",
-            screen=EntryScreen(topic, Position(LEDGER, 1 << 40 if stored else -1), Counter()),
+            screen=EntryScreen(TopicName.parse(topic), Position(LEDGER, 1 << 40 if stored else -1), Counter()),
             drop_if_unused=self.dropped.append,
         )
         self.screen: EntryScreen = served.screen

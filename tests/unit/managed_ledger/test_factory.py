@@ -165,10 +165,10 @@ def test_the_cursors_of_a_log_are_recovered_together_but_not_all_at_once() -> No
             begun = trio.current_time()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(factory.open, NAME)
-                await trio.sleep(3.5)
+                await trio.sleep(1.5)
                 at_once = cluster.ledgers.waiting
             assert at_once == RECOVERIES_MAX
-            assert round(trio.current_time() - begun) == 7, "open, create, created; twice open and read"
+            assert round(trio.current_time() - begun) == 5, "open; twice open and read"
             cluster.ledgers.delay_s = 0.0
 
     in_cluster(test)

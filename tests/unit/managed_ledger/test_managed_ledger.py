@@ -573,6 +573,7 @@ def test_whatever_fails_every_confirmed_entry_is_read_once_and_in_order() -> Non
                         sinks.append((sink, numbered(number, count)))
                         number += count
                     kind = rng.randrange(6)
+                    await until(lambda log=log: log.state is State.OPEN)  # type: ignore[misc]
                     writer = current(cluster, log)
                     if kind == 0:
                         writer.confirm(rng.randint(-1, writer.last_pushed))

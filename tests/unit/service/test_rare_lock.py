@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import trio
+import trio.testing
 
 from quire.service.rare_lock import RareLock
 
@@ -34,8 +35,8 @@ def test_a_lock_that_is_free_again_keeps_nothing() -> None:
     async def main() -> None:
         lock = RareLock()
         async with lock:
-            assert lock._lock is not None
-        assert lock._lock is None
+            assert lock._held
+        assert not lock._held
 
     trio.run(main)
 
@@ -61,6 +62,34 @@ def test_a_task_cancelled_while_it_waits_leaves_the_lock_to_the_others() -> None
             with trio.fail_after(1):
                 async with lock:
                     pass
-        assert lock._lock is None
+        assert not lock._held
+
+    trio.run(main)
+
+
+def test_a_free_lock_is_taken_in_the_same_turn_and_those_that_wait_have_it_in_their_order() -> None:
+    async def main() -> None:
+        lock = RareLock()
+        turns: list[str] = []
+
+        async def other() -> None:
+            turns.append("other")
+
+        order: list[int] = []
+
+        async def enter(number: int) -> None:
+            async with lock:
+                order.append(number)
+                await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(other)
+            async with lock:
+                turns.append("lock")
+                for number in range(5):
+                    nursery.start_soon(enter, number)
+                    await trio.testing.wait_all_tasks_blocked()
+        assert turns == ["lock", "other"]
+        assert order == [0, 1, 2, 3, 4]
 
     trio.run(main)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import trio
@@ -14,6 +15,7 @@ from quire.ledger.position import Position
 from quire.metadata import ledger_codec
 from quire.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from quire.metadata.ledgers import ledger_path
+from quire.wire.pulsar.MLDataFormats_pb2 import OffloadContext
 from quire.wire.pulsar.names import TopicName
 from tests.unit.broker.peers import SUB, TOPIC, C, Peer, Room, entry, in_broker
 from tests.unit.managed_ledger.fake_ledgers import until
@@ -25,6 +27,23 @@ SIZE = len(entry(b"m", sequence_id=0))
 async def publish(peer: Peer, count: int) -> list[Any]:
     await peer.producer()
     return await peer.publish(*[b"m"] * count)
+
+
+def test_a_ledger_that_the_original_offloaded_is_named_as_such() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        await publish(peer, 25)
+        topic = await room.topic()
+        await until(lambda: topic.ledger.state.name == "OPEN")
+        context = OffloadContext(uidMsb=1, uidLsb=2, complete=True).SerializeToString()
+        first, *others = topic.ledger.ledgers
+        begun = replace(others[0], offload=OffloadContext(uidMsb=1, uidLsb=3).SerializeToString())
+        changed = (replace(first, offload=context), begun, *others[1:])
+        topic.ledger._stored.change_of(lambda value: replace(value, ledgers=changed))
+        stats: Any = (await room.broker.administration.internal_stats(NAME)).as_json()
+        assert [each["offloaded"] for each in stats["ledgers"]] == [True, False, False]
+
+    in_broker(test)
 
 
 def test_ledgers_end_and_sizes_fit_together() -> None:
@@ -281,8 +300,9 @@ def test_a_topic_that_was_loaded_anew_shows_what_it_had() -> None:
         room.broker.topics.close_soon(await room.topic())
         await peer.expect(C.CLOSE_PRODUCER)
         stats = await room.broker.administration.internal_stats(NAME)
-        assert [each.entries for each in stats.ledgers] == [10, 10, 5, 0]
+        assert [each.entries for each in stats.ledgers] == [10, 10, 5]
         assert (stats.entry_count, stats.entries_added, stats.current_ledger_entries) == (25, 0, 0)
+        assert (stats.state, stats.current_ledger_id) == ("ClosedLedger", -1)
         assert stats.last_confirmed == (ids[-1].ledgerId, 4)
         assert stats.total_size == 25 * SIZE
 

@@ -6,7 +6,10 @@ import pytest
 import trio
 
 from broker.dispatch.subscription import CATCH_UP_ENTRIES
+from managed_ledger.ledger_list import LedgerList
+from managed_ledger.stored_list import StoredList
 from quire.metadata.errors import MetadataError
+from quire.metadata.store import Op
 from quire.service.log import Event
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.unit.broker.peers import SUB, TOPIC, C, Room, in_broker
@@ -224,7 +227,7 @@ def test_an_unsubscribe_whose_connection_breaks_is_carried_through() -> None:
     in_broker(test)
 
 
-def test_an_unsubscribe_that_fails_says_so_and_the_topic_is_loaded_anew() -> None:
+def test_an_unsubscribe_that_fails_says_so_and_the_topic_is_loaded_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(room: Room) -> None:
         peer = await room.connect()
         await peer.producer()
@@ -233,10 +236,14 @@ def test_an_unsubscribe_that_fails_says_so_and_the_topic_is_loaded_anew() -> Non
         topic = await room.topic()
         stored = topic.ledger._stored
 
-        async def fail(*_: object) -> None:
-            raise MetadataError("away")
+        put = StoredList.put
 
-        stored.put = fail
+        async def fail(self: StoredList, value: LedgerList, *ops: Op) -> None:
+            if self is stored:
+                raise MetadataError("away")
+            await put(self, value, *ops)
+
+        monkeypatch.setattr(StoredList, "put", fail)
         peer.unsubscribe()
         answers = [(await peer.receive())[0] for _ in range(2)]
         [error] = [answer.error for answer in answers if answer.type == C.ERROR]

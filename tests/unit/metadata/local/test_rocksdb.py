@@ -19,7 +19,7 @@ from quire.metadata.errors import (
     SessionExpiredError,
     UnsupportedLayoutError,
 )
-from quire.metadata.local.rocksdb import KeyValueStore, open_store
+from quire.metadata.local.rocksdb import READS_IN_STEP, KeyValueStore, open_store
 from quire.metadata.local.rows import load, row_key
 from quire.metadata.store import ANY_VERSION, Create, Kind, Node, Op, Put
 from quire.world.damage import Finding
@@ -533,3 +533,26 @@ def test_a_closed_map_can_be_opened_again_in_the_real_world(tmp_path: Path) -> N
             await store.aclose()
 
     trio.run(main)
+
+
+def test_reads_cost_a_turn_of_the_event_loop_only_now_and_then_and_yet_hold_it_for_a_few_only() -> None:
+    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await trio.lowlevel.checkpoint()
+
+        nursery.start_soon(others)
+        for _ in range(10 * READS_IN_STEP):
+            await store.get("/nothing")
+        assert 9 <= turns <= 11
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await store.get("/nothing")
+        assert scope.cancelled_caught
+        nursery.cancel_scope.cancel()
+
+    play(story)
