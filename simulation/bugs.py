@@ -108,7 +108,7 @@ def _delivery_above_lac() -> list[Patch]:
         if sent and writer is not None and writer is not self._failed_writer:
             self._cache.add(writer.ledger_id, run.first, list(payloads), max(1, self.readers), trio.current_time())
             self._index.last_confirmed = Position(writer.ledger_id, writer.last_pushed)
-            self._listeners.confirmed()
+            self._listener.on_appended()
         return sent
 
     return [(Appends, "_send", early)]
