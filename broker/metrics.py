@@ -43,7 +43,9 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
     metrics.gauge("pulsar_active_connections", "Connections served now", lambda: counts.active)
     metrics.counter("pulsar_connection_created_total_count", "Connections accepted", lambda: counts.opened)
     metrics.counter("pulsar_connection_closed_total_count", "Connections ended", lambda: counts.closed)
-    metrics.counter("pulsar_connection_create_success_count", "Connections that said CONNECT", lambda: broker.connects)
+    metrics.counter(
+        "pulsar_connection_create_success_count", "Connections that said CONNECT", lambda: broker.context.connects
+    )
     metrics.gauge("pulsar_health", "What the last health check found: 1, 0; -1: none yet", lambda: broker.health)
     lookups, loaded = broker.lookups, broker.topics
     metrics.histogram("pulsar_broker_lookup", "Lookups over the binary protocol, in milliseconds", lookups.times)
@@ -132,7 +134,7 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
         "quire_entries_passed_over",
         "Stored entries that no consumer could take, acknowledged in place of the consumers",
         ("cluster", "reason"),
-        lambda: [((cluster, reason), count) for reason, count in broker.passed_over.items()],
+        lambda: [((cluster, reason), count) for reason, count in broker.context.passed_over.items()],
     )
     for name, text, read in (
         ("pulsar_ml_cache_hits", "Entries read from the tail caches", lambda topic: topic.ledger.cache.hits),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 
 import trio
@@ -11,9 +10,12 @@ from broker import replies
 from broker.admin.administration import Administration
 from broker.config import BrokerOptions
 from broker.connections.connection import Connection
+from broker.connections.creation import Creations
 from broker.connections.lookup_counts import LookupCounts
+from broker.connections.lookups import Lookups
+from broker.connections.requests import request_table
+from broker.context import Context
 from broker.errors import NoRoomError
-from broker.output import OutputBudget
 from broker.ownership.bundles import Bundle
 from broker.ownership.local import OwnEverything, Owning
 from broker.slices import sliced
@@ -57,52 +59,46 @@ class Broker:
     ) -> None:
         """`no_room`: why nothing can be published, "" otherwise. `ownership`: which topics are this broker's; its `run` is the caller's to run. None: all of them. `policies`: the
         caller's, who runs them; None: they are read each time."""
-        self.world = world
-        self.options = options
-        self.nursery = nursery
-        self.service_url = service_url
-        self._no_room = no_room
-        self.turn = turn or Turn()
-        self.turn.faults = world.faults
+        self.context = Context(
+            world, options, nursery, turn=turn, service_url=service_url, incarnation=incarnation, no_room=no_room
+        )
         self.metadata = metadata
         self.ownership: Owning = ownership or OwnEverything(service_url)
         self.policies = policies or TopicPolicies(metadata, LogConfig.of(ManagedLedgerConfig()))
-        self.topics = Topics(self, factory, metadata)
+        self.topics = Topics(self.context, factory, metadata, self.ownership, self.policies)
         self.ownership.on_lost = self.topics.lose
         self.ownership.on_unload = self._unload
         self.ownership.counters = self.topics.counters
-        self.administration = Administration(self)
+        self.administration = Administration(self.topics, metadata, nursery)
         self.topics.partitioned.on_half_deleted = self.administration.finish_deletion
         self.lookups = LookupCounts()
-        self.connects = 0
-        """Connections that have said CONNECT."""
+        self._requests = request_table(
+            Lookups(self.topics, self.ownership, self.lookups), Creations(self.topics, self.policies)
+        )
         self.health = -1
         """What the last health check found: 1 all is well, 0 it is not, -1 there was none."""
         self.connections: dict[Connection, None] = {}
         self.closed = trio.Event()
         """Set when `begin_close` is done."""
-        self.passed_over: Counter[str] = Counter()
-        """Stored entries that were acknowledged in place of their consumers, by reason."""
-        self.output = OutputBudget(options.output_bytes_max)
-        self.publish_bytes = 0
-        """Payload bytes of all topics that are not confirmed yet."""
-        self._factory = factory
-        self._incarnation = incarnation
-        self._producer_count = 0
+
+    @property
+    def service_url(self) -> str:
+        """The broker's address, as clients are told."""
+        return self.context.service_url
 
     @property
     def no_room(self) -> str:
         """Why nothing can be published, as the disk is full; "" otherwise."""
-        return self._no_room()
+        return self.context.no_room()
 
     def start(self) -> None:
         """Start the housekeeping tasks in the broker's nursery."""
-        self.nursery.start_soon(self.turn.run, name="end of turn")
-        self.nursery.start_soon(self._keep_alive, name="keep alive")
+        self.context.nursery.start_soon(self.context.turn.run, name="end of turn")
+        self.context.nursery.start_soon(self._keep_alive, name="keep alive")
 
     async def handle(self, stream: Stream) -> None:
         """Serve one connection until it ends; the caller closes the stream."""
-        connection = Connection(self, stream)
+        connection = Connection(self.context, self._requests, stream)
         self.connections[connection] = None
         try:
             await connection.serve()
@@ -114,20 +110,11 @@ class Broker:
         message = "the broker serves as many connections as it may"
         stream.send_nowait((replies.error(replies.U64_MAX, pb.NotAllowedError, message),))
 
-    def next_producer_name(self) -> str:
-        """A name no other producer of this cluster has: cluster, incarnation of the broker, count."""
-        self._producer_count += 1
-        return f"{self.options.cluster_name}-{self._incarnation}-{self._producer_count}"
-
-    def random_name(self) -> str:
-        """For consumers that bring no name."""
-        return f"{self.world.rng.getrandbits(40):010x}"
-
     async def _keep_alive(self) -> None:
         """PING who is silent for one interval; drop who stays silent for another, and who never said CONNECT. Beside it,
         let go of what is kept in the cache for those who do not come for it."""
-        interval = self.options.keep_alive_interval_s
-        tick = min(interval, self.options.handshake_timeout_s) / 2
+        interval = self.context.options.keep_alive_interval_s
+        tick = min(interval, self.context.options.handshake_timeout_s) / 2
         while True:
             await trio.sleep(tick)
             now = trio.current_time()
@@ -137,7 +124,7 @@ class Broker:
                 silent = now - connection.last_heard
                 if not connection.connected:
                     # Since it was opened: bytes that are no CONNECT do not buy time.
-                    if now - connection.opened_at >= self.options.handshake_timeout_s:
+                    if now - connection.opened_at >= self.context.options.handshake_timeout_s:
                         connection.abort("no CONNECT in time")
                 elif silent >= 2 * interval:
                     log.warning("connection dropped: silent", peer=connection.stream.peer, silent_s=round(silent, 1))
@@ -149,20 +136,20 @@ class Broker:
                     connection.rest()
             async for topic in sliced(self.topics.loaded(), TOPICS_IN_STEP):
                 topic.release_tail()
-            self.turn.flush()
+            self.context.turn.flush()
 
     def begin_close(self) -> None:
         """Stopping: topics are closed in the background, so that clients are told before their connections are cut."""
-        self.nursery.start_soon(self._close, name="close topics")
+        self.context.nursery.start_soon(self._close, name="close topics")
 
     async def _unload(self, bundle: Bundle, next_owner: str | None) -> None:
         await self.topics.unload(bundle, next_owner or "")
-        self.turn.flush()
+        self.context.turn.flush()
 
     async def _close(self) -> None:
         await self.ownership.release_all()
         await self.topics.close_all()
-        self.turn.flush()
+        self.context.turn.flush()
         for connection in list(self.connections):
             connection.abort("the broker stops")
         self.closed.set()
@@ -177,8 +164,8 @@ class Broker:
         self.health = 1
 
     async def _publish_health_entry(self) -> None:
-        if self.no_room:
-            raise NoRoomError(self.no_room)
+        if why := self.context.no_room():
+            raise NoRoomError(why)
         name = TopicName.parse(self.ownership.health_topic)
         await self.ownership.lookup(name, authoritative=True)  # which takes its bundle, if nobody has it
         topic = await self.topics.get(name)

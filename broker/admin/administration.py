@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+import trio
 
 from broker.admin import internal_stats
 from broker.admin.internal_stats import InternalStats
@@ -31,6 +33,7 @@ from broker.errors import (
     TopicBusyError,
     TopicNotFoundError,
 )
+from broker.topics.loaded_topics import Topics
 from broker.topics.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
 from quire.ledger.position import EARLIEST, LATEST, Position
@@ -38,12 +41,10 @@ from quire.metadata import ledger_codec
 from quire.metadata.errors import MetadataError
 from quire.metadata.ledger_metadata import LedgerMetadata
 from quire.metadata.ledgers import ledger_path
+from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
 from quire.wire.pulsar.errors import InvalidNameError, PulsarWireError
 from quire.wire.pulsar.names import NamespaceName, TopicName, check_subscription_name
-
-if TYPE_CHECKING:
-    from broker.server import Broker
 
 __all__ = ["EARLIEST", "LATEST", "Administration", "InternalStats", "Position"]
 
@@ -58,10 +59,11 @@ class Administration:
     """Every call raises BrokerError: beside what is named, TopicNotFoundError (no such namespace or topic),
     ServiceNotReadyError, MetadataUnavailableError and BeingDeletedError (all passing). What was answered is durable."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._topics = broker.topics
-        self._partitioned = broker.topics.partitioned
+    def __init__(self, topics: Topics, metadata: MetadataStore, nursery: trio.Nursery) -> None:
+        self._topics = topics
+        self._partitioned = topics.partitioned
+        self._metadata = metadata
+        self._nursery = nursery
         self._finishing: set[str] = set()
         self.others: OtherBrokers | None = None
         """None: every topic is this broker's."""
@@ -168,7 +170,7 @@ class Administration:
         """Somebody wants a topic whose deletion was begun: end it, in the background, unless that is under way."""
         if name.full not in self._finishing and not self._partitioned.is_changing(name):
             self._finishing.add(name.full)
-            self._broker.nursery.start_soon(self._finish_deletion, name, name=f"delete {name.full}")
+            self._nursery.start_soon(self._finish_deletion, name, name=f"delete {name.full}")
 
     async def _finish_deletion(self, name: TopicName) -> None:
         try:
@@ -313,7 +315,7 @@ class Administration:
 
     async def _ledger_metadata(self, ledger_id: int) -> LedgerMetadata | None:
         try:
-            node = await self._broker.metadata.get(ledger_path(self.ledgers_root, ledger_id))
+            node = await self._metadata.get(ledger_path(self.ledgers_root, ledger_id))
             return None if node is None else ledger_codec.decode(node.value)
         except MetadataError as error:
             log.warning("ledger metadata not read", ledger_id=ledger_id, error=str(error))
@@ -382,7 +384,7 @@ class Administration:
     # Doing
 
     async def _see_through(self, job: Callable[[], Awaitable[T]], name: str) -> T:
-        return await see_through(self._broker.nursery, job, name=name)
+        return await see_through(self._nursery, job, name=name)
 
 
 def _every(name: TopicName, partitions: int) -> list[TopicName]:

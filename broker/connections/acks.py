@@ -3,27 +3,26 @@
 An ACK without a request id gets no answer. One with a request id is answered when everything acknowledged so far on
 that cursor is durable: an answered ack is never delivered again.
 
-A command with more ids than IDS_PER_STEP is worked on in steps: the functions here return an iterator then, and the
+A command with more ids than WORK_PER_STEP is worked on in steps: the functions here return an iterator then, and the
 connection takes one element per step of the event loop, before it reads on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from broker import replies
-from broker.topics.topic import to_signed
+from broker.connections.connection import WORK_PER_STEP, Connection
+from broker.dispatch.consumer import Consumer
+from broker.dispatch.subscription import Subscription
+from broker.positions import position_of
 from cursors.batch_acks import ACK_SET_WORDS_MAX, BATCH_SIZE_MAX
 from cursors.errors import CursorError, InvalidAckError
 from quire.ledger.position import Position
 from quire.service.log import get_logger
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.large_commands import LargeCommand
-
-if TYPE_CHECKING:
-    from broker.connections.connection import Connection
-    from broker.dispatch.consumer import Consumer
 
 log = get_logger(__name__)
 
@@ -32,14 +31,13 @@ T = TypeVar("T")
 PROPERTIES_MAX = 64
 PROPERTY_NAME_MAX = 256
 """Numbers that one cumulative ACK may store with the position, and characters of their names: all are stored with each position."""
-IDS_PER_STEP = 512
-"""Message ids worked on before others have their turn: 1 to 5 ms, the most for parts of batches."""
 _CONSUMERS_PER_ID = 8
 """An id that the consumer does not hold is looked for at the others: with many of them a step has fewer ids."""
 
 
-def acknowledge(connection: Connection, ack: pb.CommandAck) -> Iterator[None] | None:
+def acknowledge(connection: Connection, command: pb.BaseCommand) -> Iterator[None] | None:
     """Apply an ACK; a bad one has no effect but an error in the answer, if one was asked for."""
+    ack = command.ack
     ids = ack.message_id
     connection.work_left -= len(ids)
     consumer = _acking(connection, ack, len(ids))
@@ -54,7 +52,7 @@ def acknowledge(connection: Connection, ack: pb.CommandAck) -> Iterator[None] | 
     return None
 
 
-def _unreadable(consumer: Consumer, ack: pb.CommandAck) -> None:
+def _unreadable(consumer: Consumer[Subscription], ack: pb.CommandAck) -> None:
     """A client gave up a message that it could not read; the operator has to know."""
     log.warning(
         "a client acknowledges a message that it cannot read",
@@ -80,7 +78,7 @@ def _acknowledge_in_steps(
         _finish(connection, consumer, ack, error)
 
 
-def _acking(connection: Connection, ack: pb.CommandAck, count: int) -> Consumer | None:
+def _acking(connection: Connection, ack: pb.CommandAck, count: int) -> Consumer[Subscription] | None:
     """The consumer that acknowledges `count` ids; None if that cannot be, which was answered."""
     consumer = connection.consumers.get(ack.consumer_id)
     if consumer is None:
@@ -94,14 +92,14 @@ def _acking(connection: Connection, ack: pb.CommandAck, count: int) -> Consumer 
     return consumer
 
 
-def _apply(consumer: Consumer, ack: pb.CommandAck, ids: Sequence[pb.MessageIdData]) -> CursorError | None:
+def _apply(consumer: Consumer[Subscription], ack: pb.CommandAck, ids: Sequence[pb.MessageIdData]) -> CursorError | None:
     """Acknowledge `ids`; the error of those that are bad, the others took effect."""
     subscription = consumer.subscription
     too_long: list[Position] = []
     whole: list[Position] = []
     parts: list[tuple[Position, tuple[int, ...]]] = []
     for message in ids:
-        position = Position(to_signed(message.ledgerId), to_signed(message.entryId))
+        position = position_of(message)
         words = message.ack_set
         if not words:
             whole.append(position)
@@ -127,7 +125,7 @@ def _apply(consumer: Consumer, ack: pb.CommandAck, ids: Sequence[pb.MessageIdDat
     return None
 
 
-def _keep_properties(consumer: Consumer, ack: pb.CommandAck) -> None:
+def _keep_properties(consumer: Consumer[Subscription], ack: pb.CommandAck) -> None:
     """Store the numbers of a cumulative ACK with its position, instead of those there were. Those of an individual one have no
     meaning. Source: Pulsar's Consumer.messageAcked and ManagedCursorImpl.asyncMarkDelete."""
     cursor = consumer.subscription.cursor
@@ -135,7 +133,9 @@ def _keep_properties(consumer: Consumer, ack: pb.CommandAck) -> None:
         cursor.set_properties({pair.key: pair.value for pair in ack.properties})
 
 
-def _finish(connection: Connection, consumer: Consumer, ack: pb.CommandAck, error: CursorError | None) -> None:
+def _finish(
+    connection: Connection, consumer: Consumer[Subscription], ack: pb.CommandAck, error: CursorError | None
+) -> None:
     subscription = consumer.subscription
     if error is not None:
         answer(connection, ack, pb.MetadataError, str(error))
@@ -157,12 +157,12 @@ def _finish(connection: Connection, consumer: Consumer, ack: pb.CommandAck, erro
 
 
 def refusal(
-    connection: Connection, consumer: Consumer, ack: pb.CommandAck, count: int
+    connection: Connection, consumer: Consumer[Subscription], ack: pb.CommandAck, count: int
 ) -> tuple[pb.ServerError, str] | None:
     """Why an ACK of `count` ids cannot be applied, as (code, message), or None."""
     if ack.HasField("txnid_most_bits") or ack.HasField("txnid_least_bits"):
         return pb.NotAllowedError, "transactions are not served"
-    if count > connection.broker.options.acks_in_command_max:
+    if count > connection.context.options.acks_in_command_max:
         return pb.NotAllowedError, f"{count} message ids in one ACK are too many"
     if len(ack.properties) > PROPERTIES_MAX or any(len(pair.key) > PROPERTY_NAME_MAX for pair in ack.properties):
         return pb.NotAllowedError, (
@@ -183,25 +183,32 @@ def answer(connection: Connection, ack: pb.CommandAck, code: pb.ServerError, mes
         log.debug("ack refused", peer=connection.stream.peer, consumer_id=ack.consumer_id, reason=message)
 
 
-def redeliver(connection: Connection, request: pb.CommandRedeliverUnacknowledgedMessages) -> Iterator[None] | None:
-    """Deliver again what the consumer names, or all it holds; the command has no answer."""
+def redeliver(connection: Connection, command: pb.BaseCommand) -> Iterator[None] | None:
+    """Apply a REDELIVER, which has no answer."""
+    return _redeliver(connection, command.redeliverUnacknowledgedMessages)
+
+
+def _redeliver(connection: Connection, request: pb.CommandRedeliverUnacknowledgedMessages) -> Iterator[None] | None:
+    """Deliver again what the consumer names, or all it holds."""
     ids: Sequence[pb.MessageIdData] = request.message_ids
     connection.work_left -= len(ids)
     consumer = _redelivering(connection, request)
     if consumer is None:
         return None
-    if len(ids) > connection.broker.options.acks_in_command_max:
+    if len(ids) > connection.context.options.acks_in_command_max:
         ids = ()  # there is no answer to say no with: everything, then
-    if len(ids) > IDS_PER_STEP:
-        return _redeliver_in_steps(connection, request, _slices((ids,), IDS_PER_STEP))
-    if not ids and len(held := consumer.subscription.held(consumer)) > IDS_PER_STEP:
-        return _redeliver_in_steps(connection, request, _slices((held,), IDS_PER_STEP))
+    if len(ids) > WORK_PER_STEP:
+        return _redeliver_in_steps(connection, request, _slices((ids,), WORK_PER_STEP))
+    if not ids and len(held := consumer.subscription.held(consumer)) > WORK_PER_STEP:
+        return _redeliver_in_steps(connection, request, _slices((held,), WORK_PER_STEP))
     consumer.subscription.redeliver(consumer, _positions(ids))
     consumer.subscription.pump()
     return None
 
 
-def _redelivering(connection: Connection, request: pb.CommandRedeliverUnacknowledgedMessages) -> Consumer | None:
+def _redelivering(
+    connection: Connection, request: pb.CommandRedeliverUnacknowledgedMessages
+) -> Consumer[Subscription] | None:
     consumer = connection.consumers.get(request.consumer_id)
     known = consumer is not None and request.HasField("consumer_epoch")
     if consumer is not None and known and (consumer.epoch is None or request.consumer_epoch > consumer.epoch):
@@ -229,7 +236,7 @@ def _redeliver_in_steps(
 
 def large(connection: Connection, command: LargeCommand) -> Iterator[None]:
     """Apply an ACK or REDELIVER of more bytes than are parsed in one step. FrameError."""
-    yield from command.pieces(connection.broker.options.acks_in_command_max)
+    yield from command.pieces(connection.context.options.acks_in_command_max)
     part = command.part
     if isinstance(part, pb.CommandAck):
         if command.refused is not None:
@@ -243,18 +250,15 @@ def large(connection: Connection, command: LargeCommand) -> Iterator[None]:
     if consumer is None:
         return
     if command.refused is None and command.ids:
-        yield from _redeliver_in_steps(connection, part, _slices(command.ids, IDS_PER_STEP))
+        yield from _redeliver_in_steps(connection, part, _slices(command.ids, WORK_PER_STEP))
     else:
-        rest = redeliver(connection, part)  # names none: everything
+        rest = _redeliver(connection, part)  # names none: everything
         if rest is not None:
             yield from rest
 
 
 def _positions(ids: Sequence[pb.MessageIdData] | Sequence[Position]) -> list[Position]:
-    return [
-        each if isinstance(each, Position) else Position(to_signed(each.ledgerId), to_signed(each.entryId))
-        for each in ids
-    ]
+    return [each if isinstance(each, Position) else position_of(each) for each in ids]
 
 
 def _slices(lists: Iterable[Sequence[T]], size: int) -> Iterator[Sequence[T]]:
@@ -264,5 +268,5 @@ def _slices(lists: Iterable[Sequence[T]], size: int) -> Iterator[Sequence[T]]:
             yield each[at : at + size]
 
 
-def _ids_per_step(consumer: Consumer) -> int:
-    return max(64, IDS_PER_STEP // (1 + len(consumer.subscription.consumers) // _CONSUMERS_PER_ID))
+def _ids_per_step(consumer: Consumer[Subscription]) -> int:
+    return max(64, WORK_PER_STEP // (1 + len(consumer.subscription.consumers) // _CONSUMERS_PER_ID))

@@ -2,7 +2,8 @@
 
 The reader receives up to 256 KiB, works on the whole frames in it in synchronous passes of bounded length, flushes what each
 pass wants to send, and only then waits again. SEND, ACK, FLOW, REDELIVER and PING are done in the pass, in order; whatever
-has to wait (PRODUCER, SUBSCRIBE, SEEK ...) runs in a task of this connection, in `broker.connections.commands`.
+has to wait (PRODUCER, SUBSCRIBE, SEEK ...) runs in a task of this connection. How each command runs is given to the
+connection as a table (`Requests`), which `broker.connections.requests` fills.
 
 An idle connection costs one task and 4 KiB of buffer: the tasks for a slow peer are started when there is one, and `rest`
 gives the buffer of busier times back.
@@ -11,16 +12,17 @@ gives the buffer of busier times back.
 from __future__ import annotations
 
 import errno
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import trio
 
 from broker import replies
 from broker.config import SERVER_VERSION
-from broker.connections import acks, commands
+from broker.connections.refusals import failed, refuse
+from broker.context import Context
 from broker.dispatch.consumer import Consumer
+from broker.dispatch.subscription import Subscription
 from broker.errors import BrokerError
 from broker.topics.producer import Producer
 from quire.service.log import get_logger
@@ -33,19 +35,15 @@ from quire.wire.pulsar.splitter import BadChecksum, BadFrameError, Item, Other, 
 from quire.world.doors import Buffer, Stream
 from quire.world.outbox import Outbox
 
-if TYPE_CHECKING:
-    from broker.server import Broker
-
 log = get_logger(__name__)
 
 CLIENT_VERSION_MAX = 256
 """Characters of a client's version that are kept."""
 CLOSED_PRODUCERS_MAX = 10_000
 """Producers closed on one connection that are remembered; a SEND of one closed before them closes the connection."""
-
-
-WORK_PER_STEP = acks.IDS_PER_STEP
-"""Message ids of ACK and REDELIVER in all commands that a connection works on before others have their turn."""
+WORK_PER_STEP = 512
+"""Message ids of ACK and REDELIVER in all commands that a connection works on before others have their turn: 1 to 5 ms, the most for
+parts of batches."""
 WORK_PER_COMMAND = 8
 """What a command counts against that, beside its message ids."""
 _DONE = object()
@@ -55,17 +53,29 @@ class ProtocolError(Exception):
     """The peer broke the protocol; the connection is closed and one line says why."""
 
 
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """How each command runs. What is not in it is not served."""
+
+    by_type: Mapping[int, Callable[[Connection, pb.BaseCommand], Iterator[None] | None]]
+    """Called in the pass. An iterator is the rest of the work: one element per step of the event loop, before the connection reads
+    on."""
+    large: Callable[[Connection, LargeCommand], Iterator[None]]
+    """The same for a command of more bytes than are parsed in one step."""
+
+
 class Connection:
     """The state of one connection; every method but `serve` is synchronous."""
 
-    def __init__(self, broker: Broker, stream: Stream) -> None:
-        self.broker = broker
+    def __init__(self, context: Context, requests: Requests, stream: Stream) -> None:
+        self.context = context
         self.stream = stream
+        self._requests = requests
         self.producers: dict[int, Producer] = {}
-        self.consumers: dict[int, Consumer] = {}
+        self.consumers: dict[int, Consumer[Subscription]] = {}
         self.closed_producers: dict[int, None] = {}
         """Producers that we closed: what they still have on the way is ignored."""
-        self.creating: dict[tuple[str, int], commands.Creation] = {}
+        self.creating: dict[tuple[str, int], object] = {}
         """Producers and consumers that are being created, by kind and id."""
         self.closed = False
         self.connected = False
@@ -78,13 +88,13 @@ class Connection:
         """The rest of a command with many message ids: one step of the event loop per element."""
         self.opened_at = self.last_heard = trio.current_time()
         self.pinged = False
-        self._buffer = ReceiveBuffer(broker.options.message_size_max + FRAME_HEADROOM)
+        self._buffer = ReceiveBuffer(context.options.message_size_max + FRAME_HEADROOM)
         self._outbox = Outbox(
             stream,
-            bytes_max=16 * broker.options.connection_out_bytes_max,
+            bytes_max=16 * context.options.connection_out_bytes_max,
             on_broken=self._broken,
             on_stalled=self._output_stalled,
-            queued=broker.output.queued,
+            queued=context.output.queued,
         )
         self._may_read: trio.Event | None = None
         """While reading is paused."""
@@ -140,7 +150,7 @@ class Connection:
                         await self._pause()
                     await self._work_on(0)
                 in_flight = self.sends_in_flight
-                options = self.broker.options
+                options = self.context.options
                 if in_flight >= options.send_linger_threshold and received < options.send_linger_chunk_max:
                     await trio.sleep(min(in_flight * options.send_linger_per_send_s, options.send_linger_max_s))
             return True
@@ -169,7 +179,7 @@ class Connection:
 
     def _pass(self, items: Iterator[Item]) -> bool:
         """Work for one step of the event loop, then send everything that caused; False if something is left."""
-        turn = self.broker.turn
+        turn = self.context.turn
         turn.working = True
         try:
             return self._work(items)
@@ -211,7 +221,6 @@ class Connection:
             consumer.closed = True
             consumer.subscription.remove_consumer(consumer)
         self.consumers.clear()
-        self.broker.connections.pop(self, None)
 
     def _broken(self, error: OSError) -> None:
         self.abort(str(error))
@@ -225,21 +234,22 @@ class Connection:
     # Back-pressure
 
     def _must_pause(self) -> bool:
-        options = self.broker.options
+        options, publishing = self.context.options, self.context.publishing
+        out_max = options.connection_out_bytes_max
         return (
             self.sends_in_flight > options.pending_sends_max
             or self.requests_in_flight > options.pending_requests_max
-            or (self.broker.publish_bytes > options.publish_buffer_bytes_max and bool(self.producers))
-            or not self._output_below(options.connection_out_bytes_max)
+            or (publishing.bytes > publishing.limit and bool(self.producers))
+            or (out_max <= self._outbox.pending_bytes and not self._output_below(out_max))
         )
 
     async def _pause(self) -> None:
         """Stop reading until half of what was in flight is answered."""
-        options = self.broker.options
+        options = self.context.options
         while (
             self.sends_in_flight > options.pending_sends_max // 2
             or self.requests_in_flight > options.pending_requests_max // 2
-            or (self.broker.publish_bytes > options.publish_buffer_bytes_max // 2 and self.producers)
+            or (not self.context.publishing.is_low and self.producers)
             or not self._output_below(options.connection_out_bytes_max)
         ):
             if self._output_below(options.connection_out_bytes_max):
@@ -274,13 +284,17 @@ class Connection:
         if len(self.closed_producers) > CLOSED_PRODUCERS_MAX:
             del self.closed_producers[next(iter(self.closed_producers))]
 
+    def consumer_closed(self, consumer_id: int) -> None:
+        """Forget a consumer."""
+        self.consumers.pop(consumer_id, None)
+
     @property
     def output_below_bound(self) -> bool:
         """Whether more may be dispatched to it: its queue is below its own bound, and below its share of what is free of the
         bound for all."""
         pending = self._outbox.pending_bytes
-        if self.broker.output.may_queue(pending):
-            return self._output_below(self.broker.options.connection_out_bytes_max)
+        if self.context.output.may_queue(pending):
+            return self._output_below(self.context.options.connection_out_bytes_max)
         return self._output_below(pending)
 
     def _output_below(self, bound: int) -> bool:
@@ -310,7 +324,7 @@ class Connection:
         """Queue output; it leaves when the pass ends."""
         if not self.closed:
             self._outbox.write(parts)
-            self.broker.turn.mark(self._outbox)
+            self.context.turn.mark(self._outbox)
 
     # What is done in the pass
 
@@ -334,42 +348,21 @@ class Connection:
 
     def _handle(self, command: pb.BaseCommand) -> None:
         kind = command.type
-        if not self.connected:
-            if kind != pb.BaseCommand.CONNECT:
-                raise ProtocolError(f"{pb.BaseCommand.Type.Name(kind)} before CONNECT")
-            self._connect(command.connect)
-        elif kind == pb.BaseCommand.ACK:
-            self._many = acks.acknowledge(self, command.ack)
-        elif kind == pb.BaseCommand.FLOW:
-            if (consumer := self.consumers.get(command.flow.consumer_id)) is not None:
-                consumer.subscription.flow(consumer, command.flow.messagePermits)
-        elif kind == pb.BaseCommand.PING:
-            self.write((replies.PONG,))
-        elif kind == pb.BaseCommand.PONG:
-            pass
-        elif kind == pb.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES:
-            self._many = acks.redeliver(self, command.redeliverUnacknowledgedMessages)
-        elif kind == pb.BaseCommand.CONNECT:
-            raise ProtocolError("a second CONNECT")
-        elif kind == pb.BaseCommand.CLOSE_PRODUCER:
-            commands.close_producer(self, command.close_producer)
-        elif kind == pb.BaseCommand.CLOSE_CONSUMER:
-            commands.close_consumer(self, command.close_consumer)
-        elif kind in commands.QUICK and commands.answer_at_once(self, command):
-            pass
-        elif (handler := commands.HANDLERS.get(kind)) is not None:
-            self._start(command, partial(handler, self, command))
-        elif (maker := commands.MAKERS.get(kind)) is not None:
-            self._start(command, partial(commands.Creation(self, command).run, maker, command))
+        if not self.connected and kind != pb.BaseCommand.CONNECT:
+            raise ProtocolError(f"{pb.BaseCommand.Type.Name(kind)} before CONNECT")
+        run = self._requests.by_type.get(kind)
+        if run is not None:
+            self._many = run(self, command)
         else:
-            self.write((commands.refuse(command),))
+            self.write((refuse(command),))
 
     def _large(self, command: LargeCommand) -> None:
         if not self.connected:
             raise ProtocolError(f"{pb.BaseCommand.Type.Name(command.kind)} before CONNECT")
-        self._many = acks.large(self, command)
+        self._many = self._requests.large(self, command)
 
-    def _start(self, command: pb.BaseCommand, work: Callable[[], Awaitable[None]]) -> None:
+    def start(self, command: pb.BaseCommand, work: Callable[[], Awaitable[None]]) -> None:
+        """Run a request in a task of its own; a BrokerError is its answer."""
         self.requests_in_flight += 1
         self.nursery.start_soon(self._request, command, work, name=pb.BaseCommand.Type.Name(command.type))
 
@@ -377,20 +370,23 @@ class Connection:
         try:
             await work()
         except BrokerError as error:
-            self.write((commands.failed(command, error.code, str(error)),))
+            self.write((failed(command, error.code, str(error)),))
         except Exception as error:
             kind = pb.BaseCommand.Type.Name(command.type)
             log.error("request failed", peer=self.stream.peer, request=kind, error=repr(error), exc_info=True)
-            self.write((commands.failed(command, pb.UnknownError, f"{kind} failed"),))
+            self.write((failed(command, pb.UnknownError, f"{kind} failed"),))
         finally:
             self.request_done()
 
-    def _connect(self, connect: pb.CommandConnect) -> None:
+    def connect(self, connect: pb.CommandConnect) -> None:
+        """Say CONNECTED. ProtocolError: for the second time."""
+        if self.connected:
+            raise ProtocolError("a second CONNECT")
         self.connected = True
-        self.broker.connects += 1
+        self.context.connects += 1
         self.client_version = connect.client_version[:CLIENT_VERSION_MAX]
         version = min(PROTOCOL_VERSION, connect.protocol_version)
-        self.write((replies.connected(SERVER_VERSION, version, self.broker.options.message_size_max),))
+        self.write((replies.connected(SERVER_VERSION, version, self.context.options.message_size_max),))
 
     def ping(self) -> None:
         """Ask for a sign of life; any command is one."""
@@ -402,8 +398,8 @@ class Connection:
             return False
         self.pinged = True
         self.write((replies.PING,))
-        self.broker.turn.flush()
-        deadline = trio.current_time() + self.broker.options.liveness_probe_timeout_s
+        self.context.turn.flush()
+        deadline = trio.current_time() + self.context.options.liveness_probe_timeout_s
         while trio.current_time() < deadline:
             await trio.sleep(0.02)
             if self.closed:

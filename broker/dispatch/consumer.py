@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
 from broker import replies
 from broker.connections.client_versions import understands_end_of_topic
+from broker.dispatch.ports import Outlet, Source
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.messages import MessageEncoder
 
-if TYPE_CHECKING:
-    from broker.connections.connection import Connection
-    from broker.dispatch.subscription import Subscription
-
 Buffer = bytes | bytearray | memoryview
 
+S = TypeVar("S", bound=Source)
 
-class Consumer:
+
+class Consumer(Generic[S]):
     """What a connection knows under a consumer id."""
 
     __slots__ = (
@@ -37,8 +36,8 @@ class Consumer:
 
     def __init__(
         self,
-        connection: Connection,
-        subscription: Subscription,
+        connection: Outlet,
+        subscription: S,
         consumer_id: int,
         name: str,
         priority: int,
@@ -100,6 +99,6 @@ class Consumer:
         """Tell the client that this consumer is closed; it subscribes again."""
         if not self.closed:
             self.closed = True
-            self.connection.consumers.pop(self.consumer_id, None)
+            self.connection.consumer_closed(self.consumer_id)
             next_owner = self.subscription.topic.next_owner
             self.connection.write((replies.close_consumer(self.consumer_id, next_owner),))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.policies.hashing import murmur
@@ -17,6 +16,7 @@ from broker.dispatch.policies.key_shared import KeyShared
 from broker.dispatch.policies.read_size import ReadSize
 from broker.dispatch.policies.redelivery import PendingAcks, Redelivery
 from broker.dispatch.policies.shared import Chunk, Shared
+from broker.dispatch.ports import Host
 from broker.dispatch.subscription import Subscription, key_of, wanted_messages
 from broker.topics.entry_screen import CHUNK
 from cursors.batch_acks import ACK_SET_WORDS_MAX, to_bits
@@ -28,10 +28,6 @@ from quire.wire.pulsar.errors import PulsarWireError
 from quire.wire.pulsar.metadata import chunk_of
 from quire.world.doors import Buffer
 
-if TYPE_CHECKING:
-    from broker.topics.topic import Topic
-
-
 AHEAD_MAX = 64
 """Key_Shared: reads are at most so many times what there are permits for, while the keys that come are held up."""
 
@@ -39,15 +35,15 @@ AHEAD_MAX = 64
 class ManyConsumers(Subscription):
     """The part that Shared and Key_Shared have in common: replay, pending acks, permits."""
 
-    _policy: Shared[Consumer] | KeyShared[Consumer]
+    _policy: Shared[Consumer[Subscription]] | KeyShared[Consumer[Subscription]]
 
-    def __init__(self, topic: Topic, name: str, cursor: Cursor, kind: int, durable: bool) -> None:
+    def __init__(self, topic: Host[Subscription], name: str, cursor: Cursor, kind: int, durable: bool) -> None:
         super().__init__(topic, name, cursor, kind, durable)
         self._replay = Redelivery(self._group_of)
         self._read_size = ReadSize()
         self._ahead = 1
         """How many times as many entries are read as there are permits for: more than once while few of them can be given."""
-        self._pending: dict[Consumer, PendingAcks] = {}
+        self._pending: dict[Consumer[Subscription], PendingAcks] = {}
         self._left_behind: list[tuple[PendingAcks, Iterator[Position]]] = []
         """What consumers held that are gone, and which of it is next to be delivered again: taken back by the pump, before anything
         is dispatched."""
@@ -56,7 +52,7 @@ class ManyConsumers(Subscription):
 
     # Consumers
 
-    def _dismiss(self, consumer: Consumer) -> None:
+    def _dismiss(self, consumer: Consumer[Subscription]) -> None:
         pending = self._pending.pop(consumer)
         self._unacked -= pending.messages
         if not self.consumers:
@@ -90,10 +86,10 @@ class ManyConsumers(Subscription):
         return False
 
     @abstractmethod
-    def _forget_consumer(self, consumer: Consumer) -> None:
+    def _forget_consumer(self, consumer: Consumer[Subscription]) -> None:
         """The policy forgets it."""
 
-    def unacked_of(self, consumer: Consumer) -> int:
+    def unacked_of(self, consumer: Consumer[Subscription]) -> int:
         """Messages the consumer holds."""
         return self._pending[consumer].messages
 
@@ -103,7 +99,7 @@ class ManyConsumers(Subscription):
     # Acknowledgement
 
     def ack_individual(
-        self, consumer: Consumer, whole: list[Position], parts: list[tuple[Position, tuple[int, ...]]]
+        self, consumer: Consumer[Subscription], whole: list[Position], parts: list[tuple[Position, tuple[int, ...]]]
     ) -> None:
         fitting = [part for part in parts if not self._is_longer_than_batch(consumer, *part)] if parts else parts
         try:
@@ -127,7 +123,9 @@ class ManyConsumers(Subscription):
                 else:
                     self._release_part(consumer, position)
 
-    def _is_longer_than_batch(self, consumer: Consumer, position: Position, words: tuple[int, ...]) -> bool:
+    def _is_longer_than_batch(
+        self, consumer: Consumer[Subscription], position: Position, words: tuple[int, ...]
+    ) -> bool:
         """Whether a bitmap still asks for messages behind the end of the batch, as far as its size is known. Where part of it is
         acknowledged already it is not known, and nothing can be added."""
         for holder in (consumer, *self._pending):
@@ -139,7 +137,7 @@ class ManyConsumers(Subscription):
                 return to_bits(words).bit_length() > size and self.cursor.ack_set(position) is None
         return False
 
-    def _release_part(self, consumer: Consumer, position: Position) -> None:
+    def _release_part(self, consumer: Consumer[Subscription], position: Position) -> None:
         """Part of a batch is acknowledged: who holds it, holds so many messages fewer."""
         words = self.cursor.ack_set(position)
         if words is None:
@@ -152,7 +150,7 @@ class ManyConsumers(Subscription):
                 self._unacked -= fewer
                 return
 
-    def _release(self, consumer: Consumer, position: Position) -> None:
+    def _release(self, consumer: Consumer[Subscription], position: Position) -> None:
         """An entry is acknowledged: whoever held it does no more."""
         entry = self._pending[consumer].pop(position) if consumer in self._pending else None
         holder = consumer
@@ -170,7 +168,7 @@ class ManyConsumers(Subscription):
             self._unacked -= entry.messages
             self._released(holder, entry.key_hash)
 
-    def _released(self, consumer: Consumer, key_hash: int) -> None:
+    def _released(self, consumer: Consumer[Subscription], key_hash: int) -> None:
         """Key_Shared: one fewer entry of that hash is held."""
 
     def ack_cumulative(self, position: Position, ack_set: tuple[int, ...]) -> None:
@@ -178,7 +176,7 @@ class ManyConsumers(Subscription):
 
     # Redelivery
 
-    def redeliver(self, consumer: Consumer, positions: list[Position]) -> None:
+    def redeliver(self, consumer: Consumer[Subscription], positions: list[Position]) -> None:
         """What the consumer holds of `positions` (all it holds, if none are named) is delivered again."""
         pending = self._pending.get(consumer)
         if pending is None:
@@ -190,7 +188,7 @@ class ManyConsumers(Subscription):
                 self._replay.add(position, entry.key_hash, again=True)
                 self._released(consumer, entry.key_hash)
 
-    def held(self, consumer: Consumer) -> list[Position]:
+    def held(self, consumer: Consumer[Subscription]) -> list[Position]:
         pending = self._pending.get(consumer)
         return [] if pending is None else [position for position, _ in pending.items()]
 
@@ -208,7 +206,7 @@ class ManyConsumers(Subscription):
 
     def _blocked_by_unacked(self) -> bool:
         """The subscription holds too many unacknowledged messages; it goes on at half of the limit."""
-        limit = self.topic.broker.options.unacked_messages_per_subscription_max
+        limit = self.topic.context.options.unacked_messages_per_subscription_max
         if not limit:
             return False
         if self._over_limit:
@@ -220,7 +218,7 @@ class ManyConsumers(Subscription):
     def _pump(self) -> None:
         self.hungry = False
         ledger = self.topic.ledger
-        options = self.topic.broker.options
+        options = self.topic.context.options
         stuck = False
         if not self._is_settled():
             return
@@ -269,7 +267,7 @@ class ManyConsumers(Subscription):
         return 0
 
     def _entries_for(self, permits: int) -> int:
-        return self._read_size.entries(permits, self.topic.broker.options.read_batch_entries_max)
+        return self._read_size.entries(permits, self.topic.context.options.read_batch_entries_max)
 
     def _read_done(self, run: EntryRun, replay: bool) -> None:
         self._refresh_slots()
@@ -286,13 +284,13 @@ class ManyConsumers(Subscription):
 
     def _lookahead(self) -> int:
         """Entries waiting to be delivered again at which nothing new is read."""
-        options = self.topic.broker.options
+        options = self.topic.context.options
         per_consumer = options.key_shared_lookahead_per_consumer * max(1, len(self.consumers))
         return min(per_consumer, options.key_shared_lookahead_per_subscription)
 
     def _refresh_slots(self) -> None:
         """Consumers that hold too much, or whose connection is full, get nothing now."""
-        limit = self.topic.broker.options.unacked_messages_per_consumer_max
+        limit = self.topic.context.options.unacked_messages_per_consumer_max
         for consumer, pending in self._pending.items():
             if limit > 0:
                 consumer.blocked = pending.messages > limit // 2 if consumer.blocked else pending.messages >= limit
@@ -304,7 +302,7 @@ class ManyConsumers(Subscription):
 
     def _hand_over(
         self,
-        consumer: Consumer,
+        consumer: Consumer[Subscription],
         ledger_id: int,
         entry_ids: Sequence[int],
         payloads: Sequence[bytes | bytearray | memoryview],
@@ -342,7 +340,7 @@ class ManyConsumers(Subscription):
 
     def _hand_over_each(
         self,
-        assigned: Iterable[tuple[Consumer, list[int]]],
+        assigned: Iterable[tuple[Consumer[Subscription], list[int]]],
         ledger_id: int,
         start: int,
         payloads: Sequence[Buffer],
@@ -360,12 +358,12 @@ class ManyConsumers(Subscription):
                 [hashes[index] for index in indexes],
             )
 
-    def flow(self, consumer: Consumer, permits: int) -> None:
+    def flow(self, consumer: Consumer[Subscription], permits: int) -> None:
         if permits > 0 and consumer in self._pending:
-            self._policy.flow(consumer, permits, self.topic.broker.options.permits_max)
+            self._policy.flow(consumer, permits, self.topic.context.options.permits_max)
             self.pump()
 
-    def permits_of(self, consumer: Consumer) -> int:
+    def permits_of(self, consumer: Consumer[Subscription]) -> int:
         return self._policy.permits(consumer)
 
     def _group_of(self, key_hash: int) -> Hashable:
@@ -376,17 +374,17 @@ class SharedSubscription(ManyConsumers):
     """Round robin over the consumers of the highest priority that have permits; chunks of a message stay together."""
 
     entry_cost = 3
-    _policy: Shared[Consumer]
+    _policy: Shared[Consumer[Subscription]]
 
-    def __init__(self, topic: Topic, name: str, cursor: Cursor, kind: int, durable: bool) -> None:
+    def __init__(self, topic: Host[Subscription], name: str, cursor: Cursor, kind: int, durable: bool) -> None:
         super().__init__(topic, name, cursor, kind, durable)
-        self._policy = Shared(topic.broker.options.round_robin_batch_max)
+        self._policy = Shared(topic.context.options.round_robin_batch_max)
 
-    def _admit(self, consumer: Consumer) -> None:
+    def _admit(self, consumer: Consumer[Subscription]) -> None:
         self._policy.add(consumer, consumer.priority)
         self._pending[consumer] = PendingAcks()
 
-    def _forget_consumer(self, consumer: Consumer) -> None:
+    def _forget_consumer(self, consumer: Consumer[Subscription]) -> None:
         self._policy.remove(consumer)
         self._replay.regroup()
 
@@ -452,22 +450,22 @@ class KeySharedSubscription(ManyConsumers):
     """All messages of a key go to one consumer, in order, however consumers come and go."""
 
     entry_cost = 8
-    _policy: KeyShared[Consumer]
+    _policy: KeyShared[Consumer[Subscription]]
 
-    def __init__(self, topic: Topic, name: str, cursor: Cursor, kind: int, durable: bool) -> None:
+    def __init__(self, topic: Host[Subscription], name: str, cursor: Cursor, kind: int, durable: bool) -> None:
         super().__init__(topic, name, cursor, kind, durable)
-        self._policy = KeyShared(topic.broker.options.key_shared_replica_points)
+        self._policy = KeyShared(topic.context.options.key_shared_replica_points)
 
-    def _admit(self, consumer: Consumer) -> None:
+    def _admit(self, consumer: Consumer[Subscription]) -> None:
         self._policy.add(consumer, consumer.name, consumer.key_shared)
         self._pending[consumer] = PendingAcks()
         self._replay.regroup()
 
-    def _forget_consumer(self, consumer: Consumer) -> None:
+    def _forget_consumer(self, consumer: Consumer[Subscription]) -> None:
         self._policy.remove(consumer)
         self._replay.regroup()
 
-    def _released(self, consumer: Consumer, key_hash: int) -> None:
+    def _released(self, consumer: Consumer[Subscription], key_hash: int) -> None:
         self._policy.released(consumer, key_hash)
         self._replay.regroup(key_hash)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import trio
 
@@ -13,6 +12,7 @@ from broker.dispatch.consumer import Consumer
 from broker.dispatch.policies.failover import FailoverChoice
 from broker.dispatch.policies.hash_owners import Ranges, range_hash
 from broker.dispatch.policies.read_size import ReadSize
+from broker.dispatch.ports import Host
 from broker.dispatch.subscription import Subscription, key_of
 from broker.errors import ConsumerAssignError, ConsumerBusyError
 from cursors.cursor import Cursor
@@ -20,31 +20,28 @@ from managed_ledger.managed_ledger import EntryRun
 from quire.ledger.position import Position
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
-if TYPE_CHECKING:
-    from broker.topics.topic import Topic
-
 
 class SingleActiveSubscription(Subscription):
     """Dispatch needs no policy here: what is read goes to the active consumer while it has permits."""
 
     single_active = True
 
-    def __init__(self, topic: Topic, name: str, cursor: Cursor, kind: int, durable: bool) -> None:
+    def __init__(self, topic: Host[Subscription], name: str, cursor: Cursor, kind: int, durable: bool) -> None:
         super().__init__(topic, name, cursor, kind, durable)
-        self.active: Consumer | None = None
-        self._permits: dict[Consumer, int] = {}
+        self.active: Consumer[Subscription] | None = None
+        self._permits: dict[Consumer[Subscription], int] = {}
         self._read_size = ReadSize()
-        self._ranges: Ranges[Consumer] | None = None
+        self._ranges: Ranges[Consumer[Subscription]] | None = None
         """Exclusive: the hashes of the keys that the consumer asked for; None: of all. What has another key is passed over, and not
         acknowledged."""
         self._failover = kind == pb.CommandSubscribe.Failover
-        hashing = topic.broker.options.failover_consistent_hashing
+        hashing = topic.context.options.failover_consistent_hashing
         self._choice = FailoverChoice(topic.name.full, topic.name.partition, consistent_hashing=hashing)
         self._waiting: trio.CancelScope | None = None
 
     # Consumers
 
-    def _admit(self, consumer: Consumer) -> None:
+    def _admit(self, consumer: Consumer[Subscription]) -> None:
         if not self._failover and self.consumers:
             raise ConsumerBusyError(f"exclusive consumer of {self.name!r} is already connected")
         if not self._failover:
@@ -52,7 +49,7 @@ class SingleActiveSubscription(Subscription):
             self.active = consumer
         self._permits[consumer] = 0
 
-    def _dismiss(self, consumer: Consumer) -> None:
+    def _dismiss(self, consumer: Consumer[Subscription]) -> None:
         del self._permits[consumer]
         if self._failover:
             self._elect()
@@ -69,7 +66,7 @@ class SingleActiveSubscription(Subscription):
             self._waiting.cancel()
             self._waiting = None
 
-    def sole_holder(self) -> Consumer | None:
+    def sole_holder(self) -> Consumer[Subscription] | None:
         return None if self._failover else next(iter(self.consumers), None)
 
     def announce(self) -> None:
@@ -97,14 +94,14 @@ class SingleActiveSubscription(Subscription):
             self._waiting = trio.CancelScope()
             self.topic.nursery.start_soon(self._begin_later, self._waiting, name=f"failover {self.name}")
 
-    def _tell(self, consumer: Consumer) -> None:
+    def _tell(self, consumer: Consumer[Subscription]) -> None:
         if consumer.closed:
             return
         consumer.connection.write((replies.active_consumer_change(consumer.consumer_id, consumer is self.active),))
 
     async def _begin_later(self, scope: trio.CancelScope) -> None:
         with scope:
-            await trio.sleep(self.topic.broker.options.failover_delay_s)
+            await trio.sleep(self.topic.context.options.failover_delay_s)
         if self._waiting is scope:
             self._waiting = None
             self.rewind()
@@ -112,16 +109,16 @@ class SingleActiveSubscription(Subscription):
 
     # Dispatch
 
-    def flow(self, consumer: Consumer, permits: int) -> None:
+    def flow(self, consumer: Consumer[Subscription], permits: int) -> None:
         if permits > 0 and consumer in self._permits:
-            most = self.topic.broker.options.permits_max
+            most = self.topic.context.options.permits_max
             self._permits[consumer] = min(self._permits[consumer] + permits, most)
             self.pump()
 
-    def permits_of(self, consumer: Consumer) -> int:
+    def permits_of(self, consumer: Consumer[Subscription]) -> int:
         return self._permits.get(consumer, 0)
 
-    def redeliver(self, consumer: Consumer, positions: list[Position]) -> None:
+    def redeliver(self, consumer: Consumer[Subscription], positions: list[Position]) -> None:
         """Ids do not matter here: everything unacknowledged comes again, in order."""
         if consumer is self.active:
             self.rewind()
@@ -133,7 +130,7 @@ class SingleActiveSubscription(Subscription):
         self.hungry = False
         consumer = self.active
         ledger = self.topic.ledger
-        options = self.topic.broker.options
+        options = self.topic.context.options
         turn = self._turn
         while consumer is not None and self._reading is None and self._waiting is None:
             permits = self._permits[consumer]
@@ -157,7 +154,7 @@ class SingleActiveSubscription(Subscription):
         if self.active is not None and run.payloads:
             self._deliver(self.active, run)
 
-    def _deliver(self, consumer: Consumer, run: EntryRun) -> None:
+    def _deliver(self, consumer: Consumer[Subscription], run: EntryRun) -> None:
         """Send what is not acknowledged of `run` while there are permits; the read position follows what was sent."""
         cursor = self.cursor
         run = self._screened(run)
@@ -198,7 +195,7 @@ class SingleActiveSubscription(Subscription):
         self._advance(ledger_id, next_entry)
 
     def _of_its_keys(
-        self, ranges: Ranges[Consumer], run: EntryRun, runs: Sequence[tuple[int, int]]
+        self, ranges: Ranges[Consumer[Subscription]], run: EntryRun, runs: Sequence[tuple[int, int]]
     ) -> Iterator[tuple[int, int]]:
         """Of `runs` in `run`, what has a key in `ranges`, as (first entry, count)."""
         for start, count in runs:
@@ -214,12 +211,12 @@ class SingleActiveSubscription(Subscription):
                 at += size
 
 
-def _ranges_of(consumer: Consumer) -> Ranges[Consumer] | None:
+def _ranges_of(consumer: Consumer[Subscription]) -> Ranges[Consumer[Subscription]] | None:
     """ConsumerAssignError. Source: Pulsar's AbstractDispatcherSingleActiveConsumer."""
     meta = consumer.key_shared
     if meta is None or meta.keySharedMode != pb.STICKY or not meta.hashRanges:
         return None
-    ranges: Ranges[Consumer] = Ranges()
+    ranges: Ranges[Consumer[Subscription]] = Ranges()
     try:
         ranges.add(consumer, [(each.start, each.end) for each in meta.hashRanges])
     except ValueError as error:

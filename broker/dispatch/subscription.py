@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import trio
 
 from broker.dispatch.consumer import Consumer
+from broker.dispatch.ports import Host
 from broker.dispatch.publish_time import first_published_at
 from broker.errors import ConsumerBusyError, ServiceNotReadyError
 from broker.topics.entry_screen import BATCH
@@ -25,13 +25,9 @@ from managed_ledger.errors import ManagedLedgerError
 from managed_ledger.managed_ledger import EntryRun
 from quire.ledger.position import Position
 from quire.service.log import get_logger
-from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.errors import PulsarWireError
 from quire.wire.pulsar.metadata import batch_counts, sticky_key
 from quire.world.doors import Buffer
-
-if TYPE_CHECKING:
-    from broker.topics.topic import Topic
 
 log = get_logger(__name__)
 
@@ -49,19 +45,6 @@ def wanted_messages(ack_set: Sequence[int]) -> int:
     return max(1, sum((word & WORD_MASK).bit_count() for word in ack_set))
 
 
-def make_subscription(topic: Topic, name: str, cursor: Cursor, subscribe: pb.CommandSubscribe) -> Subscription:
-    """A subscription of the type that SUBSCRIBE asks for, over an existing cursor."""
-    from broker.dispatch.shared_subscription import KeySharedSubscription, SharedSubscription
-    from broker.dispatch.single_active import SingleActiveSubscription
-
-    kind = subscribe.subType
-    if kind == pb.CommandSubscribe.Shared:
-        return SharedSubscription(topic, name, cursor, kind, subscribe.durable)
-    if kind == pb.CommandSubscribe.Key_Shared:
-        return KeySharedSubscription(topic, name, cursor, kind, subscribe.durable)
-    return SingleActiveSubscription(topic, name, cursor, kind, subscribe.durable)
-
-
 def key_of(payload: Buffer) -> bytes:
     """What Key_Shared goes by. One whose metadata makes no sense has no key."""
     try:
@@ -77,19 +60,19 @@ class Subscription(ABC):
     entry_cost = 1
     """What an entry counts against the work of a pass."""
 
-    def __init__(self, topic: Topic, name: str, cursor: Cursor, kind: int, durable: bool) -> None:
+    def __init__(self, topic: Host[Subscription], name: str, cursor: Cursor, kind: int, durable: bool) -> None:
         self.topic = topic
         self.name = name
         self.cursor = cursor
         self.kind = kind
         self.durable = durable
-        self.consumers: dict[Consumer, None] = {}
+        self.consumers: dict[Consumer[Subscription], None] = {}
         self.seeking = False
         self.hungry = False
         """Somebody has permits and there was nothing to read: new entries start the pump."""
         self.stopped = False
         self.messages_out = 0
-        self._turn = topic.broker.turn
+        self._turn = topic.context.turn
         self._pumping = False
         self._again = False
         self._is_put_off = False
@@ -100,11 +83,11 @@ class Subscription(ABC):
 
     # Consumers
 
-    def add_consumer(self, consumer: Consumer) -> None:
+    def add_consumer(self, consumer: Consumer[Subscription]) -> None:
         """ConsumerBusyError, ConsumerAssignError, ServiceNotReadyError (a seek is under way)."""
         if self.seeking or self.stopped:
             raise ServiceNotReadyError("Subscription is fenced")
-        limit = self.topic.broker.options.consumers_per_subscription_max
+        limit = self.topic.context.options.consumers_per_subscription_max
         if limit and len(self.consumers) >= limit:
             raise ConsumerBusyError(f"subscription {self.name!r} has {limit} consumers, the most it may have")
         self.topic.check_consumers()
@@ -115,7 +98,7 @@ class Subscription(ABC):
             self.rewind()
         self.pump()
 
-    def remove_consumer(self, consumer: Consumer) -> None:
+    def remove_consumer(self, consumer: Consumer[Subscription]) -> None:
         """The consumer is gone: what it held goes to others."""
         if consumer not in self.consumers:
             return
@@ -133,15 +116,15 @@ class Subscription(ABC):
             self.cursor.deactivate()
             self.topic.drop_if_unused(self)
 
-    def sole_holder(self) -> Consumer | None:
+    def sole_holder(self) -> Consumer[Subscription] | None:
         """The consumer that keeps others out, if there is one: its connection is probed before a newcomer is refused."""
         return None
 
     @abstractmethod
-    def permits_of(self, consumer: Consumer) -> int:
+    def permits_of(self, consumer: Consumer[Subscription]) -> int:
         """Messages it may still be sent; below 0 after a batch larger than its permits."""
 
-    def unacked_of(self, consumer: Consumer) -> int:
+    def unacked_of(self, consumer: Consumer[Subscription]) -> int:
         """Messages it was sent and has not acknowledged, as far as this type keeps count."""
         return 0
 
@@ -152,7 +135,7 @@ class Subscription(ABC):
         for consumer in list(self.consumers):
             self.remove_consumer(consumer)
 
-    def disconnect(self, consumer: Consumer) -> None:
+    def disconnect(self, consumer: Consumer[Subscription]) -> None:
         """CLOSE_CONSUMER to one; what it held goes to others."""
         consumer.disconnect()
         self.remove_consumer(consumer)
@@ -170,11 +153,11 @@ class Subscription(ABC):
     # What the types differ in
 
     @abstractmethod
-    def _admit(self, consumer: Consumer) -> None:
+    def _admit(self, consumer: Consumer[Subscription]) -> None:
         """A consumer joins, or is refused (ConsumerBusyError, ConsumerAssignError)."""
 
     @abstractmethod
-    def _dismiss(self, consumer: Consumer) -> None:
+    def _dismiss(self, consumer: Consumer[Subscription]) -> None:
         """A consumer is gone; what it held goes to others."""
 
     @abstractmethod
@@ -186,14 +169,14 @@ class Subscription(ABC):
         """Entries came from the bookies; `replay`: they were delivered before."""
 
     @abstractmethod
-    def flow(self, consumer: Consumer, permits: int) -> None:
+    def flow(self, consumer: Consumer[Subscription], permits: int) -> None:
         """The consumer asks for so many more messages."""
 
     @abstractmethod
-    def redeliver(self, consumer: Consumer, positions: list[Position]) -> None:
+    def redeliver(self, consumer: Consumer[Subscription], positions: list[Position]) -> None:
         """What the consumer names, or all it holds, is delivered again."""
 
-    def held(self, consumer: Consumer) -> list[Position]:
+    def held(self, consumer: Consumer[Subscription]) -> list[Position]:
         """What the consumer was sent and has not acknowledged, in order, as far as this type keeps account of it."""
         return []
 
@@ -204,7 +187,7 @@ class Subscription(ABC):
     # Acknowledgement
 
     def ack_individual(
-        self, consumer: Consumer, whole: list[Position], parts: list[tuple[Position, tuple[int, ...]]]
+        self, consumer: Consumer[Subscription], whole: list[Position], parts: list[tuple[Position, tuple[int, ...]]]
     ) -> None:
         """InvalidAckError for positions that were never confirmed or are not of this topic; they have no effect, the
         others have."""
@@ -253,7 +236,7 @@ class Subscription(ABC):
 
     async def _drop_later(self) -> None:
         """A reader that a seek disconnected subscribes again at once; if it died instead, its subscription goes."""
-        await trio.sleep(self.topic.broker.options.resubscribe_grace_s)
+        await trio.sleep(self.topic.context.options.resubscribe_grace_s)
         if not self.stopped:
             self.abandoned()
 
@@ -383,8 +366,8 @@ class Subscription(ABC):
         self, scope: trio.CancelScope, epoch: int, position: Position, count_max: int, replay: bool
     ) -> None:
         run: EntryRun | None = None
-        output = self.topic.broker.output
-        size_max = output.reserve(self.topic.broker.options.read_batch_bytes_max)
+        output = self.topic.context.output
+        size_max = output.reserve(self.topic.context.options.read_batch_bytes_max)
         with scope:
             try:
                 run = await self.topic.ledger.read(position, count_max, size_max, replay=replay)

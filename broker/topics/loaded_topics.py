@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 import trio
 from cachetools import TTLCache
 
 from broker.background import see_through
 from broker.config import PARTITIONED
+from broker.context import Context
 from broker.errors import (
     BeingDeletedError,
     BrokerError,
@@ -23,10 +23,12 @@ from broker.errors import (
 )
 from broker.ownership.bundles import Bundle
 from broker.ownership.load_reports import TopicCounters
+from broker.ownership.local import Owning
 from broker.ownership.namespaces import heartbeat_broker
 from broker.ownership.tenants import POLICIES
 from broker.slices import run_through, sliced
 from broker.topics.partitioned_topics import PartitionedTopics, topics_in
+from broker.topics.policies import TopicPolicies
 from broker.topics.takeover import Takeover
 from broker.topics.topic import Topic
 from cursors.errors import CursorError, CursorRecoveryError
@@ -43,9 +45,6 @@ from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
 from quire.service.metrics import Histogram
 from quire.wire.pulsar.names import NamespaceName, TopicName
-
-if TYPE_CHECKING:
-    from broker.server import Broker
 
 log = get_logger(__name__)
 
@@ -80,8 +79,17 @@ class _Loading:
 class Topics:
     """Loaded topics by full name."""
 
-    def __init__(self, broker: Broker, factory: ManagedLedgerFactory, metadata: MetadataStore) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        context: Context,
+        factory: ManagedLedgerFactory,
+        metadata: MetadataStore,
+        ownership: Owning,
+        policies: TopicPolicies,
+    ) -> None:
+        self._context = context
+        self._ownership = ownership
+        self._policies = policies
         self._factory = factory
         self._metadata = metadata
         self._loaded: dict[str, Topic] = {}
@@ -94,8 +102,8 @@ class Topics:
         self._stopping = False
         self._namespaces: TTLCache[str, None] = TTLCache(NAMESPACES_MAX, NAMESPACE_TTL_S, timer=trio.current_time)
         """Those that were there a moment ago."""
-        self.partitioned = PartitionedTopics(metadata, partitions_max=broker.options.partitions_per_topic_max)
-        self.takeover = Takeover(self.partitioned, factory, accept=broker.options.accept_unsupported_policies)
+        self.partitioned = PartitionedTopics(metadata, partitions_max=context.options.partitions_per_topic_max)
+        self.takeover = Takeover(self.partitioned, factory, accept=context.options.accept_unsupported_policies)
 
     def loaded(self) -> list[Topic]:
         return list(self._loaded.values())
@@ -144,7 +152,7 @@ class Topics:
                 return []
         # A worker's: to read 10,000 names and to put them in order takes longer than the event loop may be held.
         read = partial(_in_order, str(namespace), components)
-        return await self._broker.world.offload.run(read, name="names of topics")
+        return await self._context.world.offload.run(read, name="names of topics")
 
     async def _has(self, path: str) -> bool:
         with translated(path):
@@ -154,7 +162,7 @@ class Topics:
         """As `partitions`, as far as it is known without asking; None: ask."""
         count = 0 if name.partition >= 0 else self.partitioned.known(name)
         if count == 0:
-            options = self._broker.options
+            options = self._context.options
             makes_plain = create and options.allow_auto_topic_creation and options.auto_topic_type != PARTITIONED
             if not makes_plain and name.full not in self._loaded:
                 return None
@@ -166,7 +174,7 @@ class Topics:
         TopicNotFoundError (it may not be made), BeingDeletedError, MetadataUnavailableError."""
         if name.partition < 0 and (count := await self.partitioned.get(name)):
             return count
-        options = self._broker.options
+        options = self._context.options
         create = create and options.allow_auto_topic_creation
         if create and options.auto_topic_type != PARTITIONED:
             return 0
@@ -188,7 +196,7 @@ class Topics:
     async def get(self, name: TopicName, *, create: bool = True) -> Topic:
         """The topic, loaded if need be. TopicNotFoundError, NotOwnerError, ServiceNotReadyError, MetadataUnavailableError."""
         full = name.full
-        create = create and self._broker.options.allow_auto_topic_creation
+        create = create and self._context.options.allow_auto_topic_creation
         checked = False
         while True:
             if (topic := self._loaded.get(full)) is not None and not topic.closing:
@@ -196,7 +204,7 @@ class Topics:
             if self._stopping:
                 raise ServiceNotReadyError("the broker is stopping")
             if (closing := self._closing.get(full)) is not None:
-                with trio.move_on_after(self._broker.options.topic_load_timeout_s) as scope:
+                with trio.move_on_after(self._context.options.topic_load_timeout_s) as scope:
                     await closing.wait()
                 if scope.cancelled_caught:
                     raise ServiceNotReadyError(f"topic {full} is still being closed")
@@ -208,8 +216,8 @@ class Topics:
                     checked = True
                     continue
                 loading = self._loading[full] = _Loading(create)
-                self._broker.nursery.start_soon(self._load, name, loading, name=f"load {full}")
-            with trio.move_on_after(self._broker.options.topic_load_timeout_s) as scope:
+                self._context.nursery.start_soon(self._load, name, loading, name=f"load {full}")
+            with trio.move_on_after(self._context.options.topic_load_timeout_s) as scope:
                 await loading.done.wait()
             if scope.cancelled_caught:
                 raise ServiceNotReadyError(f"topic {full} is still being loaded")
@@ -274,13 +282,13 @@ class Topics:
             # Whoever was connected to a deleted topic comes at once, and would make it anew in a namespace that is gone.
             await self._look_for_namespace(name)
         # Before: opening fences whoever writes now. After: opening takes its time, and the bundle may be gone.
-        await self._broker.ownership.check(name)
+        await self._ownership.check(name)
         # Before it is opened: what is open is trimmed.
-        policies = await self._broker.policies.hold(name)  # until it is open, so that they are read once
+        policies = await self._policies.hold(name)  # until it is open, so that they are read once
         await self.takeover.check(name, policies)
         ledger = await self._factory.open(name.managed_ledger_path, create=create)
         try:
-            await self._broker.ownership.check(name)
+            await self._ownership.check(name)
         except BaseException:
             ledger.abandon()
             raise
@@ -288,7 +296,7 @@ class Topics:
         if not ledger.is_usable:
             # Taken over or closed since: nobody would tell us any more.
             raise ManagedLedgerFencedError(f"{name.full} was lost while it was being loaded")
-        topic = Topic(self._broker, name, ledger, self._broker.nursery)
+        topic = Topic(self._context, name, ledger, self.close_soon)
         topic.restore_subscriptions()
         return topic
 
@@ -345,7 +353,7 @@ class Topics:
         there are many, the first go in this step and the rest in steps of their own."""
         steps = self._lose(bundle)
         if next(steps, _DONE) is not _DONE:
-            self._broker.nursery.start_soon(run_through, steps, name=f"lose {bundle}")
+            self._context.nursery.start_soon(run_through, steps, name=f"lose {bundle}")
 
     def _lose(self, bundle: Bundle) -> Generator[None, None, None]:
         """A step of the event loop per element."""
@@ -381,7 +389,7 @@ class Topics:
             return
         topic.closing = True
         self._closing[full] = trio.Event()
-        self._broker.nursery.start_soon(self._close, topic, name=f"close {full}")
+        self._context.nursery.start_soon(self._close, topic, name=f"close {full}")
 
     async def _close(self, topic: Topic) -> None:
         full = topic.name.full
@@ -405,8 +413,8 @@ class Topics:
         new one. TopicBusyError, TopicNotFoundError, NotOwnerError, ServiceNotReadyError (begun and not ended: delete it
         again)."""
         full = name.full
-        await self._broker.ownership.check(name)
-        with trio.move_on_after(self._broker.options.topic_load_timeout_s) as scope:
+        await self._ownership.check(name)
+        with trio.move_on_after(self._context.options.topic_load_timeout_s) as scope:
             while not self._stopping:
                 if (closing := self._closing.get(full)) is not None:
                     await closing.wait()
@@ -438,7 +446,7 @@ class Topics:
                     del self._loaded[full]
                 self._closing.pop(full).set()
 
-        await see_through(self._broker.nursery, delete, name=f"delete {full}")
+        await see_through(self._context.nursery, delete, name=f"delete {full}")
 
     async def delete_left_over(self, namespace: NamespaceName) -> None:
         """See `Administration.delete_left_over`."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from broker import replies
 from broker.connections.client_versions import refusal_code
 from broker.topics.entry_screen import REFUSED, why_refused
+from broker.topics.ports import Client, Home
 from quire.service.log import get_logger
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.entry_features import EntryFeatures, features_of
@@ -15,10 +15,6 @@ from quire.wire.pulsar.messages import ReceiptEncoder
 from quire.wire.pulsar.metadata import metadata_span
 from quire.wire.pulsar.splitter import CHUNK, MARKER, SHADOW, TRANSACTION, SendRun
 from quire.world.doors import Buffer
-
-if TYPE_CHECKING:
-    from broker.connections.connection import Connection
-    from broker.topics.topic import Topic
 
 log = get_logger(__name__)
 
@@ -42,7 +38,9 @@ class Producer:
         "topic",
     )
 
-    def __init__(self, connection: Connection, topic: Topic, producer_id: int, name: str, epoch: int) -> None:
+    def __init__(
+        self, connection: Client[Producer], topic: Home[Producer], producer_id: int, name: str, epoch: int
+    ) -> None:
         self.connection = connection
         self.topic = topic
         self.producer_id = producer_id
@@ -66,7 +64,7 @@ class Producer:
         sends between them are answered with SEND_ERROR, in the order of all."""
         start = 0
         features = 0
-        size_max = self.topic.broker.options.message_size_max
+        size_max = self.topic.context.options.message_size_max
         for index, payload in enumerate(run.payloads):
             found = features_of(payload)
             why = _why_flags(run.flags) or (why_refused(found) if found & REFUSED else "")
@@ -177,7 +175,7 @@ class PublishSink:
 
     __slots__ = ("_done", "_producer", "_run", "_size", "_topic")
 
-    def __init__(self, producer: Producer, run: SendRun, topic: Topic, size: int) -> None:
+    def __init__(self, producer: Producer, run: SendRun, topic: Home[Producer], size: int) -> None:
         self._producer = producer
         self._run = run
         self._topic = topic
@@ -188,10 +186,10 @@ class PublishSink:
         offset = self._done
         done = self._done = offset + count
         if done == len(self._run.sequence_ids):
-            self._topic.broker.publish_bytes -= self._size
+            self._topic.context.publishing.give(self._size)
         self._producer.confirmed(self._run, offset, ledger_id, first_entry_id, count)
 
     def failed(self, error: Exception) -> None:
-        self._topic.broker.publish_bytes -= self._size
+        self._topic.context.publishing.give(self._size)
         self._topic.publish_failed(error)
         self._producer.failed(self._run, self._done, str(error))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import trio
 
 from broker.background import see_through
+from broker.context import Context
 from broker.dispatch.publish_time import first_published_at
-from broker.dispatch.subscription import Subscription, make_subscription
+from broker.dispatch.subscription import Subscription
 from broker.errors import (
     ConsumerBusyError,
     NoRoomError,
@@ -22,8 +23,11 @@ from broker.errors import (
     TopicBusyError,
     TopicTerminatedError,
 )
+from broker.positions import position_of
 from broker.topics.entry_screen import REFUSED, EntryScreen
+from broker.topics.ports import Client
 from broker.topics.producer import Producer, PublishSink
+from broker.topics.subscription_kinds import make_subscription
 from cursors.cursor import Cursor
 from cursors.errors import CursorError
 from managed_ledger.appends import State
@@ -34,10 +38,6 @@ from quire.service.log import get_logger
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import TopicName
 from quire.wire.pulsar.splitter import MARKER, SHADOW, TRANSACTION, SendRun
-
-if TYPE_CHECKING:
-    from broker.connections.connection import Connection
-    from broker.server import Broker
 
 log = get_logger(__name__)
 
@@ -51,10 +51,11 @@ class Topic:
     """A loaded topic. Everything in it happens on the event loop; what awaits says so."""
 
     __slots__ = (
+        "_close_soon",
         "_creating",
-        "broker",
         "bytes_in",
         "closing",
+        "context",
         "entries_in",
         "ledger",
         "messages_in",
@@ -66,18 +67,22 @@ class Topic:
         "subscriptions",
     )
 
-    def __init__(self, broker: Broker, name: TopicName, ledger: ManagedLedger, nursery: trio.Nursery) -> None:
-        self.broker = broker
+    def __init__(
+        self, context: Context, name: TopicName, ledger: ManagedLedger, close_soon: Callable[[Topic], None]
+    ) -> None:
+        """`close_soon`: takes the topic down in the background; the next lookup reloads it."""
+        self.context = context
         self.name = name
         self.ledger = ledger
-        self.nursery = nursery
+        self.nursery = context.nursery
         self.producers: dict[str, Producer] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.closing = False
         self.next_owner = ""
         """While it is closed: the URL of the broker that will have it, if that is known; told to its clients."""
-        self.screen = EntryScreen(name, ledger.last_confirmed, broker.passed_over)
+        self.screen = EntryScreen(name, ledger.last_confirmed, context.passed_over)
         """Which entries are what they should be."""
+        self._close_soon = close_soon
         self._creating: dict[str, trio.Event] | None = None
         """Subscriptions that are being made; None: there are none."""
         self.bytes_in = 0
@@ -88,14 +93,14 @@ class Topic:
 
     # Publishing
 
-    def add_producer(self, connection: Connection, producer_id: int, name: str, epoch: int) -> Producer:
+    def add_producer(self, connection: Client[Producer], producer_id: int, name: str, epoch: int) -> Producer:
         """TopicTerminatedError. ProducerBusyError if a living producer has the name; the caller probes the holder first."""
         self.check_open()
-        if self.broker.no_room:
-            raise NoRoomError(self.broker.no_room)
+        if why := self.context.no_room():
+            raise NoRoomError(why)
         if self.ledger.state is State.TERMINATED:
             raise TopicTerminatedError(f"{self.name.full} was terminated: it takes no more messages")
-        limit = self.broker.options.producers_per_topic_max
+        limit = self.context.options.producers_per_topic_max
         if limit and name not in self.producers and len(self.producers) >= limit:
             raise ProducerBusyError(
                 f"Topic '{self.name.full}' reached max producers limit ({limit}, maxProducersPerTopic)"
@@ -127,13 +132,13 @@ class Topic:
     def publish(self, producer: Producer, run: SendRun) -> None:
         """Hand a run of entries to the managed ledger; receipts follow when they are durable. What must not be stored is
         answered with SEND_ERROR."""
-        if self.broker.no_room:
-            self._refuse(producer, run, NoRoomError(self.broker.no_room))
+        if why := self.context.no_room():
+            self._refuse(producer, run, NoRoomError(why))
             return
         payloads = run.payloads
         size = sum(map(len, payloads))
         features = producer.features.union(payloads)
-        if features & REFUSED or run.flags & NOT_SERVED or size > self.broker.options.message_size_max:
+        if features & REFUSED or run.flags & NOT_SERVED or size > self.context.options.message_size_max:
             for part, has in producer.accepted(run):
                 if self.producers.get(producer.name) is not producer:  # an append failed: nothing goes behind the gap
                     producer.connection.sends_answered(len(part.sequence_ids))
@@ -149,7 +154,7 @@ class Topic:
         self.entries_in += len(payloads)
         self.messages_in += sum(run.counts)
         self.bytes_in += size
-        self.broker.publish_bytes += size
+        self.context.publishing.take(size)
         producer.sent += len(payloads)
         self.ledger.append(payloads, PublishSink(producer, run, self, size))
 
@@ -161,7 +166,7 @@ class Topic:
 
     def _fenced(self) -> None:
         log.warning("topic lost its ledgers to another owner", topic=self.name.full)
-        self.broker.topics.close_soon(self)
+        self._close_soon(self)
 
     def publish_failed(self, error: Exception) -> None:
         """An append failed: producers reconnect and send again; a fenced log has another owner, so the topic goes."""
@@ -266,7 +271,7 @@ class Topic:
 
     async def _published_ago(self, seconds: int) -> Position:
         try:
-            since = self.broker.world.clock.wall_ms() - 1000 * seconds
+            since = self.context.world.clock.wall_ms() - 1000 * seconds
             return await first_published_at(self.ledger, since)
         except ManagedLedgerError as error:
             raise ServiceNotReadyError(f"{self.name.full}: {error}") from error
@@ -342,7 +347,7 @@ class Topic:
                 pass  # another UNSUBSCRIBE was quicker
             except (ManagedLedgerError, CursorError) as error:
                 # Its cursor has stopped for good; a new one has to be read from where it is stored.
-                self.broker.topics.close_soon(self)
+                self._close_soon(self)
                 raise ServiceNotReadyError(f"subscription {subscription.name!r}: {error}") from error
         else:
             self.ledger.drop_reader_cursor(subscription.cursor)
@@ -376,7 +381,7 @@ class Topic:
 
     def check_subscriptions(self) -> None:
         """NotAllowedError if there are as many as there may be, those on their way included."""
-        limit = self.broker.options.subscriptions_per_topic_max
+        limit = self.context.options.subscriptions_per_topic_max
         if limit and len(self.subscriptions) + len(self._creating or ()) >= limit:
             raise NotAllowedError(
                 f"Exceed the maximum number of subscriptions of the topic: {self.name.full} ({limit}, maxSubscriptionsPerTopic)"
@@ -384,7 +389,7 @@ class Topic:
 
     def check_consumers(self) -> None:
         """ConsumerBusyError if there are as many as there may be."""
-        limit = self.broker.options.consumers_per_topic_max
+        limit = self.context.options.consumers_per_topic_max
         if limit and sum(len(subscription.consumers) for subscription in self.subscriptions.values()) >= limit:
             raise ConsumerBusyError(
                 f"Topic '{self.name.full}' reached max consumers limit ({limit}, maxConsumersPerTopic)"
@@ -431,7 +436,7 @@ class Topic:
         for subscription in list(self.subscriptions.values()):
             subscription.stop()
             subscription.disconnect_all()
-        self.broker.turn.flush()
+        self.context.turn.flush()
         self.ledger.remove_waiter(self._entries_confirmed)
 
 
@@ -443,9 +448,4 @@ def start_position(subscribe: pb.CommandSubscribe) -> Position | None:
     if not subscribe.HasField("start_message_id"):
         return None
     start = subscribe.start_message_id
-    return Position(to_signed(start.ledgerId), to_signed(start.entryId))
-
-
-def to_signed(value: int) -> int:
-    """-1 travels as 2^64-1 in the unsigned id fields."""
-    return value - (1 << 64) if value >= 1 << 63 else value
+    return position_of(start)

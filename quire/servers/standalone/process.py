@@ -125,7 +125,7 @@ async def run_standalone(
         with naming("brokerServicePort", config.bind_address, config.broker_port):
             listener = await world.network.listen(config.bind_address, config.broker_port)
         port = listener.address[1]
-        broker.service_url = Addresses((config.advertised_host, port), None).broker_url
+        broker.context.service_url = Addresses((config.advertised_host, port), None).broker_url
         broker.start()
         counts = ConnectionCounts()
         serve = broker_port(

@@ -11,9 +11,10 @@ import trio
 
 from broker.config import BrokerOptions
 from broker.dispatch.consumer import Consumer
-from broker.dispatch.subscription import Subscription, make_subscription
+from broker.dispatch.subscription import Subscription
 from broker.output import OutputBudget
 from broker.topics.entry_screen import EntryScreen
+from broker.topics.subscription_kinds import make_subscription
 from broker.turn import Turn
 from cursors.opening import memory_cursor
 from managed_ledger.appends import State
@@ -103,11 +104,14 @@ class FakeConnection:
         self.closed = False
         self.client_version = "Pulsar-Java-test"
         self.output_below_bound = True
-        self.consumers: dict[int, Consumer] = {}
+        self.consumers: dict[int, Consumer[Subscription]] = {}
         self.frames: list[Any] = []
 
     def write(self, parts: Sequence[Buffer]) -> None:
         self.frames.append(b"".join(parts))
+
+    def consumer_closed(self, consumer_id: int) -> None:
+        self.consumers.pop(consumer_id, None)
 
 
 class Stage:
@@ -127,7 +131,7 @@ class Stage:
         self.log = log
         self.dropped: list[Subscription] = []
         served: Any = SimpleNamespace(
-            broker=SimpleNamespace(options=BrokerOptions(**options), output=OutputBudget(0), turn=Turn()),
+            context=SimpleNamespace(options=BrokerOptions(**options), output=OutputBudget(0), turn=Turn()),
             check_consumers=lambda: None,
             name=TopicName.parse(topic),
             ledger=log,
@@ -138,14 +142,14 @@ class Stage:
             drop_if_unused=self.dropped.append,
         )
         self.screen: EntryScreen = served.screen
-        self.turn: Turn = served.broker.turn
+        self.turn: Turn = served.context.turn
         world: Any = log
         cursor = memory_cursor(world, "s", Position(LEDGER, -1))
         wanted = pb.CommandSubscribe(subType=kind, durable=True)
         self.subscription: Any = make_subscription(served, "s", cursor, wanted)
         self._number = 0
 
-    def join(self, name: str = "", *, priority: int = 0) -> Consumer:
+    def join(self, name: str = "", *, priority: int = 0) -> Consumer[Subscription]:
         connection: Any = FakeConnection()
         self._number += 1
         consumer = Consumer(connection, self.subscription, self._number, name or f"c{self._number}", priority, None)
@@ -186,9 +190,9 @@ def finish(turn: Turn) -> None:
         turn.step()
 
 
-def commands(consumer: Consumer) -> list[tuple[pb.BaseCommand, bytes]]:
+def commands(consumer: Consumer[Subscription]) -> list[tuple[pb.BaseCommand, bytes]]:
     """What was written to the consumer's connection since the last call, by the end of the pass and of all that was put off."""
-    finish(consumer.subscription.topic.broker.turn)
+    finish(consumer.subscription.topic.context.turn)
     connection: Any = consumer.connection
     data = b"".join(connection.frames)
     connection.frames.clear()
@@ -201,12 +205,12 @@ def commands(consumer: Consumer) -> list[tuple[pb.BaseCommand, bytes]]:
     return found
 
 
-def delivered(consumer: Consumer) -> list[bytes]:
+def delivered(consumer: Consumer[Subscription]) -> list[bytes]:
     """Payloads of the messages sent since the last call."""
     return [payload_of(tail) for command, tail in commands(consumer) if command.type == pb.BaseCommand.MESSAGE]
 
 
-def counts(consumer: Consumer) -> list[tuple[bytes, int]]:
+def counts(consumer: Consumer[Subscription]) -> list[tuple[bytes, int]]:
     """The same with their redelivery counts."""
     return [
         (payload_of(tail), command.message.redelivery_count)

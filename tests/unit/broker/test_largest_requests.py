@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 import trio
 
-from broker.connections import commands
+from broker.connections import creation
 from broker.connections.connection import CLIENT_VERSION_MAX
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.commands import REPEATED_MAX
@@ -107,7 +107,7 @@ def test_a_step_that_holds_the_loop_is_found() -> None:
         for one in pairs[:300]:
             sum(one.key.__eq__(other.key) is True for other in pairs[:300])
 
-    with patch.object(commands, "check_properties", quadratic):
+    with patch.object(creation, "check_properties", quadratic):
         assert longest_step(producers)[0] > CALLS_MAX
 
 

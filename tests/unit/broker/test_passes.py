@@ -24,7 +24,7 @@ ENTRIES = 12_000
 NO_LIMIT: dict[str, Any] = {"unacked_messages_per_consumer_max": 0, "unacked_messages_per_subscription_max": 0}
 
 
-def written(consumer: Consumer) -> int:
+def written(consumer: Consumer[Subscription]) -> int:
     """Messages that wait in the consumer's connection."""
     connection: Any = consumer.connection
     return sum(frames.count(b"msg#") for frames in connection.frames)

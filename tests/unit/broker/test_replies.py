@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker import replies
-from broker.connections import commands
+from broker.connections import refusals
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.unit.broker.peers import C
 
@@ -14,17 +14,17 @@ def parse(frame: bytes) -> pb.BaseCommand:
 
 def test_each_failure_travels_in_the_answer_of_its_request() -> None:
     lookup = C(type=C.LOOKUP, lookupTopic=pb.CommandLookupTopic(topic="t", request_id=3))
-    found = parse(commands.failed(lookup, pb.TopicNotFound, "no"))
+    found = parse(refusals.failed(lookup, pb.TopicNotFound, "no"))
     assert found.type == C.LOOKUP_RESPONSE
     # The C++ client tests that the field is there, not its value.
     assert found.lookupTopicResponse.HasField("response")
     assert (found.lookupTopicResponse.request_id, found.lookupTopicResponse.error) == (3, pb.TopicNotFound)
     schema = C(type=C.GET_SCHEMA, getSchema=pb.CommandGetSchema(topic="t", request_id=4))
-    refused = parse(commands.refuse(schema))
+    refused = parse(refusals.refuse(schema))
     assert refused.type == C.GET_SCHEMA_RESPONSE
     assert (refused.getSchemaResponse.request_id, refused.getSchemaResponse.error_code) == (4, pb.TopicNotFound)
     seek = C(type=C.SEEK, seek=pb.CommandSeek(consumer_id=1, request_id=5))
-    assert parse(commands.failed(seek, pb.MetadataError, "no")).error.request_id == 5
+    assert parse(refusals.failed(seek, pb.MetadataError, "no")).error.request_id == 5
 
 
 def test_success_of_a_lookup_and_of_metadata_says_so_explicitly() -> None:
@@ -48,8 +48,8 @@ def test_clients_are_told_that_partitions_can_be_asked_for_without_making_a_topi
 
 def test_a_topic_has_no_schema_and_that_is_what_a_client_is_told() -> None:
     asked = C(type=C.GET_SCHEMA, getSchema=pb.CommandGetSchema(topic="t", request_id=4))
-    answer = parse(commands.refuse(asked)).getSchemaResponse
+    answer = parse(refusals.refuse(asked)).getSchemaResponse
     assert (answer.request_id, answer.error_code) == (4, pb.TopicNotFound), "NotAllowedError is final for AUTO_CONSUME"
     made = C(type=C.GET_OR_CREATE_SCHEMA, getOrCreateSchema=pb.CommandGetOrCreateSchema(topic="t", request_id=5))
     made.getOrCreateSchema.schema.SetInParent()
-    assert parse(commands.refuse(made)).getOrCreateSchemaResponse.error_code == pb.NotAllowedError
+    assert parse(refusals.refuse(made)).getOrCreateSchemaResponse.error_code == pb.NotAllowedError

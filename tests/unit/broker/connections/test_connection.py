@@ -283,7 +283,7 @@ def test_a_full_publish_buffer_stops_those_who_publish_and_nobody_else() -> None
         for number in range(2, 10):
             publisher.send_message(b"x" * 1000, number)
             await trio.sleep(0.01)
-        assert room.broker.publish_bytes > 2000
+        assert room.broker.context.publishing.bytes > 2000
         consumer.flow(2)
         assert await consumer.payloads(2) == [b"m0", b"m1"]
         consumer.ack(*ids)
@@ -309,7 +309,7 @@ def test_forty_peers_that_do_not_read_stay_within_one_bound_and_those_that_read_
         await publisher.producer()
         payloads = [bytes((65 + number % 26,)) * 40_000 for number in range(100)]
         await publisher.publish(*payloads)
-        output = room.broker.output
+        output = room.broker.context.output
         deaf = [await room.connect() for _ in range(40)]
         for number, peer in enumerate(deaf):
             await peer.subscribe(name=f"deaf-{number}")

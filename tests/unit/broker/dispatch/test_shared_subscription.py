@@ -10,6 +10,7 @@ import trio
 import trio.testing
 
 from broker.dispatch.consumer import Consumer
+from broker.dispatch.subscription import Subscription
 from cursors.errors import InvalidAckError
 from managed_ledger.errors import ManagedLedgerReadError
 from quire.ledger.position import Position
@@ -21,10 +22,10 @@ SHARED = pb.CommandSubscribe.Shared
 KEY_SHARED = pb.CommandSubscribe.Key_Shared
 
 
-def keys_of(stage: Stage, *consumers: Consumer) -> list[str]:
+def keys_of(stage: Stage, *consumers: Consumer[Subscription]) -> list[str]:
     """For each consumer a key that is its."""
     policy = stage.subscription._policy
-    found: dict[Consumer | None, str] = {}
+    found: dict[Consumer[Subscription] | None, str] = {}
     for number in range(1000):
         key = f"k{number}"
         owner = policy._owner(policy.hash_of(key.encode())).consumer

@@ -9,6 +9,7 @@ import trio.testing
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.policies.failover import FailoverChoice
 from broker.dispatch.policies.hash_owners import range_hash
+from broker.dispatch.subscription import Subscription
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.unit.broker.fakes import Stage, commands, delivered, on_stage
 from tests.unit.broker.peers import Room, in_broker
@@ -17,7 +18,7 @@ FAILOVER = pb.CommandSubscribe.Failover
 EXCLUSIVE = pb.CommandSubscribe.Exclusive
 
 
-def told(consumer: Consumer) -> list[bool]:
+def told(consumer: Consumer[Subscription]) -> list[bool]:
     """Whether it was told to be active, each time it was told."""
     return [
         command.active_consumer_change.is_active

@@ -358,7 +358,7 @@ def test_a_new_subscription_may_start_some_time_ago() -> None:
     async def test(room: Room) -> None:
         peer = await room.connect()
         await peer.producer()
-        now = room.broker.world.clock.wall_ms()
+        now = room.broker.context.world.clock.wall_ms()
         for number, payload in enumerate(numbers(10)):
             await peer.publish(payload, first=number, publish_time=now - 1000 * (10 - number))
         await peer.subscribe(initialPosition=SUB.Latest, start_message_rollback_duration_sec=4)
@@ -417,7 +417,7 @@ def test_a_start_some_time_ago_wins_over_a_start_id(durable: bool) -> None:
     async def test(room: Room) -> None:
         peer = await room.connect()
         await peer.producer()
-        now = room.broker.world.clock.wall_ms()
+        now = room.broker.context.world.clock.wall_ms()
         for number, payload in enumerate(numbers(10)):
             await peer.publish(payload, first=number, publish_time=now - 1000 * (10 - number))
         everything = pb.MessageIdData(ledgerId=(1 << 64) - 1, entryId=(1 << 64) - 1)

@@ -40,7 +40,7 @@ class Server:
     async def connect(self) -> Peer:
         stream = FakeStream()
         self.streams.append(stream)
-        self.broker.nursery.start_soon(self.broker.handle, stream)
+        self.broker.context.nursery.start_soon(self.broker.handle, stream)
         peer = Peer(stream)
         await peer.handshake()
         return peer
@@ -213,7 +213,7 @@ def test_on_confirmed_loss_every_topic_of_the_bundle_closes_at_once_and_nothing_
         assert sorted(kinds) == [C.CLOSE_PRODUCER, C.CLOSE_CONSUMER], "and neither a receipt nor an error"
         a.send_message(b"later", 3)
         assert await a.silent()
-        assert scene.a.broker.publish_bytes == 0
+        assert scene.a.broker.context.publishing.bytes == 0
         assert await scene.versions() == versions
         assert attempts == []
         assert seen == [(0, False)], "in the very step"

@@ -80,7 +80,7 @@ def test_an_entry_whose_metadata_cannot_be_read_is_passed_over_and_acknowledged(
         topic = await room.topic()
         await until(lambda: topic.subscriptions["s"].backlog == 0)
         assert topic.subscriptions["s"].unacked_of(next(iter(topic.subscriptions["s"].consumers))) == 0
-        assert dict(room.broker.passed_over) == {"unreadable metadata": 4}
+        assert dict(room.broker.context.passed_over) == {"unreadable metadata": 4}
 
     in_broker(test)
     [line] = [line for line in log_events if line["event"] == "entry of a topic is unusual"]
@@ -196,7 +196,7 @@ def test_a_send_that_cannot_be_obeyed_is_refused_and_those_around_it_are_stored(
         assert await peer.payloads(56) == [b"%d" % number for number in stored]
         [connection] = room.broker.connections
         assert connection.sends_in_flight == 0
-        assert room.broker.publish_bytes == 0
+        assert room.broker.context.publishing.bytes == 0
 
     in_broker(test)
 
@@ -240,7 +240,7 @@ def test_a_payload_above_max_message_size_is_refused_and_those_around_it_are_sto
         await peer.subscribe()
         peer.flow(100)
         assert [len(each) for each in await peer.payloads(4)] == [5, limit, 70_000, 70_000]
-        assert room.broker.publish_bytes == 0
+        assert room.broker.context.publishing.bytes == 0
 
     in_broker(test, message_size_max=limit)
 

@@ -108,7 +108,7 @@ def test_the_bytes_on_their_way_are_counted_down_again() -> None:
         peer = await room.connect()
         await peer.producer()
         await peer.publish(*[b"x" * 100] * 30)
-        assert room.broker.publish_bytes == 0
+        assert room.broker.context.publishing.bytes == 0
         [connection] = room.broker.connections
         assert connection.sends_in_flight == 0
 

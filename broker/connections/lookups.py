@@ -1,0 +1,133 @@
+"""Where topics are, and which there are: PARTITIONED_METADATA, LOOKUP, GET_TOPICS_OF_NAMESPACE."""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+
+import trio
+
+from broker import replies
+from broker.connections.connection import Connection
+from broker.connections.lookup_counts import LookupCounts
+from broker.connections.topic_lists import listed, topic_pattern
+from broker.errors import BrokerError, InvalidTopicError, NotAllowedError, ServiceNotReadyError, TopicNotFoundError
+from broker.ownership.local import Owning
+from broker.ownership.lookup import Connect, Redirect
+from broker.topics.loaded_topics import Topics
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.errors import InvalidNameError, UnsupportedTopicNameError
+from quire.wire.pulsar.names import NamespaceName, TopicName
+
+
+@lru_cache(maxsize=1024)
+def parse_topic(text: str) -> TopicName:
+    """The name a client gave; asked several times per topic. InvalidTopicError, NotAllowedError."""
+    try:
+        name = TopicName.parse(text)
+    except UnsupportedTopicNameError as error:
+        raise NotAllowedError(str(error)) from error
+    except InvalidNameError as error:
+        raise InvalidTopicError(str(error)) from error
+    if name.domain != "persistent":
+        raise NotAllowedError("only persistent topics are served")
+    return name
+
+
+class Lookups:
+    """Answers from the broker's topics and its ownership."""
+
+    def __init__(self, topics: Topics, ownership: Owning, counts: LookupCounts) -> None:
+        self._topics = topics
+        self._ownership = ownership
+        self._counts = counts
+
+    async def partitioned_metadata(self, connection: Connection, command: pb.BaseCommand) -> None:
+        """Answer how many partitions a topic has."""
+        request = command.partitionMetadata
+        name = parse_topic(request.topic)
+        await self._topics.check_namespace(name)
+        count = await self._topics.partitions(name, create=request.metadata_auto_creation_enabled)
+        connection.write((replies.partitions(request.request_id, count),))
+
+    async def get_topics(self, connection: Connection, command: pb.BaseCommand) -> None:
+        """Names of a namespace's topics, partitions one by one; without them if the client has them, going by their hash."""
+        request = command.getTopicsOfNamespace
+        try:
+            namespace = NamespaceName.parse(request.namespace)
+        except InvalidNameError as error:
+            raise InvalidTopicError(str(error)) from error
+        names: list[TopicName] = []
+        try:
+            await self._topics.check_namespace(namespace)
+            if request.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT:
+                names = await self._topics.names(namespace)
+        except TopicNotFoundError:
+            pass  # clients that follow a pattern wait for topics to come, of a namespace that may come too
+        matches = topic_pattern(request.topics_pattern) if request.HasField("topics_pattern") else None
+        found, known = await connection.context.world.offload.run(
+            partial(listed, names, matches), name="list of topics"
+        )
+        changed = not (request.HasField("topics_hash") and request.topics_hash == known)
+        answer = replies.topics(
+            request.request_id,
+            found if changed else [],
+            topics_hash=known,
+            filtered=matches is not None,
+            changed=changed,
+        )
+        connection.write((answer,))
+
+    async def lookup(self, connection: Connection, command: pb.BaseCommand) -> None:
+        """Answer which broker serves a topic."""
+        request = command.lookupTopic
+        counts = self._counts
+        begun = trio.current_time()
+        counts.pending += 1
+        try:
+            found = await self._find_owner(request)
+        except BrokerError:
+            counts.failures += 1
+            raise
+        finally:
+            counts.pending -= 1
+            counts.times.observe((trio.current_time() - begun) * 1000)
+        if isinstance(found, Redirect):
+            counts.redirects += 1
+            answer = replies.redirect(request.request_id, found.broker_url, authoritative=found.authoritative)
+        else:
+            counts.answers += 1
+            answer = replies.lookup(
+                request.request_id, connection.context.service_url if found.mine else found.broker_url
+            )
+        connection.write((answer,))
+
+    async def _find_owner(self, request: pb.CommandLookupTopic) -> Connect | Redirect:
+        name = parse_topic(request.topic)
+        await self._topics.check_namespace(name)
+        if request.advertised_listener_name:
+            raise ServiceNotReadyError(f"the broker do not have {request.advertised_listener_name} listener")
+        return await self._ownership.lookup(name, authoritative=request.authoritative)
+
+    def answer_at_once(self, connection: Connection, command: pb.BaseCommand) -> bool:
+        """PARTITIONED_METADATA and LOOKUP within the pass, where everything is known; False: it takes a task."""
+        is_lookup = command.type == pb.BaseCommand.LOOKUP
+        text = command.lookupTopic.topic if is_lookup else command.partitionMetadata.topic
+        try:
+            name = parse_topic(text)
+        except BrokerError:
+            return False
+        if not self._topics.namespace_is_known(name):
+            return False
+        if not is_lookup:
+            asked = command.partitionMetadata
+            count = self._topics.partitions_at_once(name, create=asked.metadata_auto_creation_enabled)
+            if count is None:
+                return False
+            connection.write((replies.partitions(asked.request_id, count),))
+            return True
+        request = command.lookupTopic
+        if request.advertised_listener_name or not self._ownership.owns(name):
+            return False
+        self._counts.answered_at_once()
+        connection.write((replies.lookup(request.request_id, connection.context.service_url),))
+        return True

@@ -1,0 +1,67 @@
+"""The table of requests: each command that is served, and how it runs.
+
+In the pass, in order: what is done at once, or in steps. In a task of the connection: what has to wait; it answers exactly
+once, and not necessarily in order. A creation is a task whose producer or consumer is known as on its way from the pass on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from broker.connections import acks, commands
+from broker.connections.connection import Connection, Requests
+from broker.connections.creation import Creation, Creations
+from broker.connections.lookups import Lookups
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+
+InPass = Callable[[Connection, pb.BaseCommand], None]
+Work = Callable[[Connection, pb.BaseCommand], Awaitable[None]]
+Maker = Callable[[Connection, pb.BaseCommand, Creation], Awaitable[None]]
+
+
+def request_table(lookups: Lookups, creations: Creations) -> Requests:
+    """Return how each command runs. Any other one is refused."""
+    kind = pb.BaseCommand
+    return Requests(
+        by_type={
+            kind.CONNECT: commands.connect,
+            kind.PING: commands.ping,
+            kind.PONG: commands.pong,
+            kind.ACK: acks.acknowledge,
+            kind.REDELIVER_UNACKNOWLEDGED_MESSAGES: acks.redeliver,
+            kind.FLOW: commands.flow,
+            kind.PRODUCER: _creation(creations.producer),
+            kind.SUBSCRIBE: _creation(creations.subscribe),
+            kind.CLOSE_PRODUCER: commands.close_producer,
+            kind.CLOSE_CONSUMER: commands.close_consumer,
+            kind.UNSUBSCRIBE: _task(commands.unsubscribe),
+            kind.SEEK: _task(commands.seek),
+            kind.GET_LAST_MESSAGE_ID: _task(commands.get_last_message_id),
+            kind.CONSUMER_STATS: _task(commands.consumer_stats),
+            kind.PARTITIONED_METADATA: _task(lookups.partitioned_metadata, unless=lookups.answer_at_once),
+            kind.LOOKUP: _task(lookups.lookup, unless=lookups.answer_at_once),
+            kind.GET_TOPICS_OF_NAMESPACE: _task(lookups.get_topics),
+        },
+        large=acks.large,
+    )
+
+
+def _task(work: Work, *, unless: Callable[[Connection, pb.BaseCommand], bool] | None = None) -> InPass:
+    """Start `work` in a task, unless the command could be answered at once."""
+
+    def run(connection: Connection, command: pb.BaseCommand) -> None:
+        if unless is None or not unless(connection, command):
+            connection.start(command, partial(work, connection, command))
+
+    return run
+
+
+def _creation(maker: Maker) -> InPass:
+    """Note in the pass that a producer or consumer is on its way, and make it in a task."""
+
+    def run(connection: Connection, command: pb.BaseCommand) -> None:
+        creation = Creation(connection, command)
+        connection.start(command, partial(creation.run, maker, command))
+
+    return run

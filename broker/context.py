@@ -1,0 +1,71 @@
+"""What the rooms of a broker share: made by the server, and handed down instead of the server itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import trio
+
+from broker.config import BrokerOptions
+from broker.output import OutputBudget
+from broker.publish_budget import PublishBudget
+from broker.turn import Turn
+from quire.world.doors import World
+
+
+class Context:
+    """Options, the doors to the world, the nursery of the broker's tasks, the turn, the budgets of all connections, and names."""
+
+    __slots__ = (
+        "_incarnation",
+        "_producer_count",
+        "connects",
+        "no_room",
+        "nursery",
+        "options",
+        "output",
+        "passed_over",
+        "publishing",
+        "service_url",
+        "turn",
+        "world",
+    )
+
+    def __init__(
+        self,
+        world: World,
+        options: BrokerOptions,
+        nursery: trio.Nursery,
+        *,
+        turn: Turn | None = None,
+        service_url: str = "",
+        incarnation: int = 0,
+        no_room: Callable[[], str] = str,
+    ) -> None:
+        self.world = world
+        self.options = options
+        self.nursery = nursery
+        self.turn = turn or Turn()
+        self.turn.faults = world.faults
+        self.service_url = service_url
+        """The broker's address, as clients are told."""
+        self.no_room = no_room
+        """Return why nothing can be published, as the disk is full; "" otherwise."""
+        self.output = OutputBudget(options.output_bytes_max)
+        self.publishing = PublishBudget(options.publish_buffer_bytes_max)
+        self.connects = 0
+        """Connections that have said CONNECT."""
+        self.passed_over: Counter[str] = Counter()
+        """Stored entries that were acknowledged in place of their consumers, by reason."""
+        self._incarnation = incarnation
+        self._producer_count = 0
+
+    def next_producer_name(self) -> str:
+        """Return a name no other producer of this cluster has: cluster, incarnation of the broker, count."""
+        self._producer_count += 1
+        return f"{self.options.cluster_name}-{self._incarnation}-{self._producer_count}"
+
+    def random_name(self) -> str:
+        """Return a name for a consumer that brings none."""
+        return f"{self.world.rng.getrandbits(40):010x}"

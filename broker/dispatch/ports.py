@@ -1,0 +1,77 @@
+"""What dispatch needs from outside: of the topic whose entries it gives out, and of the connections it writes to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+import trio
+
+from broker.context import Context
+from broker.topics.entry_screen import EntryScreen
+from managed_ledger.managed_ledger import ManagedLedger
+from quire.wire.pulsar.names import TopicName
+from quire.world.doors import Buffer
+
+S = TypeVar("S", contravariant=True)
+"""The subscriptions of a host."""
+
+
+class Host(Protocol[S]):
+    """A topic, as its subscriptions know it."""
+
+    context: Context
+    name: TopicName
+    ledger: ManagedLedger
+    screen: EntryScreen
+    nursery: trio.Nursery
+    closing: bool
+    next_owner: str
+
+    def check_consumers(self) -> None:
+        """ConsumerBusyError if there are as many as there may be."""
+
+    def drop_if_unused(self, subscription: S) -> None:
+        """Forget a non-durable subscription that has no consumer left."""
+
+    async def delete_subscription(self, subscription: S) -> None:
+        """Forget a subscription and its cursor, durably. ServiceNotReadyError."""
+
+
+class Place(Protocol):
+    """A topic, as its consumers know it."""
+
+    @property
+    def name(self) -> TopicName: ...
+
+    @property
+    def next_owner(self) -> str: ...
+
+
+class Source(Protocol):
+    """A subscription, as its consumers know it."""
+
+    @property
+    def topic(self) -> Place: ...
+
+
+class Outlet(Protocol):
+    """A client's connection, as its consumers know it."""
+
+    client_version: str
+
+    @property
+    def closed(self) -> bool: ...
+
+    @property
+    def output_below_bound(self) -> bool:
+        """Whether more may be dispatched to it."""
+
+    def write(self, parts: Sequence[Buffer]) -> None:
+        """Queue output; it leaves when the pass ends."""
+
+    def consumer_closed(self, consumer_id: int) -> None:
+        """Forget a consumer."""
+
+    async def alive(self) -> bool:
+        """Return whether the peer gives a sign of life."""

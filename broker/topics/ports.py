@@ -1,0 +1,59 @@
+"""What producers need from outside: of the topic they publish to, and of their client's connection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from broker.context import Context
+from quire.wire.pulsar.names import TopicName
+from quire.wire.pulsar.splitter import SendRun
+from quire.world.doors import Buffer
+
+P = TypeVar("P", contravariant=True)
+"""The producers of a topic, or of a connection."""
+
+
+class Home(Protocol[P]):
+    """A topic, as its producers and their connections know it."""
+
+    context: Context
+    name: TopicName
+    next_owner: str
+
+    def publish(self, producer: P, run: SendRun) -> None:
+        """Store a run of entries; receipts follow when they are durable."""
+
+    def publish_failed(self, error: Exception) -> None:
+        """An append failed: producers have to connect again."""
+
+    def release_producer(self, producer: P) -> None:
+        """Free the producer's name; receipts of what is on its way still follow."""
+
+    def remove_producer(self, producer: P) -> None:
+        """Forget a producer that is gone."""
+
+
+class Client(Protocol[P]):
+    """A client's connection, as its producers know it."""
+
+    requests_in_flight: int
+    client_version: str
+
+    @property
+    def closed(self) -> bool: ...
+
+    def write(self, parts: Sequence[Buffer]) -> None:
+        """Queue output; it leaves when the pass ends."""
+
+    def sends_answered(self, count: int) -> None:
+        """Count so many SENDs as answered."""
+
+    def request_done(self) -> None:
+        """Count a request as answered."""
+
+    def producer_closed(self, producer: P) -> None:
+        """Ignore what the producer still has on its way."""
+
+    async def alive(self) -> bool:
+        """Return whether the peer gives a sign of life."""

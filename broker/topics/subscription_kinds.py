@@ -1,0 +1,22 @@
+"""Which class serves a subscription, by the type that a SUBSCRIBE asks for."""
+
+from __future__ import annotations
+
+from broker.dispatch.ports import Host
+from broker.dispatch.shared_subscription import KeySharedSubscription, SharedSubscription
+from broker.dispatch.single_active import SingleActiveSubscription
+from broker.dispatch.subscription import Subscription
+from cursors.cursor import Cursor
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+
+
+def make_subscription(
+    topic: Host[Subscription], name: str, cursor: Cursor, subscribe: pb.CommandSubscribe
+) -> Subscription:
+    """Return a subscription of the type that SUBSCRIBE asks for, over an existing cursor."""
+    kind = subscribe.subType
+    if kind == pb.CommandSubscribe.Shared:
+        return SharedSubscription(topic, name, cursor, kind, subscribe.durable)
+    if kind == pb.CommandSubscribe.Key_Shared:
+        return KeySharedSubscription(topic, name, cursor, kind, subscribe.durable)
+    return SingleActiveSubscription(topic, name, cursor, kind, subscribe.durable)
