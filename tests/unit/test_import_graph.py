@@ -26,13 +26,6 @@ ROOMS = (
 )
 FLAT_MAX = 24
 """Files of one folder, apart from `__init__.py` and what protobuf generates."""
-STILL_TIED: frozenset[str] = frozenset(
-    [
-        "broker",  # deleted when its files are untied
-    ]
-)
-"""Rooms whose circles are known and not yet gone."""
-
 Graph: TypeAlias = dict[str, set[str]]
 """By module, the modules of the tree that it imports."""
 
@@ -104,13 +97,8 @@ def arrows(circle: list[str], graph: Graph) -> str:
 
 def test_no_files_import_each_other_in_a_circle():
     graph = import_graph(ROOT, ROOMS)
-    found = [each for each in circles(graph) if not {name.partition(".")[0] for name in each} <= STILL_TIED]
+    found = circles(graph)
     assert not found, "files import each other in a circle:\n" + "\n\n".join(arrows(each, graph) for each in found)
-
-
-def test_no_room_is_excepted_that_has_no_circle():
-    tied = {name.partition(".")[0] for circle in circles(import_graph(ROOT, tuple(STILL_TIED))) for name in circle}
-    assert tied == STILL_TIED, "delete these from STILL_TIED"
 
 
 def test_no_folder_has_more_flat_files_than_the_limit():
