@@ -15,7 +15,7 @@ from quire.world.doors import World
 
 
 class Context:
-    """Options, the doors to the world, the nursery of the broker's tasks, the turn, the budgets of all connections, and names."""
+    """Options, the doors to the world, the nursery of the broker's tasks, the turn, the budgets of all connections, names."""
 
     __slots__ = (
         "_incarnation",

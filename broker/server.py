@@ -117,14 +117,13 @@ class Broker:
         tick = min(interval, self.context.options.handshake_timeout_s) / 2
         while True:
             await trio.sleep(tick)
-            now = trio.current_time()
             async for connection in sliced(list(self.connections), CONNECTIONS_IN_STEP):
                 if connection.closed:
                     continue
-                silent = now - connection.last_heard
+                silent = connection.silent_s()
                 if not connection.connected:
                     # Since it was opened: bytes that are no CONNECT do not buy time.
-                    if now - connection.opened_at >= self.context.options.handshake_timeout_s:
+                    if trio.current_time() - connection.opened_at >= self.context.options.handshake_timeout_s:
                         connection.abort("no CONNECT in time")
                 elif silent >= 2 * interval:
                     log.warning("connection dropped: silent", peer=connection.stream.peer, silent_s=round(silent, 1))

@@ -42,8 +42,8 @@ CLIENT_VERSION_MAX = 256
 CLOSED_PRODUCERS_MAX = 10_000
 """Producers closed on one connection that are remembered; a SEND of one closed before them closes the connection."""
 WORK_PER_STEP = 512
-"""Message ids of ACK and REDELIVER in all commands that a connection works on before others have their turn: 1 to 5 ms, the most for
-parts of batches."""
+"""Message ids of ACK and REDELIVER in all commands that a connection works on before others have their turn: 1 to 5 ms,
+the most for parts of batches."""
 WORK_PER_COMMAND = 8
 """What a command counts against that, beside its message ids."""
 _DONE = object()
@@ -58,8 +58,8 @@ class Requests:
     """How each command runs. What is not in it is not served."""
 
     by_type: Mapping[int, Callable[[Connection, pb.BaseCommand], Iterator[None] | None]]
-    """Called in the pass. An iterator is the rest of the work: one element per step of the event loop, before the connection reads
-    on."""
+    """Called in the pass. An iterator is the rest of the work: one element per step of the event loop, before the
+    connection reads on."""
     large: Callable[[Connection, LargeCommand], Iterator[None]]
     """The same for a command of more bytes than are parsed in one step."""
 
@@ -96,8 +96,10 @@ class Connection:
             on_stalled=self._output_stalled,
             queued=context.output.queued,
         )
-        self._may_read: trio.Event | None = None
+        self._paused: trio.CancelScope | None = None
         """While reading is paused."""
+        self._answered: trio.Event | None = None
+        """While it is paused until something is answered."""
         self._resuming = False
         """`_resume_consumers` is under way."""
         self._reading: trio.CancelScope | None = None
@@ -230,6 +232,8 @@ class Connection:
         log.debug("connection aborted", peer=self.stream.peer, reason=why)
         self.closed = True
         self.stream.close()
+        if self._paused is not None:
+            self._paused.cancel()
 
     # Back-pressure
 
@@ -244,43 +248,73 @@ class Connection:
         )
 
     async def _pause(self) -> None:
-        """Stop reading until half of what was in flight is answered."""
+        """Stop reading until half of what was in flight is answered, and the peer has taken what was above the bound."""
+        out_max = self.context.options.connection_out_bytes_max
+        with trio.CancelScope() as self._paused:
+            while not self.closed:
+                if not self._output_below(out_max):
+                    await self._outbox.wait_below(out_max - 1)
+                elif self._has_too_much_in_flight():
+                    await self._wait_for_answers()
+                else:
+                    break
+        self._paused = None
+
+    def _has_too_much_in_flight(self) -> bool:
         options = self.context.options
-        while (
+        return (
             self.sends_in_flight > options.pending_sends_max // 2
             or self.requests_in_flight > options.pending_requests_max // 2
-            or (not self.context.publishing.is_low and self.producers)
-            or not self._output_below(options.connection_out_bytes_max)
-        ):
-            if self._output_below(options.connection_out_bytes_max):
-                # It is we who do not listen: the peer's silence is not held against it.
-                self.last_heard = trio.current_time()
-                self.pinged = False
-            self._may_read = trio.Event()
-            try:
-                # Another connection's confirmations can free the shared budget: look again now and then.
-                with trio.move_on_after(0.05):
-                    await self._may_read.wait()
-            finally:
-                self._may_read = None
-            if self.closed:
-                return
+            or (bool(self.producers) and not self.context.publishing.is_low)
+        )
+
+    async def _wait_for_answers(self) -> None:
+        """Wait until something was answered, on this connection or, if it publishes, of all that was published."""
+        publishing = self.context.publishing
+        answered = self._answered = trio.Event()
+        publishing.tell(answered)
+        try:
+            await answered.wait()
+        finally:
+            if self.is_deaf:
+                self._listen_anew()
+            self._answered = None
+            publishing.forget(answered)
+
+    @property
+    def is_deaf(self) -> bool:
+        """Whether it is we who do not listen: the peer's silence is not held against it."""
+        return self._answered is not None and (
+            self._outbox.pending_bytes < self.context.options.connection_out_bytes_max
+        )
+
+    def silent_s(self) -> float:
+        """Return for how long the peer could have been heard, and was not. While it is not listened to, that begins anew."""
+        if self.is_deaf:
+            self._listen_anew()
+        return trio.current_time() - self.last_heard
+
+    def _listen_anew(self) -> None:
+        self.last_heard = trio.current_time()
+        self.pinged = False
 
     def sends_answered(self, count: int) -> None:
         self.sends_in_flight -= count
-        if self._may_read is not None:
-            self._may_read.set()
+        if self._answered is not None:
+            self._answered.set()
 
     def request_done(self) -> None:
         self.requests_in_flight -= 1
-        if self._may_read is not None:
-            self._may_read.set()
+        if self._answered is not None:
+            self._answered.set()
 
     def producer_closed(self, producer: Producer) -> None:
         """What the producer still has on its way is ignored from now on."""
         if self.producers.get(producer.producer_id) is producer:
             del self.producers[producer.producer_id]
             self.closed_producers[producer.producer_id] = None
+            if self._answered is not None:
+                self._answered.set()
         if len(self.closed_producers) > CLOSED_PRODUCERS_MAX:
             del self.closed_producers[next(iter(self.closed_producers))]
 
@@ -315,8 +349,6 @@ class Connection:
         """When a slow peer has taken all but `size` bytes of what was queued for it, dispatch to it again."""
         await self._outbox.wait_below(size)
         self._resuming = False
-        if self._may_read is not None:
-            self._may_read.set()
         for consumer in list(self.consumers.values()):
             consumer.subscription.pump()
 
@@ -404,7 +436,7 @@ class Connection:
             await trio.sleep(0.02)
             if self.closed:
                 return False
-            if not self.pinged:
+            if not self.pinged or self.is_deaf:
                 return True
         self.abort("no answer to a liveness probe")
         return False

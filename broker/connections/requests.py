@@ -1,7 +1,8 @@
 """The table of requests: each command that is served, and how it runs.
 
-In the pass, in order: what is done at once, or in steps. In a task of the connection: what has to wait; it answers exactly
-once, and not necessarily in order. A creation is a task whose producer or consumer is known as on its way from the pass on.
+In the pass, in order: what is done at once, or in steps. In a task of the connection: what has to wait; it answers
+exactly once, and not necessarily in order. A creation is a task whose producer or consumer is known as on its way from
+the pass on.
 """
 
 from __future__ import annotations

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import trio
+import trio.testing
 
 from broker.connections.connection import CLOSED_PRODUCERS_MAX
 from broker.output import SHARE_MIN
@@ -293,7 +296,7 @@ def test_a_full_publish_buffer_stops_those_who_publish_and_nobody_else() -> None
             consumer.send(C(type=C.PING, ping=pb.CommandPing()))
             await consumer.expect(C.PONG)
         [paused] = [each for each in room.broker.connections if each.producers]
-        assert paused._may_read is not None, "the one that publishes is not read"
+        assert paused._paused is not None, "the one that publishes is not read"
         room.cluster.ledgers.release()
         assert await receipts(publisher, 8) == list(range(2, 10))
 
@@ -358,3 +361,74 @@ def test_limits_of_a_topic_are_kept_and_named() -> None:
         await peer.producer(producer_id=3)
 
     in_broker(test, producers_per_topic_max=1, consumers_per_topic_max=2, subscriptions_per_topic_max=1)
+
+
+def hold_appends(room: Room) -> None:
+    room.cluster.ledgers.hold = True
+    for writer in room.cluster.ledgers.writers.values():
+        writer.held = True
+
+
+async def two_publishers_of_which_one_fills_the_buffer(room: Room) -> tuple[Peer, Peer, Any]:
+    """Returns both, and the connection of the second, which is not read though nothing of its own is on its way."""
+    loud, quiet = await room.connect(), await room.connect()
+    await loud.producer()
+    await quiet.producer(producer_name="quiet")
+    [connection] = [each for each in room.broker.connections if each.producers[1].name == "quiet"]
+    await loud.publish(b"first")
+    hold_appends(room)
+    for number in range(4):
+        loud.send_message(b"x" * 1000, number)
+        await trio.sleep(0.01)
+    quiet.send_message(b"y", 0)
+    await until(lambda: connection._paused is not None)
+    return loud, quiet, connection
+
+
+def test_who_waits_for_the_publish_buffer_reads_on_when_the_sends_of_others_are_confirmed() -> None:
+    async def test(room: Room) -> None:
+        loud, quiet, connection = await two_publishers_of_which_one_fills_the_buffer(room)
+        await trio.sleep(300)
+        assert not connection.closed, "the peer's silence is not held against it"
+        assert connection._paused is not None
+        room.cluster.ledgers.release()
+        before = trio.current_time()
+        quiet.send_message(b"y", 1)
+        assert await receipts(quiet, 2) == [0, 1]
+        assert trio.current_time() - before < 0.02, "told, not found out by looking now and then"
+        assert await receipts(loud, 4) == list(range(4))
+        assert connection._paused is None
+        assert room.broker.context.publishing._waiting == {}
+
+    in_broker(test, publish_buffer_bytes_max=2000)
+
+
+def test_a_connection_that_is_not_read_is_alive_and_ends_at_once_when_it_is_aborted() -> None:
+    async def test(room: Room) -> None:
+        _, _, connection = await two_publishers_of_which_one_fills_the_buffer(room)
+        assert await connection.alive()
+        connection.abort("enough")
+        await trio.testing.wait_all_tasks_blocked()
+        assert connection not in room.broker.connections
+        assert len(room.broker.context.publishing._waiting) == 1, "the one that filled it"
+        room.cluster.ledgers.release()
+
+    in_broker(test, publish_buffer_bytes_max=2000)
+
+
+def test_a_peer_that_does_not_take_its_answers_is_not_read_until_it_does() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        await peer.producer()
+        [connection] = room.broker.connections
+        peer.stream.window = 0
+        for number in range(200):
+            peer.send_message(b"x", number)
+            await trio.sleep(0.001)
+        await until(lambda: connection._paused is not None)
+        assert not connection.is_deaf, "its silence counts"
+        peer.stream.open_window()
+        assert await receipts(peer, 200) == list(range(200))
+        assert connection._paused is None
+
+    in_broker(test, connection_out_bytes_max=1000)

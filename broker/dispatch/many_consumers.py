@@ -1,0 +1,364 @@
+"""What Shared and Key_Shared have in common: many consumers at once; each entry is held by one of them until it is
+acknowledged.
+
+Entries come from two sources: those that have to be delivered again (or were read and nobody could take), in order,
+and then the log from the read position on. Both are offered to the policy as runs.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import islice
+
+from broker.dispatch.consumer import Consumer
+from broker.dispatch.policies.key_shared import KeyShared
+from broker.dispatch.policies.read_size import ReadSize
+from broker.dispatch.policies.redelivery import PendingAcks, Redelivery
+from broker.dispatch.policies.shared import Shared
+from broker.dispatch.ports import Host
+from broker.dispatch.subscription import Subscription, wanted_messages
+from cursors.batch_acks import ACK_SET_WORDS_MAX, to_bits
+from cursors.cursor import Cursor
+from cursors.errors import InvalidAckError
+from managed_ledger.managed_ledger import EntryRun
+from quire.ledger.position import Position
+from quire.world.doors import Buffer
+
+
+class ManyConsumers(Subscription):
+    """The part that Shared and Key_Shared have in common: replay, pending acks, permits."""
+
+    _policy: Shared[Consumer[Subscription]] | KeyShared[Consumer[Subscription]]
+
+    def __init__(self, topic: Host[Subscription], name: str, cursor: Cursor, kind: int, durable: bool) -> None:
+        super().__init__(topic, name, cursor, kind, durable)
+        self._replay = Redelivery(self._group_of)
+        self._read_size = ReadSize()
+        self._ahead = 1
+        """How many times as many entries are read as there are permits for: more than once while few of them can be given."""
+        self._pending: dict[Consumer[Subscription], PendingAcks] = {}
+        self._left_behind: list[tuple[PendingAcks, Iterator[Position]]] = []
+        """What consumers held that are gone, and which of it is next to be delivered again: taken back by the pump, before anything
+        is dispatched."""
+        self._unacked = 0
+        self._over_limit = False
+
+    # Consumers
+
+    def _dismiss(self, consumer: Consumer[Subscription]) -> None:
+        pending = self._pending.pop(consumer)
+        self._unacked -= pending.messages
+        if not self.consumers:
+            self._left_behind.clear()  # the next consumer begins with a rewind
+        elif len(pending):
+            self._left_behind.append((pending, iter(pending.positions())))
+        self._forget_consumer(consumer)
+
+    def _is_settled(self) -> bool:
+        """Whether all that was held by consumers that are gone waits to be delivered again, in the groups of those that are here;
+        goes on with it for as long as this pass may. Until then nothing is dispatched: it might overtake what comes back."""
+        if not self._left_behind and self._replay.is_settled:
+            return True
+        turn = self._turn
+        most = turn.left // self.entry_cost
+        while self._left_behind and most > 0:
+            pending, positions = self._left_behind[0]
+            for position in islice(positions, most):
+                most -= 1
+                entry = pending.pop(position)
+                if entry is not None:  # not acknowledged meanwhile
+                    self._replay.add(position, entry.key_hash, again=True)
+            if most:
+                del self._left_behind[0]
+        if not self._left_behind and most > 0:
+            most -= self._replay.settle(most)
+        turn.left = most * self.entry_cost
+        if not self._left_behind and self._replay.is_settled:
+            return True
+        self._put_off()
+        return False
+
+    @abstractmethod
+    def _forget_consumer(self, consumer: Consumer[Subscription]) -> None:
+        """The policy forgets it."""
+
+    def unacked_of(self, consumer: Consumer[Subscription]) -> int:
+        """Messages the consumer holds."""
+        return self._pending[consumer].messages
+
+    def announce(self) -> None:
+        """Nobody is more active than others."""
+
+    # Acknowledgement
+
+    def ack_individual(
+        self, consumer: Consumer[Subscription], whole: list[Position], parts: list[tuple[Position, tuple[int, ...]]]
+    ) -> None:
+        fitting = [part for part in parts if not self._is_longer_than_batch(consumer, *part)] if parts else parts
+        try:
+            super().ack_individual(consumer, whole, fitting)
+        except InvalidAckError:
+            # Those that are valid took effect: nobody holds them any more.
+            for position in whole:
+                if self.cursor.is_acked(position):
+                    self._release(consumer, position)
+            raise
+        else:
+            for position in whole:
+                self._release(consumer, position)
+            if len(fitting) < len(parts):
+                too_long = [part[0] for part in parts if part not in fitting]
+                raise InvalidAckError(too_long, "the ack_set asks for messages behind the end of the batch")
+        finally:
+            for position, _ in fitting:
+                if self.cursor.is_acked(position):
+                    self._release(consumer, position)
+                else:
+                    self._release_part(consumer, position)
+
+    def _is_longer_than_batch(
+        self, consumer: Consumer[Subscription], position: Position, words: tuple[int, ...]
+    ) -> bool:
+        """Whether a bitmap still asks for messages behind the end of the batch, as far as its size is known. Where part of it is
+        acknowledged already it is not known, and nothing can be added."""
+        for holder in (consumer, *self._pending):
+            pending = self._pending.get(holder)
+            size = None if pending is None else pending.messages_of(position)
+            if size is not None:
+                if 64 * len(words) <= size or len(words) > ACK_SET_WORDS_MAX:  # the cursor refuses the latter
+                    return False
+                return to_bits(words).bit_length() > size and self.cursor.ack_set(position) is None
+        return False
+
+    def _release_part(self, consumer: Consumer[Subscription], position: Position) -> None:
+        """Part of a batch is acknowledged: who holds it, holds so many messages fewer."""
+        words = self.cursor.ack_set(position)
+        if words is None:
+            return
+        wanted = wanted_messages(words)
+        for holder in (consumer, *self._pending):
+            pending = self._pending.get(holder)
+            fewer = None if pending is None else pending.reduce(position, wanted)
+            if fewer is not None:
+                self._unacked -= fewer
+                return
+
+    def _release(self, consumer: Consumer[Subscription], position: Position) -> None:
+        """An entry is acknowledged: whoever held it does no more."""
+        entry = self._pending[consumer].pop(position) if consumer in self._pending else None
+        holder = consumer
+        if entry is None:
+            for other, pending in self._pending.items():
+                if (entry := pending.pop(position)) is not None:
+                    holder = other
+                    break
+            else:
+                for gone, _ in self._left_behind:
+                    if gone.pop(position) is not None:
+                        break
+        self._replay.discard(position)
+        if entry is not None:
+            self._unacked -= entry.messages
+            self._released(holder, entry.key_hash)
+
+    def _released(self, consumer: Consumer[Subscription], key_hash: int) -> None:
+        """Key_Shared: one fewer entry of that hash is held."""
+
+    def ack_cumulative(self, position: Position, ack_set: tuple[int, ...]) -> None:
+        raise AssertionError("refused before: cumulative acks do not go with shared subscriptions")
+
+    # Redelivery
+
+    def redeliver(self, consumer: Consumer[Subscription], positions: list[Position]) -> None:
+        """What the consumer holds of `positions` (all it holds, if none are named) is delivered again."""
+        pending = self._pending.get(consumer)
+        if pending is None:
+            return
+        for position in positions or [position for position, _ in pending.items()]:
+            entry = pending.pop(position)
+            if entry is not None:
+                self._unacked -= entry.messages
+                self._replay.add(position, entry.key_hash, again=True)
+                self._released(consumer, entry.key_hash)
+
+    def held(self, consumer: Consumer[Subscription]) -> list[Position]:
+        pending = self._pending.get(consumer)
+        return [] if pending is None else [position for position, _ in pending.items()]
+
+    def _forget_deliveries(self) -> None:
+        self._replay.clear()
+        self._left_behind.clear()
+        for consumer, pending in self._pending.items():
+            for _, entry in pending.items():
+                self._released(consumer, entry.key_hash)
+            pending.clear()
+        self._unacked = 0
+        self._ahead = 1
+
+    # Dispatch
+
+    def _blocked_by_unacked(self) -> bool:
+        """The subscription holds too many unacknowledged messages; it goes on at half of the limit."""
+        limit = self.topic.context.options.unacked_messages_per_subscription_max
+        if not limit:
+            return False
+        if self._over_limit:
+            self._over_limit = self._unacked > limit // 2
+        else:
+            self._over_limit = self._unacked >= limit
+        return self._over_limit
+
+    def _pump(self) -> None:
+        self.hungry = False
+        ledger = self.topic.ledger
+        options = self.topic.context.options
+        stuck = False
+        if not self._is_settled():
+            return
+        turn = self._turn
+        while self._reading is None:
+            self._refresh_slots()
+            if not self._policy.has_permits or self._blocked_by_unacked():
+                return
+            if turn.left <= 0:
+                self._put_off()
+                return
+            turn.left -= len(self._pending)
+            within = max(1, turn.left // self.entry_cost)
+            permits = self._policy.available
+            if not stuck and (ready := self._replay.first_run(self._entries_for(permits), self._policy.ready_groups())):
+                position, count = ready
+                if self.cursor.is_acked(position):
+                    # The cursor went on without acks of ours: what waited was trimmed.
+                    self._replay.discard_acked(
+                        self.cursor.is_acked, position.ledger_id, position.entry_id, position.entry_id + count
+                    )
+                    continue
+                span = min(max(count, permits * self._replay_span()), options.read_batch_entries_max)
+                run = ledger.read_cached(position, min(span, within), options.read_batch_bytes_max, replay=True)
+                if run is None:
+                    self._start_read(position, count, replay=True)
+                    return
+                stuck = not self._offer(self._screened(run), replay=True)
+                continue
+            if len(self._replay) >= self._lookahead():
+                return
+            position = self.cursor.read_position
+            count = min(self._entries_for(permits) * self._ahead, options.read_batch_entries_max)
+            run = ledger.read_cached(position, min(count, within), options.read_batch_bytes_max)
+            if run is None:
+                if position > ledger.last_confirmed:
+                    self._caught_up()
+                else:
+                    self._start_read(position, count)
+                return
+            if not self._offer(self._screened(run), replay=False):
+                return
+
+    def _replay_span(self) -> int:
+        """Entries looked at in the cache per permit: those that wait for others, or are held, may lie between."""
+        return 0
+
+    def _entries_for(self, permits: int) -> int:
+        return self._read_size.entries(permits, self.topic.context.options.read_batch_entries_max)
+
+    def _read_done(self, run: EntryRun, replay: bool) -> None:
+        self._refresh_slots()
+        if not run.payloads:
+            return
+        if not self._is_settled():
+            return  # what it brought is read again
+        if replay:
+            # A consumer may have left meanwhile: older entries of a key that now wait have to go first.
+            ready = self._replay.first_run(1, self._policy.ready_groups())
+            if ready is None or ready[0] != (run.ledger_id, run.first_entry_id):
+                return
+        self._offer(self._screened(run), replay=replay)
+
+    def _lookahead(self) -> int:
+        """Entries waiting to be delivered again at which nothing new is read."""
+        options = self.topic.context.options
+        per_consumer = options.key_shared_lookahead_per_consumer * max(1, len(self.consumers))
+        return min(per_consumer, options.key_shared_lookahead_per_subscription)
+
+    def _refresh_slots(self) -> None:
+        """Consumers that hold too much, or whose connection is full, get nothing now."""
+        limit = self.topic.context.options.unacked_messages_per_consumer_max
+        for consumer, pending in self._pending.items():
+            if limit > 0:
+                consumer.blocked = pending.messages > limit // 2 if consumer.blocked else pending.messages >= limit
+            self._policy.pause(consumer, consumer.blocked or not consumer.writable)
+
+    @abstractmethod
+    def _offer(self, run: EntryRun, *, replay: bool) -> bool:
+        """Give out what consumers take of `run`; False if that was nothing."""
+
+    def _hand_over(
+        self,
+        consumer: Consumer[Subscription],
+        ledger_id: int,
+        entry_ids: Sequence[int],
+        payloads: Sequence[bytes | bytearray | memoryview],
+        counts: Sequence[int],
+        hashes: Sequence[int] | None,
+    ) -> None:
+        """Send entries to a consumer, which holds them from now on."""
+        pending = self._pending[consumer]
+        replay = self._replay
+        redelivered: list[int] | None = None
+        for index, entry_id in enumerate(entry_ids):
+            position = Position(ledger_id, entry_id)
+            pending.add(position, counts[index], hashes[index] if hashes is not None else 0)
+            if replay.knows:
+                again = replay.count(position)
+                if again:
+                    if redelivered is None:
+                        redelivered = [0] * len(entry_ids)
+                    redelivered[index] = again
+                replay.discard(position, keep_count=True)
+        messages = sum(counts)
+        self._unacked += messages
+        consumer.messages_out += messages
+        self.messages_out += messages
+        first = entry_ids[0]
+        contiguous = entry_ids[-1] - first + 1 == len(entry_ids)
+        consumer.deliver(
+            ledger_id,
+            first,
+            payloads,
+            entry_ids=None if contiguous else entry_ids,
+            redelivery_counts=redelivered,
+            ack_sets=self._ack_sets(ledger_id, entry_ids),
+        )
+
+    def _hand_over_each(
+        self,
+        assigned: Iterable[tuple[Consumer[Subscription], list[int]]],
+        ledger_id: int,
+        start: int,
+        payloads: Sequence[Buffer],
+        counts: Sequence[int],
+        hashes: Sequence[int],
+    ) -> None:
+        """Send to each consumer the entries of its indexes in `payloads`."""
+        for consumer, indexes in assigned:
+            self._hand_over(
+                consumer,
+                ledger_id,
+                [start + index for index in indexes],
+                [payloads[index] for index in indexes],
+                [counts[index] for index in indexes],
+                [hashes[index] for index in indexes],
+            )
+
+    def flow(self, consumer: Consumer[Subscription], permits: int) -> None:
+        if permits > 0 and consumer in self._pending:
+            self._policy.flow(consumer, permits, self.topic.context.options.permits_max)
+            self.pump()
+
+    def permits_of(self, consumer: Consumer[Subscription]) -> int:
+        return self._policy.permits(consumer)
+
+    def _group_of(self, key_hash: int) -> Hashable:
+        return self._policy.group_of(key_hash)
