@@ -19,6 +19,7 @@ from typing import TypeVar
 
 import trio
 from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError
 
 from quire.metadata.zookeeper.store import SessionExpiredPolicy, ZooKeeperConfig, ZooKeeperStore, open_store
 from quire.servers.zookeeper.process import java_command, write_conf
@@ -31,6 +32,7 @@ T = TypeVar("T")
 START_DEADLINE_S = 60.0
 TICK_MS = 200
 PATIENCE_S = 20.0
+EXPIRE_TRIES = 10
 """For what must come to pass."""
 
 
@@ -131,13 +133,21 @@ async def opened(config: ZooKeeperConfig) -> AsyncIterator[ZooKeeperStore]:
 
 
 async def expire(store: ZooKeeperStore, port: int) -> None:
-    """End its session, as the server would: another connection with the same session closes it."""
+    """End its session, as the server would: another connection with the same session closes it. The store connects again as soon
+    as that connection takes its place, and may be first: then it is tried again."""
 
     def close_session() -> None:
-        twin = KazooClient(hosts=f"127.0.0.1:{port}", client_id=store._session.link._client.client_id)
-        twin.start()
-        twin.stop()
-        twin.close()
+        for left in reversed(range(EXPIRE_TRIES)):
+            twin = KazooClient(hosts=f"127.0.0.1:{port}", client_id=store._session.link._client.client_id)
+            try:
+                twin.start()
+                twin.stop()
+                return
+            except KazooTimeoutError:
+                if not left:
+                    raise
+            finally:
+                twin.close()
 
     await trio.to_thread.run_sync(close_session)
 
