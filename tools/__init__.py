@@ -1,0 +1,1 @@
+"""What starts clusters and demonstrates or hurts them: local cluster, demo, chaos."""

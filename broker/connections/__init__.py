@@ -1,0 +1,1 @@
+"""One client connection: bytes to commands, one table of requests, acknowledgements, answers."""

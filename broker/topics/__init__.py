@@ -1,0 +1,1 @@
+"""Topics and their producers: loading, publishing, policies, partitions, closing."""

@@ -1,0 +1,1 @@
+"""Histories of whole clusters: hosts, clients, faults, checkers."""

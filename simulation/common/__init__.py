@@ -1,0 +1,1 @@
+"""What the histories share: checkers, swarms, sweeps, planted bugs, the tale of a run."""

@@ -1,0 +1,1 @@
+"""Histories of bookies and ledger clients: hosts, faults, checkers."""

@@ -1,0 +1,1 @@
+"""The simulated machine: scheduler, clock, disk, network, power."""

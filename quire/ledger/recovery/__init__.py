@@ -1,0 +1,1 @@
+"""Recovery of a ledger that was left open: the rules, and what obeys them."""

@@ -1,0 +1,1 @@
+"""Writers of a ledger: quorums, order, deadlines, changes of the ensemble."""

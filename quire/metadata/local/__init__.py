@@ -1,0 +1,1 @@
+"""Metadata stores of one process: in memory, and in RocksDB."""

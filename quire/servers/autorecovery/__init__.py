@@ -1,0 +1,1 @@
+"""`quire autorecovery` as a process."""

@@ -1,0 +1,1 @@
+"""`quire bookie` as a process."""

@@ -1,0 +1,1 @@
+"""`quire broker` as a process."""

@@ -1,0 +1,1 @@
+"""`quire standalone`: broker, bookie and metadata as one process."""

@@ -1,0 +1,1 @@
+"""`quire zookeeper` as a process, and the keys that name a ZooKeeper."""
