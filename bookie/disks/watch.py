@@ -46,6 +46,8 @@ class DiskWatch:
         self._room = DiskRoom(0, 0)
         self._reserve = DiskReserve(world.disk, config.ledger_directory, 0)
         self._told_full = False
+        self._started_full = False
+        """The bookie was opened as read-only: room that is there by the first look has to be reported, though its lack was not."""
         self._wake = trio.Event()
         self._failed_at = float("-inf")
         self.unflushed: Callable[[], int] = lambda: 0
@@ -80,6 +82,7 @@ class DiskWatch:
         if self._reserve.held and self._room.needs_reserve(free):
             self._reserve.release()
             log.warning("disk reserve given up for the start", free=free, bytes=self._reserve.size)
+        self._started_full = self._room.is_full
 
     def failed(self, error: str) -> None:
         """A write found no room, or failed otherwise; on the loop."""
@@ -122,7 +125,8 @@ class DiskWatch:
 
     def _tell(self) -> None:
         """Log and report a change, once."""
-        if self._room.is_full == self._told_full:
+        started_full, self._started_full = self._started_full, False
+        if self._room.is_full == self._told_full and not started_full:
             return
         self._told_full = self._room.is_full
         if self._told_full:

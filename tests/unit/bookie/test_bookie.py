@@ -359,6 +359,25 @@ def test_adds_end_before_the_disk_is_full() -> None:
     in_universe(story)
 
 
+def test_a_bookie_whose_disk_has_room_again_right_after_its_start_is_writable() -> None:
+    async def story(machine: Machine) -> None:
+        async def fill(bookie: Bookie) -> None:
+            assert await Client(bookie).add(7, 0) == v2.AddAcks(Rc.OK, 7, 0, 0)
+            machine.host.disk.limit(0)
+
+        async def go_on(bookie: Bookie) -> None:
+            assert bookie.read_only
+            machine.host.disk.limit(None)  # before the first look at the disk
+            await until(lambda: not bookie.read_only)
+            assert await Client(bookie).add(7, 1) == v2.AddAcks(Rc.OK, 7, 1, 1)
+
+        machine.config = replace(CONFIG, journal_prealloc_mb=0, disk_reserve_mb=2)
+        await machine.live(fill, crash=True)
+        await machine.live(go_on)
+
+    in_universe(story)
+
+
 @pytest.mark.expect_error("no room", "checkpoint failed")
 @pytest.mark.parametrize("free", [0, 200_000])
 def test_a_start_without_room_for_what_the_journal_has_serves_it_from_memory(
