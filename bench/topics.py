@@ -17,14 +17,18 @@ from pathlib import Path
 from bench.procs import cpu_s, pss_mb, tree
 from bench.raw import RawClient, frame, send_frame
 from bench.servers import Server, quire
+from bench.waiting import poll_until
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
 C = pb.BaseCommand
 GROUP = 200
 """Requests that are under way at once."""
 STOP_S = 600
-REST_S = 2.0
-"""Rest before memory is read, so that what is given back late counts."""
+SETTLE_S = 10.0
+"""At most so long until memory is read: what is given back late counts."""
+SETTLED_MB = 0.5
+"""Memory has settled when it fell by less than this since the look before."""
+LOOK_S = 0.5
 
 
 def topic_of(number: int) -> str:
@@ -57,8 +61,15 @@ def main() -> int:
 
 
 def memory(server: Server) -> float:
-    time.sleep(REST_S)
-    return pss_mb(tree(server.process.pid))
+    """In MB, when it falls no more."""
+    seen = [pss_mb(tree(server.process.pid))]
+
+    def has_settled() -> bool:
+        seen.append(pss_mb(tree(server.process.pid)))
+        return len(seen) > 2 and seen[-2] - seen[-1] < SETTLED_MB
+
+    poll_until(has_settled, SETTLE_S, poll_s=LOOK_S)
+    return seen[-1]
 
 
 def report(what: str, topics: int, took_s: float, server: Server) -> None:

@@ -16,7 +16,7 @@ class BookieStats:
     reads: int = 0
     """Read requests, batch reads counted once."""
     reads_cached: int = 0
-    """Of these, answered from memory."""
+    """Read requests answered from memory; counted in `reads` too."""
     fences: int = 0
     explicit_lacs: int = 0
     """WRITE_LACs taken."""

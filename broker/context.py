@@ -1,4 +1,4 @@
-"""What the rooms of a broker share: made by the server, and handed down instead of the server itself."""
+"""Context that the rooms of a broker share: made by the server, and handed down instead of the server itself."""
 
 from __future__ import annotations
 

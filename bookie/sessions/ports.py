@@ -1,4 +1,4 @@
-"""What sessions need of the bookie, and what the parts of a session need of it."""
+"""Protocols: the bookie as its sessions see it, and a session as its parts see it."""
 
 from __future__ import annotations
 

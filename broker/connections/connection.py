@@ -283,7 +283,7 @@ class Connection:
 
     @property
     def is_deaf(self) -> bool:
-        """Whether it is we who do not listen: the peer's silence is not held against it."""
+        """Return whether this side does not read: then silence of the peer does not count."""
         return self._answered is not None and (
             self._outbox.pending_bytes < self.context.options.connection_out_bytes_max
         )

@@ -1,4 +1,4 @@
-"""What is not served is refused by name: whole commands, and fields of PRODUCER and SUBSCRIBE (pure)."""
+"""Refusals by name of what is not served: whole commands, and fields of PRODUCER and SUBSCRIBE (pure)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Shared and Key_Shared have in common: many consumers at once; each entry is held by one of them until it is
+"""Common part of Shared and Key_Shared: many consumers at once; each entry is held by one of them until it is
 acknowledged.
 
 Entries come from two sources: those that have to be delivered again (or were read and nobody could take), in order,
@@ -39,8 +39,8 @@ class ManyConsumers(Subscription):
         """How many times as many entries are read as there are permits for: more than once while few of them can be given."""
         self._pending: dict[Consumer[Subscription], PendingAcks] = {}
         self._left_behind: list[tuple[PendingAcks, Iterator[Position]]] = []
-        """What consumers held that are gone, and which of it is next to be delivered again: taken back by the pump, before anything
-        is dispatched."""
+        """Entries of consumers that are gone, and the next of them to be delivered again: the pump takes them back before it
+        dispatches anything."""
         self._unacked = 0
         self._over_limit = False
 
@@ -56,7 +56,7 @@ class ManyConsumers(Subscription):
         self._forget_consumer(consumer)
 
     def _is_settled(self) -> bool:
-        """Whether all that was held by consumers that are gone waits to be delivered again, in the groups of those that are here;
+        """Return whether all that was held by consumers that are gone waits to be delivered again, in the groups of those here;
         goes on with it for as long as this pass may. Until then nothing is dispatched: it might overtake what comes back."""
         if not self._left_behind and self._replay.is_settled:
             return True
