@@ -39,8 +39,9 @@ from bookie.journal.format import (
     LogMark,
     encode_last_mark,
 )
+from bookie.journal.group_writer import OnDurable
 from bookie.journal.seal import JournalSeal
-from bookie.journal.writer import Journal, OnDurable
+from bookie.journal.writer import Journal
 from bookie.last_confirmed import LacTable
 from bookie.reads import ReadWorkers
 from bookie.recovery import Start, last_mark_path, plan, recover, seal_path_of

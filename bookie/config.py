@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bookie.journal.writer import JournalConfig
+from bookie.journal.config import JournalConfig
 from quire.service.config import conf_key
 from quire.wire.bookkeeper.v2 import FRAME_MAX
 

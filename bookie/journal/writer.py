@@ -13,315 +13,33 @@ What holds:
   without them; so nothing is acknowledged any more, and only a restart tells what is on the disk.
 - The mark covers only what is durable and was handed to the storage before it was appended: whoever appends puts it into the
   write cache first.
-
-Space is reserved 16 MB ahead (posix_fallocate), so that fdatasync mostly has no new file size to commit. Measured on ext4:
-1.5 KB groups 0.15 ms instead of 0.20 growing; writing zeros instead of reserving gives 0.13 (64 KB groups: 0.17 instead of 0.26), but
-stalls for 4 ms per 4 MB, 60 ms per 16 MB, and is slower in total from 256 KB on.
-
-What is written is hardly read, at the next start only: so it goes past the page cache (`direct`), unless the configuration
-wants it kept there or does not wait for the disk. Measured on ext4, CPU of a group of 64 KB 115 us instead of 140, of 3 MB 0.75 ms
-instead of 1.15.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import chain
-from typing import Final, NamedTuple, NoReturn, TypeAlias
+from typing import Final
 
 import trio
 
-from bookie.errors import BookieError, JournalFailedError, JournalWriteError
-from bookie.journal.format import (
-    HEADER_SIZE,
-    Force,
-    LedgerKey,
-    LogMark,
-    Record,
-    encode_header,
-    file_name,
-    group_size,
-    seal_group,
-)
+from bookie.errors import BookieError, JournalFailedError
+from bookie.journal.config import JournalConfig
+from bookie.journal.format import Force, LogMark, Record, file_name
+from bookie.journal.group_writer import GroupResult, GroupWriter, Item, KeysForgotten, OnDurable
 from bookie.journal.replay import journal_ids
 from bookie.journal.seal import JournalSeal
 from bookie.run import Run
 from quire.service.log import get_logger
-from quire.wire.bookkeeper.entry import Buffer
-from quire.world.doors import Disk, File, Lane, NotSyncedError, World
+from quire.world.doors import Lane, World
 
 log = get_logger(__name__)
-
-OnDurable: TypeAlias = Callable[[BookieError | None], None]
-
-GROUP_SIZE_MAX: Final = 4 << 20
-"""A group is closed at the first run that passes this many bytes; a long queue is written as several, each synced."""
 
 GROUP_WAIT_SIZE: Final = 512 << 10
 """journalBufferedWritesThreshold"""
 
-KEYS_REMEMBERED_MAX: Final = 1 << 16
-"""Ledgers whose key record is known to be written; past that many they are forgotten, and a key may be written twice."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalConfig:
-    """Sizes in bytes."""
-
-    file_size_max: int = 2048 << 20
-    """journalMaxSizeMB: a group that would pass it begins a new file."""
-    preallocate: int = 16 << 20
-    """journalPreAllocSizeMB; 0: none."""
-    backups: int = 5
-    """journalMaxBackups: old files kept behind the mark."""
-    queue_size_max: int = 64 << 20
-    """journalMaxMemorySizeMb: bytes that may wait to be written."""
-    group_wait_s: float = 0.0
-    """journalMaxGroupWaitMSec: wait so long for more before a group is begun; GROUP_WAIT_SIZE bytes end the wait."""
-    sync: bool = True
-    """journalSyncData: false acknowledges what the kernel has taken; a power cut then loses acknowledged entries of up to
-    the last `sync_interval_s`. A force is synced nevertheless."""
-    sync_interval_s: float = 1.0
-    """journalPageCacheFlushIntervalMSec: without `sync`, seconds between two syncs."""
-    remove_from_page_cache: bool = True
-    """journalRemoveFromPageCache: write past the page cache, or have it give up what is synced."""
-
-
-FORGET_STEP: Final = 4 << 20
-"""Bytes after which the journal's pages are given back."""
-
 ITEM_OVERHEAD: Final = 400
 """Bytes that a waiting record costs besides its own: the queue's bound holds for fences and forces too."""
-
-
-class KeysForgotten(NamedTuple):
-    """The storage forgot these ledgers: their keys are written again before their next records. Never in a file."""
-
-    ledgers: Sequence[int]
-    ledger_id: int = -1
-
-    def encode(self) -> bytes:
-        return b""
-
-
-class Item(NamedTuple):
-    """What waits on the lane. `key` is the ledger's master key, written before its first record."""
-
-    record: Record | KeysForgotten
-    size: int
-    key: bytes | None
-    on_durable: OnDurable
-    deferred: bool = False
-
-
-class GroupResult(NamedTuple):
-    """How the next `items` of them fared; `mark` is where the journal is synced to now, None if they are not in it."""
-
-    items: int
-    mark: LogMark | None
-    error: BookieError | None
-    synced: bool = True
-
-
-class GroupWriter:
-    """The half that blocks: owns the open file. Called from one thread at a time."""
-
-    def __init__(self, disk: Disk, directory: str, config: JournalConfig) -> None:
-        self._disk = disk
-        self._directory = directory
-        self._config = config
-        self.seal: JournalSeal | None = None
-        """Where the end of what is synced is noted."""
-        self._file: File | None = None
-        self._file_id = -1
-        self._position = 0
-        self._reserved = 0
-        """Space is reserved up to here; preallocation is not tried again before this place."""
-        self._forgotten = 0
-        """Up to here the machine was told to forget the file."""
-        self._keys: set[int] = set()
-        self._synced = -1
-        """Up to here the file is on the disk, if something behind it is not; -1 if nothing is."""
-        self._failed: JournalFailedError | None = None
-        self.economizes = False
-        """The disk is full: no space is reserved ahead. Set from another thread."""
-        self.roll_wanted = False
-        """Begin a new file with the next group, so that this one may go. Set from another thread."""
-
-    @property
-    def mark(self) -> LogMark:
-        """Where the next group goes; while there are unsynced groups, where the first of them stands."""
-        return LogMark(self._file_id, self._position if self._synced < 0 else self._synced)
-
-    def create(self, file_id: int, previous: LogMark | None) -> None:
-        """Begin file `file_id`: its header and its name are durable on return. OSError: nothing has changed.
-        JournalFailedError: the seal is not sure to know of it."""
-        path = f"{self._directory}/{file_name(file_id)}"
-        direct = self._config.sync and self._config.remove_from_page_cache
-        file = self._disk.open(path, create=True, direct=direct)
-        try:
-            file.pwrite(encode_header(file_id, previous), 0)
-            file.sync()
-            self._disk.sync_dir(self._directory)
-        except BaseException:
-            file.close()
-            self._disk.unlink(path)
-            raise
-        if self._file is not None:
-            self._file.close()
-        self._file = file
-        self._file_id = file_id
-        self._position = self._reserved = HEADER_SIZE
-        self._forgotten = 0
-        if self.seal is not None:
-            self.seal.begun(self.mark)
-
-    def write(self, items: list[Item]) -> list[GroupResult]:
-        """Write the items as one group, or as several if they are many; a result per group, in order."""
-        results: list[GroupResult] = []
-        start = 0
-        size = 0
-        for index, item in enumerate(items, 1):
-            size += item.size
-            if size >= GROUP_SIZE_MAX or index == len(items):
-                results.append(self._write_group(items[start:index]))
-                start, size = index, 0
-        return results
-
-    def _write_group(self, items: list[Item]) -> GroupResult:
-        if self._failed is not None:
-            return GroupResult(len(items), None, self._failed)
-        parts, size, keys = self._gather(items)
-        try:
-            self._make_room(group_size(size))
-            file = self._file
-            assert file is not None, "create comes first"
-            deferred = self._is_deferred(items)
-            if not deferred and self._synced >= 0:
-                self._sync(file)
-            total = seal_group(parts, size, self._file_id, self._position, after_unsynced=self._synced >= 0)
-            if deferred:
-                self._write(file, parts)
-                self._synced = self._position if self._synced < 0 else self._synced
-            else:
-                self._write_synced(file, parts)
-        except JournalFailedError as error:
-            self._failed = error
-            return GroupResult(len(items), None, error)
-        except JournalWriteError as error:
-            return GroupResult(len(items), None, error)
-        self._position += total
-        if self.seal is not None and self._config.sync and not deferred:
-            self.seal.reached(self.mark)
-        if self._config.remove_from_page_cache and self._position - self._forgotten >= FORGET_STEP:
-            # Where it went through the page cache after all: giving its pages back at once keeps the following writes in
-            # memory that is warm. With page after page of new memory, copying into it was half of a bookie's CPU time.
-            file.forget(self._forgotten, self._position - self._forgotten)
-            self._forgotten = self._position
-        if len(self._keys) > KEYS_REMEMBERED_MAX:
-            self._keys.clear()
-        self._keys.update(keys)
-        return GroupResult(len(items), self.mark, None, not deferred)
-
-    def _is_deferred(self, items: list[Item]) -> bool:
-        """May the group be reported before it is synced?"""
-        if self._config.sync:
-            return items[0].deferred and all([item.deferred for item in items])
-        return not any([type(item.record) is Force for item in items])
-
-    def _gather(self, items: list[Item]) -> tuple[list[Buffer], int, set[int]]:
-        """The group's parts, their size, and the ledgers whose key is in it."""
-        parts: list[Buffer] = []
-        size = 0
-        written = self._keys
-        keys: set[int] = set()
-        for record, record_size, key, _, _ in items:
-            ledger_id = record.ledger_id
-            if key is not None and ledger_id not in written and ledger_id not in keys:
-                keys.add(ledger_id)
-                encoded = LedgerKey(ledger_id, key).encode()
-                parts.append(encoded)
-                size += len(encoded)
-            if isinstance(record, Run):
-                parts += record.parts
-            elif isinstance(record, KeysForgotten):
-                written.difference_update(record.ledgers)
-                keys.difference_update(record.ledgers)
-            else:
-                parts.append(record.encode())
-            size += record_size
-        return parts, size, keys
-
-    def _make_room(self, size: int) -> None:
-        """A new file if this one is full, and reserved space. JournalWriteError, JournalFailedError."""
-        config = self._config
-        full = self._position + size > config.file_size_max
-        if (full or self.roll_wanted) and self._position > HEADER_SIZE:
-            if self._synced >= 0:
-                assert self._file is not None
-                self._sync(self._file)  # the next file's header promises all of this one
-            mark = self.mark
-            try:
-                self.create(mark.file_id + 1, mark)
-            except OSError as error:
-                if full:
-                    raise JournalWriteError(f"no new journal file: {error}") from error
-            self.roll_wanted = False
-        if config.preallocate and not self.economizes and self._position + size > self._reserved:
-            start = max(self._position, self._reserved)
-            length = self._position + size - start + config.preallocate
-            self._reserved = start + length
-            file = self._file
-            assert file is not None
-            try:
-                file.preallocate(start, length)
-            except OSError as error:
-                # The write itself will tell whether there is room for it.
-                log.warning("journal space cannot be reserved", file=file_name(self._file_id), error=str(error))
-
-    def _write_synced(self, file: File, parts: Sequence[Buffer]) -> None:
-        try:
-            file.pwritev_sync(parts, self._position)
-        except NotSyncedError as error:
-            raise JournalFailedError(f"the journal cannot be synced: {error}") from error
-        except OSError as error:
-            self._cut_back(file, error)
-
-    def _sync(self, file: File) -> None:
-        """Sync what was written without."""
-        try:
-            file.sync()
-        except OSError as error:
-            raise JournalFailedError(f"the journal cannot be synced: {error}") from error
-        self._synced = -1
-
-    def _write(self, file: File, parts: Sequence[Buffer]) -> None:
-        try:
-            file.pwritev(parts, self._position)
-        except OSError as error:
-            self._cut_back(file, error)
-
-    def _cut_back(self, file: File, error: OSError) -> NoReturn:
-        """The group is not written: nothing of it stays."""
-        try:
-            file.truncate(self._position)
-        except OSError as second:
-            raise JournalFailedError(f"the journal cannot be cut back after {error}: {second}") from error
-        self._reserved = self._position
-        raise JournalWriteError(f"the journal cannot be written: {error}") from error
-
-    def close(self) -> None:
-        """Give the reserved space back and close; what was written is on the disk already."""
-        file, self._file = self._file, None
-        if file is None:
-            return
-        try:
-            if self._failed is None:
-                file.truncate(self._position)
-        except OSError as error:
-            log.warning("reserved journal space is kept", file=file_name(self._file_id), error=str(error))
-        file.close()
 
 
 class Journal:

@@ -8,7 +8,8 @@ from typing import Any, Final, Protocol, TypeVar
 from bookie.adds import AddDone, Adds
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.storage import DbLedgerStorage
-from bookie.journal.writer import Journal, OnDurable
+from bookie.journal.group_writer import OnDurable
+from bookie.journal.writer import Journal
 from bookie.last_confirmed import LacTable
 from bookie.run import Run
 from bookie.stats import BookieStats

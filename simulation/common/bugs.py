@@ -22,8 +22,9 @@ from bookie.db_ledger_storage.ledger_removal import LedgerRemoval
 from bookie.fencing import FenceTable
 from bookie.garbage import collect_garbage
 from bookie.journal.format import NO_MARK, LogMark
+from bookie.journal.group_writer import GroupWriter
 from bookie.journal.seal import ReplayPlan, Sealed
-from bookie.journal.writer import GroupWriter, Journal
+from bookie.journal.writer import Journal
 from broker.ownership.bundles import Bundles
 from broker.ownership.lease import Lease
 from broker.ownership.placement import Placement

@@ -13,9 +13,10 @@ import trio
 
 from bookie.bookie import Bookie
 from bookie.errors import BookieError, JournalDamagedError
+from bookie.journal.config import JournalConfig
 from bookie.journal.format import NO_MARK, Fence, Force
+from bookie.journal.group_writer import GroupResult, GroupWriter, Item
 from bookie.journal.replay import Replay
-from bookie.journal.writer import GroupResult, GroupWriter, Item, JournalConfig
 from bookie.run import Run
 from bookie.sessions.session import BookieSession
 from quire.wire.bookkeeper import v2, v3

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from bookie.errors import BookieError, JournalDamagedError
+from bookie.journal.config import JournalConfig
 from bookie.journal.format import NO_MARK, ExplicitLac, Fence, Force, LedgerKey, LogMark, Record, record_bytes
+from bookie.journal.group_writer import GroupWriter, Item
 from bookie.journal.replay import Replay, replay
-from bookie.journal.writer import GroupWriter, Item, JournalConfig
 from bookie.run import Run
 from quire.service.log import Event
 from simulation.machines.disk import _SimFile

@@ -11,10 +11,12 @@ import pytest
 import trio
 
 from bookie.errors import BookieError, JournalFailedError, JournalWriteError
-from bookie.journal import writer as writer_module
+from bookie.journal import group_writer as writer_module
+from bookie.journal.config import JournalConfig
 from bookie.journal.format import NO_MARK, Fence, LedgerKey, LogMark, Record, decode_header
+from bookie.journal.group_writer import GroupResult, GroupWriter, Item
 from bookie.journal.replay import Replay, journal_ids
-from bookie.journal.writer import ITEM_OVERHEAD, GroupResult, GroupWriter, Item, Journal, JournalConfig
+from bookie.journal.writer import ITEM_OVERHEAD, Journal
 from bookie.run import Run
 from quire.world.doors import File, World
 from simulation.machines.disk import DiskImage
