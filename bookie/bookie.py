@@ -23,7 +23,8 @@ from bookie import folders
 from bookie.adds import Adds
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.garbage_collector import Collected
-from bookie.db_ledger_storage.storage import DbLedgerStorage, StorageOptions
+from bookie.db_ledger_storage.options import StorageOptions
+from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.disks.watch import DiskWatch
 from bookie.errors import (
     BookieError,

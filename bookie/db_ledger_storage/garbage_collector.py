@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 import trio
 
-from bookie.db_ledger_storage.entry_log import LogMetadata
+from bookie.db_ledger_storage.log_contents import LogMetadata
 from bookie.errors import BookieError
 from quire.service.log import get_logger
 

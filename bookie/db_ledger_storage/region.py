@@ -89,7 +89,7 @@ def read_region(logs: EntryLogs, locations: LocationIndex, wanted: Wanted) -> Re
     else:
         tail = max(_TAIL_GUESS, offsets[-1] - offsets[-2] if taken > 1 else 0)
     start = (base & _POSITION) - SIZE_LENGTH
-    with logs.reading(base >> 32) as file:
+    with logs.readers.reading(base >> 32) as file:
         data = file.pread(offsets[-1] + tail, start)
         count, size, reason = _verify(wanted, data, offsets)
         rest = b""

@@ -29,9 +29,10 @@ def read_single(logs: EntryLogs, locations: LocationIndex, ledger_id: int, entry
     if location < 0 or start < HEADER_LENGTH:
         return None
     log_id = location >> 32
-    read_id = logs.begin_read(log_id)
+    readers = logs.readers
+    read_id = readers.begin_read(log_id)
     try:
-        file = logs.file(log_id)
+        file = readers.file(log_id)
         data = file.pread(_GUESS, start)
         if len(data) < _BEHIND:
             return None
@@ -46,7 +47,7 @@ def read_single(logs: EntryLogs, locations: LocationIndex, ledger_id: int, entry
             if end + _BEHIND > len(data):
                 return None
     finally:
-        logs.end_read(read_id)
+        readers.end_read(read_id)
     _, found_ledger, found_entry = RECORD_HEAD.unpack_from(data, end)
     is_own = found_ledger == ledger_id and entry_id < found_entry <= entry_id + _NEAR
     # The neighbour may be another ledger's. If it is an entry at all, the index leads to it.

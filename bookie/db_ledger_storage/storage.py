@@ -3,46 +3,38 @@
     add -> write cache -> (flush) -> entry log + location index
     read <- write cache, read cache, entry log by location, and what follows there is read ahead
 
-The loop calls what is sync and does not say "blocking"; `read_run` and `last_entry_id` block and are called through
-`World.offload`. The journal comes before all this: an entry that is only here, in memory, is in the journal.
+The loop calls what is sync and does not say "blocking"; reads are in entry_reader.py. The journal comes before all this: an entry that is only here, in memory, is in the journal.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
-from heapq import merge
 from typing import Final
 
 import trio
 
 from bookie.db_ledger_storage import garbage_collector
-from bookie.db_ledger_storage.entry_log import EntryLogs, LogMetadata
+from bookie.db_ledger_storage.entry_log import EntryLogs
+from bookie.db_ledger_storage.entry_reader import EntryReader
 from bookie.db_ledger_storage.flush import FlushJob
 from bookie.db_ledger_storage.forgotten_fences import FILE_NAME, ForgottenFences
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerState
 from bookie.db_ledger_storage.ledger_removal import LedgerRemoval
 from bookie.db_ledger_storage.location_index import ENTRY_ID_MAX, ROWS_PER_STEP, LocationIndex
+from bookie.db_ledger_storage.log_contents import LogMetadata
+from bookie.db_ledger_storage.options import StorageOptions, StorageStats
 from bookie.db_ledger_storage.read_cache import ReadCache
-from bookie.db_ledger_storage.region import Region, Wanted, read_region
-from bookie.db_ledger_storage.single import read_single
-from bookie.db_ledger_storage.write_cache import WriteCache, cut, cut_parts
-from bookie.errors import LedgerInLimboError, NoEntryError, NoLedgerError, StorageDamagedError, StorageFailedError
-from bookie.run import SIZE_LENGTH, Run
+from bookie.db_ledger_storage.write_cache import WriteCache
+from bookie.errors import StorageDamagedError, StorageFailedError
+from bookie.run import Run
 from quire.service.log import get_logger
-from quire.wire.bookkeeper.entry import Buffer
-from quire.wire.bookkeeper.v2 import FRAME_MAX
 from quire.world.doors import KeyValue, NotSyncedError, World
 
 log = get_logger(__name__)
 
-_STEP_MAX: Final = 16
-"""Entries by which a reader moves on that reads one after the other: a striped ledger has holes on each bookie."""
-_READERS_MAX: Final = 10_000
 _DELETED_TOGETHER: Final = 1000
 """Ledgers that are deleted before the next flush may begin."""
 _LEDGERS_PER_STEP: Final = 10_000
@@ -50,48 +42,6 @@ _SEEKS_PER_STEP: Final = 100
 _BETWEEN_STEPS_S: Final = 0.002
 """Garbage collection looks through an index in steps of about half a millisecond of the interpreter, and pauses between them
 so that it takes a fifth of it at most."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StorageOptions:
-    """Bounds. In brackets the original's key."""
-
-    write_cache_bytes_max: int = 64 << 20
-    """Bytes of both tables of the write cache, overhead included (dbStorage_writeCacheMaxSizeMb)."""
-    flush_at_bytes: int = 16 << 20
-    """Bytes in the filling table at which `on_flush_due` is called; the room above it is for what comes meanwhile."""
-    read_cache_bytes_max: int = 16 << 20
-    """Bytes of entries that were read ahead (dbStorage_readAheadCacheMaxSizeMb)."""
-    read_ahead_entries: int = 100
-    """Entries read by one read at least, as far as they lie together (dbStorage_readAheadCacheBatchSize)."""
-    read_ahead_bytes: int = 256 << 10
-    """Bytes that reading ahead adds up to at most (dbStorage_readAheadCacheBatchBytesSize)."""
-    log_size_max: int = 1 << 30
-    """Bytes after which an entry log is sealed (logSizeLimit)."""
-    sync_every_bytes: int = 32 << 20
-    """Bytes a flush writes between two syncs of the entry log."""
-    page_cache_bytes: int = 256 << 20
-    """Bytes of the newest pages of the entry logs that stay in the machine's memory; 0: no bound."""
-    block_cache_bytes: int = 8 << 20
-    """RocksDB's block cache for the location index (dbStorage_rocksDB_blockCacheSize)."""
-
-    def __post_init__(self) -> None:
-        assert 0 < self.flush_at_bytes <= self.write_cache_bytes_max
-        assert 0 < self.log_size_max <= 1 << 30
-
-
-@dataclass(slots=True)
-class StorageStats:
-    """Plain counters, read at scrape time."""
-
-    flushes: int = 0
-    flushed_entries: int = 0
-    flushed_bytes: int = 0
-    disk_reads: int = 0
-    """Regions read from entry logs."""
-    disk_read_bytes: int = 0
-    garbage_steps: int = 0
-    """Steps in which garbage collection looked through rows of the location index."""
 
 
 class DbLedgerStorage:
@@ -122,10 +72,10 @@ class DbLedgerStorage:
         self._forgotten_fences = ForgottenFences(world.disk, f"{self._current}/{FILE_NAME}", world.clock.wall_ms)
         self._locations: LocationIndex
         self._ledgers: LedgerIndex
+        self.reader: EntryReader
+        """From `open` on."""
         self._is_new = True
         """The indexes may be made; otherwise they must be there."""
-        self._read_before: dict[int, int] = {}
-        """By ledger, the entry that was last read from the disk by itself."""
         self._removal = LedgerRemoval()
         self._strays: dict[int, None] | None = None
         """Ledgers that had rows when they were looked for, and were unknown; None before."""
@@ -165,6 +115,9 @@ class DbLedgerStorage:
         except BaseException:
             ledger_rows.close()
             raise
+        self.reader = EntryReader(
+            self._cache, self._read_cache, self._logs, self._locations, self._ledgers, self._options, self.stats
+        )
         try:
             self._ledgers.load()
         except BaseException:
@@ -275,147 +228,6 @@ class DbLedgerStorage:
             await self._world.offload.run(job, name=name)
         except NotSyncedError as error:
             raise StorageFailedError(f"an index cannot be synced: {error}") from error
-
-    # ---------------------------------------------------------------------------------------------------- read
-
-    def get_cached(self, ledger_id: int, entry_id: int) -> memoryview | None:
-        """One entry, if a cache has it."""
-        run = self._cache.find(ledger_id, entry_id) or self._read_cache.find(ledger_id, entry_id)
-        return None if run is None else run.entry(entry_id)
-
-    def read_cached(self, ledger_id: int, first: int, count_max: int, size_max: int) -> list[Buffer] | None:
-        """As `read_run`, from the caches alone: what they have together from `first` on, None if they lack `first`."""
-        parts: list[Buffer] = []
-        self._take_cached(parts, ledger_id, first, count_max, size_max, read_cache=True)
-        return parts or None
-
-    def _take_cached(
-        self, parts: list[Buffer], ledger_id: int, first: int, count_max: int, size_max: int, *, read_cache: bool
-    ) -> tuple[int, int, bool]:
-        """Append cached entries from `first` on to `parts`; returns (entries, bytes, whether a bound ended it)."""
-        cache = self._cache
-        count = size = 0
-        while True:
-            entry_id = first + count
-            run = cache.find(ledger_id, entry_id)
-            if run is None and read_cache:
-                run = self._read_cache.find(ledger_id, entry_id)
-            if run is None:
-                return count, size, False
-            last = run.last
-            following = cache.next_first(ledger_id, entry_id)
-            if following is not None and following <= last:
-                last = following - 1  # a newer run covers the rest
-            last = min(last, entry_id + count_max - count - 1)
-            last, taken = _fitting(run, entry_id, last, size_max - size, at_least_one=not parts)
-            if last < entry_id:
-                return count, size, True
-            parts.extend(cut_parts(run, entry_id, last))
-            count += last - entry_id + 1
-            size += taken
-            if count >= count_max or size >= size_max:
-                return count, size, True
-
-    def read_entry(self, ledger_id: int, entry_id: int) -> Buffer:
-        """One entry. Blocking. Those behind it are read ahead only for who comes from shortly before it. Raises as
-        `read_run`."""
-        run = self._cache.find(ledger_id, entry_id)
-        if run is not None:
-            return run.entry(entry_id)
-        before = self._read_before
-        step = entry_id - before.get(ledger_id, entry_id)
-        if len(before) >= _READERS_MAX:
-            before.clear()
-        before[ledger_id] = entry_id
-        if not 0 < step <= _STEP_MAX:
-            entry = read_single(self._logs, self._locations, ledger_id, entry_id)
-            if entry is not None:
-                self.stats.disk_reads += 1
-                self.stats.disk_read_bytes += len(entry)
-                return entry
-        parts = self.read_run(ledger_id, entry_id, 1, FRAME_MAX)
-        body = parts[0] if len(parts) == 1 else b"".join(parts)
-        return memoryview(body)[SIZE_LENGTH:]
-
-    def read_run(self, ledger_id: int, first: int, count_max: int, size_max: int) -> list[Buffer]:
-        """Entries from `first` on that follow each other, at most `count_max` of them and `size_max` bytes, at least one.
-        Blocking.
-
-        The parts end to end are (size field, entry)*. NoLedgerError, NoEntryError if `first` is not here;
-        StorageDamagedError if it was here and cannot be read, OSError: neither ever means that it is absent.
-        """
-        parts: list[Buffer] = []
-        count = size = 0
-        while True:
-            taken, taken_size, full = self._take_cached(
-                parts, ledger_id, first + count, count_max - count, size_max - size, read_cache=False
-            )
-            count += taken
-            size += taken_size
-            if full:
-                return parts
-            try:
-                region = self._read_region(ledger_id, first + count, count_max - count, size_max - size)
-            except (StorageDamagedError, OSError):
-                if parts:
-                    return parts  # the next call begins with the bad one
-                raise
-            if region is None:
-                break
-            run = region.run
-            last = min(run.last, run.first + count_max - count - 1)
-            last, taken_size = _fitting(run, run.first, last, size_max - size, at_least_one=not parts)
-            if last >= run.first:
-                parts.extend(cut_parts(run, run.first, last))
-                count += last - run.first + 1
-                size += taken_size
-            if run.last - last > last - run.first:  # not scraps: see `read_region`
-                self._read_cache.arrived.append(cut(run, last + 1, run.last))
-            if last < run.last or region.bounded or count >= count_max or size >= size_max:
-                return parts
-        if not parts:
-            self._raise_absent(ledger_id, first)
-        return parts
-
-    def _read_region(self, ledger_id: int, first: int, count: int, size: int) -> Region | None:
-        stop = self._cache.next_first(ledger_id, first)
-        wanted = Wanted(
-            ledger_id=ledger_id,
-            first=first,
-            stop=ENTRY_ID_MAX + 1 if stop is None else stop,
-            count=count,
-            size=size,
-            ahead_count=self._options.read_ahead_entries,
-            ahead_size=self._options.read_ahead_bytes,
-        )
-        region = read_region(self._logs, self._locations, wanted)
-        if region is not None:
-            self.stats.disk_reads += 1
-            self.stats.disk_read_bytes += region.run.size
-        return region
-
-    def _raise_absent(self, ledger_id: int, entry_id: int) -> None:
-        state = self._ledgers.get(ledger_id)
-        if state is None:
-            raise NoLedgerError(f"ledger {ledger_id} is unknown here")
-        if state.limbo:
-            raise LedgerInLimboError(f"ledger {ledger_id} is in limbo: entry {entry_id} may be missing")
-        raise NoEntryError(f"entry {entry_id} of ledger {ledger_id} is not here")
-
-    def last_entry_id(self, ledger_id: int) -> int:
-        """The highest entry id of the ledger that is here. NoLedgerError, NoEntryError. Blocking."""
-        last = max(self._cache.last_entry_id(ledger_id), self._locations.last_entry_id(ledger_id))
-        if last < 0:
-            self._raise_absent(ledger_id, last)
-        return last
-
-    def entry_ids(self, ledger_id: int) -> Iterator[int]:
-        """Every entry of the ledger that is here, ascending. NoLedgerError. Blocking."""
-        if ledger_id not in self._ledgers:
-            self._raise_absent(ledger_id, 0)
-        # The caches first: a flush that ends in between has put its rows into the index by then.
-        cached = self._cache.ranges(ledger_id)
-        return merge_ranges(cached, self._locations.ranges(ledger_id))
 
     # -------------------------------------------------------------------------------------------------- ledgers
 
@@ -544,7 +356,7 @@ class DbLedgerStorage:
 
     async def log_metadata(self, log_id: int) -> LogMetadata:
         """What an inactive log holds. StorageDamagedError, OSError."""
-        with closing(self._logs.read_metadata(log_id)) as steps:
+        with closing(self._logs.contents.read(log_id)) as steps:
             while True:
                 found = await self._world.offload.run(steps.__next__, name="entry log metadata")
                 if found is not None:
@@ -593,32 +405,3 @@ class DbLedgerStorage:
     async def delete_log(self, log_id: int) -> int:
         """Remove an inactive log; returns the bytes freed."""
         return await self._world.offload.run(partial(self._logs.delete, log_id), name="delete entry log")
-
-
-def merge_ranges(*ranges: Iterable[tuple[int, int]]) -> Iterator[int]:
-    """The ids in all of these ranges (first, last), each sequence of which ascends; ascending, each once.
-
-    >>> list(merge_ranges([(2, 4)], [(0, 2), (6, 6)]))
-    [0, 1, 2, 3, 4, 6]
-    """
-    end = 0
-    for first, last in merge(*ranges):
-        yield from range(max(first, end), last + 1)
-        end = max(end, last + 1)
-
-
-def _fitting(run: Run, first: int, last: int, size_max: int, *, at_least_one: bool) -> tuple[int, int]:
-    """The last entry, up to `last`, such that entries from `first` on take at most `size_max` bytes, and these bytes;
-    `first - 1` if not even one fits and none must."""
-    offsets = run.offsets
-    begin = first - run.first
-    start = offsets[begin]
-    end_index = last + 1 - run.first
-    size = (offsets[end_index] if end_index < run.count else run.size) - start
-    if size <= size_max:
-        return last, size
-    # `bisect` finds the first entry that ends beyond the bound: entry i ends where entry i + 1 begins.
-    fits = bisect_right(offsets, start + size_max, begin + 1, end_index) - 1
-    fits = max(fits, begin + 1 if at_least_one else begin)
-    end = offsets[fits] if fits < run.count else run.size
-    return run.first + fits - 1, end - start

@@ -146,7 +146,7 @@ class LongPolls:
             self._reads.put_read(request, LAST_ENTRY, None, Rc.OK, lac)
         else:
             entry_id = previous + 1
-            entry = self._bookie.storage.get_cached(ledger_id, entry_id)
+            entry = self._bookie.storage.reader.get_cached(ledger_id, entry_id)
             if entry is not None:
                 self._bookie.stats.reads_cached += 1
                 self._reads.put_read(request, entry_id, entry, Rc.OK, lac, poll.updated_ms)

@@ -290,7 +290,7 @@ class BookieSession:
             return
         entry: memoryview | None = None
         if entry_id != LAST_ENTRY:
-            entry = storage.get_cached(ledger_id, entry_id)
+            entry = storage.reader.get_cached(ledger_id, entry_id)
         if entry is not None:
             self.bookie.stats.reads_cached += 1
             self._answer_read(ledger_id, entry_id, entry, Rc.OK)
@@ -360,12 +360,12 @@ class BookieSession:
             self.out.append(v2.batch_response_head(rc, ledger_id, first, request_id))
             return
         count_max, size_max = batch_limits(request, bookie.config.batch_read_size_max)
-        parts = storage.read_cached(ledger_id, first, count_max, size_max)
+        parts = storage.reader.read_cached(ledger_id, first, count_max, size_max)
         if parts is not None:
             bookie.stats.reads_cached += 1
             self._answer_batch(ledger_id, first, request_id, parts, Rc.OK)
             return
-        job = partial(storage.read_run, ledger_id, first, count_max, size_max)
+        job = partial(storage.reader.read_run, ledger_id, first, count_max, size_max)
         rc = self.by_worker(job, partial(self._answer_batch, ledger_id, first, request_id), flags)
         if rc is not Rc.OK:
             self.out.append(v2.batch_response_head(rc, ledger_id, first, request_id))

@@ -116,7 +116,7 @@ class Version3:
             self.answer_read(request, None, rc)
             return
         knows_lac = request.flags & DO_FENCING or self._bookie.lacs.known(ledger_id) is not None
-        entry = storage.get_cached(ledger_id, entry_id) if entry_id != LAST_ENTRY and knows_lac else None
+        entry = storage.reader.get_cached(ledger_id, entry_id) if entry_id != LAST_ENTRY and knows_lac else None
         if entry is not None:
             self._bookie.stats.reads_cached += 1
             self.answer_read(request, entry, Rc.OK)
@@ -252,4 +252,4 @@ def _read_entry_and_lac(storage: DbLedgerStorage, ledger_id: int, entry_id: int)
 
 
 def _list_of_entries(storage: DbLedgerStorage, ledger_id: int) -> bytes:
-    return Availability.of(storage.entry_ids(ledger_id)).encode()
+    return Availability.of(storage.reader.entry_ids(ledger_id)).encode()

@@ -59,15 +59,15 @@ async def bookie_contents(
             for ledger_id in await storage.local_ledgers():
                 found.fenced[ledger_id] = storage.is_fenced(ledger_id)
                 if ledger_id in storage.ledgers():
-                    for entry_id in list(storage.entry_ids(ledger_id)):
+                    for entry_id in list(storage.reader.entry_ids(ledger_id)):
                         with suppress(StorageDamagedError):  # harm of another kind was there before
-                            found.entries[ledger_id, entry_id] = bytes(storage.read_entry(ledger_id, entry_id))
+                            found.entries[ledger_id, entry_id] = bytes(storage.reader.read_entry(ledger_id, entry_id))
             return found
         for ledger_id in wanted.fenced:
             found.fenced[ledger_id] = storage.is_fenced(ledger_id)
         for ledger_id, entry_id in wanted.entries:
             try:
-                found.entries[ledger_id, entry_id] = bytes(storage.read_entry(ledger_id, entry_id))
+                found.entries[ledger_id, entry_id] = bytes(storage.reader.read_entry(ledger_id, entry_id))
             except (NoEntryError, NoLedgerError):
                 pass
             except (BookieError, OSError):

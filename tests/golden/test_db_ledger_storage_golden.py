@@ -92,7 +92,7 @@ def reader(data: bytes) -> Callable[[int, int], bytes]:
 
 def read_all(storage: DbLedgerStorage, ledger_id: int, first: int) -> list[int]:
     """Read from `first` on, check each entry; returns their ids."""
-    data = memoryview(b"".join(map(bytes, storage.read_run(ledger_id, first, 100, BIG))))
+    data = memoryview(b"".join(map(bytes, storage.reader.read_run(ledger_id, first, 100, BIG))))
     ids: list[int] = []
     while data:
         size = int.from_bytes(data[:4], "big")
@@ -109,13 +109,13 @@ def test_every_entry_is_read_with_its_digest_and_payload(state, bookie, tmp_path
         ledgers = EVERYWHERE if state == "crashed" else [*EVERYWHERE, 9]
         for ledger_id in ledgers:
             last = len(MANIFEST[ledger_id]["entries"]) - 1
-            assert storage.last_entry_id(ledger_id) == last
+            assert storage.reader.last_entry_id(ledger_id) == last
             read: list[int] = []
             while len(read) <= last:  # a ledger that lies in two logs takes two reads at most
                 read += read_all(storage, ledger_id, len(read))
             assert read == list(range(last + 1))
             for entry_id in range(last + 1):
-                (part,) = storage.read_run(ledger_id, entry_id, 1, BIG)
+                (part,) = storage.reader.read_run(ledger_id, entry_id, 1, BIG)
                 check_entry(ledger_id, entry_id, memoryview(part)[4:])
 
     with_copy(state, bookie, tmp_path, body)
@@ -191,7 +191,7 @@ def test_a_ledgers_map_says_what_the_original_shell_prints(log_id):
     }
     total = re.search(r"total size: (\d+)", text)
     assert total is not None
-    ledgers = dict(logs_of("clean", "bk1").metadata(log_id).ledgers)
+    ledgers = dict(logs_of("clean", "bk1").contents.metadata(log_id).ledgers)
     assert ledgers == printed
     assert sum(ledgers.values()) == int(total[1])
 
@@ -215,7 +215,7 @@ def test_headers_maps_and_last_id_are_written_back_alike(state, bookie):
         for entry in scan:
             sizes[entry.ledger_id] = sizes.get(entry.ledger_id, 0) + 4 + entry.size
         assert scan.torn_at == -1
-        assert dict(logs.metadata(log_id).ledgers) == sizes
+        assert dict(logs.contents.metadata(log_id).ledgers) == sizes
         if header.has_map:
             ours, theirs = encode_ledgers_map(sizes), data[header.map_offset :]
             assert ours[:24] == theirs[:24]
@@ -235,12 +235,12 @@ def test_we_go_on_where_the_original_stopped_without_touching_its_logs(state, tm
             storage = DbLedgerStorage(real_world(), str(tmp_path / "go"))
             await storage.open()
             new = 6 + start
-            assert storage.last_entry_id(8) == new - 1
+            assert storage.reader.last_entry_id(8) == new - 1
             storage.add(Run.of(8, [(new, Digest(DigestType.DUMMY).seal(8, new, new - 1, 0, b"more") + b"more")]))
             await storage.flush()
-            assert storage.last_entry_id(8) == new
-            assert bytes(storage.read_run(8, new, 1, BIG)[0]).endswith(b"more")
-            check_entry(8, 5, memoryview(storage.read_run(8, 5, 1, BIG)[0])[4:])
+            assert storage.reader.last_entry_id(8) == new
+            assert bytes(storage.reader.read_run(8, new, 1, BIG)[0]).endswith(b"more")
+            check_entry(8, 5, memoryview(storage.reader.read_run(8, 5, 1, BIG)[0])[4:])
             await storage.close()
 
     trio.run(main)

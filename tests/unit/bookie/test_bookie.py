@@ -125,7 +125,7 @@ def test_a_stop_waits_for_the_reads_that_workers_have_begun() -> None:
             await Client(bookie).add(7, 0, 5)
             await bookie.checkpoint()
             for entry_id in range(5):
-                read = partial(bookie.storage.read_run, 7, entry_id, 1, 1 << 20)
+                read = partial(bookie.storage.reader.read_run, 7, entry_id, 1, 1 << 20)
                 assert bookie.read_by_worker(read, lambda parts, rc: outcomes.append(rc))
         assert outcomes == [Rc.OK] * 5
 

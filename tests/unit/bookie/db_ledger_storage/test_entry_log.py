@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookie.db_ledger_storage import entry_log
-from bookie.db_ledger_storage.entry_log import OPEN_FILES_MAX, EntryLogs, PageWindow
+from bookie.db_ledger_storage import log_contents
+from bookie.db_ledger_storage.entry_log import EntryLogs
 from bookie.db_ledger_storage.entry_log_format import HEADER_LENGTH, Header, decode_header, encode_header, pack_location
+from bookie.db_ledger_storage.open_logs import OPEN_FILES_MAX
+from bookie.db_ledger_storage.page_window import PageWindow
 from bookie.errors import StorageDamagedError
 from simulation.machines.host import Host
 from simulation.machines.world import Universe
@@ -63,7 +65,7 @@ def test_closing_seals_the_log(host, run_of):
     data = host.disk.read(f"{FOLDER}/0.log")
     assert decode_header(data) == Header(map_offset=1024 + 4 * 44, ledgers=2)
     host.end()
-    assert dict(opened(host).metadata(0).ledgers) == {7: 132, 9: 44}
+    assert dict(opened(host).contents.metadata(0).ledgers) == {7: 132, 9: 44}
 
 
 def test_a_full_log_is_sealed_and_the_next_one_begun(host, run_of):
@@ -73,7 +75,7 @@ def test_a_full_log_is_sealed_and_the_next_one_begun(host, run_of):
     assert logs.inactive_ids() == [0, 1]
     assert logs.active_id == 2
     for log_id in (0, 1):
-        assert dict(logs.metadata(log_id).ledgers) == {7: 5 * 44}
+        assert dict(logs.contents.metadata(log_id).ledgers) == {7: 5 * 44}
         assert decode_header(host.disk.read(f"{FOLDER}/{log_id}.log")).has_map
 
 
@@ -125,7 +127,7 @@ def test_after_a_failed_sync_the_log_is_left_alone_and_a_new_one_taken(host, run
     assert log_id == syncs_before
     if kept:
         assert host.disk.read(f"{FOLDER}/0.log")[1024:] == records_of(7, [0])
-        assert dict(logs.metadata(0).ledgers) == {7: 44}
+        assert dict(logs.contents.metadata(0).ledgers) == {7: 44}
     host.cut_power()
     assert host.disk.read(f"{FOLDER}/{log_id:x}.log")[1024:] == records_of(7, [5])
 
@@ -148,7 +150,7 @@ def test_a_log_without_map_is_scanned_not_taken_for_empty(host, run_of):
     logs = opened(host)
     logs.append([run_of(7, range(3)), run_of(9, [5])])
     host.cut_power()
-    assert dict(opened(host).metadata(0).ledgers) == {7: 132, 9: 44}
+    assert dict(opened(host).contents.metadata(0).ledgers) == {7: 132, 9: 44}
 
 
 @pytest.mark.parametrize("offset", [8, 11, 12, 15, 16, 19])
@@ -159,7 +161,7 @@ def test_a_bit_flipped_in_the_fields_of_the_map_leads_to_a_scan(host, run_of, of
     logs.close()
     host.disk.flip(f"{FOLDER}/0.log", offset, bit)
     host.end()
-    assert dict(opened(host).metadata(0).ledgers) == {7: 132, 9: 44}
+    assert dict(opened(host).contents.metadata(0).ledgers) == {7: 132, 9: 44}
 
 
 def test_a_torn_map_leads_to_a_scan(host, run_of):
@@ -170,55 +172,55 @@ def test_a_torn_map_leads_to_a_scan(host, run_of):
     whole = len(host.disk.read(f"{FOLDER}/0.log"))
     for end in range(whole - 1, 1024 + 4 * 44 - 1, -1):
         host.disk.cut(f"{FOLDER}/0.log", end)
-        assert dict(opened(host).metadata(0).ledgers) == {7: 132, 9: 44}, end
+        assert dict(opened(host).contents.metadata(0).ledgers) == {7: 132, 9: 44}, end
         host.end()
 
 
 def test_a_sealed_log_proves_its_ledgers_and_a_flipped_bit_of_the_map_or_the_checksum_does_not(host, run_of):
     logs = opened(host)
     logs.append([run_of(7, range(3)), run_of(9, [5])])
-    assert not logs.metadata(0).proven, "it is still written"
+    assert not logs.contents.metadata(0).proven, "it is still written"
     logs.close()
     host.end()
-    found = opened(host).metadata(0)
+    found = opened(host).contents.metadata(0)
     assert (found.proven, dict(found.ledgers)) == (True, {7: 132, 9: 44})
     host.end()
     whole = len(host.disk.read(f"{FOLDER}/0.log"))
     for offset in (1008, 1019, 1024 + 4 * 44 + 25, whole - 1):
         host.disk.flip(f"{FOLDER}/0.log", offset, 1)
-        assert not opened(host).metadata(0).proven, offset
+        assert not opened(host).contents.metadata(0).proven, offset
         host.end()
         host.disk.flip(f"{FOLDER}/0.log", offset, 1)
 
 
 def test_what_logs_without_a_map_hold_is_remembered_up_to_a_bound(host, run_of, monkeypatch):
-    monkeypatch.setattr(entry_log, "_SCANNED_LEDGERS_MAX", 3)
+    monkeypatch.setattr(log_contents, "_SCANNED_LEDGERS_MAX", 3)
     for _ in range(5):
         logs = opened(host)
         logs.append([run_of(7, [0]), run_of(9, [5])])
         host.cut_power()
     logs = opened(host)
     for log_id in logs.inactive_ids():
-        assert dict(logs.metadata(log_id).ledgers) == {7: 44, 9: 44}
-    assert list(logs._scanned) == [4]
+        assert dict(logs.contents.metadata(log_id).ledgers) == {7: 44, 9: 44}
+    assert list(logs.contents._scanned) == [4]
 
 
 def test_a_missing_log_is_damage_not_absence(host):
     logs = opened(host)
-    with pytest.raises(StorageDamagedError, match=r"3\.log is missing"), logs.reading(3):
+    with pytest.raises(StorageDamagedError, match=r"3\.log is missing"), logs.readers.reading(3):
         pass
 
 
 def test_a_log_deleted_under_a_reader_stays_readable_until_it_is_done(host, run_of, records_of):
     logs = opened(host, size_max=1100)
     logs.append([run_of(7, [0]), run_of(7, [1])])
-    with logs.reading(0) as file:
+    with logs.readers.reading(0) as file:
         assert logs.delete(0) == len(host.disk.read(f"{FOLDER}/1.log")) + 24 + 16
         assert file.pread(44, 1024) == records_of(7, [0])
     with pytest.raises(OSError, match="closed"):
         file.pread(44, 1024)
     assert logs.inactive_ids() == []
-    with pytest.raises(StorageDamagedError), logs.reading(0):
+    with pytest.raises(StorageDamagedError), logs.readers.reading(0):
         pass
 
 
@@ -227,7 +229,7 @@ def test_files_pushed_out_of_the_table_are_opened_again(host, run_of, records_of
     logs.append([run_of(7, [each]) for each in range(100)])
     for _ in range(2):
         for log_id in range(100):
-            with logs.reading(log_id) as file:
+            with logs.readers.reading(log_id) as file:
                 assert file.pread(44, 1024) == records_of(7, [log_id])
 
 
@@ -267,7 +269,7 @@ def test_reads_over_many_logs_never_hold_more_files_than_the_table_has(host, run
     logs.open()
     logs.append([run_of(7, [each]) for each in range(200)])
     for log_id in [*range(199), *range(0, 199, 3)]:
-        with logs.reading(log_id) as file:
+        with logs.readers.reading(log_id) as file:
             assert file.pread(44, 1024) == records_of(7, [log_id])
     assert disk.open_files <= OPEN_FILES_MAX + 1, "the table, and the log that is written"
     assert disk.most <= OPEN_FILES_MAX + 2
@@ -278,9 +280,9 @@ def test_a_long_read_keeps_only_its_own_file_open(host, run_of, records_of):
     logs = EntryLogs(disk, FOLDER, size_max=1100)
     logs.open()
     logs.append([run_of(7, [each]) for each in range(200)])
-    with logs.reading(3) as long_read:
+    with logs.readers.reading(3) as long_read:
         for log_id in [*range(4, 199), *range(4, 199)]:
-            with logs.reading(log_id):
+            with logs.readers.reading(log_id):
                 pass
         assert long_read.pread(44, 1024) == records_of(7, [3])
         assert disk.open_files <= OPEN_FILES_MAX + 2
@@ -297,18 +299,18 @@ def test_looking_through_all_logs_for_garbage_leaves_the_open_files_as_they_are(
     logs = EntryLogs(disk, FOLDER, size_max=1100)
     logs.open()
     for log_id in logs.inactive_ids():
-        assert dict(logs.metadata(log_id).ledgers) == {7: 44}
+        assert dict(logs.contents.metadata(log_id).ledgers) == {7: 44}
     assert (disk.open_files, disk.most) == (0, 1)
 
 
 def test_a_read_of_one_entry_counts_as_a_reader_of_its_log(host, run_of):
     logs = opened(host, size_max=1100)
     logs.append([run_of(7, [0]), run_of(7, [1])])
-    read_id = logs.begin_read(0)
-    file = logs.file(0)
+    read_id = logs.readers.begin_read(0)
+    file = logs.readers.file(0)
     logs.delete(0)
     file.pread(44, 1024)
-    logs.end_read(read_id)
+    logs.readers.end_read(read_id)
     with pytest.raises(OSError, match="closed"):
         file.pread(44, 1024)
 

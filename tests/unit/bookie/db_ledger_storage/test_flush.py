@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from bookie.db_ledger_storage.storage import DbLedgerStorage, StorageOptions
+from bookie.db_ledger_storage.options import StorageOptions
+from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import NoEntryError, NoLedgerError
 from simulation.machines.host import Host
 from simulation.machines.world import Universe, run
@@ -23,7 +24,7 @@ def entries_on_disk(storage: DbLedgerStorage, ledger: int, ids: range) -> dict[i
     found = {}
     for entry_id in ids:
         try:
-            parts = storage.read_run(ledger, entry_id, 1, BIG)
+            parts = storage.reader.read_run(ledger, entry_id, 1, BIG)
         except (NoEntryError, NoLedgerError):
             continue
         found[entry_id] = b"".join(map(bytes, parts))[4:]

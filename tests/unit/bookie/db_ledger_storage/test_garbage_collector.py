@@ -9,10 +9,11 @@ import pytest
 import trio
 
 from bookie.db_ledger_storage import garbage_collector
-from bookie.db_ledger_storage.entry_log import LogMetadata
 from bookie.db_ledger_storage.garbage_collector import anchor_of
 from bookie.db_ledger_storage.location_index import ROWS_PER_STEP
-from bookie.db_ledger_storage.storage import DbLedgerStorage, StorageOptions
+from bookie.db_ledger_storage.log_contents import LogMetadata
+from bookie.db_ledger_storage.options import StorageOptions
+from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import NoLedgerError
 from quire.world.real import real_world
 from simulation.machines.host import Host
@@ -81,8 +82,8 @@ def test_gone_ledgers_and_the_logs_that_held_only_them_are_dropped(run_of):
         assert logs_of(host) == ["1.log", "3.log"]
         assert storage.ledgers() == [2, 4]
         with pytest.raises(NoLedgerError):
-            storage.read_run(1, 0, 1, BIG)
-        assert sum(map(len, storage.read_run(2, 0, 100, BIG))) == 10 * 44
+            storage.reader.read_run(1, 0, 1, BIG)
+        assert sum(map(len, storage.reader.read_run(2, 0, 100, BIG))) == 10 * 44
         assert (await storage.collect_garbage(live(2, 4))).logs == ()
 
     with_host(body)
@@ -103,7 +104,7 @@ def test_the_log_that_is_written_never_goes(run_of):
         await fill(storage, run_of, 1, count=3)
         assert (await storage.collect_garbage(live())).logs == ()
         await fill(storage, run_of, 2, count=3)
-        assert sum(map(len, storage.read_run(2, 0, 100, BIG))) == 3 * 44
+        assert sum(map(len, storage.reader.read_run(2, 0, 100, BIG))) == 3 * 44
 
     with_host(body)
 
@@ -133,7 +134,7 @@ def test_a_ledger_created_while_the_collector_looks_is_safe(run_of):
             storage.add(run_of(9, range(3)))  # ...and ledger 9 got its first entries before it ended
 
         assert (await storage.collect_garbage(ledger_ids)).ledgers == ()
-        assert storage.last_entry_id(9) == 2
+        assert storage.reader.last_entry_id(9) == 2
 
     with_host(body)
 
@@ -145,7 +146,7 @@ def test_an_unsealed_log_is_scanned_and_its_live_ledgers_keep_it(run_of):
         host.cut_power()
         storage = await started(host)
         assert (await storage.collect_garbage(live(2))).logs == ()
-        assert sum(map(len, storage.read_run(2, 0, 100, BIG))) == 3 * 44
+        assert sum(map(len, storage.reader.read_run(2, 0, 100, BIG))) == 3 * 44
         assert (await storage.collect_garbage(live())).logs == (0,)
 
     with_host(body)
@@ -160,7 +161,7 @@ def test_a_log_whose_records_or_map_are_damaged_stays_while_the_index_leads_into
         storage = await started(host)
         assert (await storage.collect_garbage(live(2))).logs == ()
         assert any("holds more" in event["event"] for event in log_events)
-        assert sum(map(len, storage.read_run(2, 0, 100, BIG))) == 3 * 44
+        assert sum(map(len, storage.reader.read_run(2, 0, 100, BIG))) == 3 * 44
 
     with_host(body)
 
@@ -226,13 +227,13 @@ def test_a_log_is_not_read_again_while_the_ledger_that_anchors_it_lives(run_of, 
         await fill(storage, run_of, 1, 2, count=5)
         await fill(storage, run_of, 3)
         asked: list[int] = []
-        read = storage._logs.read_metadata
+        read = storage._logs.contents.read
 
         def noted(log_id: int):
             asked.append(log_id)
             return read(log_id)
 
-        monkeypatch.setattr(storage._logs, "read_metadata", noted)
+        monkeypatch.setattr(storage._logs.contents, "read", noted)
         for _ in range(3):
             await storage.collect_garbage(live(1, 2, 3))
         assert asked == [0]

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from bookie.db_ledger_storage.options import StorageOptions
 from bookie.db_ledger_storage.single import read_single
-from bookie.db_ledger_storage.storage import DbLedgerStorage, StorageOptions
+from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import NoEntryError, StorageDamagedError
 from quire.world.doors import World
 from simulation.machines.world import run_world
@@ -50,7 +51,7 @@ def test_every_entry_but_the_last_of_the_log_is_read_at_once() -> None:
             for entry_id in range(count):
                 assert single(storage, ledger_id, entry_id) == entry(ledger_id, entry_id, payload)
         assert single(storage, 9, 2) is None
-        assert bytes(storage.read_entry(9, 2)) == entry(9, 2, bytes(300_000))
+        assert bytes(storage.reader.read_entry(9, 2)) == entry(9, 2, bytes(300_000))
 
     with_storage(story)
 
@@ -62,7 +63,7 @@ def test_what_is_not_in_the_index_is_told_by_the_thorough_way() -> None:
         await storage.flush()
         assert single(storage, 7, 5) is None
         with pytest.raises(NoEntryError):
-            storage.read_entry(7, 5)
+            storage.reader.read_entry(7, 5)
 
     with_storage(story)
 
@@ -77,7 +78,7 @@ def test_a_flipped_bit_in_size_or_ids_is_damage_and_never_another_entry(byte: in
         flip(world, place - 4 + byte)
         assert single(storage, 7, 5) is None
         with pytest.raises(StorageDamagedError):
-            storage.read_entry(7, 5)
+            storage.reader.read_entry(7, 5)
 
     with_storage(story)
 
@@ -87,10 +88,10 @@ def test_who_reads_one_after_the_other_gets_the_next_ones_from_memory_and_who_ju
         storage.add(run_of(7, 0, 100))
         await storage.flush()
         for entry_id in (50, 3, 80, 20):
-            storage.read_entry(7, entry_id)
-            assert storage.get_cached(7, entry_id + 1) is None
+            storage.reader.read_entry(7, entry_id)
+            assert storage.reader.get_cached(7, entry_id + 1) is None
         assert storage.stats.disk_reads == 4
-        storage.read_entry(7, 21)
-        assert storage.get_cached(7, 22) is not None
+        storage.reader.read_entry(7, 21)
+        assert storage.reader.get_cached(7, 22) is not None
 
     with_storage(story)

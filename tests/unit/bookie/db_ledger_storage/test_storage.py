@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bookie.db_ledger_storage.ledger_index import LedgerState
-from bookie.db_ledger_storage.storage import DbLedgerStorage, StorageOptions
+from bookie.db_ledger_storage.options import StorageOptions
+from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import LedgerInLimboError, NoEntryError, NoLedgerError, StorageDamagedError, WriteCacheFullError
 from bookie.run import Run
 from quire.wire.bookkeeper.entry import Buffer
@@ -109,7 +110,7 @@ def test_reads_give_the_newest_version_of_each_entry_whatever_came_before(steps,
             for first in range(45):
                 check_read(storage, kept, ledger, first, 50, BIG)
             if kept:
-                assert storage.last_entry_id(ledger) == max(kept)
+                assert storage.reader.last_entry_id(ledger) == max(kept)
         await storage.close()
 
     async def started(world: World) -> DbLedgerStorage:
@@ -129,19 +130,19 @@ def check_read(
         if entry is None or (expected and len(expected) + 4 + len(entry) > size_max):
             break
         expected += len(entry).to_bytes(4, "big") + entry
-    cached = storage.get_cached(ledger, first)
+    cached = storage.reader.get_cached(ledger, first)
     assert cached is None or bytes(cached) == entries[first]
-    parts = storage.read_cached(ledger, first, count_max, size_max)
+    parts = storage.reader.read_cached(ledger, first, count_max, size_max)
     assert parts is None or expected.startswith(b"".join(map(bytes, parts)))
     if expected:
-        read = storage.read_run(ledger, first, count_max, size_max)
+        read = storage.reader.read_run(ledger, first, count_max, size_max)
         assert ids_of(read)[0] == first
         data = b"".join(map(bytes, read))
         # A bound in bytes may stop the read before an entry that would just have fitted.
         assert expected.startswith(data) if size_max < BIG else data == expected
     else:
         with pytest.raises((NoEntryError, NoLedgerError)):
-            storage.read_run(ledger, first, count_max, size_max)
+            storage.reader.read_run(ledger, first, count_max, size_max)
 
 
 def test_one_read_goes_through_disk_and_both_caches(run_of, records_of):
@@ -151,8 +152,8 @@ def test_one_read_goes_through_disk_and_both_caches(run_of, records_of):
         storage.add(run_of(1, range(5, 10)))
         storage._cache.begin_flush()
         storage.add(run_of(1, range(10, 15)))
-        assert b"".join(map(bytes, storage.read_run(1, 0, 100, BIG))) == records_of(1, range(15))
-        assert storage.last_entry_id(1) == 14
+        assert b"".join(map(bytes, storage.reader.read_run(1, 0, 100, BIG))) == records_of(1, range(15))
+        assert storage.reader.last_entry_id(1) == 14
 
     with_storage(body)
 
@@ -161,12 +162,12 @@ def test_one_region_costs_one_disk_read_and_what_follows_is_read_ahead(run_of):
     async def body(storage: DbLedgerStorage) -> None:
         storage.add(run_of(1, range(250)))
         await storage.flush()
-        assert ids_of(storage.read_run(1, 0, 200, BIG)) == list(range(200))
+        assert ids_of(storage.reader.read_run(1, 0, 200, BIG)) == list(range(200))
         assert storage.stats.disk_reads == 1
-        assert ids_of(storage.read_run(1, 200, 1, BIG)) == [200]
+        assert ids_of(storage.reader.read_run(1, 200, 1, BIG)) == [200]
         assert storage.stats.disk_reads == 2
-        assert all(storage.get_cached(1, each) is not None for each in range(201, 250))
-        assert ids_of(storage.read_cached(1, 201, 100, BIG) or []) == list(range(201, 250))
+        assert all(storage.reader.get_cached(1, each) is not None for each in range(201, 250))
+        assert ids_of(storage.reader.read_cached(1, 201, 100, BIG) or []) == list(range(201, 250))
         assert storage.stats.disk_reads == 2
 
     with_storage(body)
@@ -177,7 +178,7 @@ def test_reading_entry_by_entry_meets_the_disk_once_per_read_ahead(run_of):
         storage.add(run_of(1, range(1000)))
         await storage.flush()
         for entry_id in range(1000):
-            parts = storage.read_cached(1, entry_id, 1, BIG) or storage.read_run(1, entry_id, 1, BIG)
+            parts = storage.reader.read_cached(1, entry_id, 1, BIG) or storage.reader.read_run(1, entry_id, 1, BIG)
             assert ids_of(parts) == [entry_id]
         assert storage.stats.disk_reads == 10
 
@@ -192,7 +193,9 @@ def test_who_reads_in_large_batches_gets_full_ones_only(run_of):
             first = 0
             counts = []
             while first < 1000:
-                parts = storage.read_cached(1, first, 1000, size_max) or storage.read_run(1, first, 1000, size_max)
+                parts = storage.reader.read_cached(1, first, 1000, size_max) or storage.reader.read_run(
+                    1, first, 1000, size_max
+                )
                 counts.append(len(ids_of(parts)))
                 first += counts[-1]
             assert set(counts[:-1]) == {size_max // 1004}, counts
@@ -204,7 +207,7 @@ def test_reading_ahead_takes_no_more_bytes_than_it_may(run_of):
     async def body(storage: DbLedgerStorage) -> None:
         storage.add(run_of(1, range(100), 10_000))
         await storage.flush()
-        storage.read_run(1, 0, 1, BIG)
+        storage.reader.read_run(1, 0, 1, BIG)
         assert storage.stats.disk_read_bytes <= 50_000 + 10_004
 
     with_storage(body, StorageOptions(read_ahead_bytes=50_000))
@@ -218,16 +221,16 @@ def test_no_ledger_no_entry_and_limbo_are_told_apart(run_of):
                 await storage.flush()
             for first in (2, 4):
                 with pytest.raises(NoEntryError):
-                    storage.read_run(1, first, 10, BIG)
+                    storage.reader.read_run(1, first, 10, BIG)
             with pytest.raises(NoEntryError):
-                storage.last_entry_id(2)
+                storage.reader.last_entry_id(2)
             with pytest.raises(NoLedgerError):
-                storage.read_run(9, 0, 1, BIG)
+                storage.reader.read_run(9, 0, 1, BIG)
             with pytest.raises(NoLedgerError):
-                storage.last_entry_id(9)
+                storage.reader.last_entry_id(9)
         storage._ledgers._states[2] = LedgerState(limbo=True)
         with pytest.raises(LedgerInLimboError, match="limbo"):
-            storage.read_run(2, 0, 1, BIG)
+            storage.reader.read_run(2, 0, 1, BIG)
 
     with_storage(body)
 
@@ -237,13 +240,13 @@ def test_damage_is_an_error_and_never_absence_and_what_comes_before_it_is_still_
         storage.add(run_of(1, range(10)))
         await storage.flush()
         host.disk.flip(LOG, 1024 + 44 * 6 + 15, 2)
-        assert ids_of(storage.read_run(1, 0, 100, BIG)) == list(range(6))
+        assert ids_of(storage.reader.read_run(1, 0, 100, BIG)) == list(range(6))
         with pytest.raises(StorageDamagedError):
-            storage.read_run(1, 6, 100, BIG)
-        assert ids_of(storage.read_run(1, 7, 100, BIG)) == [7, 8, 9]
+            storage.reader.read_run(1, 6, 100, BIG)
+        assert ids_of(storage.reader.read_run(1, 7, 100, BIG)) == [7, 8, 9]
         host.disk.cut(LOG, 0)
         with pytest.raises(StorageDamagedError):
-            storage.read_run(1, 0, 1, BIG)
+            storage.reader.read_run(1, 0, 1, BIG)
 
     with_host(body)
 
@@ -286,7 +289,7 @@ def test_after_a_failed_flush_everything_stays_readable_and_the_next_one_writes_
             with pytest.raises(OSError, match=r"Input/output|No space"):
                 await storage.flush()
             assert storage.flush_due
-            assert ids_of(storage.read_run(1, 0, 100, BIG)) == list(range(6))
+            assert ids_of(storage.reader.read_run(1, 0, 100, BIG)) == list(range(6))
         host.disk.limit(None)
         storage.add(run_of(1, range(6, 9)))
         await storage.flush()
@@ -296,7 +299,7 @@ def test_after_a_failed_flush_everything_stays_readable_and_the_next_one_writes_
         storage = DbLedgerStorage(host.world(), "/b")
         await storage.open()
         data = records_of(1, range(3)) + records_of(1, range(3, 6), 500) + records_of(1, range(6, 9))
-        assert b"".join(map(bytes, storage.read_run(1, 0, 100, BIG))) == data
+        assert b"".join(map(bytes, storage.reader.read_run(1, 0, 100, BIG))) == data
         assert storage.is_fenced(1)
 
     with_host(body)
@@ -317,12 +320,12 @@ def test_when_the_cache_fills_a_flush_is_asked_for_once_and_at_the_bound_adds_ar
         assert storage.write_cache_bytes <= 52_000
         assert storage.flush_due
         with pytest.raises(NoEntryError):
-            storage.read_run(1, added, 1, BIG)
+            storage.reader.read_run(1, added, 1, BIG)
         await storage.flush()
         assert not storage.flush_due
         storage.add(run_of(1, [added], 1000))
         assert len(asked) == 1
-        assert ids_of(storage.read_run(1, 0, 1000, BIG)) == list(range(added + 1))
+        assert ids_of(storage.reader.read_run(1, 0, 1000, BIG)) == list(range(added + 1))
 
     with_storage(body, StorageOptions(write_cache_bytes_max=50_000, flush_at_bytes=20_000))
 
@@ -339,13 +342,13 @@ def test_what_is_added_while_a_flush_runs_is_kept_for_the_next(run_of):
             await trio.lowlevel.checkpoint()
         storage.add(run_of(1, range(5, 8)))
         storage.set_fenced(1)
-        assert ids_of(storage.read_run(1, 0, 100, BIG)) == list(range(8))
+        assert ids_of(storage.reader.read_run(1, 0, 100, BIG)) == list(range(8))
         await storage.flush()
         assert storage.write_cache_bytes == 0
         host.cut_power()
         storage = DbLedgerStorage(host.world(), "/b")
         await storage.open()
-        assert ids_of(storage.read_run(1, 0, 100, BIG)) == list(range(8))
+        assert ids_of(storage.reader.read_run(1, 0, 100, BIG)) == list(range(8))
         assert storage.is_fenced(1)
 
     run(3, story)
@@ -357,19 +360,19 @@ def test_a_deleted_ledger_is_gone_for_good_even_if_its_entries_were_not_flushed(
         storage.add(run_of(1, range(5)))
         storage.add(run_of(2, range(5)))
         await storage.flush()
-        storage.read_run(1, 0, 1, BIG)
+        storage.reader.read_run(1, 0, 1, BIG)
         storage.add(run_of(1, range(5, 9)))
         await storage.delete_ledger(1)
-        assert storage.get_cached(1, 2) is None
+        assert storage.reader.get_cached(1, 2) is None
         with pytest.raises(NoLedgerError):
-            storage.read_run(1, 0, 1, BIG)
+            storage.reader.read_run(1, 0, 1, BIG)
         assert storage.ledgers() == [2]
         await storage.flush()
         host.cut_power()
         storage = DbLedgerStorage(host.world(), "/b")
         await storage.open()
         assert await storage.local_ledgers() == {2}
-        assert ids_of(storage.read_run(2, 0, 10, BIG)) == list(range(5))
+        assert ids_of(storage.reader.read_run(2, 0, 10, BIG)) == list(range(5))
 
     with_host(body)
 
@@ -378,11 +381,11 @@ def test_an_entry_written_again_is_not_read_from_the_read_cache(run_of, entry_of
     async def body(storage: DbLedgerStorage) -> None:
         storage.add(run_of(1, range(10), version=1))
         await storage.flush()
-        storage.read_run(1, 0, 1, BIG)
+        storage.reader.read_run(1, 0, 1, BIG)
         storage.add(run_of(1, [4, 5, 6], version=2))
         await storage.flush()
         for entry_id in (5, 4, 6, 3, 7, 0, 9):
-            parts = storage.read_cached(1, entry_id, 1, BIG) or storage.read_run(1, entry_id, 1, BIG)
+            parts = storage.reader.read_cached(1, entry_id, 1, BIG) or storage.reader.read_run(1, entry_id, 1, BIG)
             version = 2 if entry_id in (4, 5, 6) else 1
             assert b"".join(map(bytes, parts))[4:] == entry_of(1, entry_id, version=version)
 
@@ -396,12 +399,12 @@ def test_entries_written_again_while_the_old_ones_are_flushed_are_read_in_their_
         storage.add(run_of(1, range(4, 7), version=2))
         expected = records_of(1, range(4), version=1) + records_of(1, range(4, 7), version=2)
         expected += records_of(1, range(7, 10), version=1)
-        assert b"".join(map(bytes, storage.read_run(1, 0, 100, BIG))) == expected
-        cached = storage.read_cached(1, 2, 100, BIG)
+        assert b"".join(map(bytes, storage.reader.read_run(1, 0, 100, BIG))) == expected
+        cached = storage.reader.read_cached(1, 2, 100, BIG)
         assert cached is not None
         assert b"".join(map(bytes, cached)) == expected[2 * 44 :]
         await storage.flush()
-        assert b"".join(map(bytes, storage.read_run(1, 0, 100, BIG))) == expected
+        assert b"".join(map(bytes, storage.reader.read_run(1, 0, 100, BIG))) == expected
 
     with_storage(body)
 
@@ -421,7 +424,7 @@ def test_a_ledger_deleted_while_a_flush_runs_leaves_no_rows(run_of):
         await storage.flush()
         assert await storage.local_ledgers() == {2}
         with pytest.raises(NoLedgerError):
-            storage.read_run(1, 0, 1, BIG)
+            storage.reader.read_run(1, 0, 1, BIG)
 
     for seed in range(10):
         run(seed, story)
@@ -466,10 +469,10 @@ def test_ids_beyond_32_bits_and_ledger_0_are_ordinary(run_of, records_of):
             storage.add(run_of(ledger, range(far, far + 3)))
         await storage.flush()
         for ledger in (0, 1 << 41):
-            assert b"".join(map(bytes, storage.read_run(ledger, far, 9, BIG))) == records_of(
+            assert b"".join(map(bytes, storage.reader.read_run(ledger, far, 9, BIG))) == records_of(
                 ledger, range(far, far + 3)
             )
-            assert storage.last_entry_id(ledger) == far + 2
+            assert storage.reader.last_entry_id(ledger) == far + 2
 
     with_storage(body)
 
@@ -483,7 +486,7 @@ def test_bisect_of_sizes_is_exact(run_of):
                 await storage.flush()
             for size_max in range(1, 44 * 20 + 2):
                 fits = max(1, bisect_left(ends, size_max + 1))
-                assert len(ids_of(storage.read_run(1, 0, 100, size_max))) == fits, size_max
+                assert len(ids_of(storage.reader.read_run(1, 0, 100, size_max))) == fits, size_max
 
     with_storage(body)
 
@@ -520,7 +523,9 @@ def test_workers_read_every_entry_while_the_loop_adds_and_flushes(run_of, tmp_pa
                 if added[ledger]:
                     first = rng.randrange(added[ledger])
                     reach = added[ledger]
-                    parts = await world.offload.run(partial(storage.read_run, ledger, first, 50, BIG), name="read")
+                    parts = await world.offload.run(
+                        partial(storage.reader.read_run, ledger, first, 50, BIG), name="read"
+                    )
                     ids = ids_of(parts)
                     assert ids == list(range(first, first + len(ids)))
                     assert len(ids) == 50 or ids[-1] >= reach - 1

@@ -1,0 +1,220 @@
+"""Reading of entries: from the write cache, the read cache and the entry logs, with read-ahead of what follows.
+
+`get_cached` and `read_cached` are called on the loop. All else blocks and is called through `World.offload`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from typing import Final
+
+from bookie.db_ledger_storage.entry_log import EntryLogs
+from bookie.db_ledger_storage.ledger_index import LedgerIndex
+from bookie.db_ledger_storage.location_index import ENTRY_ID_MAX, LocationIndex
+from bookie.db_ledger_storage.options import StorageOptions, StorageStats
+from bookie.db_ledger_storage.read_cache import ReadCache
+from bookie.db_ledger_storage.region import Region, Wanted, read_region
+from bookie.db_ledger_storage.single import read_single
+from bookie.db_ledger_storage.write_cache import WriteCache, cut, cut_parts
+from bookie.errors import LedgerInLimboError, NoEntryError, NoLedgerError, StorageDamagedError
+from bookie.run import SIZE_LENGTH, Run
+from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.v2 import FRAME_MAX
+
+_STEP_MAX: Final = 16
+"""Entries by which a reader moves on that reads one after the other: a striped ledger has holes on each bookie."""
+_READERS_MAX: Final = 10_000
+
+
+class EntryReader:
+    """Entries of one bookie directory, from wherever they are."""
+
+    def __init__(
+        self,
+        cache: WriteCache,
+        read_cache: ReadCache,
+        logs: EntryLogs,
+        locations: LocationIndex,
+        ledgers: LedgerIndex,
+        options: StorageOptions,
+        stats: StorageStats,
+    ) -> None:
+        self._cache = cache
+        self._read_cache = read_cache
+        self._logs = logs
+        self._locations = locations
+        self._ledgers = ledgers
+        self._options = options
+        self._stats = stats
+        self._read_before: dict[int, int] = {}
+        """By ledger, the entry that was last read from the disk by itself."""
+
+    def get_cached(self, ledger_id: int, entry_id: int) -> memoryview | None:
+        """One entry, if a cache has it."""
+        run = self._cache.find(ledger_id, entry_id) or self._read_cache.find(ledger_id, entry_id)
+        return None if run is None else run.entry(entry_id)
+
+    def read_cached(self, ledger_id: int, first: int, count_max: int, size_max: int) -> list[Buffer] | None:
+        """As `read_run`, from the caches alone: what they have together from `first` on, None if they lack `first`."""
+        parts: list[Buffer] = []
+        self._take_cached(parts, ledger_id, first, count_max, size_max, read_cache=True)
+        return parts or None
+
+    def _take_cached(
+        self, parts: list[Buffer], ledger_id: int, first: int, count_max: int, size_max: int, *, read_cache: bool
+    ) -> tuple[int, int, bool]:
+        """Append cached entries from `first` on to `parts`; returns (entries, bytes, whether a bound ended it)."""
+        cache = self._cache
+        count = size = 0
+        while True:
+            entry_id = first + count
+            run = cache.find(ledger_id, entry_id)
+            if run is None and read_cache:
+                run = self._read_cache.find(ledger_id, entry_id)
+            if run is None:
+                return count, size, False
+            last = run.last
+            following = cache.next_first(ledger_id, entry_id)
+            if following is not None and following <= last:
+                last = following - 1  # a newer run covers the rest
+            last = min(last, entry_id + count_max - count - 1)
+            last, taken = _fitting(run, entry_id, last, size_max - size, at_least_one=not parts)
+            if last < entry_id:
+                return count, size, True
+            parts.extend(cut_parts(run, entry_id, last))
+            count += last - entry_id + 1
+            size += taken
+            if count >= count_max or size >= size_max:
+                return count, size, True
+
+    def read_entry(self, ledger_id: int, entry_id: int) -> Buffer:
+        """One entry. Blocking. Those behind it are read ahead only for who comes from shortly before it. Raises as
+        `read_run`."""
+        run = self._cache.find(ledger_id, entry_id)
+        if run is not None:
+            return run.entry(entry_id)
+        before = self._read_before
+        step = entry_id - before.get(ledger_id, entry_id)
+        if len(before) >= _READERS_MAX:
+            before.clear()
+        before[ledger_id] = entry_id
+        if not 0 < step <= _STEP_MAX:
+            entry = read_single(self._logs, self._locations, ledger_id, entry_id)
+            if entry is not None:
+                self._stats.disk_reads += 1
+                self._stats.disk_read_bytes += len(entry)
+                return entry
+        parts = self.read_run(ledger_id, entry_id, 1, FRAME_MAX)
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        return memoryview(body)[SIZE_LENGTH:]
+
+    def read_run(self, ledger_id: int, first: int, count_max: int, size_max: int) -> list[Buffer]:
+        """Entries from `first` on that follow each other, at most `count_max` of them and `size_max` bytes, at least one.
+        Blocking.
+
+        The parts end to end are (size field, entry)*. NoLedgerError, NoEntryError if `first` is not here;
+        StorageDamagedError if it was here and cannot be read, OSError: neither ever means that it is absent.
+        """
+        parts: list[Buffer] = []
+        count = size = 0
+        while True:
+            taken, taken_size, full = self._take_cached(
+                parts, ledger_id, first + count, count_max - count, size_max - size, read_cache=False
+            )
+            count += taken
+            size += taken_size
+            if full:
+                return parts
+            try:
+                region = self._read_region(ledger_id, first + count, count_max - count, size_max - size)
+            except (StorageDamagedError, OSError):
+                if parts:
+                    return parts  # the next call begins with the bad one
+                raise
+            if region is None:
+                break
+            run = region.run
+            last = min(run.last, run.first + count_max - count - 1)
+            last, taken_size = _fitting(run, run.first, last, size_max - size, at_least_one=not parts)
+            if last >= run.first:
+                parts.extend(cut_parts(run, run.first, last))
+                count += last - run.first + 1
+                size += taken_size
+            if run.last - last > last - run.first:  # not scraps: see `read_region`
+                self._read_cache.arrived.append(cut(run, last + 1, run.last))
+            if last < run.last or region.bounded or count >= count_max or size >= size_max:
+                return parts
+        if not parts:
+            self._raise_absent(ledger_id, first)
+        return parts
+
+    def _read_region(self, ledger_id: int, first: int, count: int, size: int) -> Region | None:
+        stop = self._cache.next_first(ledger_id, first)
+        wanted = Wanted(
+            ledger_id=ledger_id,
+            first=first,
+            stop=ENTRY_ID_MAX + 1 if stop is None else stop,
+            count=count,
+            size=size,
+            ahead_count=self._options.read_ahead_entries,
+            ahead_size=self._options.read_ahead_bytes,
+        )
+        region = read_region(self._logs, self._locations, wanted)
+        if region is not None:
+            self._stats.disk_reads += 1
+            self._stats.disk_read_bytes += region.run.size
+        return region
+
+    def _raise_absent(self, ledger_id: int, entry_id: int) -> None:
+        state = self._ledgers.get(ledger_id)
+        if state is None:
+            raise NoLedgerError(f"ledger {ledger_id} is unknown here")
+        if state.limbo:
+            raise LedgerInLimboError(f"ledger {ledger_id} is in limbo: entry {entry_id} may be missing")
+        raise NoEntryError(f"entry {entry_id} of ledger {ledger_id} is not here")
+
+    def last_entry_id(self, ledger_id: int) -> int:
+        """The highest entry id of the ledger that is here. NoLedgerError, NoEntryError. Blocking."""
+        last = max(self._cache.last_entry_id(ledger_id), self._locations.last_entry_id(ledger_id))
+        if last < 0:
+            self._raise_absent(ledger_id, last)
+        return last
+
+    def entry_ids(self, ledger_id: int) -> Iterator[int]:
+        """Every entry of the ledger that is here, ascending. NoLedgerError. Blocking."""
+        if ledger_id not in self._ledgers:
+            self._raise_absent(ledger_id, 0)
+        # The caches first: a flush that ends in between has put its rows into the index by then.
+        cached = self._cache.ranges(ledger_id)
+        return merge_ranges(cached, self._locations.ranges(ledger_id))
+
+
+def merge_ranges(*ranges: Iterable[tuple[int, int]]) -> Iterator[int]:
+    """The ids in all of these ranges (first, last), each sequence of which ascends; ascending, each once.
+
+    >>> list(merge_ranges([(2, 4)], [(0, 2), (6, 6)]))
+    [0, 1, 2, 3, 4, 6]
+    """
+    end = 0
+    for first, last in merge(*ranges):
+        yield from range(max(first, end), last + 1)
+        end = max(end, last + 1)
+
+
+def _fitting(run: Run, first: int, last: int, size_max: int, *, at_least_one: bool) -> tuple[int, int]:
+    """The last entry, up to `last`, such that entries from `first` on take at most `size_max` bytes, and these bytes;
+    `first - 1` if not even one fits and none must."""
+    offsets = run.offsets
+    begin = first - run.first
+    start = offsets[begin]
+    end_index = last + 1 - run.first
+    size = (offsets[end_index] if end_index < run.count else run.size) - start
+    if size <= size_max:
+        return last, size
+    # `bisect` finds the first entry that ends beyond the bound: entry i ends where entry i + 1 begins.
+    fits = bisect_right(offsets, start + size_max, begin + 1, end_index) - 1
+    fits = max(fits, begin + 1 if at_least_one else begin)
+    end = offsets[fits] if fits < run.count else run.size
+    return run.first + fits - 1, end - start

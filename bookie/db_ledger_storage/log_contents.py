@@ -1,0 +1,118 @@
+"""What an entry log holds: from its ledgers map, or from all of its records if it has none. Blocking.
+
+A sealed log carries a checksum of its ledgers map, so that the map proves what the log holds. Of any other log only the
+location index knows for sure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, NamedTuple
+
+from bookie.db_ledger_storage.entry_log_format import (
+    HEADER_LENGTH,
+    SIZE_LENGTH,
+    Scan,
+    decode_header,
+    decode_ledgers_map,
+    has_map_seal,
+    log_name,
+)
+from bookie.errors import StorageDamagedError
+from quire.world.doors import Disk, File
+
+_SCANNED_LEDGERS_MAX: Final = 1 << 17
+"""Ledgers that are remembered of logs without a map, which had to be read record by record; 100 bytes each."""
+_SCAN_STEP: Final = 2000
+"""Records of such a log that are read in one step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogMetadata:
+    """What a log that is not written any more holds. `ledgers`: ledger id to bytes, size fields included.
+
+    `proven`: a checksum guards the ledgers map. A torn log is read only to the tear, and nothing guards the map of a log of
+    the original against a flipped bit: before such a log is dropped, the location index is asked too.
+    """
+
+    log_id: int
+    size: int
+    ledgers: Mapping[int, int]
+    proven: bool = False
+
+
+class FoundMap(NamedTuple):
+    """`ledgers` is None if there is no good map at `offset`; `proven` if its checksum is there and right."""
+
+    offset: int
+    ledgers: dict[int, int] | None
+    proven: bool
+
+
+def read_ledgers_map(file: File) -> FoundMap:
+    """The ledgers map of a log, if it has a good one."""
+    with suppress(StorageDamagedError):
+        head = file.pread(HEADER_LENGTH, 0)
+        header = decode_header(head)
+        size = file.size()
+        if header.has_map and HEADER_LENGTH <= header.map_offset < size:
+            data = file.pread(size - header.map_offset, header.map_offset)
+            ledgers = decode_ledgers_map(data, header.ledgers)
+            return FoundMap(header.map_offset, ledgers, has_map_seal(head, data))
+    return FoundMap(0, None, False)
+
+
+class LogContents:
+    """Finds out what logs of one folder hold, and keeps what took long."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._scanned: dict[int, LogMetadata] = {}
+        """What was found in logs without a map."""
+
+    def metadata(self, log_id: int) -> LogMetadata:
+        """What a log holds that is not written any more. StorageDamagedError if it is missing, OSError."""
+        return next(found for found in self.read(log_id) if found is not None)
+
+    def read(self, log_id: int) -> Generator[LogMetadata | None, None, None]:
+        """As `metadata`, from the ledgers map or by reading all of the log, in steps of a few milliseconds: None after each
+        of them, the result in the end. The table of open files is left as it is: it belongs to the readers of entries."""
+        known = self._scanned.get(log_id)
+        if known is not None:
+            yield known
+            return
+        try:
+            file = self._disk.open(f"{self._directory}/{log_name(log_id)}", writable=False)
+        except FileNotFoundError as error:
+            raise StorageDamagedError(f"entry log {log_name(log_id)} is missing") from error
+        with closing(file):
+            size = file.size()
+            found = read_ledgers_map(file)
+            if found.ledgers is not None:
+                yield LogMetadata(log_id=log_id, size=size, ledgers=found.ledgers, proven=found.proven)
+                return
+            # Without a map a log is not empty: it was being written when its bookie died.
+            ledgers: dict[int, int] = {}
+            scan = iter(Scan(file.pread, size))
+            while step := list(islice(scan, _SCAN_STEP)):
+                for entry in step:
+                    ledgers[entry.ledger_id] = ledgers.get(entry.ledger_id, 0) + SIZE_LENGTH + entry.size
+                yield None
+        yield self.remember(LogMetadata(log_id=log_id, size=size, ledgers=ledgers))
+
+    def remember(self, metadata: LogMetadata) -> LogMetadata:
+        """Keep what a log without a map holds, at the expense of what was found first."""
+        scanned = self._scanned
+        scanned[metadata.log_id] = metadata
+        ledgers = sum([len(each.ledgers) for each in scanned.values()])
+        while ledgers > _SCANNED_LEDGERS_MAX and len(scanned) > 1:
+            ledgers -= len(scanned.pop(next(iter(scanned))).ledgers)
+        return metadata
+
+    def forget(self, log_id: int) -> None:
+        """The log is deleted."""
+        self._scanned.pop(log_id, None)

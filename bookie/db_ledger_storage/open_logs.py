@@ -1,0 +1,101 @@
+"""The entry logs that are open for reading.
+
+Readers run beside the flush. A file that is dropped or pushed out of the table of open files is closed by the last of the
+reads of that log which had begun before (`retire`), without a lock: each step on a dict is one step of the interpreter.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import Final
+
+from bookie.db_ledger_storage.entry_log_format import log_name
+from bookie.errors import StorageDamagedError
+from quire.world.doors import Disk, File
+
+OPEN_FILES_MAX: Final = 64
+"""Logs that stay open for the next read."""
+
+
+class OpenLogs:
+    """Files of `*.log` in one folder, opened when they are first read. Called from any worker."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._files: dict[int, File] = {}
+        self._reads: dict[int, int] = {}
+        """The log that each read which is under way reads from."""
+        self._read_ids = count()
+        self._retired: deque[tuple[File, frozenset[int]]] = deque()
+        """Files that were pushed out, each with the reads that may still use it."""
+
+    @contextmanager
+    def reading(self, log_id: int) -> Iterator[File]:
+        """The log, open until the block ends. StorageDamagedError if it is not there."""
+        read_id = self.begin_read(log_id)
+        try:
+            yield self.file(log_id)
+        finally:
+            self.end_read(read_id)
+
+    def begin_read(self, log_id: int) -> int:
+        """As `reading`, without the cost of a context: the log's file is not closed before `end_read`."""
+        read_id = next(self._read_ids)
+        self._reads[read_id] = log_id
+        return read_id
+
+    def end_read(self, read_id: int) -> None:
+        """End the read that `begin_read` returned, and close the files that were pushed out and have no reader left."""
+        del self._reads[read_id]
+        if self._retired:
+            self.close_retired()
+
+    def file(self, log_id: int) -> File:
+        """The log, between `begin_read` and `end_read`. StorageDamagedError."""
+        file = self._files.get(log_id)
+        if file is not None:
+            return file
+        try:
+            opened = self._disk.open(f"{self._directory}/{log_name(log_id)}", writable=False)
+        except FileNotFoundError as error:
+            raise StorageDamagedError(f"entry log {log_name(log_id)} is missing") from error
+        file = self._files.setdefault(log_id, opened)
+        if file is not opened:
+            opened.close()  # another worker was faster
+        elif len(self._files) > OPEN_FILES_MAX:
+            with suppress(StopIteration, RuntimeError):
+                self.retire(next(each for each in self._files if each != log_id))
+        return file
+
+    def retire(self, log_id: int) -> None:
+        """Take the file of a log out of the table; it is closed when its reads have ended."""
+        file = self._files.pop(log_id, None)
+        if file is not None:
+            # Out of the table first: a read that is not in this list cannot find the file any more.
+            reads = frozenset(read_id for read_id, read in list(self._reads.items()) if read == log_id)
+            self._retired.append((file, reads))
+
+    def close_retired(self) -> None:
+        """Close the files that no read uses any more. Any worker may call this at any time: a file that is taken out of the
+        queue belongs to one of them."""
+        retired = self._retired
+        for _ in range(len(retired)):
+            try:
+                file, reads = retired.popleft()
+            except IndexError:
+                return  # other workers were faster
+            if reads.isdisjoint(list(self._reads)):
+                file.close()
+            else:
+                retired.append((file, reads))
+
+    def close(self) -> None:
+        """Close all files. No read may be under way."""
+        for file in [*self._files.values(), *(file for file, _ in self._retired)]:
+            file.close()
+        self._files.clear()
+        self._retired.clear()

@@ -1,0 +1,55 @@
+"""Which pages of the entry logs stay in the machine's memory: the newest.
+
+Copying into memory that was given back a moment ago costs a tenth of copying into memory that was not touched for long
+(64 KB: 15 us instead of 170, measured in a virtual machine). An entry log is hardly read soon: a consumer that keeps up is
+served from the caches.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+_PAGES_TOGETHER: Final = 2 << 20
+"""Bytes; pages are given back up to a multiple of it, or to the end of a log: a kernel keeps large pages that a range cuts."""
+
+
+class PageWindow:
+    """Which pages may be given back: all but those of the newest `size` bytes; none at all if that is 0. Pure.
+
+    >>> window = PageWindow(4 << 20)
+    >>> window.synced(0, 3 << 20), window.synced(0, 7 << 20), window.synced(1, 2 << 20)
+    ([], [(0, 0, 2097152)], [(0, 2097152, 4194304)])
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._kept: deque[tuple[int, int, int]] = deque()
+        self._kept_bytes = 0
+
+    def synced(self, log_id: int, end: int) -> list[tuple[int, int, int]]:
+        """Log `log_id` is on the disk up to byte `end`; logs come one after the other. The ranges (log id, first byte, end)
+        that may be given back now, oldest first, each once."""
+        if not self._size:
+            return []
+        kept = self._kept
+        start = 0
+        if kept and kept[-1][0] == log_id:
+            _, start, before = kept.pop()
+            self._kept_bytes -= before - start
+        kept.append((log_id, start, end))
+        self._kept_bytes += end - start
+        given: list[tuple[int, int, int]] = []
+        while (excess := self._kept_bytes - self._size) > 0:
+            oldest, start, stop = kept[0]
+            if oldest != log_id and stop - start <= excess:
+                kept.popleft()
+            else:
+                cut = (start + excess) // _PAGES_TOGETHER * _PAGES_TOGETHER
+                if cut <= start:
+                    break
+                kept[0] = (oldest, cut, stop)
+                stop = cut
+            self._kept_bytes -= stop - start
+            given.append((oldest, start, stop))
+        return given
