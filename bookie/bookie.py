@@ -1,8 +1,7 @@
 """A bookie put together: folders, journal, storage, and the loop that moves the mark.
 
 Start      lock -> cookies -> journal checked -> storage opened -> journal replayed into it -> full flush -> lastMark -> new journal file -> serve
-Checkpoint every flush interval, and when the write cache is half full:
-           mark taken -> storage flushed -> the seal and lastMark written -> journal files before it deleted
+Checkpoint every flush interval, and when the write cache is half full: checkpoints.py
 Stop       adds refused -> journal drained -> checkpoint -> storage closed -> DIRTY removed
 
 What is durable when: an entry when its journal group is synced, which is before it is acknowledged; lastMark never names a
@@ -21,6 +20,7 @@ import trio
 
 from bookie import folders
 from bookie.adds import Adds
+from bookie.checkpoints import Checkpoints
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.options import StorageOptions
@@ -32,28 +32,25 @@ from bookie.errors import (
     StorageFailedError,
 )
 from bookie.fencing import FenceTable
-from bookie.garbage import collect_garbage
+from bookie.garbage_rounds import GarbageRounds
 from bookie.journal.format import (
-    NO_MARK,
     ExplicitLac,
     Fence,
     LogMark,
-    encode_last_mark,
 )
 from bookie.journal.group_writer import OnDurable
 from bookie.journal.seal import JournalSeal
 from bookie.journal.writer import Journal
 from bookie.last_confirmed import LacTable
 from bookie.reads import ReadWorkers
-from bookie.recovery import Start, last_mark_path, plan, recover, seal_path_of
+from bookie.recovery import Start, plan, recover, seal_path_of
 from bookie.requests import check_fence, check_write_lac, lac_of_package
 from bookie.sessions.ports import AnsweringSession
 from bookie.stats import BookieStats
 from bookie.timers import Timers
-from quire.metadata.errors import MetadataError
 from quire.metadata.ledgers import read_instance_id
 from quire.metadata.store import MetadataStore
-from quire.service.background import Backoff, JobFailures, keep_trying
+from quire.service.background import JobFailures, keep_trying
 from quire.service.log import get_logger
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import GivenUpError, World
@@ -61,12 +58,6 @@ from quire.world.doors import GivenUpError, World
 log = get_logger(__name__)
 
 READ_WORKERS_MAX: Final = 64
-GC_WAIT_FULL_S: Final = 5.0
-"""Between two rounds of garbage collection while a disk is full."""
-CHECKPOINT_RETRY_S: Final = 1.0
-"""Seconds from a checkpoint that failed to the next try."""
-CHECKPOINT_SAY_S: Final = 60.0
-"""Between two log lines about checkpoints that fail one after the other."""
 STOP_MAX_S: Final = 60.0
 """Seconds that a stop may take. Then the disk is taken for dead, and the process ends as if killed."""
 
@@ -104,20 +95,24 @@ class Bookie:
         self._readers = self._workers("bookie read", config.read_workers)
         self._urgent_readers = self._workers("bookie urgent read", config.urgent_workers)
         self._dirty: list[AnsweringSession] = []
-        self._flush_wanted = trio.Event()
-        self._disk_filled = trio.Event()
-        self._checkpointing = trio.Lock()
-        self._last_mark = NO_MARK
         self.job_failures = JobFailures()
         """Of background jobs, by name: each is tried again."""
-        self._stop_wanted = trio.Event()
-        self._garbage_scopes: set[trio.CancelScope] = set()
-        self._garbage_ended = trio.Event()
-        self._seal: JournalSeal | None = None
+        self._checkpoints = Checkpoints(
+            world,
+            config,
+            journal,
+            storage,
+            disks,
+            self.stats,
+            self.job_failures,
+            on_released=self._flushed,
+            on_failed=self._storage_failed,
+        )
+        self._garbage = GarbageRounds(
+            world, config, storage, disks, checkpoint=self.checkpoint, on_failed=self._storage_failed
+        )
         self._stopping = False
         self._given_up = False
-        self._journal_closed = False
-        self._checkpoints_ended = trio.Event()
         self.total_bytes: Callable[[str], int] = lambda _: 0
         """Size in bytes of the file system that a folder is in, 0 if it is not known; blocking. Only told to others."""
         self.on_pass: Callable[[], None] | None = None
@@ -154,7 +149,7 @@ class Bookie:
 
     def request_flush(self) -> None:
         """Begin a checkpoint soon."""
-        self._flush_wanted.set()
+        self._checkpoints.request()
 
     def fence(self, ledger_id: int, key: bytes | None, done: Callable[[Rc], None]) -> None:
         """Let the ledger take no more adds but recovery's. `done` is called at once if it is refused or was done before,
@@ -237,7 +232,7 @@ class Bookie:
     @property
     def last_mark(self) -> LogMark:
         """What the file lastMark says."""
-        return self._last_mark
+        return self._checkpoints.last_mark
 
     def set_read_only(self, read_only: bool) -> None:
         """Take no more adds, or take them again; a bookie that is told by its configuration stays read-only, and so does one
@@ -263,7 +258,7 @@ class Bookie:
         if full:
             self.storage.end_log_later()
             self.request_flush()
-            self._disk_filled.set()
+            self._garbage.hurry()
 
     # --- journal
 
@@ -288,183 +283,54 @@ class Bookie:
         self.adds.room_made()
         self._pass_done()
 
-    async def checkpoint(self) -> None:
-        """Everything acknowledged until now is in the storage for good, and lastMark says so. OSError, StorageFailedError:
-        lastMark stands where it stood."""
-        try:
-            await self._checkpoint()
-        except StorageFailedError as error:
-            self._storage_failed(error)
-            raise
-
     def _storage_failed(self, error: StorageFailedError) -> None:
         if not self.failed.is_set():
             log.error("the storage has failed", error=str(error))
             self.failed.set()
 
-    async def _checkpoint(self) -> None:
-        async with self._checkpointing:
-            removed = self.storage.removed_ledgers()
-            # The mark has to pass every record of a removed ledger, those on their way to the disk included.
-            await self._force(drain=bool(removed))
-            mark = self.journal.mark()
-            await self.storage.flush()
-            self.stats.checkpoints += 1
-            moved = mark > self._last_mark
-            if moved:
-                await self._write_last_mark(mark)
-            if removed:
-                self.storage.release_ledgers(removed)
-                self._flushed()
-            if moved:
-                await self.journal.checkpoint_complete(mark)
-
-    async def _force(self, *, drain: bool = False) -> None:
-        """Sync what was written without a sync: the mark waits for it. With `drain`, also wait until everything appended
-        so far is on the disk."""
-        if (drain or self.journal.has_unsynced) and not self._journal_closed:
-            synced = trio.Event()
-            try:
-                self.journal.force(-1, lambda _: synced.set())
-            except JournalFailedError:
-                return
-            await synced.wait()
-
-    async def _write_last_mark(self, mark: LogMark) -> None:
-        await self.world.offload.run(partial(self._write_mark_files, mark), name="last mark")
-        self._last_mark = mark
-
-    def _write_mark_files(self, mark: LogMark) -> None:
-        # The sealed copy first: a start goes by that, and lastMark is never ahead of it.
-        assert self._seal is not None
-        self._seal.write_mark(mark)
-        self.world.disk.write_atomic(last_mark_path(self.config), encode_last_mark(mark))
-
-    async def _checkpoint_loop(self) -> None:
-        try:
-            await self._checkpoint_often()
-        finally:
-            self._checkpoints_ended.set()
-
-    async def _checkpoint_often(self) -> None:
-        backoff = Backoff()
-        say_again = 0.0
-        while not self._stopping:
-            with trio.move_on_after(self.config.flush_interval_ms / 1000):
-                await self._flush_wanted.wait()
-            self._flush_wanted = trio.Event()
-            if self._stopping:
-                return
-            try:
-                await self.checkpoint()
-            except StorageFailedError:
-                return
-            except OSError as error:
-                if trio.current_time() >= say_again:
-                    log.error("checkpoint failed, it will be tried again", error=str(error))
-                    say_again = trio.current_time() + CHECKPOINT_SAY_S
-                self.disks.failed(f"a checkpoint failed: {error}")
-                await trio.sleep(CHECKPOINT_RETRY_S)
-                self.request_flush()
-            except Exception:
-                self.job_failures.add("checkpoint")
-                with trio.move_on_after(backoff.next_s()):
-                    await self._stop_wanted.wait()
-            else:
-                backoff.reset()
-                say_again = 0.0
-
-    # --- garbage
+    async def checkpoint(self) -> None:
+        """Everything acknowledged until now is in the storage for good, and lastMark says so. OSError, StorageFailedError:
+        lastMark stands where it stood."""
+        await self._checkpoints.make()
 
     async def collect_garbage(self, metadata: MetadataStore, instance_id: str) -> Collected:
         """Drop what belongs to deleted ledgers; a stop breaks it off. MetadataError, OSError, BookieError: nothing or a part
         was dropped."""
-        collected = Collected()
-        if self._stopping:
-            return collected
-        with trio.CancelScope() as scope:
-            self._garbage_scopes.add(scope)
-            try:
-                collected = await collect_garbage(
-                    self.storage,
-                    metadata,
-                    root=self.config.ledgers_root,
-                    instance_id=instance_id,
-                    rng=self.world.rng,
-                    settle=self.checkpoint,
-                )
-            except StorageFailedError as error:
-                self._storage_failed(error)
-                raise
-            finally:
-                self._garbage_scopes.discard(scope)
-                if self._stopping and not self._garbage_scopes:
-                    self._garbage_ended.set()
-        return collected
-
-    async def _collect_often(self, metadata: MetadataStore, instance_id: str) -> None:
-        while True:
-            await self._until_garbage_is_due()
-            try:
-                collected = await self.collect_garbage(metadata, instance_id)
-            except (MetadataError, BookieError, OSError) as error:
-                log.warning("garbage collection failed, it will be tried again", error=str(error))
-                continue
-            if collected.ledgers or collected.logs:
-                log.info(
-                    "garbage collected",
-                    ledgers=len(collected.ledgers),
-                    logs=len(collected.logs),
-                    bytes=collected.bytes,
-                )
-
-    async def _until_garbage_is_due(self) -> None:
-        wait_s = self.config.gc_wait_ms / 1000
-        with trio.move_on_after(wait_s):
-            await self._disk_filled.wait()
-            self._disk_filled = trio.Event()
-            wait_s = min(wait_s, GC_WAIT_FULL_S)
-            await trio.sleep(wait_s)
-        if self.disks.reason:
-            self._disk_filled.set()
+        return await self._garbage.collect(metadata, instance_id)
 
     # --- start and stop
 
     async def _open(self, start: Start) -> None:
+        checkpoints = self._checkpoints
         await self.storage.open(has_served=start.has_served, has_seal=start.has_seal)
         recovered = await recover(self.world, self.config, self.storage, start.plan)
         end = recovered.end
-        self._last_mark = start.plan.mark
+        checkpoints.last_mark = start.plan.mark
         path = seal_path_of(self.config)
-        self._seal = await self.world.offload.run(partial(JournalSeal.open, self.world.disk, path), name="seal")
+        seal = checkpoints.seal = await self.world.offload.run(
+            partial(JournalSeal.open, self.world.disk, path), name="seal"
+        )
         if recovered.no_room:
             self.disks.failed(f"what the journal has cannot be flushed: {recovered.no_room}")
         elif end is not None:
-            await self._write_last_mark(end)
-        await self.journal.open(end, self._seal)
+            await checkpoints.write_last_mark(end)
+        await self.journal.open(end, seal)
         if end is None:
             # From now on a start without the journal is refused, even if this run never comes to a checkpoint.
-            await self._write_last_mark(self.journal.mark())
+            await checkpoints.write_last_mark(self.journal.mark())
 
     def _start(self, nursery: trio.Nursery, metadata: MetadataStore, instance_id: str) -> None:
         self.instance_id = instance_id
-        nursery.start_soon(self._checkpoint_loop, name="bookie checkpoints")
+        nursery.start_soon(self._checkpoints.run, name="bookie checkpoints")
         jobs: dict[str, Callable[[], Awaitable[None]]] = {
             "timers": partial(self.timers.run, self._pass_done),
             "journal groups": self.journal.run,
             "journal syncs": self.journal.sync_often,
             "disks": self.disks.run,
-            "garbage collection": partial(self._collect_often, metadata, instance_id),
+            "garbage collection": partial(self._garbage.run, metadata, instance_id),
         }
         for name, job in jobs.items():
             nursery.start_soon(keep_trying, name, job, self.job_failures, name=f"bookie {name}")
-
-    async def _end_garbage(self) -> None:
-        """Break off what is collected, and wait for the job that runs: it uses the indexes that are closed later."""
-        for scope in list(self._garbage_scopes):
-            scope.cancel()
-        if self._garbage_scopes:
-            await self._garbage_ended.wait()
 
     async def _stop_in_time(self) -> None:
         """Stop, but do not wait for ever for a disk that does not answer."""
@@ -487,22 +353,19 @@ class Bookie:
         self._stopping = True
         self.adds.refuse_waiting()
         self._pass_done()
-        self._flush_wanted.set()
-        self._stop_wanted.set()
-        await self._end_garbage()
-        await self._checkpoints_ended.wait()
+        self._checkpoints.stop()
+        self._garbage.stop()
+        await self._garbage.end()
+        await self._checkpoints.ended()
         await self._readers.aclose()  # they use what is closed below
         await self._urgent_readers.aclose()
-        await self._force()
-        self._journal_closed = True
-        await self.journal.aclose()
+        await self._checkpoints.close_journal()
         try:
             await self.checkpoint()
         except (OSError, StorageFailedError) as error:
             log.error("last checkpoint failed, the journal has everything", error=str(error))
         await self.storage.close()
-        if self._seal is not None:
-            self._seal.close()
+        self._checkpoints.close()
 
 
 @asynccontextmanager

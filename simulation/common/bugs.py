@@ -13,9 +13,10 @@ from autorecovery.auditing import auditor
 from autorecovery.auditing.missed_copies import MissedCopies
 from autorecovery.copying.replicator import Copied, Replicator
 from autorecovery.fragments import BadFragment
-from bookie import bookie as bookie_module
+from bookie import garbage_rounds
 from bookie import recovery as bookie_recovery
 from bookie.bookie import Bookie
+from bookie.checkpoints import Checkpoints
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.ledger_index import LedgerIndex
 from bookie.db_ledger_storage.ledger_removal import LedgerRemoval
@@ -79,14 +80,14 @@ def _fence_after_answer() -> list[Patch]:
 def _last_mark_before_index_sync() -> list[Patch]:
     """A checkpoint writes lastMark, and then flushes what lastMark says is flushed."""
 
-    async def checkpoint(self: Bookie) -> None:
-        mark = self.journal.mark()
-        if mark > self._last_mark:
-            await self._write_last_mark(mark)
-        await self.storage.flush()
-        await self.journal.checkpoint_complete(mark)
+    async def make(self: Checkpoints) -> None:
+        mark = self._journal.mark()
+        if mark > self.last_mark:
+            await self.write_last_mark(mark)
+        await self._storage.flush()
+        await self._journal.checkpoint_complete(mark)
 
-    return [(Bookie, "checkpoint", checkpoint)]
+    return [(Checkpoints, "make", make)]
 
 
 def _ack_answered_before_append() -> list[Patch]:
@@ -270,7 +271,7 @@ def _former_life_replayed() -> list[Patch]:
         self.release(ledgers)
 
     rows_deleted: Callable[[LedgerRemoval, Sequence[int]], None] = LedgerRemoval.rows_deleted
-    return [(LedgerRemoval, "rows_deleted", removed), (bookie_module, "collect_garbage", collect)]
+    return [(LedgerRemoval, "rows_deleted", removed), (garbage_rounds, "collect_garbage", collect)]
 
 
 def _wal_tail_tolerated() -> list[Patch]:

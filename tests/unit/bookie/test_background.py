@@ -95,14 +95,14 @@ def test_a_stop_does_not_wait_for_the_pause_behind_a_failed_checkpoint(monkeypat
     async def main(world: World) -> None:
         store = await cluster(MemoryTree(), world)
         async with open_bookie(world, CONFIG, store) as bookie:
-            checkpoint = bookie.checkpoint
+            make = bookie._checkpoints.make
 
             async def broken() -> None:
                 raise struct.error("x")
 
-            monkeypatch.setattr(bookie, "checkpoint", broken)
+            monkeypatch.setattr(bookie._checkpoints, "make", broken)
             await trio.sleep(200)
-            monkeypatch.setattr(bookie, "checkpoint", checkpoint)
+            monkeypatch.setattr(bookie._checkpoints, "make", make)
             begun = trio.current_time()
         assert trio.current_time() - begun < 5
 
