@@ -28,8 +28,9 @@ from cursors.ack_state import AckState
 from cursors.cursor_node import StoredNode
 from cursors.cursor_recovery import recover
 from cursors.doors import Writer
+from cursors.entry_chain import EntryChain
 from cursors.errors import CursorClosedError, CursorError, CursorFencedError, CursorPersistError, CursorTooLargeError
-from cursors.position_info import NO_LEDGER, Stored, encode_delta, encode_whole, estimate, node_takes
+from cursors.position_info import NO_LEDGER, Stored, node_takes
 from cursors.services import Services
 from quire.ledger.errors import LedgerError
 from quire.ledger.position import EARLIEST, Position
@@ -41,13 +42,8 @@ log = get_logger(__name__)
 
 Persisted: TypeAlias = Callable[[CursorError | None], None]
 
-SMALL_BYTES = 1024
-"""Below this a state is always written whole."""
-CHAIN_BYTES_MIN = 64 * 1024
-CHAIN_ENTRIES_MAX = 1000
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 2.0
-_NO_ENTRY = -1
 
 
 class CursorStore:
@@ -55,12 +51,9 @@ class CursorStore:
 
     __slots__ = (
         "_again",
-        "_base_bytes",
-        "_base_entry_id",
         "_broken",
         "_busy",
-        "_chain_bytes",
-        "_chain_entries",
+        "_chain",
         "_closing",
         "_dirty",
         "_idle",
@@ -110,8 +103,8 @@ class CursorStore:
         self._waiting: list[Persisted] = []
         self._in_flight: list[Persisted] = []
         self._in_flight_mark_delete = EARLIEST
-        self._base_entry_id = _NO_ENTRY
-        self._base_bytes = self._chain_bytes = self._chain_entries = 0
+        self._chain: EntryChain | None = None
+        """Of the cursor ledger there is."""
         self._broken: CursorError | None = None
         self._closing = False
         self.durable_mark_delete = EARLIEST
@@ -207,13 +200,14 @@ class CursorStore:
 
     def _append(self, writer: Writer) -> None:
         """Write one entry that tells everything acknowledged so far."""
-        state = self._require_state()
+        state, chain = self._require_state(), self._chain
+        assert chain is not None, "it begins with the ledger"
         self._in_flight += self._waiting
         self._waiting = []
         self._in_flight_mark_delete = state.mark_delete
         self._dirty = self._again = False
         try:
-            data = self._next_entry(state, writer.last_pushed + 1)
+            data = chain.next_entry(state, writer.last_pushed + 1)
             self.entries_written += 1
             self.bytes_written += len(data)
             writer.append([data])
@@ -224,24 +218,6 @@ class CursorStore:
             self._finish(error)
         except LedgerError as error:
             self._failed(error)
-
-    def _next_entry(self, state: AckState, entry_id: int) -> bytes:
-        changes = state.take_changes()
-        if (
-            changes.replaced
-            or self._base_entry_id == _NO_ENTRY
-            or estimate(state) <= SMALL_BYTES
-            or self._chain_bytes > max(CHAIN_BYTES_MIN, 2 * self._base_bytes)
-            or self._chain_entries >= CHAIN_ENTRIES_MAX
-        ):
-            data = encode_whole(state)
-            self._base_entry_id, self._base_bytes = entry_id, len(data)
-            self._chain_bytes = self._chain_entries = 0
-        else:
-            data = encode_delta(state, changes, self._base_entry_id)
-            self._chain_bytes += len(data)
-            self._chain_entries += 1
-        return data
 
     def _confirmed(self, first: int, last: int) -> None:
         """Of the current cursor ledger; one that was left reports nothing."""
@@ -326,7 +302,7 @@ class CursorStore:
         writer.on_failed = self._failed
         self._writer = writer
         self._writer_since = trio.current_time()
-        self._base_entry_id = _NO_ENTRY
+        self._chain = EntryChain()
         self._append(writer)
 
     def _leave(self) -> Writer | None:

@@ -1,0 +1,45 @@
+"""What the next entry of a cursor ledger says: the whole state, or only what changed since the last whole one. Pure.
+
+A delta is cheap to write, but a recovery reads all deltas back to the whole state before them. So a chain of deltas ends
+when it has grown to a multiple of that state, and a state that is small is always written whole.
+"""
+
+from __future__ import annotations
+
+from cursors.ack_state import AckState
+from cursors.position_info import encode_delta, encode_whole, estimate
+
+SMALL_BYTES = 1024
+"""Below this a state is always written whole."""
+CHAIN_BYTES_MIN = 64 * 1024
+CHAIN_ENTRIES_MAX = 1000
+_NO_ENTRY = -1
+
+
+class EntryChain:
+    """The entries of one cursor ledger."""
+
+    __slots__ = ("_base_bytes", "_base_entry_id", "_chain_bytes", "_chain_entries")
+
+    def __init__(self) -> None:
+        self._base_entry_id = _NO_ENTRY
+        self._base_bytes = self._chain_bytes = self._chain_entries = 0
+
+    def next_entry(self, state: AckState, entry_id: int) -> bytes:
+        """Everything acknowledged so far, as entry `entry_id` of the ledger. CursorTooLargeError."""
+        changes = state.take_changes()
+        if (
+            changes.replaced
+            or self._base_entry_id == _NO_ENTRY
+            or estimate(state) <= SMALL_BYTES
+            or self._chain_bytes > max(CHAIN_BYTES_MIN, 2 * self._base_bytes)
+            or self._chain_entries >= CHAIN_ENTRIES_MAX
+        ):
+            data = encode_whole(state)
+            self._base_entry_id, self._base_bytes = entry_id, len(data)
+            self._chain_bytes = self._chain_entries = 0
+        else:
+            data = encode_delta(state, changes, self._base_entry_id)
+            self._chain_bytes += len(data)
+            self._chain_entries += 1
+        return data
