@@ -12,9 +12,7 @@ from broker.background import see_through
 from broker.config import PARTITIONED
 from broker.context import Context
 from broker.errors import (
-    BeingDeletedError,
     BrokerError,
-    MetadataUnavailableError,
     NotAllowedError,
     ServiceNotReadyError,
     TopicExistsError,
@@ -27,15 +25,14 @@ from broker.ownership.local import Owning
 from broker.ownership.namespaces import heartbeat_broker
 from broker.ownership.tenants import POLICIES
 from broker.slices import run_through, sliced
+from broker.topics.loader import HOLD_S, TopicLoader, has_node
 from broker.topics.partitioned_topics import PartitionedTopics, topics_in
 from broker.topics.policies import TopicPolicies
 from broker.topics.takeover import Takeover
 from broker.topics.topic import Topic
-from cursors.errors import CursorError, CursorRecoveryError
+from cursors.errors import CursorError
 from managed_ledger.errors import (
     ManagedLedgerError,
-    ManagedLedgerFencedError,
-    ManagedLedgerUnavailableError,
     NoSuchManagedLedgerError,
 )
 from managed_ledger.factory import ManagedLedgerFactory
@@ -51,11 +48,6 @@ log = get_logger(__name__)
 NAMESPACES_MAX = 10_000
 NAMESPACE_TTL_S = 5.0
 """Seconds for which a namespace that was deleted may still be taken to exist."""
-HOLD_S = 15.0
-"""Seconds for which loading is tried again while bookies or metadata are away, before those who wait hear of it: a client that is
-refused comes again ever more slowly, long after they are back. Less than clients wait for an answer (30 s)."""
-RETRY_FIRST_S = 0.05
-RETRY_MAX_S = 0.5
 TOPICS_IN_STEP = 100
 """Topics that a walk over all of them looks at, or takes down, before others have their turn."""
 _DONE = object()
@@ -89,7 +81,6 @@ class Topics:
     ) -> None:
         self._context = context
         self._ownership = ownership
-        self._policies = policies
         self._factory = factory
         self._metadata = metadata
         self._loaded: dict[str, Topic] = {}
@@ -104,6 +95,17 @@ class Topics:
         """Those that were there a moment ago."""
         self.partitioned = PartitionedTopics(metadata, partitions_max=context.options.partitions_per_topic_max)
         self.takeover = Takeover(self.partitioned, factory, accept=context.options.accept_unsupported_policies)
+        self._loader = TopicLoader(
+            context,
+            factory,
+            metadata,
+            ownership,
+            policies,
+            self.partitioned,
+            self.takeover,
+            look_for_namespace=self._look_for_namespace,
+            close_soon=self.close_soon,
+        )
 
     def loaded(self) -> list[Topic]:
         return list(self._loaded.values())
@@ -155,8 +157,7 @@ class Topics:
         return await self._context.world.offload.run(read, name="names of topics")
 
     async def _has(self, path: str) -> bool:
-        with translated(path):
-            return await self._metadata.get(path) is not None
+        return await has_node(self._metadata, path)
 
     def partitions_at_once(self, name: TopicName, *, create: bool) -> int | None:
         """As `partitions`, as far as it is known without asking; None: ask."""
@@ -232,7 +233,7 @@ class Topics:
         full = name.full
         begun = trio.current_time()
         try:
-            topic = await self._load_patiently(name, loading, begun + HOLD_S)
+            topic = await self._loader.load(name, loading, begun + HOLD_S)
             self._loaded[full] = topic
             loading.topic = topic
             self.load_times.observe((trio.current_time() - begun) * 1000)
@@ -253,68 +254,6 @@ class Topics:
             self.loads_failed += loading.topic is None
             del self._loading[full]
             loading.done.set()
-
-    async def _load_patiently(self, name: TopicName, loading: _Loading, give_up_at: float) -> Topic:
-        """Again and again while what is away may come back."""
-        pause_s = RETRY_FIRST_S
-        while True:
-            try:
-                return await self._load_once(name, loading)
-            except (ManagedLedgerUnavailableError, CursorRecoveryError, MetadataUnavailableError) as error:
-                final = isinstance(error, BeingDeletedError) or self._stopping
-                if final or trio.current_time() + pause_s > give_up_at:
-                    raise
-                log.info("topic not loaded yet", topic=name.full, reason=str(error))
-            await trio.sleep(pause_s)
-            pause_s = min(2 * pause_s, RETRY_MAX_S)
-
-    async def _load_once(self, name: TopicName, loading: _Loading) -> Topic:
-        if name.partition >= 0:
-            return await self._open(name, create=await self._check_partition(name) and loading.create)
-        async with self.partitioned.changing(name):
-            # Not made while somebody else makes a partitioned one of it.
-            if await self.partitioned.get(name):
-                raise NotAllowedError(f"topic {name.full} is partitioned: use its partitions")
-            return await self._open(name, create=loading.create)
-
-    async def _open(self, name: TopicName, *, create: bool) -> Topic:
-        if create:
-            # Whoever was connected to a deleted topic comes at once, and would make it anew in a namespace that is gone.
-            await self._look_for_namespace(name)
-        # Before: opening fences whoever writes now. After: opening takes its time, and the bundle may be gone.
-        await self._ownership.check(name)
-        # Before it is opened: what is open is trimmed.
-        policies = await self._policies.hold(name)  # until it is open, so that they are read once
-        await self.takeover.check(name, policies)
-        ledger = await self._factory.open(name.managed_ledger_path, create=create)
-        try:
-            await self._ownership.check(name)
-        except BaseException:
-            ledger.abandon()
-            raise
-        del policies
-        if not ledger.is_usable:
-            # Taken over or closed since: nobody would tell us any more.
-            raise ManagedLedgerFencedError(f"{name.full} was lost while it was being loaded")
-        topic = Topic(self._context, name, ledger, self.close_soon)
-        topic.restore_subscriptions()
-        return topic
-
-    async def _check_partition(self, name: TopicName) -> bool:
-        """Whether a partition that has no log may be made. One of no partitioned topic may be used if it is there: nothing
-        that was stored becomes unreachable. NotAllowedError, BeingDeletedError, MetadataUnavailableError.
-
-        Source: the original's BrokerService.validateTopicConsistency, which refuses those that are there, too."""
-        count = await self.partitioned.get(name.partitioned)
-        if count == 0:
-            if not await self._has(log_path(name.managed_ledger_path)):
-                raise NotAllowedError(
-                    f"{name.partitioned.full}, of which {name.full} would be a partition, is not partitioned"
-                )
-            return False
-        if name.partition >= count:
-            raise NotAllowedError(f"{name.full} is none of the {count} partitions of {name.partitioned.full}")
-        return True
 
     async def create(self, name: TopicName) -> None:
         """Make the log of a topic or partition, without loading it. TopicExistsError, NotAllowedError (a partition of no
@@ -467,7 +406,7 @@ class Topics:
 
     async def close_all(self) -> None:
         """Graceful stop: clients are told, cursors and ledgers closed; what fails is left to the next start's recovery."""
-        self._stopping = True
+        self._stopping = self._loader.stopping = True
         for topic in self.loaded():
             self.close_soon(topic)
         while self._closing:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable
 
 import trio
 
 from broker.background import see_through
 from broker.context import Context
-from broker.dispatch.publish_time import first_published_at
 from broker.dispatch.subscription import Subscription
 from broker.errors import (
     ConsumerBusyError,
@@ -23,17 +21,16 @@ from broker.errors import (
     TopicBusyError,
     TopicTerminatedError,
 )
-from broker.positions import position_of
 from broker.topics.entry_screen import REFUSED, EntryScreen
 from broker.topics.ports import Client
 from broker.topics.producer import Producer, PublishSink
+from broker.topics.subscription_cursors import open_durable, open_subscribed, position_before
 from broker.topics.subscription_kinds import make_subscription
-from cursors.cursor import Cursor
 from cursors.errors import CursorError
 from managed_ledger.appends import State
 from managed_ledger.errors import ManagedLedgerError, ManagedLedgerFencedError, NoSuchCursorError
 from managed_ledger.managed_ledger import ManagedLedger
-from quire.ledger.position import EARLIEST, LATEST, Position
+from quire.ledger.position import Position
 from quire.service.log import get_logger
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import TopicName
@@ -209,7 +206,7 @@ class Topic:
         self.check_subscriptions()
         self._making_begins(name)
         try:
-            cursor = await self._open_cursor(subscribe)
+            cursor = await open_subscribed(self.ledger, self.name.full, subscribe, self.context.world.clock.wall_ms())
             self.check_open()
             found = make_subscription(self, name, cursor, subscribe)
             self.subscriptions[name] = found
@@ -240,42 +237,6 @@ class Topic:
         self.subscriptions[found.name] = changed
         return changed
 
-    async def _open_cursor(self, subscribe: pb.CommandSubscribe) -> Cursor:
-        ledger = self.ledger
-        start = start_position(subscribe)
-        if subscribe.start_message_rollback_duration_sec > 0:
-            # It wins over a start id: Java sends both, the id being the first of all.
-            start = await self._published_ago(subscribe.start_message_rollback_duration_sec)
-        # Cursors are told what comes before the first entry to deliver.
-        before = start if start is None or start in (EARLIEST, LATEST) else ledger.previous_position(start)
-        if before is None:
-            before = EARLIEST if subscribe.initialPosition == pb.CommandSubscribe.Earliest else LATEST
-        if subscribe.durable:
-            properties = [(pair.key, pair.value) for pair in subscribe.subscription_properties]
-            return await self._open_durable_cursor(subscribe.subscription, before, properties)
-        try:
-            return ledger.new_reader_cursor(before)
-        except ManagedLedgerError as error:
-            raise ServiceNotReadyError(f"subscription {subscribe.subscription!r}: {error}") from error
-
-    async def _open_durable_cursor(
-        self,
-        name: str,
-        before: Position | Literal["latest", "earliest"],
-        properties: Sequence[tuple[str, str]] = (),
-    ) -> Cursor:
-        try:
-            return await self.ledger.open_cursor(name, initial=before, properties=properties)
-        except (ManagedLedgerError, CursorError) as error:
-            raise ServiceNotReadyError(f"subscription {name!r}: {error}") from error
-
-    async def _published_ago(self, seconds: int) -> Position:
-        try:
-            since = self.context.world.clock.wall_ms() - 1000 * seconds
-            return await first_published_at(self.ledger, since)
-        except ManagedLedgerError as error:
-            raise ServiceNotReadyError(f"{self.name.full}: {error}") from error
-
     def restore_subscriptions(self) -> None:
         """Cursors found in metadata hold data and positions before any consumer is back."""
         for name, cursor in self.ledger.cursors.items():
@@ -296,21 +257,13 @@ class Topic:
         self._making_begins(name)
         try:
             subscribe = pb.CommandSubscribe(subscription=name, subType=pb.CommandSubscribe.Exclusive, durable=True)
-            cursor = await self._open_durable_cursor(name, self._initial(position))
+            cursor = await open_durable(self.ledger, name, position_before(self.ledger, position))
             self.check_open()
             made = make_subscription(self, name, cursor, subscribe)
             self.subscriptions[name] = made
             made.abandoned()
         finally:
             self._making_ends(name)
-
-    def _initial(self, position: Position) -> Position | Literal["latest", "earliest"]:
-        """What a cursor is told so that the entry at `position` is its next."""
-        if position > self.ledger.last_confirmed:
-            return "latest"
-        if position <= self.ledger.first_position():
-            return "earliest"
-        return self.ledger.previous_position(position)
 
     async def delete_subscription_by_name(self, name: str, *, force: bool) -> None:
         """SubscriptionNotFoundError, SubscriptionBusyError (it has consumers, without `force`), ServiceNotReadyError as
@@ -438,14 +391,3 @@ class Topic:
             subscription.disconnect_all()
         self.context.turn.flush()
         self.ledger.remove_waiter(self._entries_confirmed)
-
-
-def start_position(subscribe: pb.CommandSubscribe) -> Position | None:
-    """The position that a SUBSCRIBE with start_message_id names as next, or None if it names none.
-
-    Real ids come back as they are: the start entry itself is delivered, and the client drops what it did not ask for.
-    """
-    if not subscribe.HasField("start_message_id"):
-        return None
-    start = subscribe.start_message_id
-    return position_of(start)

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from broker.errors import ServiceNotReadyError, TopicNotFoundError
-from broker.topics.loaded_topics import HOLD_S
+from broker.topics.loader import HOLD_S
 from broker.topics.topic import Topic
 from cursors.errors import CursorDamagedError, CursorRecoveryError
 from managed_ledger.errors import ManagedLedgerFencedError, ManagedLedgerUnavailableError

@@ -1,0 +1,137 @@
+"""Opening a topic: what is checked before, and what is tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import trio
+
+from broker.context import Context
+from broker.errors import BeingDeletedError, MetadataUnavailableError, NotAllowedError, translated
+from broker.ownership.local import Owning
+from broker.topics.partitioned_topics import PartitionedTopics
+from broker.topics.policies import TopicPolicies
+from broker.topics.takeover import Takeover
+from broker.topics.topic import Topic
+from cursors.errors import CursorRecoveryError
+from managed_ledger.errors import ManagedLedgerFencedError, ManagedLedgerUnavailableError
+from managed_ledger.factory import ManagedLedgerFactory
+from managed_ledger.stored_list import log_path
+from quire.metadata.store import MetadataStore
+from quire.service.log import get_logger
+from quire.wire.pulsar.names import TopicName
+
+log = get_logger(__name__)
+
+HOLD_S = 15.0
+"""Seconds for which loading is tried again while bookies or metadata are away, before those who wait hear of it: a client that is
+refused comes again ever more slowly, long after they are back. Less than clients wait for an answer (30 s)."""
+RETRY_FIRST_S = 0.05
+RETRY_MAX_S = 0.5
+
+
+async def has_node(metadata: MetadataStore, path: str) -> bool:
+    """Whether the node exists. MetadataUnavailableError."""
+    with translated(path):
+        return await metadata.get(path) is not None
+
+
+class Wanted(Protocol):
+    """A topic that is being loaded."""
+
+    create: bool
+    """Whether it may be made if it does not exist."""
+
+
+class TopicLoader:
+    """Opens topics of one broker. `look_for_namespace` raises TopicNotFoundError if the namespace does not exist;
+    `close_soon` takes a topic down in the background."""
+
+    def __init__(
+        self,
+        context: Context,
+        factory: ManagedLedgerFactory,
+        metadata: MetadataStore,
+        ownership: Owning,
+        policies: TopicPolicies,
+        partitioned: PartitionedTopics,
+        takeover: Takeover,
+        *,
+        look_for_namespace: Callable[[TopicName], Awaitable[None]],
+        close_soon: Callable[[Topic], None],
+    ) -> None:
+        self._context = context
+        self._factory = factory
+        self._metadata = metadata
+        self._ownership = ownership
+        self._policies = policies
+        self._partitioned = partitioned
+        self._takeover = takeover
+        self._look_for_namespace = look_for_namespace
+        self._close_soon = close_soon
+        self.stopping = False
+        """The broker stops: nothing is tried again."""
+
+    async def load(self, name: TopicName, loading: Wanted, give_up_at: float) -> Topic:
+        """The topic, opened: tried again and again while what is away may come back. Raises as what is opened does:
+        BrokerError, ManagedLedgerError, CursorError."""
+        pause_s = RETRY_FIRST_S
+        while True:
+            try:
+                return await self._load_once(name, loading)
+            except (ManagedLedgerUnavailableError, CursorRecoveryError, MetadataUnavailableError) as error:
+                final = isinstance(error, BeingDeletedError) or self.stopping
+                if final or trio.current_time() + pause_s > give_up_at:
+                    raise
+                log.info("topic not loaded yet", topic=name.full, reason=str(error))
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_MAX_S)
+
+    async def _load_once(self, name: TopicName, loading: Wanted) -> Topic:
+        if name.partition >= 0:
+            return await self._open(name, create=await self._check_partition(name) and loading.create)
+        async with self._partitioned.changing(name):
+            # Not made while somebody else makes a partitioned one of it.
+            if await self._partitioned.get(name):
+                raise NotAllowedError(f"topic {name.full} is partitioned: use its partitions")
+            return await self._open(name, create=loading.create)
+
+    async def _open(self, name: TopicName, *, create: bool) -> Topic:
+        if create:
+            # Whoever was connected to a deleted topic comes at once, and would make it anew in a namespace that is gone.
+            await self._look_for_namespace(name)
+        # Before: opening fences whoever writes now. After: opening takes its time, and the bundle may be gone.
+        await self._ownership.check(name)
+        # Before it is opened: what is open is trimmed.
+        policies = await self._policies.hold(name)  # until it is open, so that they are read once
+        await self._takeover.check(name, policies)
+        ledger = await self._factory.open(name.managed_ledger_path, create=create)
+        try:
+            await self._ownership.check(name)
+        except BaseException:
+            ledger.abandon()
+            raise
+        del policies
+        if not ledger.is_usable:
+            # Taken over or closed since: nobody would tell us any more.
+            raise ManagedLedgerFencedError(f"{name.full} was lost while it was being loaded")
+        topic = Topic(self._context, name, ledger, self._close_soon)
+        topic.restore_subscriptions()
+        return topic
+
+    async def _check_partition(self, name: TopicName) -> bool:
+        """Whether a partition that has no log may be made. One of no partitioned topic may be used if it is there: nothing
+        that was stored becomes unreachable. NotAllowedError, BeingDeletedError, MetadataUnavailableError.
+
+        Source: the original's BrokerService.validateTopicConsistency, which refuses those that are there, too."""
+        count = await self._partitioned.get(name.partitioned)
+        if count == 0:
+            if not await has_node(self._metadata, log_path(name.managed_ledger_path)):
+                raise NotAllowedError(
+                    f"{name.partitioned.full}, of which {name.full} would be a partition, is not partitioned"
+                )
+            return False
+        if name.partition >= count:
+            raise NotAllowedError(f"{name.full} is none of the {count} partitions of {name.partitioned.full}")
+        return True

@@ -1,0 +1,76 @@
+"""Where the cursor of a new subscription begins, and opening it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from broker.dispatch.publish_time import first_published_at
+from broker.errors import ServiceNotReadyError
+from broker.positions import position_of
+from cursors.cursor import Cursor
+from cursors.errors import CursorError
+from managed_ledger.errors import ManagedLedgerError
+from managed_ledger.managed_ledger import ManagedLedger
+from quire.ledger.position import EARLIEST, LATEST, Position
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+
+
+async def open_subscribed(ledger: ManagedLedger, topic: str, subscribe: pb.CommandSubscribe, wall_ms: int) -> Cursor:
+    """The cursor of the subscription that a SUBSCRIBE names, made (durably) if it is new. `wall_ms`: now.
+    ServiceNotReadyError."""
+    start = start_position(subscribe)
+    if subscribe.start_message_rollback_duration_sec > 0:
+        # It wins over a start id: Java sends both, the id being the first of all.
+        start = await _published_since(ledger, topic, wall_ms - 1000 * subscribe.start_message_rollback_duration_sec)
+    # Cursors are told what comes before the first entry to deliver.
+    before = start if start is None or start in (EARLIEST, LATEST) else ledger.previous_position(start)
+    if before is None:
+        before = EARLIEST if subscribe.initialPosition == pb.CommandSubscribe.Earliest else LATEST
+    if subscribe.durable:
+        properties = [(pair.key, pair.value) for pair in subscribe.subscription_properties]
+        return await open_durable(ledger, subscribe.subscription, before, properties)
+    try:
+        return ledger.new_reader_cursor(before)
+    except ManagedLedgerError as error:
+        raise ServiceNotReadyError(f"subscription {subscribe.subscription!r}: {error}") from error
+
+
+async def open_durable(
+    ledger: ManagedLedger,
+    name: str,
+    before: Position | Literal["latest", "earliest"],
+    properties: Sequence[tuple[str, str]] = (),
+) -> Cursor:
+    """A durable cursor, made behind `before` if it is new. ServiceNotReadyError."""
+    try:
+        return await ledger.open_cursor(name, initial=before, properties=properties)
+    except (ManagedLedgerError, CursorError) as error:
+        raise ServiceNotReadyError(f"subscription {name!r}: {error}") from error
+
+
+async def _published_since(ledger: ManagedLedger, topic: str, since: int) -> Position:
+    try:
+        return await first_published_at(ledger, since)
+    except ManagedLedgerError as error:
+        raise ServiceNotReadyError(f"{topic}: {error}") from error
+
+
+def position_before(ledger: ManagedLedger, position: Position) -> Position | Literal["latest", "earliest"]:
+    """What a cursor is told so that the entry at `position` is its next."""
+    if position > ledger.last_confirmed:
+        return "latest"
+    if position <= ledger.first_position():
+        return "earliest"
+    return ledger.previous_position(position)
+
+
+def start_position(subscribe: pb.CommandSubscribe) -> Position | None:
+    """The position that a SUBSCRIBE with start_message_id names as next, or None if it names none.
+
+    Real ids come back as they are: the start entry itself is delivered, and the client drops what it did not ask for.
+    """
+    if not subscribe.HasField("start_message_id"):
+        return None
+    start = subscribe.start_message_id
+    return position_of(start)
