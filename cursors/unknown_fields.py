@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 
 def unknown_fields(message: Message) -> bytes:
     """Those of the message itself, serialised, to be merged into what is written in its place; b"" for none."""
+    if not len(UnknownFieldSet(message)):  # the usual case, asked for each log and ledger when a broker starts
+        return b""
     rest = type(message)()
     rest.CopyFrom(message)
     for field in message.DESCRIPTOR.fields:
