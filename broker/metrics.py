@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.metadata import version as installed_version
 
 from broker.dispatch.subscription import Subscription
 from broker.server import Broker
 from broker.topics.topic import Topic
+from quire import installed_version
 from quire.service.metrics import Metrics, Samples
 from quire.service.serve import ConnectionCounts
 
@@ -21,7 +21,7 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
     """Add the broker's families to `metrics`."""
 
     def version() -> Samples:
-        yield (cluster, installed_version("quire")), 1
+        yield (cluster, installed_version()), 1
 
     def topics(read: Callable[[Topic], float]) -> Callable[[], Samples]:
         def samples() -> Samples:

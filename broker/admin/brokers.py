@@ -14,8 +14,6 @@ GET      bookies/all                                         {"bookies":[{"booki
 
 from __future__ import annotations
 
-from importlib.metadata import version as installed_version
-
 from starlette.responses import Response
 
 from broker.admin import clusters
@@ -27,6 +25,7 @@ from broker.errors import BrokerError, translated
 from broker.ownership.brokers import BROKERS, LEADER
 from broker.ownership.values import decode_report
 from broker.topics.policy_values import decode
+from quire import installed_version
 from quire.metadata.bookies import available, readonly
 from quire.metadata.errors import NoNodeError
 from quire.metadata.store import Node
@@ -81,7 +80,7 @@ async def backlog_quota_check(call: Call) -> Response:
 
 
 async def version(call: Call) -> Response:
-    return text(installed_version("quire"))
+    return text(installed_version())
 
 
 async def internal_configuration(call: Call) -> Response:

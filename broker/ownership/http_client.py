@@ -1,18 +1,17 @@
-"""HTTP/1.1 as a broker asks it of another: one connection per request, no redirects followed, answers read whole."""
+"""HTTP/1.1 requests to another broker: one connection for each, no redirects followed, answers read whole."""
 
 from __future__ import annotations
 
 import json
+from contextlib import aclosing
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
-import h11
-
-from quire.world.doors import Network, Stream
+from quire.world.doors import Network
 
 ANSWER_BYTES_MAX = 16 << 20
-_CHUNK = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,63 +31,58 @@ class Answer:
             return None
 
 
+def load() -> None:
+    """Import the HTTP client, which otherwise happens at the first request: 0.1 s of CPU, which a start should not wait for."""
+    import_module("quire.service.http_network")
+
+
 async def request(network: Network, method: str, url: str, body: object = None) -> Answer:
-    """Ask, with `body` as JSON. OSError if there is no answer, or none that makes sense. The caller sets the deadline."""
+    """Send a request, with `body` as JSON, and read the answer. The caller sets the deadline.
+
+    Raises:
+        OSError: there is no answer, it is no HTTP, it is longer than ANSWER_BYTES_MAX, or `url` is no http URL.
+    """
+    check_url(url)
+    # (See `load`.)
+    import httpx2
+
+    from quire.service.http_network import client
+
+    data = b"" if body is None else json.dumps(body).encode()
+    headers = {
+        "Content-Type": "application/json",
+        "Content-Length": str(len(data)),
+        "Accept-Encoding": "identity",
+        "Connection": "close",
+    }
+    try:
+        async with (
+            client(network) as http,
+            http.stream(method, url, content=data, headers=headers) as response,
+            aclosing(response.aiter_raw()) as parts,
+        ):
+            received = bytearray()
+            async for part in parts:
+                received += part
+                if len(received) > ANSWER_BYTES_MAX:
+                    raise OSError(f"{url}: its answer is too long")
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        raise OSError(f"{url}: {error}") from error
+    return Answer(response.status_code, response.headers.get("Location", ""), bytes(received))
+
+
+def check_url(url: str) -> None:
+    """Check what httpx2 takes without a word: a port that is no port, an address that is not closed.
+
+    Raises:
+        OSError: no server can be at `url`, or it would have to be asked in another way than by plain HTTP.
+    """
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port or 80
+        host, scheme, _ = parts.hostname, parts.scheme, parts.port
     except ValueError as error:
         raise OSError(f"{url} is no URL") from error
     if not host:
         raise OSError(f"{url} names no server")
-    data = b"" if body is None else json.dumps(body).encode()
-    headers = [
-        ("Host", parts.netloc),
-        ("Content-Type", "application/json"),
-        ("Content-Length", str(len(data))),
-        ("Connection", "close"),
-    ]
-    target = f"{parts.path}?{parts.query}" if parts.query else parts.path
-    stream = await network.connect(host, port)
-    try:
-        http = h11.Connection(h11.CLIENT)
-        await send(stream, http.send(h11.Request(method=method, target=target, headers=headers)) or b"")
-        await send(stream, (http.send(h11.Data(data)) or b"") if data else b"")
-        await send(stream, http.send(h11.EndOfMessage()) or b"")
-        return await _answer(stream, http)
-    except h11.ProtocolError as error:
-        raise OSError(f"{url}: {error}") from error
-    finally:
-        stream.close()
-
-
-async def send(stream: Stream, data: bytes) -> None:
-    """All of it, however slowly the other side takes it. OSError."""
-    rest = memoryview(data)
-    while rest:
-        taken = stream.send_nowait((rest,))
-        rest = rest[taken:]
-        if not taken:
-            await stream.wait_writable()
-
-
-async def _answer(stream: Stream, http: h11.Connection) -> Answer:
-    buffer = bytearray(_CHUNK)
-    status, location = 0, ""
-    body = bytearray()
-    while True:
-        event = http.next_event()
-        if event is h11.NEED_DATA:
-            size = await stream.receive_into(memoryview(buffer))
-            http.receive_data(bytes(buffer[:size]))
-        elif isinstance(event, h11.Response):
-            status = event.status_code
-            location = next((value.decode("latin-1") for name, value in event.headers if name == b"location"), "")
-        elif isinstance(event, h11.Data):
-            body += event.data
-            if len(body) > ANSWER_BYTES_MAX:
-                raise OSError("its answer is too long")
-        elif isinstance(event, h11.EndOfMessage):
-            return Answer(status, location, bytes(body))
-        elif isinstance(event, h11.ConnectionClosed) or event is h11.PAUSED:
-            raise OSError("it closed the connection")
+    if scheme != "http":
+        raise OSError(f"{url}: {scheme or 'no scheme'} is not supported, only http is")

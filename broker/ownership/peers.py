@@ -16,12 +16,13 @@ from google.protobuf.message import DecodeError
 
 from broker.ownership.bundles import Bundle
 from broker.ownership.config import OwnershipOptions
-from broker.ownership.http_client import Answer, request, send
+from broker.ownership.http_client import Answer, request
 from quire.service.log import get_logger
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.frames import PROTOCOL_VERSION, encode
 from quire.wire.pulsar.names import TopicName
 from quire.world.doors import Network, Stream
+from quire.world.streams import send_all
 
 log = get_logger(__name__)
 
@@ -112,7 +113,7 @@ class Peers:
         try:
             with trio.move_on_after(self._options.probe_timeout_s):
                 stream = await self._network.connect(host, port)
-                await send(stream, asked)
+                await send_all(stream, asked)
                 return await read(stream)
         except OSError as error:
             log.debug("another broker does not answer", url=broker_url, reason=str(error))

@@ -38,9 +38,9 @@ def quire() -> None:
 @app.command()
 def version() -> None:
     """Print the version."""
-    from importlib.metadata import version as installed_version
+    from quire import installed_version
 
-    print(f"quire {installed_version('quire')}")
+    print(f"quire {installed_version()}")
 
 
 @app.command()
@@ -95,7 +95,7 @@ def zookeeper(
     ] = None,
     log_level: Annotated[str, typer.Option(help="ZooKeeper's own: debug, info, warn or error.")] = "warn",
 ) -> None:
-    """Run a ZooKeeper server: the original, from the jars of the extra quire[zookeeper]. Needs Java.
+    """Run a ZooKeeper server: the original, from the jars of the extra quire-broker[zookeeper]. Needs Java.
 
     Prints a line "ready zookeeper=... pid=..." when it serves. SIGTERM stops it; so does Ctrl-C.
     """
@@ -247,7 +247,7 @@ def localbookie(
     zookeeper_port: Annotated[int, typer.Option(help="Port of ZooKeeper.")] = 2181,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
-    """Run a cluster on this machine: ZooKeeper and some bookies. Needs Java and the extra quire[zookeeper].
+    """Run a cluster on this machine: ZooKeeper and some bookies. Needs Java and the extra quire-broker[zookeeper].
 
     Prints a line "ready metadata=... bookies=... data=... pid=..." when all serve. SIGTERM stops it; so does Ctrl-C.
     """

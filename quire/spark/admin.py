@@ -16,7 +16,7 @@ from quire.spark.errors import SourceUnavailableError, SparkSourceError
 from quire.wire.pulsar.names import TopicName
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class Admin:
     def __init__(self, url: str, *, timeout_s: float = 60.0) -> None:
         self._url = url.rstrip("/")
         self._timeout_s = timeout_s
-        self._client: httpx.Client | None = None
+        self._client: httpx2.Client | None = None
         self._pool: ThreadPoolExecutor | None = None
 
     def close(self) -> None:
@@ -104,9 +104,9 @@ class Admin:
 
     def _ask(
         self, method: str, topic: str, resource: str, *, json: object = None, fine: tuple[int, ...] = ()
-    ) -> httpx.Response:
+    ) -> httpx2.Response:
         """One request about a topic; `fine`: statuses beside 2xx that are answers too."""
-        import httpx
+        import httpx2
 
         url = f"{self._url}/admin/v2/{topic_path(topic)}/{resource}"
         deadline = time.monotonic() + self._timeout_s
@@ -114,9 +114,9 @@ class Admin:
         while True:
             try:
                 response = self._http().request(method, url, json=json)
-            except httpx.InvalidURL as error:
+            except httpx2.InvalidURL as error:
                 raise AdminRefusedError(f"admin.url {self._url!r} is no URL: {error}") from None
-            except httpx.HTTPError as error:
+            except httpx2.HTTPError as error:
                 cause = f"{type(error).__name__}: {error}"
             else:
                 status = response.status_code
@@ -136,15 +136,15 @@ class Admin:
             time.sleep(pause)
             pause = min(pause * 2, BACKOFF_MAX_S)
 
-    def _http(self) -> httpx.Client:
+    def _http(self) -> httpx2.Client:
         if self._client is None:
-            import httpx
+            import httpx2
 
-            self._client = httpx.Client(
+            self._client = httpx2.Client(
                 timeout=min(ATTEMPT_TIMEOUT_S, self._timeout_s),
                 follow_redirects=True,
                 trust_env=False,
-                limits=httpx.Limits(max_keepalive_connections=PARALLEL_MAX, keepalive_expiry=20.0),
+                limits=httpx2.Limits(max_keepalive_connections=PARALLEL_MAX, keepalive_expiry=20.0),
             )
         return self._client
 
@@ -163,7 +163,7 @@ def _component(text: str) -> str:
     return quote(text, safe="")
 
 
-def _reason(response: httpx.Response) -> str:
+def _reason(response: httpx2.Response) -> str:
     """A broker's words: Pulsar answers {"reason": ...}."""
     try:
         found = response.json()

@@ -15,6 +15,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from quire import install_command
 from quire.spark.errors import MissingDependencyError
 
 PYSPARK_MIN = (4, 2)
@@ -26,7 +27,7 @@ PYARROW_MIN = (18, 0)
 JAVA_MIN = 17
 """Spark 4's minimum."""
 
-REMEDY = "install it with: pip install 'quire[spark]'"
+REMEDY = f"install it with: {install_command('spark')}"
 
 _JAVA_ANSWER_S = 20.0
 

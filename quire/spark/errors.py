@@ -45,7 +45,7 @@ class SinkError(SparkSourceError):
 
 
 class MissingDependencyError(SparkSourceError, ImportError):
-    """A package that is needed is not installed in this process, or is too old. Final: install `quire[spark]` there."""
+    """A package that is needed is not installed in this process, or is too old. Final: install `quire-broker[spark]` there."""
 
 
 class StatsError(SparkSourceError):

@@ -1,6 +1,6 @@
 """Topics to Parquet by publish date, each message once for who reads the manifest.
 
-For spark-submit, or for a Python that has quire[spark]; everything is in quire.spark.pipelines.archive.
+For spark-submit, or for a Python that has quire-broker[spark]; everything is in quire.spark.pipelines.archive.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Words of topics, counted by window of time, to a topic.
 
-For spark-submit, or for a Python that has quire[spark]; everything is in quire.spark.pipelines.wordcount.
+For spark-submit, or for a Python that has quire-broker[spark]; everything is in quire.spark.pipelines.wordcount.
 """
 
 import sys

@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Iterator
 
-import httpx
+import httpx2
 import pulsar
 import pytest
 
@@ -128,7 +128,7 @@ def test_o7_a_namespace_that_is_deleted_under_its_producers_is_gone_with_its_led
     cluster = scene.cluster
     namespace = f"{ADMIN}/namespaces/public/doomed"
 
-    def ask(method: str, path: str = namespace) -> httpx.Response:
+    def ask(method: str, path: str = namespace) -> httpx2.Response:
         return scene.near.ask(method, path, follow_redirects=True)
 
     assert ask("PUT").status_code == 204

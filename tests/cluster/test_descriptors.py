@@ -9,7 +9,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from quire.service.serve import ACCEPT_QUIET_S
@@ -48,7 +48,7 @@ def test_clients_that_take_all_descriptors_leave_those_for_files(limit: int, tmp
         with RawClient(server.port) as late:
             late.producer(TOPIC)
             late.publish(b"m")
-        assert httpx.get(f"{server.web}/status.html", timeout=10).text == "OK"
+        assert httpx2.get(f"{server.web}/status.html", timeout=10).text == "OK"
         wait_until(lambda: server.log().count(OVER) == 2, "both ports go on", seconds=ACCEPT_QUIET_S + 10)
         lines = server.log().splitlines()
         assert sum(BEGAN in line for line in lines) == 2

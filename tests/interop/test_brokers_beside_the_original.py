@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pulsar
 import pytest
 import trio
@@ -57,7 +57,7 @@ class Mixed:
             bookie.kill()
         self.cluster.end()
 
-    def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
+    def ask(self, method: str, path: str, **options: Any) -> httpx2.Response:
         """Of any broker that lives; redirects are followed."""
         broker = next(each for each in self.brokers if each.process is not None)
         answer = broker.ask(method, path, follow_redirects=True, **options)

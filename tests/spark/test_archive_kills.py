@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -220,7 +220,7 @@ def note_kill(story: Story, generator: Generator) -> None:
 
 def hold(server: StandaloneProcess, topic: str, name: str) -> None:
     url = f"{server.web}/admin/v2/{topic.replace('://', '/')}/subscription/{name}"
-    answer = httpx.put(url, json={"ledgerId": -1, "entryId": -1})
+    answer = httpx2.put(url, json={"ledgerId": -1, "entryId": -1})
     assert answer.status_code == 204, answer.text
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pulsar
 import pytest
 
@@ -139,12 +139,12 @@ def test_a_program_that_ended_leaves_no_process(program: Seen) -> None:
 
 
 def test_the_broker_keeps_the_named_holds_and_nobody_who_uses_them(program: Seen, server: StandaloneProcess) -> None:
-    assert set(httpx.get(f"{url_of(server, TOPIC)}/subscriptions").json()) == HOLDS
+    assert set(httpx2.get(f"{url_of(server, TOPIC)}/subscriptions").json()) == HOLDS
     assert set(internal_stats(server, TOPIC)["cursors"]) == HOLDS
-    assert httpx.get(f"{url_of(server, SINK)}/subscriptions").json() == []
+    assert httpx2.get(f"{url_of(server, SINK)}/subscriptions").json() == []
     assert internal_stats(server, SINK)["cursors"] == {}
     # Without force, a subscription or a topic goes only if nobody is attached: no consumer, no reader, no producer.
     for name in sorted(HOLDS):
-        assert httpx.delete(f"{url_of(server, TOPIC)}/subscription/{name}").status_code == 204
+        assert httpx2.delete(f"{url_of(server, TOPIC)}/subscription/{name}").status_code == 204
     for topic in (TOPIC, SINK):
-        assert httpx.delete(url_of(server, topic)).status_code == 204
+        assert httpx2.delete(url_of(server, topic)).status_code == 204

@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pulsar
 import pytest
 
@@ -44,7 +44,7 @@ def numbers(out: Path) -> list[int]:
 @pytest.fixture
 def source(options: dict[str, str], server: StandaloneProcess, topic: str) -> dict[str, str]:
     path = topic.replace("://", "/")
-    httpx.put(f"{server.web}/admin/v2/{path}/partitions", json=2).raise_for_status()
+    httpx2.put(f"{server.web}/admin/v2/{path}/partitions", json=2).raise_for_status()
     return {
         **options,
         "topic": topic,

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pulsar
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -263,5 +263,5 @@ def test_a_query_that_ends_leaves_its_subscription_and_nothing_else(
 
     wait_for(lambda: consumers() == 0, "the end of all readers")
     assert set(internal_stats(server, topic)["cursors"]) == {"hold"}
-    answer = httpx.delete(f"{server.web}/admin/v2/{topic.replace('://', '/')}/subscription/hold")
+    answer = httpx2.delete(f"{server.web}/admin/v2/{topic.replace('://', '/')}/subscription/hold")
     assert answer.status_code == 204, "somebody is attached"

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-import httpx
+import httpx2
 import pulsar
 
 from quire.metadata.zookeeper.store import ZooKeeperStore
@@ -46,9 +46,9 @@ class BrokerProcess(ServerProcess):
     def ready_line(self) -> str:
         return f"ready broker={self.url} web={self.web} pid="
 
-    def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
+    def ask(self, method: str, path: str, **options: Any) -> httpx2.Response:
         """Over REST, redirects not followed."""
-        return httpx.request(method, f"{self.web}{path}", timeout=60, **options)
+        return httpx2.request(method, f"{self.web}{path}", timeout=60, **options)
 
 
 class BrokerCluster:

@@ -56,9 +56,9 @@ class StandaloneProcess(ServerProcess):
 
     def metric(self, name: str) -> float:
         """The sum of a metric over its label sets."""
-        import httpx
+        import httpx2
 
-        text = httpx.get(f"{self.web}/metrics", timeout=10).text
+        text = httpx2.get(f"{self.web}/metrics", timeout=10).text
         values = re.findall(rf"^{name}(?:_total)?(?:{{[^}}]*}})? ([0-9.e+-]+)$", text, re.MULTILINE)
         assert values, f"no metric {name}"
         return sum(map(float, values))

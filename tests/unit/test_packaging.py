@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 import zipfile
 from importlib.metadata import packages_distributions
@@ -11,6 +12,7 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 from broker.config import SERVER_VERSION
+from quire import DISTRIBUTION, install_command, installed_version
 
 ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -49,8 +51,32 @@ def test_a_plain_install_brings_no_spark_and_no_tools_of_ours(wheel: zipfile.Zip
         if line.startswith("Requires-Dist: ") and "extra ==" not in line
     ]
     assert required
-    for name in ("pyspark", "pyarrow", "pytest", "pulsar-client", "httpx", "matplotlib"):
+    for name in ("pyspark", "pyarrow", "pytest", "pulsar-client", "matplotlib"):
         assert not [line for line in required if line.startswith(name)]
+
+
+def test_the_distribution_has_one_name_and_its_version_is_found_by_it() -> None:
+    assert PYPROJECT["project"]["name"] == DISTRIBUTION
+    assert installed_version() == PYPROJECT["project"]["version"]
+
+
+def test_every_text_that_installs_quire_names_the_distribution() -> None:
+    """PyPI's `quire` is another project: a text that installs it gives the user a program that has nothing to do with ours."""
+    folders = [ROOT / name for name in (*PACKAGES, "docs", "scripts", "conf", "tools", "bench")]
+    files = [
+        path for folder in folders for path in folder.rglob("*") if path.suffix in ("", ".py", ".md", ".conf", ".txt")
+    ]
+    wrong = re.compile(r"pip install (?:-\w+ )*['\"]?quire(?!-broker)|\bquire\[\w+\]")
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for path in [*files, *ROOT.glob("*.md")]
+        if path.is_file()
+        for match in wrong.finditer(path.read_text())
+    ]
+    assert found == []
+    assert not wrong.search(install_command("spark"))
+    assert wrong.search("pip install 'quire[spark]'")
+    assert wrong.search("pip install quire")
 
 
 def test_clients_are_told_the_version_of_the_package() -> None:
@@ -60,7 +86,7 @@ def test_clients_are_told_the_version_of_the_package() -> None:
 def test_nobody_else_uses_our_names() -> None:
     taken = packages_distributions()
     for name in {*PACKAGES, "simulation", "bench"}:
-        assert set(taken.get(name, [])) <= {"quire"}
+        assert set(taken.get(name, [])) <= {DISTRIBUTION}
 
 
 def test_the_lock_pins_everything_with_hashes_and_trio_exactly() -> None:

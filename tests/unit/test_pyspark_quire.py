@@ -32,7 +32,7 @@ def test_spark_finds_it_by_its_name():
 def test_importing_it_imports_neither_pyarrow_nor_trio_nor_a_client():
     loaded = run(
         "import pyspark_quire, sys\n"
-        "print([name for name in sys.modules if name.partition('.')[0] in ('pyarrow', 'trio', 'httpx', 'quire')])"
+        "print([name for name in sys.modules if name.partition('.')[0] in ('pyarrow', 'trio', 'httpx2', 'quire')])"
     )
     assert loaded.strip() == "[]"
 

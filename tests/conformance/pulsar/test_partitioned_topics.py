@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pulsar
 import pytest
 from pulsar import ConsumerType, InitialPosition, MessageId
@@ -41,9 +41,9 @@ def connect(server: StandaloneProcess) -> Iterator[Callable[..., pulsar.Client]]
         each.close()
 
 
-def rest(server: StandaloneProcess, method: str, topic: str, rest_of_path: str = "", **options: Any) -> httpx.Response:
+def rest(server: StandaloneProcess, method: str, topic: str, rest_of_path: str = "", **options: Any) -> httpx2.Response:
     path = f"/admin/v2/{topic.replace('://', '/')}{rest_of_path}"
-    return httpx.request(method, f"{server.web}{path}", timeout=30, **options)
+    return httpx2.request(method, f"{server.web}{path}", timeout=30, **options)
 
 
 def make(server: StandaloneProcess, topic: str, partitions: int) -> None:

@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-import httpx
+import httpx2
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -104,28 +104,28 @@ def test_an_archive_that_never_ends_is_given_up(archive: Scripted, monkeypatch: 
 
 
 def test_the_hold_is_made_at_the_first_entry(tmp_path: Path) -> None:
-    asked: list[httpx.Request] = []
+    asked: list[httpx2.Request] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request: httpx2.Request) -> httpx2.Response:
         asked.append(request)
-        return httpx.Response(204)
+        return httpx2.Response(204)
 
-    SparkArchive(Web(), tmp_path, httpx.MockTransport(answer)).hold()
+    SparkArchive(Web(), tmp_path, httpx2.MockTransport(answer)).hold()
     assert [request.method for request in asked] == ["PUT"]
     assert asked[0].url.path == f"/admin/v2/{TOPIC.replace('://', '/')}/subscription/{HOLD}"
     assert json.loads(asked[0].content) == {"ledgerId": -1, "entryId": -1}
 
 
 def test_a_hold_that_is_refused_stops_the_demo(tmp_path: Path) -> None:
-    refusing = httpx.MockTransport(lambda _: httpx.Response(409, text="it exists"))
+    refusing = httpx2.MockTransport(lambda _: httpx2.Response(409, text="it exists"))
     with pytest.raises(DemoError, match="refused: 409 it exists"):
         SparkArchive(Web(), tmp_path, refusing).hold()
 
-    def fail(request: httpx.Request) -> httpx.Response:
-        raise httpx.ConnectError("nobody there")
+    def fail(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("nobody there")
 
     with pytest.raises(DemoError, match="could not be made: ConnectError"):
-        SparkArchive(Web(), tmp_path, httpx.MockTransport(fail)).hold()
+        SparkArchive(Web(), tmp_path, httpx2.MockTransport(fail)).hold()
 
 
 def test_the_command_names_topic_hold_and_folders(tmp_path: Path) -> None:

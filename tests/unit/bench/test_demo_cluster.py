@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from tools.demo.cluster import ClusterServer
@@ -34,13 +34,13 @@ def serve_from(monkeypatch: pytest.MonkeyPatch, server: ClusterServer, number: i
     """The lookup answers that broker from now on."""
     broker = server.cluster.nodes(Kind.BROKER)[number]
 
-    def answer(url: str, **_: object) -> httpx.Response:
+    def answer(url: str, **_: object) -> httpx2.Response:
         assert url == f"{server.web}/lookup/v2/topic/persistent/public/default/demo"
-        return httpx.Response(
-            200, json={"brokerUrl": f"pulsar://127.0.0.1:{broker.port}"}, request=httpx.Request("GET", url)
+        return httpx2.Response(
+            200, json={"brokerUrl": f"pulsar://127.0.0.1:{broker.port}"}, request=httpx2.Request("GET", url)
         )
 
-    monkeypatch.setattr(httpx, "get", answer)
+    monkeypatch.setattr(httpx2, "get", answer)
 
 
 def test_each_kill_ends_the_broker_that_serves_the_topic_and_another_bookie(tmp_path: Path, did, monkeypatch) -> None:
@@ -71,9 +71,9 @@ def test_what_the_cluster_cannot_do_ends_the_demo(tmp_path: Path, did, monkeypat
 
 
 def test_a_topic_that_nobody_serves_ends_the_demo(tmp_path: Path, did, monkeypatch) -> None:
-    def refuse(url: str, **_: object) -> httpx.Response:
-        raise httpx.ConnectError("refused")
+    def refuse(url: str, **_: object) -> httpx2.Response:
+        raise httpx2.ConnectError("refused")
 
-    monkeypatch.setattr(httpx, "get", refuse)
+    monkeypatch.setattr(httpx2, "get", refuse)
     with pytest.raises(DemoError, match="nobody says who serves the topic"):
         ClusterServer(tmp_path).start()

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from functools import partial
 from unittest.mock import patch
 
-import httpx
+import httpx2
 import pytest
 import trio
 
@@ -33,17 +33,17 @@ async def ill() -> None:
 
 def ask(
     path: str, *, ready: bool = True, check: Callable[[], Awaitable[None]] = well, method: str = "GET"
-) -> httpx.Response:
+) -> httpx2.Response:
     """The answer of a server to one request."""
 
-    async def main() -> httpx.Response:
+    async def main() -> httpx2.Response:
         metrics = Metrics()
         metrics.gauge("pulsar_health", "", lambda: 1)
         app = make_app(metrics, Health(is_ready=lambda: ready, check=check))
         stop = trio.Event()
         async with trio.open_nursery() as nursery:
             host, port = await nursery.start(partial(serve_http, app, "127.0.0.1", 0, stop=stop))
-            async with httpx.AsyncClient(base_url=f"http://{host}:{port}") as client:
+            async with httpx2.AsyncClient(base_url=f"http://{host}:{port}") as client:
                 response = await client.request(method, path)
             stop.set()
         return response

@@ -28,7 +28,7 @@ def test_what_is_installed_here_will_do():
 def test_a_missing_package_is_one_line_that_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(
-        MissingDependencyError, match=r"quire needs pyarrow >= 18.0, .*pip install 'quire\[spark\]'"
+        MissingDependencyError, match=r"quire needs pyarrow >= 18.0, .*pip install 'quire-broker\[spark\]'"
     ) as error:
         require_package("pyarrow", (18, 0))
     assert "\n" not in str(error.value)

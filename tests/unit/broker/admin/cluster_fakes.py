@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import httpx
+import httpx2
 import trio
 from trio.testing import MockClock
 
@@ -100,7 +100,7 @@ class ClusterRest(Rest):
 
     async def sent_to(self, method: str, path: str, **options: Any) -> str:
         """Where a 307 points."""
-        response: httpx.Response = await self.ask(method, path, **options)
+        response: httpx2.Response = await self.ask(method, path, **options)
         assert response.status_code == 307, response.text
         return response.headers["location"]
 

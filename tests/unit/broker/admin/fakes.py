@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-import httpx
+import httpx2
 import trio
 
 from broker.admin.administration import Administration
@@ -147,20 +147,20 @@ class Rest:
 
     async def run(self, body: Callable[[Rest], Awaitable[None]]) -> None:
         health = Health(is_ready=lambda: True, check=trio.lowlevel.checkpoint)
-        transport = httpx.ASGITransport(app=make_app(Metrics(), health, routes(self.service)))
-        async with httpx.AsyncClient(transport=transport, base_url="http://broker") as self.client:
+        transport = httpx2.ASGITransport(app=make_app(Metrics(), health, routes(self.service)))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://broker") as self.client:
             await body(self)
         assert self.service.under_way == 0
 
-    async def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
+    async def ask(self, method: str, path: str, **options: Any) -> httpx2.Response:
         return await self.client.request(method, path, **options)
 
 
 def ask(
     method: str, path: str, prepare: Callable[[FakeAdministration], None] = lambda _: None, **options: Any
-) -> tuple[httpx.Response, list[tuple[Any, ...]]]:
+) -> tuple[httpx2.Response, list[tuple[Any, ...]]]:
     """The answer to one request, and what the administration was asked."""
-    responses: list[httpx.Response] = []
+    responses: list[httpx2.Response] = []
     rest = Rest()
     prepare(rest.administration)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 import trio
 from starlette.routing import Match
@@ -225,7 +225,7 @@ def test_a_long_path_is_cut_where_it_is_shown() -> None:
 CHUNK = 4096
 
 
-class _Chunks(httpx.AsyncByteStream):
+class _Chunks(httpx2.AsyncByteStream):
     """A body that notes how much of it was read."""
 
     def __init__(self, count: int) -> None:
@@ -241,13 +241,13 @@ class _Chunks(httpx.AsyncByteStream):
         return b"x" * CHUNK
 
 
-def send_chunks(count: int, headers: dict[str, str]) -> tuple[httpx.Response, int]:
+def send_chunks(count: int, headers: dict[str, str]) -> tuple[httpx2.Response, int]:
     """The answer to a PUT with a body of `count` chunks, and how many of them were read."""
     rest, body = Rest(), _Chunks(count)
-    responses: list[httpx.Response] = []
+    responses: list[httpx2.Response] = []
 
     async def once(rest: Rest) -> None:
-        request = httpx.Request("PUT", f"http://broker{TOPICS}/t", headers=headers, stream=body)
+        request = httpx2.Request("PUT", f"http://broker{TOPICS}/t", headers=headers, stream=body)
         responses.append(await rest.client.send(request))
 
     trio.run(rest.run, once)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import trio
+import trio.testing
 
 from broker.ownership import http_client
 from broker.ownership.http_client import Answer, request
+from quire.world.doors import World
 from quire.world.real import real_world
+from simulation import Universe, run
 
 
 def ask(answered: bytes) -> tuple[bytes, Answer]:
@@ -78,3 +84,45 @@ def test_an_answer_that_is_too_long_is_not_read(monkeypatch: pytest.MonkeyPatch)
 def test_what_is_no_url_of_a_server_is_an_error(url: str) -> None:
     with pytest.raises(OSError, match=r"is no URL|names no server"):
         trio.run(request, real_world().network, "GET", url)
+
+
+@pytest.mark.parametrize("url", ["https://a/b", "ftp://a/b"])
+def test_only_plain_http_is_spoken(url: str) -> None:
+    with pytest.raises(OSError, match="only http is"):
+        trio.run(request, real_world().network, "GET", url)
+
+
+def test_a_broker_that_starts_has_not_imported_the_http_client() -> None:
+    """It costs more CPU than a whole start may."""
+    code = "import sys, quire.servers.broker.process; sys.exit(any(name in sys.modules for name in ('httpx2', 'httpcore2')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+def test_requests_go_through_the_network_of_the_world() -> None:
+    """Two runs of one seed ask and answer at the same virtual times: nothing of the client is outside the simulated world."""
+
+    async def serve(world: World, stop: trio.Event) -> None:
+        listener = await world.network.listen("0.0.0.0", 8080)
+        while True:
+            stream = await listener.accept()
+            await stream.receive_into(memoryview(bytearray(4096)))
+            stream.send_nowait((b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n",))
+            await trio.sleep(1)
+            stream.send_nowait((b"17",))
+
+    async def story(universe: Universe) -> tuple[Answer, float, str]:
+        server, asking = universe.host("server"), universe.host("client")
+        server.start(serve)
+        await trio.testing.wait_all_tasks_blocked()
+        network = asking.world().network
+        answer = await request(network, "GET", "http://server:8080/")
+        took_s = trio.current_time()
+        universe.network.partition(["client"], ["server"])
+        with trio.move_on_after(5) as waiting:
+            await request(network, "GET", "http://server:8080/")
+        return answer, took_s, f"cut={waiting.cancelled_caught}"
+
+    first, again = run(7, story), run(7, story)
+    assert first == again
+    assert (first[0], first[2]) == (Answer(200, "", b"17"), "cut=True")
+    assert first[1] >= 1

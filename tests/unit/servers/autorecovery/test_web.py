@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import httpx
+import httpx2
 import trio
 from starlette.applications import Starlette
 from trio.testing import MockClock
@@ -21,7 +21,7 @@ from quire.servers.autorecovery.web import DELAY_S_MAX, Resources
 
 GOLDEN = Path(__file__).parents[3] / "golden/bookkeeper/http/http.json"
 BASE = "/api/v1/autorecovery"
-Ask = Callable[..., Awaitable[httpx.Response]]
+Ask = Callable[..., Awaitable[httpx2.Response]]
 
 
 def with_web(story: Callable[[Ask, MemoryTree, MemoryStore, UnderreplicatedLedgers], Awaitable[None]]) -> None:
@@ -32,10 +32,10 @@ def with_web(story: Callable[[Ask, MemoryTree, MemoryStore, UnderreplicatedLedge
         marks = UnderreplicatedLedgers(store, rng=Random(1), wall_ms=lambda: 1000, owner="test")
         await marks.prepare()
         app = Starlette(routes=Resources(store, marks, "/ledgers").routes())
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://web") as client:
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://web") as client:
 
-            async def ask(method: str, path: str, body: object = None) -> httpx.Response:
+            async def ask(method: str, path: str, body: object = None) -> httpx2.Response:
                 content = None if body is None else json.dumps(body).encode()
                 return await client.request(method, f"{BASE}/{path}", content=content)
 

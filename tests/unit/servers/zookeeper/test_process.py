@@ -29,7 +29,7 @@ def test_a_missing_java_is_one_clear_line(
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ZooKeeperServerError, match=r"quire\[zookeeper\]"):
+    with pytest.raises(ZooKeeperServerError, match=r"quire-broker\[zookeeper\]"):
         zookeeper.find_jars()
 
 
