@@ -32,6 +32,7 @@ from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
 from quire.wire.bookkeeper.entry import DIGEST_TYPES
 from quire.world.doors import World
+from quire.world.unwrap import leaves
 
 log = get_logger(__name__)
 
@@ -128,12 +129,7 @@ async def _until_expired(metadata: MetadataStore) -> None:
 
 def first_cause(error: BaseException) -> Exception:
     """The first failure in a group; of a lost session that, as the rest follows from it."""
-    causes: list[BaseException] = [error]
-    while any([isinstance(each, BaseExceptionGroup) for each in causes]):
-        causes = [
-            inner for each in causes for inner in (each.exceptions if isinstance(each, BaseExceptionGroup) else (each,))
-        ]
-    failures = [each for each in causes if isinstance(each, Exception)]
+    failures = [leaf for leaf in leaves(error) if isinstance(leaf, Exception)]
     return next((each for each in failures if isinstance(each, SessionExpiredError)), failures[0])
 
 

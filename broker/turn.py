@@ -63,11 +63,15 @@ class Turn:
         """End of a pass: send what is marked."""
         self.working = False
         self.left = PASS_WORK
-        while self._dirty:
-            dirty = self._dirty
-            self._dirty = {}
-            for outbox in dirty:
-                outbox.flush()
+        try:
+            while self._dirty:
+                dirty = self._dirty
+                self._dirty = {}
+                for outbox in dirty:
+                    outbox.flush()
+        except Exception as error:
+            # Not the fault of the connection whose pass this is: what the other outboxes hold may never leave.
+            self.faults.raised("the end of a pass", error)
 
     def step(self) -> None:
         """Send what is marked, then one pass of what was put off."""

@@ -34,6 +34,7 @@ from quire.wire.pulsar.receive_buffer import IDLE_SIZE, ReceiveBuffer
 from quire.wire.pulsar.splitter import BadChecksum, BadFrameError, Item, Other, SendRun
 from quire.world.doors import Buffer, Stream
 from quire.world.outbox import Outbox
+from quire.world.unwrap import reason_of
 
 log = get_logger(__name__)
 
@@ -123,10 +124,10 @@ class Connection:
                     self.closed = True  # nothing is written, and no task started, from here on
                 nursery.cancel_scope.cancel()
         except* (FrameError, ProtocolError) as errors:
-            why = str(errors.exceptions[0])
+            why = reason_of(errors)
             log.warning("connection closed: protocol violation", peer=self.stream.peer, reason=why)
         except* OSError as errors:
-            why = str(errors.exceptions[0])
+            why = reason_of(errors)
         finally:
             self._gone()
             log.debug("connection ended", peer=self.stream.peer, reason=why)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from quire.servers.errors import PortError, leaves
+from quire.servers.errors import PortError
+from quire.world.unwrap import leaves
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 
 class CliError(Exception):
     """Root: catching it catches every failure of the package. Final: the message says what to do."""
@@ -19,12 +17,3 @@ class DataDirectoryError(CliError):
 
 class PortError(CliError):
     """A port cannot be listened on: it is taken, or is not this user's to take."""
-
-
-def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors in a group, and in the groups in it; or the one."""
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from leaves(inner)
-    else:
-        yield error

@@ -17,11 +17,12 @@ from typing import TypeVar
 import trio
 
 from quire.metadata.store import MetadataStore
-from quire.servers.errors import CliError, InternalError, leaves
+from quire.servers.errors import CliError, InternalError
 from quire.service.errors import ConfigError
 from quire.service.log import get_logger
-from quire.world.faults import Faults
+from quire.world.faults import Fault, Faults
 from quire.world.real_network import raise_descriptor_limit
+from quire.world.unwrap import leaves
 
 log = get_logger(__name__)
 
@@ -35,7 +36,9 @@ IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 GC_THRESHOLDS = (50_000, 20, 50)
 """Cycles are rare on the hot path, and each collection stops it: one young collection per so many new containers."""
 
-log = get_logger(__name__)
+ENDS = "internal error, the server ends"
+FAULT_GRACE_S = 10.0
+"""How long a server may take to end in order after an exception of a callback, in seconds."""
 
 
 def exit_code(error: BaseException) -> int | None:
@@ -71,8 +74,8 @@ def run_server(
         if code is None:
             if not isinstance(error, Exception):
                 raise
-            log.error("internal error, the server ends", where="a task", exc_info=error)
             causes = "; ".join([repr(cause) for cause in leaves(error)])
+            log.error(ENDS, where="a task", reason=causes, exc_info=error)
             internal = InternalError(f"internal error: {causes}; its traceback is in the log")
             print(f"quire {command}: {internal}", file=sys.stderr)
             return exit_code(internal) or 1
@@ -128,13 +131,49 @@ async def end_when(failed: trio.Event, error: Exception) -> None:
     raise error
 
 
+@asynccontextmanager
+async def ending_at_faults(faults: Faults) -> AsyncIterator[trio.Nursery]:
+    """A nursery for what serves, cancelled at the end of the block. After an exception of a callback it ends with an
+    InternalError: what the callback left undone cannot be known. Stores that were opened around it are then closed in order."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(end_at_fault, faults, name="faults")
+        yield nursery
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def cut_after_faults(faults: Faults) -> AsyncIterator[None]:
+    """Around a whole server, from before its stores are opened until after they are closed: exceptions of callbacks are logged
+    and end it with an InternalError all that time, not only while it serves. What is still open FAULT_GRACE_S seconds after the
+    exception is cancelled."""
+    faults.watch()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_cut_after_fault, faults, name="faults of the process")
+        yield
+        nursery.cancel_scope.cancel()
+    if faults.first is not None:
+        raise _report(faults, faults.first) from faults.first.error
+
+
 async def end_at_fault(faults: Faults) -> None:
-    """A task that fails when a callback has raised: what it left undone cannot be known, so the server ends."""
+    """A task that fails with an InternalError when a callback has raised."""
     fault = await faults.wait()
-    log.error("internal error, the server ends", where=fault.where, exc_info=fault.error)
-    raise InternalError(
-        f"internal error in {fault.where}: {fault.error!r}; its traceback is in the log"
-    ) from fault.error
+    raise _report(faults, fault) from fault.error
+
+
+async def _cut_after_fault(faults: Faults) -> None:
+    fault = await faults.wait()
+    failure = _report(faults, fault)
+    await trio.sleep(FAULT_GRACE_S)
+    raise failure from fault.error
+
+
+def _report(faults: Faults, fault: Fault) -> InternalError:
+    """Log the first fault, once, with its traceback; return the error that ends the server."""
+    if not faults.logged:
+        faults.logged = True
+        log.error(ENDS, where=fault.where, reason=repr(fault.error), exc_info=fault.error)
+    return InternalError(f"internal error in {fault.where}: {fault.error!r}; its traceback is in the log")
 
 
 async def _serve_with_signals(serve: Callable[[trio.Event], Awaitable[None]]) -> None:

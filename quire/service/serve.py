@@ -20,6 +20,7 @@ from typing import Protocol, TypeVar
 import trio
 
 from quire.service.log import get_logger
+from quire.world.unwrap import reason_of
 
 _EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS))
 ACCEPT_PAUSE_S = 0.1
@@ -103,7 +104,7 @@ async def serve_connections(
             await handle(stream)
         except* OSError as errors:
             # A group: what broke the connection may leave a nursery of the handler's.
-            log.debug("connection broken", server=name, peer=stream.peer, error=str(errors.exceptions[0]))
+            log.debug("connection broken", server=name, peer=stream.peer, reason=reason_of(errors))
         except* Exception:
             counts.failed += 1
             log.exception("connection failed", server=name, peer=stream.peer)

@@ -26,7 +26,9 @@ class Faults:
 
     def __init__(self) -> None:
         self._watched = False
-        self._first: Fault | None = None
+        self.first: Fault | None = None
+        self.logged = False
+        """The first fault is in the log. Set by whatever writes it there."""
         self._reported = trio.Event()
 
     def call(self, where: str, callback: Callable[..., None], *arguments: object) -> None:
@@ -40,13 +42,17 @@ class Faults:
         """`error` has left a callback: a fault, or raised again if nothing waits for faults."""
         if not self._watched:
             raise error
-        if self._first is None:
-            self._first = Fault(where, error)
+        if self.first is None:
+            self.first = Fault(where, error)
             self._reported.set()
 
-    async def wait(self) -> Fault:
-        """The first fault."""
+    def watch(self) -> None:
+        """Keep exceptions as faults from now on: the caller waits for them."""
         self._watched = True
+
+    async def wait(self) -> Fault:
+        """Wait for the first fault."""
+        self.watch()
         await self._reported.wait()
-        assert self._first is not None, "an event without a fault"
-        return self._first
+        assert self.first is not None, "an event without a fault"
+        return self.first

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from quire.servers.errors import InternalError, leaves
+from quire.servers.errors import InternalError
 from quire.service import log
+from quire.world.unwrap import leaves
 from simulation.common.checkers import ViolationError, require
 
 

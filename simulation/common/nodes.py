@@ -12,6 +12,7 @@ from bookie.server import serve_bookie
 from quire.metadata.errors import MetadataError
 from quire.metadata.local.memory import MemoryTree
 from quire.world.doors import World
+from quire.world.unwrap import reason_of
 from simulation.common.swarm import Swarm
 from simulation.machines.metadata import HostMetadata
 from simulation.machines.world import Universe
@@ -108,12 +109,12 @@ class Node:
         try:
             await self.serve(world, metadata, stop)
         except* MetadataError as error:
-            self.story.tell(self.name, "ProcessEnded", error=str(error.exceptions[0]))
+            self.story.tell(self.name, "ProcessEnded", error=reason_of(error))
         except* OSError as error:
             # A start that finds no room at all; an error of another kind, or on another disk, is a fault of ours.
             if not self.host.disk.is_limited:
                 raise
-            self.story.tell(self.name, "ProcessEnded", error=str(error.exceptions[0]))
+            self.story.tell(self.name, "ProcessEnded", error=reason_of(error))
         metadata.disconnect()
         self.story.universe.nursery.start_soon(self._supervise, name=f"supervisor of {self.name}")
 

@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias
 import trio
 
 from quire.world.doors import World
+from quire.world.faults import Faults
 from simulation.machines.disk import DiskImage, Dropped, SimDisk
 from simulation.machines.key_value import MapImages, SimKeyValueMaker
 from simulation.machines.network import HostNetwork, SimNetwork
@@ -129,7 +130,8 @@ class Host:
             self._universe.derive(f"{self.name}/{self.incarnation}/{door}") for door in ("world", "offload", "clock")
         ]
         disk = SimDisk(self.disk, power, trace, self.name)
-        self._offload = SimOffload(rngs[1], power, trace, self.name, nursery)
+        faults = Faults()
+        self._offload = SimOffload(rngs[1], power, trace, self.name, nursery, faults)
         self._offload.slowness = self.slowness
         return World(
             clock=_SimClock(rngs[2].randint(-50, 50)),
@@ -138,6 +140,7 @@ class Host:
             network=HostNetwork(self._universe.network, self.name, power),
             offload=self._offload,
             rng=rngs[0],
+            faults=faults,
         )
 
     def start(self, main: Main) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 import trio
 
 from quire.world.doors import Lane
+from quire.world.faults import Faults
 from simulation.machines.power import Power, PowerCut
 from simulation.machines.trace import Trace
 
@@ -25,13 +26,20 @@ class SimOffload:
     """The offload door of one incarnation of a host; lanes run in `nursery` (None: there can be none)."""
 
     def __init__(
-        self, rng: random.Random, power: Power, trace: Trace, host: str, nursery: trio.Nursery | None = None
+        self,
+        rng: random.Random,
+        power: Power,
+        trace: Trace,
+        host: str,
+        nursery: trio.Nursery | None = None,
+        faults: Faults | None = None,
     ) -> None:
         self._rng = rng
         self.power = power
         self.trace = trace
         self.host = host
         self._nursery = nursery
+        self.faults = faults or Faults()
         self.slowness = 1.0
         """By what workers are slower than usual."""
         self._begun: dict[int, Callable[[], object]] = {}
@@ -159,4 +167,4 @@ class _SimLane(Generic[Item]):
         offload.trace.event(offload.host, "LaneRan", lane=self._name, items=len(items), failed=error is not None)
         await trio.sleep(offload.delay())  # done, but not yet reported, as in `run`
         offload.power.check()
-        self._done(items, result, error)
+        offload.faults.call(f"a callback of the thread {self._name!r}", self._done, items, result, error)

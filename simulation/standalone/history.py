@@ -25,6 +25,7 @@ from quire.servers.standalone.metadata import initialize
 from quire.servers.standalone.process import LEDGERS_ROOT, bookie_config, run_standalone
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.world.doors import World
+from quire.world.unwrap import leaves
 from simulation.common.checkers import TopicHistory, ViolationError, require
 from simulation.common.histories import Log, watched
 from simulation.common.leaks import check_leaks
@@ -150,7 +151,7 @@ class Story:
         except* (BookieError, MetadataError, OSError) as error:
             if not {"disk full", "failed sync"} & self.done.keys():
                 raise
-            self.universe.trace.event(SERVER, "ServerFailed", errors=len(error.exceptions))
+            self.universe.trace.event(SERVER, "ServerFailed", errors=len(list(leaves(error))))
 
     async def nemesis(self) -> None:
         """Harm the server until the history has what it must have."""

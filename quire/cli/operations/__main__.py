@@ -21,10 +21,11 @@ from quire.cli.shell.output import Output
 from quire.ledger.errors import LedgerError
 from quire.metadata.errors import MetadataError
 from quire.servers.cluster_config import load_config
-from quire.servers.errors import CliError, leaves
+from quire.servers.errors import CliError
 from quire.service import log
 from quire.service.errors import ConfigError
 from quire.world.real import real_world
+from quire.world.unwrap import leaves
 
 COMMANDS_TEXT = """\
 {id}, {host} and {port} in commands of --stop, --start and --wipe are the bookie's. Without --stop, --wipe or --start the

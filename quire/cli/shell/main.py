@@ -40,9 +40,9 @@ from quire.cli.shell.output import Output
 from quire.ledger.errors import LedgerError
 from quire.metadata.errors import MetadataError
 from quire.servers.cluster_config import load_config
-from quire.servers.errors import leaves
 from quire.service.errors import ConfigError
 from quire.world.real import real_world
+from quire.world.unwrap import leaves
 
 DEFAULT_CONF: Final = Path("conf/bk_server.conf")
 CONF_VARIABLE: Final = "BOOKIE_CONF"

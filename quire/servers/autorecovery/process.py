@@ -10,8 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,15 +28,16 @@ from quire.metadata.zookeeper.config import SessionExpiredPolicy, ZooKeeperConfi
 from quire.servers.addresses import host_port, naming
 from quire.servers.bookie.config import BookieServerConfig
 from quire.servers.cluster_config import ClusterConfig, build_part
-from quire.servers.errors import CliError, InternalError, PortError, leaves
+from quire.servers.errors import CliError, InternalError, PortError
 from quire.servers.exit_codes import INVALID_CONF, SERVER_EXCEPTION, ZK_EXPIRED
-from quire.servers.process import closing, end_at_fault, run_server
+from quire.servers.process import closing, cut_after_faults, ending_at_faults, run_server
 from quire.servers.zookeeper.wait import open_when_there
 from quire.service.config import conf_key, keys_of, read_text
 from quire.service.errors import ConfigError
 from quire.service.original_conf import check, sort_out
 from quire.service.unsupported import RECOVERY_RULES
 from quire.world.doors import World
+from quire.world.unwrap import leaves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,15 +109,6 @@ async def serve_autorecovery(
         )
 
 
-@asynccontextmanager
-async def ending_at_faults(world: World) -> AsyncIterator[trio.Nursery]:
-    """A nursery for a process of its own, which ends with the block, or with the first exception of a callback: InternalError."""
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(end_at_fault, world.faults, name="faults")
-        yield nursery
-        nursery.cancel_scope.cancel()
-
-
 def beside_bookie(conf: Path | None, bookie_id: str) -> Callable[[World, trio.Event], Awaitable[None]]:
     """`run(world, stop)`: auto recovery in a bookie's process, in a session of its own. ConfigError."""
     process, config = load(conf)
@@ -163,7 +154,11 @@ def run_autorecovery_command(conf: Path | None, log_level: str) -> int:
         opened = await open_when_there(world, settings, stop)
         if opened is None:
             return
-        async with closing(opened) as store, ending_at_faults(world) as nursery:
+        async with (
+            cut_after_faults(world.faults),
+            closing(opened) as store,
+            ending_at_faults(world.faults) as nursery,
+        ):
             if process.http_enabled:
                 from quire.servers.autorecovery.web import serve_web
 

@@ -42,9 +42,9 @@ from quire.metadata.zookeeper.store import (
 )
 from quire.servers.addresses import free_port, naming
 from quire.servers.bookie.config import BookieServerConfig, load_server_config
-from quire.servers.errors import CliError, leaves
+from quire.servers.errors import CliError
 from quire.servers.exit_codes import BOOKIE_EXCEPTION, INVALID_CONF, SERVER_EXCEPTION, ZK_EXPIRED, ZK_REG_FAIL
-from quire.servers.process import closing, end_at_fault, end_when, run_server
+from quire.servers.process import closing, cut_after_faults, end_when, ending_at_faults, run_server
 from quire.servers.zookeeper.keys import PULSAR_PREFIX, credentials, tls
 from quire.servers.zookeeper.wait import open_when_there
 from quire.service.errors import ConfigError
@@ -52,6 +52,7 @@ from quire.service.log import get_logger
 from quire.service.serve import ConnectionCounts
 from quire.world.damage import DamagedError
 from quire.world.doors import World
+from quire.world.unwrap import leaves
 
 log = get_logger(__name__)
 
@@ -206,9 +207,7 @@ async def serve(
     async with AsyncExitStack() as stack:
         bookie = await stack.enter_async_context(open_bookie(world, config, metadata))
         bookie.total_bytes = total_bytes
-        nursery = await stack.enter_async_context(trio.open_nursery())
-        stack.callback(nursery.cancel_scope.cancel)
-        nursery.start_soon(end_at_fault, world.faults, name="faults")
+        nursery = await stack.enter_async_context(ending_at_faults(world.faults))
         lost = "a sync failed and nobody knows what is on the disk; the next start will tell"
         nursery.start_soon(end_when, bookie.failed, StorageFailedError(lost), name="bookie failed")
         expired = SessionExpiredError("ZooKeeper has given this bookie up: start it again")
@@ -286,7 +285,7 @@ def run_bookie(conf: Path | None, log_level: str) -> int:
         store = await open_when_there(world, store_config, stop)
         if store is None:
             return
-        async with closing(store):
+        async with cut_after_faults(world.faults), closing(store):
             await serve(world, config, store, ready=announce, stop=stop, beside=beside)
 
     named = "" if conf is None else f"`quire doctor --conf {conf}` names everything that is damaged; "

@@ -43,7 +43,7 @@ from quire.servers.broker.parts import (
     zookeeper_config,
 )
 from quire.servers.errors import CliError
-from quire.servers.process import closing, end_at_fault, end_when, run_server
+from quire.servers.process import closing, cut_after_faults, end_when, ending_at_faults, run_server
 from quire.servers.serving import broker_port
 from quire.servers.standalone.metadata import next_incarnation
 from quire.servers.zookeeper.wait import open_when_there
@@ -88,9 +88,7 @@ async def run_broker_on(
     host = config.advertised_host
     grace_s = config.shutdown_timeout_ms / 1000
     async with AsyncExitStack() as stack:
-        nursery = await stack.enter_async_context(trio.open_nursery())
-        stack.callback(nursery.cancel_scope.cancel)
-        nursery.start_soon(end_at_fault, world.faults, name="faults")
+        nursery = await stack.enter_async_context(ending_at_faults(world.faults))
         expired = SessionExpiredError("ZooKeeper has given this broker up: start it again")
         nursery.start_soon(end_when, metadata.expired, expired, name="metadata expired")
         with naming("brokerServicePort", config.bind_address, config.broker_port):
@@ -196,7 +194,7 @@ def run_broker(conf: Path | None, log_level: str, *, accept_unsupported_policies
         store = await open_when_there(world, store_config, stop)
         if store is None:
             return
-        async with closing(store):
+        async with cut_after_faults(world.faults), closing(store):
             try:
                 await ensure_layout(store, root)
             except NoNodeError as error:

@@ -34,7 +34,7 @@ from quire.metadata.local.rocksdb import open_store
 from quire.servers.addresses import Addresses, naming
 from quire.servers.broker.keys import broker_options
 from quire.servers.errors import DataDirectoryError
-from quire.servers.process import end_at_fault, end_when
+from quire.servers.process import cut_after_faults, end_when, ending_at_faults
 from quire.servers.serving import broker_port
 from quire.servers.standalone.config import StandaloneConfig
 from quire.servers.standalone.data_directory import DataDirectory, claim
@@ -68,6 +68,7 @@ async def run_standalone(
     directory = await world.offload.run(partial(claim, world.disk, data_dir), name="claim")
     async with AsyncExitStack() as stack:
         stack.callback(directory.lock.release)
+        await stack.enter_async_context(cut_after_faults(world.faults))
         # Once there is a bookie there was metadata: without it, all its ledgers would count as deleted.
         has_served = await world.offload.run(partial(world.disk.exists, directory.ledgers), name="has served")
         wanted = bookie_config(config, directory)
@@ -82,9 +83,7 @@ async def run_standalone(
         stack.push_async_callback(metadata.aclose)
         await initialize(metadata, config.cluster_name, world.rng)
         bookie = await stack.enter_async_context(open_bookie(world, wanted, metadata, disks))
-        nursery = await stack.enter_async_context(trio.open_nursery())
-        stack.callback(nursery.cancel_scope.cancel)
-        nursery.start_soon(end_at_fault, world.faults, name="faults")
+        nursery = await stack.enter_async_context(ending_at_faults(world.faults))
         lost = "a sync failed and nobody knows what is on the disk; the next start will tell"
         nursery.start_soon(end_when, bookie.failed, StorageFailedError(f"bookie: {lost}"), name="bookie failed")
         nursery.start_soon(end_when, metadata.expired, SessionExpiredError(f"metadata: {lost}"), name="metadata failed")

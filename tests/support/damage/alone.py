@@ -18,7 +18,6 @@ from quire.cli.doctor import examine_bookie
 from quire.metadata.bookies import Cookie, write_cookie
 from quire.metadata.ledgers import initialize_layout
 from quire.metadata.local.memory import MemoryStore, MemoryTree
-from quire.servers.errors import leaves
 from quire.servers.process import exit_code
 from quire.service import log
 from quire.wire.bookkeeper import v2
@@ -29,6 +28,7 @@ from quire.world.damage import Finding
 from quire.world.real import real_world
 from quire.world.real_disk import RealDisk
 from quire.world.real_look import look_into
+from quire.world.unwrap import leaves
 from tests.support.damage.judging import answer, dropped_tail, refused
 from tests.support.damage.places import Case, Stop
 from tests.support.damage.verdicts import Verdict

@@ -13,7 +13,6 @@ import trio
 
 from quire.cli.doctor import examine_standalone
 from quire.servers.addresses import Addresses
-from quire.servers.errors import leaves
 from quire.servers.process import exit_code
 from quire.servers.standalone.config import StandaloneConfig
 from quire.servers.standalone.process import run_standalone
@@ -24,6 +23,7 @@ from quire.world.damage import Finding
 from quire.world.real import real_world
 from quire.world.real_disk import RealDisk
 from quire.world.real_look import look_into
+from quire.world.unwrap import leaves
 from tests.support.damage.judging import answer, dropped_tail, refused, troubles
 from tests.support.damage.places import Case, Stop
 from tests.support.damage.verdicts import Verdict

@@ -21,13 +21,13 @@ from bookie.registration import stay_registered
 from quire.metadata import bookies
 from quire.metadata.bookies import BookieServiceInfo
 from quire.metadata.local.memory import MemoryStore, MemoryTree
-from quire.servers.errors import leaves
 from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
 from quire.world.real import real_world
+from quire.world.unwrap import leaves
 from simulation.machines.world import run_world
 from tests.unit.bookie.build import CONFIG, Client, cluster, with_bookie
 

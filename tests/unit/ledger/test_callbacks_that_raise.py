@@ -14,11 +14,12 @@ from quire.ledger.bookies.deadlines import DeadlineWheel
 from quire.ledger.bookies.link_tcp import TcpLink
 from quire.ledger.client import LedgerClient
 from quire.ledger.context import Afterwards
-from quire.servers.errors import InternalError, leaves
+from quire.servers.errors import InternalError
 from quire.servers.process import end_at_fault
 from quire.world.doors import World
 from quire.world.faults import Faults
 from quire.world.outbox import Outbox
+from quire.world.unwrap import leaves
 from simulation.machines.world import run_world
 from tests.unit.ledger.fake_bookie import FakeCluster, payloads, run
 
@@ -149,5 +150,12 @@ def test_so_do_a_deadline_a_late_call_and_the_end_of_a_pass() -> None:
             turn.faults = faults
             nursery.start_soon(turn.run)
             turn.mark(Box())
+        faults = Faults()
+        async with server(faults, where="the end of a pass"):
+            turn = Turn()
+            turn.faults = faults
+            turn.working = True  # the pass of a connection, which is not to blame, and goes on
+            turn.mark(Box())
+            turn.flush()
 
     run(test)

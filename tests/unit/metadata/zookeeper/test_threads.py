@@ -12,9 +12,10 @@ import trio.testing
 
 from quire.metadata.zookeeper.config import Tls, ZooKeeperConfig
 from quire.metadata.zookeeper.threads import Link, _Handler, _tls_context
-from quire.servers.errors import InternalError, leaves
+from quire.servers.errors import InternalError
 from quire.servers.process import end_at_fault
 from quire.world.faults import Faults
+from quire.world.unwrap import leaves
 
 
 class Decrypted:

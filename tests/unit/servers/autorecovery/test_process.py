@@ -13,10 +13,12 @@ from autorecovery.errors import IncompatibleUnderreplicationError
 from quire.metadata.errors import MetadataUnavailableError, SessionExpiredError
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.zookeeper.config import SessionExpiredPolicy
-from quire.servers.autorecovery.process import ending_at_faults, exit_code, load, serve_autorecovery, store_config
-from quire.servers.errors import InternalError, PortError, leaves
+from quire.servers.autorecovery.process import exit_code, load, serve_autorecovery, store_config
+from quire.servers.errors import InternalError, PortError
+from quire.servers.process import ending_at_faults
 from quire.service.errors import ConfigError
 from quire.world.doors import World
+from quire.world.unwrap import leaves
 from simulation.machines.world import run_world
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -88,7 +90,7 @@ def test_what_a_callback_raises_ends_auto_recovery_with_a_reason() -> None:
         store = MemoryStore(MemoryTree())
         await store.create("/ledgers/INSTANCEID", b"an instance", make_parents=True)
         await store.create("/ledgers/available/readonly", b"", make_parents=True)
-        async with ending_at_faults(world) as nursery:
+        async with ending_at_faults(world.faults) as nursery:
             serve = partial(
                 serve_autorecovery, world, store, AutoRecoveryConfig(), name="me", root="/ledgers", stop=trio.Event()
             )

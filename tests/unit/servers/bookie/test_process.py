@@ -30,9 +30,10 @@ from quire.servers.bookie.process import (
     serve,
     zookeeper_config,
 )
-from quire.servers.errors import PortError, leaves
+from quire.servers.errors import PortError
 from quire.service.errors import ConfigError
 from quire.world.real import real_world
+from quire.world.unwrap import leaves
 
 
 @pytest.mark.parametrize(

@@ -106,3 +106,20 @@ def test_a_dead_host_s_lane_refuses_and_its_aclose_does_not_hang():
         return seen
 
     assert run(1, story) == [1]
+
+
+def test_what_a_lane_reports_to_may_raise_and_that_is_a_fault_of_the_server_as_in_the_real_world():
+    def boom(*report: object) -> None:
+        raise KeyError("confirmed")
+
+    async def main(world):
+        world.faults.watch()
+        lane = world.offload.lane("journal", lambda items: None, boom)
+        lane.put(1)
+        fault = await world.faults.wait()
+        lane.put(2)
+        await lane.aclose()  # the lane goes on
+        return fault
+
+    fault = run_world(1, main)
+    assert (fault.where, repr(fault.error)) == ("a callback of the thread 'journal'", "KeyError('confirmed')")
