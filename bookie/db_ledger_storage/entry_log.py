@@ -1,15 +1,16 @@
-"""The entry logs of one directory: the one that is written, and all that are read. Blocking; format in entry_log_format.py.
+"""Entry logs of one directory: one is written, all are read. Blocking. The format is in entry_log_format.py.
 
 - A log is written by one flush after another, and never after a restart: each start takes a new id.
-- What a failed flush left behind is cut off, and that log is not written again: after a failed sync nobody knows what
-  is on the disk, so the flush is done over in a new log.
-- Only the newest pages stay in the machine's memory, as many as `PageWindow` says. Copying into memory that was given back a
-  moment ago costs a tenth of copying into memory that nobody has touched for long (64 KB: 15 us instead of 170, measured in
-  a virtual machine), and an entry log is hardly read soon: who keeps up is served before the disk is asked.
-- Readers run beside the flush. A file that is dropped or pushed out of the table of open files is closed by the last of the
-  reads of that log which had begun before (`_retire`), without a lock: each step on a dict is one step of the interpreter.
-- A sealed log carries a checksum of its ledgers map, so that the map proves what the log holds. Of any other log only the
-  location index knows for sure.
+- Bytes left by a failed flush are cut off, and that log is not written again. After a failed sync the disk's content is
+unknown, so the flush is repeated in a new log.
+- Only the newest pages stay in the machine's memory, as many as `PageWindow` says. Copying into recently freed memory
+costs a tenth of copying into long unused memory (64 KB: 15 us instead of 170, measured in a virtual machine). A new
+entry log is rarely read: readers that keep up are served from the caches.
+- Reads run concurrently with the flush. A file that is deleted or evicted from the table of open files is closed by the
+last read of that log that began earlier (`_retire`). That needs no lock, because each dict operation is one step of the
+interpreter.
+- A sealed log carries a checksum of its ledgers map, so that the map proves what the log holds. For any other log only
+the location index is certain.
 """
 
 from __future__ import annotations
@@ -54,28 +55,32 @@ _log = get_logger(__name__)
 _WRITE_BYTES: Final = 2 << 20
 """Runs are gathered up to this many bytes for one vectored write..."""
 _WRITE_PARTS: Final = 1000
-"""...or this many buffers."""
+"""...or this many buffers, whichever is reached first."""
 OPEN_FILES_MAX: Final = 64
 """Logs that stay open for the next read."""
 _SCANNED_LEDGERS_MAX: Final = 1 << 17
-"""Ledgers that are remembered of logs without a map, which had to be read record by record; 100 bytes each."""
+"""Ledgers remembered of logs without a map, which had to be scanned; 100 bytes each."""
 _SCAN_STEP: Final = 2000
-"""Records of such a log that are read in one step."""
+"""Records of such a log read in one step."""
 _LAST_ID: Final = "lastId"
 _IDS_AHEAD_MAX: Final = 1 << 28
-"""Entry logs that may have been made since the newest one that is there: more are a bit that flipped."""
+"""Largest plausible distance of `lastId` from the newest existing log. A larger one is caused by a flipped bit."""
 _ENDED_BYTES_MIN: Final = 1 << 20
-"""A log with less in it is not ended for the room that it takes."""
+"""A log with fewer bytes than this is not ended to free its room."""
 _PAGES_TOGETHER: Final = 2 << 20
-"""Bytes; pages are given back up to a multiple of it, or to the end of a log: a kernel keeps large pages that a range cuts."""
+"""Bytes.
+
+Pages are released up to a multiple of this or to the end of a log: a kernel keeps a large page if the range covers only
+part of it.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogMetadata:
-    """What a log that is not written any more holds. `ledgers`: ledger id to bytes, size fields included.
+    """Contents of a log that is no longer written. `ledgers`: ledger id to bytes, size fields included.
 
-    `proven`: a checksum guards the ledgers map. A torn log is read only to the tear, and nothing guards the map of a log of
-    the original against a flipped bit: before such a log is dropped, the location index is asked too.
+    `proven`: a checksum guards the ledgers map. A torn log can be read only up to the tear, and nothing guards the map
+    of an original's log against a flipped bit. Before such a log is deleted, the location index is checked too.
     """
 
     log_id: int
@@ -85,7 +90,10 @@ class LogMetadata:
 
 
 class _FoundMap(NamedTuple):
-    """`ledgers` is None if there is no good map at `offset`; `proven` if its checksum is there and right."""
+    """Result of looking for a ledgers map.
+
+    `ledgers` is None if there is no good map at `offset`; `proven` if its checksum is present and right.
+    """
 
     offset: int
     ledgers: dict[int, int] | None
@@ -93,7 +101,7 @@ class _FoundMap(NamedTuple):
 
 
 class PageWindow:
-    """Which pages may be given back: all but those of the newest `size` bytes; none at all if that is 0. Pure.
+    """Decide which pages may be released: all but those of the newest `size` bytes; none if `size` is 0. Pure.
 
     >>> window = PageWindow(4 << 20)
     >>> window.synced(0, 3 << 20), window.synced(0, 7 << 20), window.synced(1, 2 << 20)
@@ -106,8 +114,10 @@ class PageWindow:
         self._kept_bytes = 0
 
     def synced(self, log_id: int, end: int) -> list[tuple[int, int, int]]:
-        """Log `log_id` is on the disk up to byte `end`; logs come one after the other. The ranges (log id, first byte, end)
-        that may be given back now, oldest first, each once."""
+        """Record that log `log_id` is on disk up to byte `end`; logs come in order.
+
+        Return the ranges (log id, first byte, end) that may be released now, oldest first, each once.
+        """
         if not self._size:
             return []
         kept = self._kept
@@ -147,7 +157,7 @@ class _ActiveLog:
         self.safe_ledgers: dict[int, int] = {}
 
     def seal(self) -> None:
-        """Write the ledgers map and tell the header of it; durable on return."""
+        """Write the ledgers map and record it in the header; durable on return."""
         ledgers_map = encode_ledgers_map(self.ledgers)
         fields = encode_map_fields(self.position, len(self.ledgers))
         self.file.pwrite(ledgers_map, self.position)
@@ -157,9 +167,12 @@ class _ActiveLog:
 
 
 class EntryLogs:
-    """Writes and reads `*.log` in one folder. `size_max`: bytes after which a log is sealed; `sync_every`: bytes written
-    between two syncs, so that a long flush does not get in the way of the journal's syncs all at once. `page_cache`: bytes
-    of the newest pages that the machine is asked to keep in memory, 0: it keeps what it likes."""
+    """Writer and reader of the `*.log` files of one folder.
+
+    `size_max`: bytes after which a log is sealed. `sync_every`: bytes written between two syncs, so that a long flush
+    does not delay the journal's syncs. `page_cache`: bytes of the newest pages to keep in the machine's memory; 0: the
+    kernel decides.
+    """
 
     def __init__(
         self,
@@ -179,33 +192,33 @@ class EntryLogs:
         self._next_id = 0
         self._active: _ActiveLog | None = None
         self._scanned: dict[int, LogMetadata] = {}
-        """What was found in logs without a map."""
+        """Contents found by scanning logs without a map."""
         self._ends: dict[int, int] = {}
         self._files: dict[int, File] = {}
         self._reads: dict[int, int] = {}
-        """The log that each read which is under way reads from."""
+        """Log id of each read in progress."""
         self._read_ids = count()
         self._retired: deque[tuple[File, frozenset[int]]] = deque()
-        """Files that were pushed out, each with the reads that may still use it."""
+        """Evicted files, each with the reads that may still use it."""
 
     # ---------------------------------------------------------------------------------------------------- life
 
     def open(self) -> None:
-        """Find the logs that are there. The next one gets an id above all of them and above `lastId`."""
+        """Find the existing logs. The next log gets an id above all of them and above `lastId`."""
         ids = sorted(log_id for log_id in map(log_id_of, self._disk.names(self._directory)) if log_id >= 0)
         self._log_ids = dict.fromkeys(ids)
         last = ids[-1] if ids else -1
         with suppress(FileNotFoundError):
             noted = decode_last_id(self._disk.read(self._path(_LAST_ID)))
             if noted < 0 or noted > last + _IDS_AHEAD_MAX:
-                # It has no checksum, and only keeps the ids of logs that are gone from being used again.
-                _log.warning("lastId is damaged, the newest entry log counts", file=self._path(_LAST_ID), newest=last)
+                # lastId has no checksum. It only prevents ids of deleted logs from being reused.
+                _log.warning("lastId is damaged, using the newest entry log", file=self._path(_LAST_ID), newest=last)
                 noted = last
             last = max(last, noted)
         self._next_id = last + 1
 
     def close(self) -> None:
-        """Seal the log that was written, close all files. No read may be under way."""
+        """Seal the active log and close all files. No read may be in progress."""
         active, self._active = self._active, None
         try:
             if active is not None:
@@ -223,7 +236,7 @@ class EntryLogs:
 
     @property
     def active_id(self) -> int:
-        """The log that is being written, -1 if none is."""
+        """Id of the active log, -1 if there is none."""
         return -1 if self._active is None else self._active.log_id
 
     def inactive_ids(self) -> list[int]:
@@ -234,9 +247,9 @@ class EntryLogs:
     # --------------------------------------------------------------------------------------------------- write
 
     def append(self, runs: Iterable[Run]) -> list[tuple[Run, int]]:
-        """Write runs one behind the other; all of them durable on return, each with the location of its first size field.
+        """Write runs in order; all durable on return. Return for each run the location of its first size field.
 
-        OSError: none of them counts; the same may be tried again.
+        OSError: none of them counts; the same call may be tried again.
         """
         try:
             placed = self._append(runs)
@@ -251,8 +264,10 @@ class EntryLogs:
         return placed
 
     def end_active(self) -> None:
-        """Write no more to the log that is written, unless it is a small one, so that it may be deleted. Never fails: without room
-        for its map it has none."""
+        """Stop writing the active log, unless it is small, so that it can be deleted.
+
+        Never fails: if its map finds no room it has none.
+        """
         active = self._active
         if active is not None and active.position >= _ENDED_BYTES_MIN:
             try:
@@ -303,7 +318,7 @@ class EntryLogs:
         self._forget(log.log_id, log.position, log.file)
 
     def _forget(self, log_id: int, end: int, file: File) -> None:
-        """Give back the pages that are out of the window, now that this log is synced up to `end`."""
+        """Release the pages that are outside the window, now that this log is synced up to `end`."""
         for old_id, start, stop in self._pages.synced(log_id, end):
             if old_id == log_id:
                 file.forget(start, stop - start)
@@ -317,7 +332,7 @@ class EntryLogs:
     def _new_log(self) -> _ActiveLog:
         log_id = self._next_id
         if log_id > LOG_ID_MAX:
-            raise StorageFailedError("there are no entry log ids left")
+            raise StorageFailedError("no entry log ids are left")
         self._disk.write_atomic(self._path(_LAST_ID), encode_last_id(log_id))
         self._next_id = log_id + 1
         path = self._path(log_name(log_id))
@@ -342,7 +357,7 @@ class EntryLogs:
         self._active = None
 
     def _abandon(self) -> None:
-        """Give up the active log: cut off what the failed flush wrote, leave it without a map, never write it again."""
+        """Abandon the active log: cut off what the failed flush wrote, leave it without a map, never write it again."""
         log, self._active = self._active, None
         if log is None:
             return
@@ -350,7 +365,7 @@ class EntryLogs:
         with suppress(OSError):
             log.file.truncate(log.safe)
         log.file.close()
-        # Should the cut have failed: no row of the index leads there, and what lies there is in the journal.
+        # If the cut fails: no index row points there, and the entries are in the journal.
         self._remember(LogMetadata(log_id=log.log_id, size=log.safe, ledgers=log.safe_ledgers))
         self._ends[log.log_id] = log.safe
         if empty:
@@ -375,13 +390,13 @@ class EntryLogs:
         return read_id
 
     def end_read(self, read_id: int) -> None:
-        """End the read that `begin_read` returned, and close the files that were pushed out and have no reader left."""
+        """End the read that `begin_read` returned. Close the evicted files that no other read uses."""
         del self._reads[read_id]
         if self._retired:
             self._close_retired()
 
     def file(self, log_id: int) -> File:
-        """The log, between `begin_read` and `end_read`. StorageDamagedError."""
+        """Return the file of the log, between `begin_read` and `end_read`. StorageDamagedError."""
         file = self._files.get(log_id)
         if file is not None:
             return file
@@ -398,8 +413,10 @@ class EntryLogs:
         return file
 
     def records_end(self, log_id: int, file: File) -> int:
-        """Where the records of a log end that are durable, in bytes from its start; -1 if that is not known: a log that
-        was not sealed may be torn behind its last indexed entry."""
+        """Return the end of the log's durable records, in bytes from its start; -1 if unknown.
+
+        A log that was not sealed may be torn behind its last indexed entry.
+        """
         active = self._active
         if active is not None and active.log_id == log_id:
             return active.safe
@@ -410,7 +427,7 @@ class EntryLogs:
         return end
 
     def _ledgers_map(self, file: File) -> _FoundMap:
-        """The ledgers map of a log, if it has a good one."""
+        """Return the ledgers map of a log, if it has a good one."""
         with suppress(StorageDamagedError):
             head = file.pread(HEADER_LENGTH, 0)
             header = decode_header(head)
@@ -424,13 +441,15 @@ class EntryLogs:
     def _retire(self, log_id: int) -> None:
         file = self._files.pop(log_id, None)
         if file is not None:
-            # Out of the table first: a read that is not in this list cannot find the file any more.
+            # Remove it from the table first: a read that is not in this list can then no longer find the file.
             reads = frozenset(read_id for read_id, read in list(self._reads.items()) if read == log_id)
             self._retired.append((file, reads))
 
     def _close_retired(self) -> None:
-        """Close the files that no read uses any more. Any worker may call this at any time: a file that is taken out of the
-        queue belongs to one of them."""
+        """Close the evicted files that no read uses any more.
+
+        Any worker may call this at any time: a file taken out of the queue belongs to one worker.
+        """
         retired = self._retired
         for _ in range(len(retired)):
             try:
@@ -445,12 +464,15 @@ class EntryLogs:
     # ------------------------------------------------------------------------------------------------- contents
 
     def metadata(self, log_id: int) -> LogMetadata:
-        """What a log holds that is not written any more. StorageDamagedError if it is missing, OSError."""
+        """Return the contents of a log that is no longer written. StorageDamagedError if it is missing, OSError."""
         return next(found for found in self.read_metadata(log_id) if found is not None)
 
     def read_metadata(self, log_id: int) -> Generator[LogMetadata | None, None, None]:
-        """As `metadata`, from the ledgers map or by reading all of the log, in steps of a few milliseconds: None after each
-        of them, the result in the end. The table of open files is left as it is: it belongs to the readers of entries."""
+        """As `metadata`, from the ledgers map or by scanning the log, in steps of a few milliseconds.
+
+        Yield None after each step and the result at the end. The table of open files is not changed: it belongs to
+        entry reads.
+        """
         known = self._scanned.get(log_id)
         if known is not None:
             yield known
@@ -465,7 +487,7 @@ class EntryLogs:
             if found.ledgers is not None:
                 yield LogMetadata(log_id=log_id, size=size, ledgers=found.ledgers, proven=found.proven)
                 return
-            # Without a map a log is not empty: it was being written when its bookie died.
+            # A log without a map is not empty: it was being written when its bookie died.
             ledgers: dict[int, int] = {}
             scan = iter(Scan(file.pread, size))
             while step := list(islice(scan, _SCAN_STEP)):
@@ -475,7 +497,7 @@ class EntryLogs:
         yield self._remember(LogMetadata(log_id=log_id, size=size, ledgers=ledgers))
 
     def _remember(self, metadata: LogMetadata) -> LogMetadata:
-        """Keep what a log without a map holds, at the expense of what was found first."""
+        """Remember the contents of a log without a map; forget the oldest ones beyond the bound."""
         scanned = self._scanned
         scanned[metadata.log_id] = metadata
         ledgers = sum([len(each.ledgers) for each in scanned.values()])
@@ -484,8 +506,8 @@ class EntryLogs:
         return metadata
 
     def delete(self, log_id: int) -> int:
-        """Remove a log that is not written any more; returns the bytes this frees."""
-        assert log_id != self.active_id, "the log that is written is never deleted"
+        """Delete a log that is no longer written; return the bytes freed."""
+        assert log_id != self.active_id, "the active log cannot be deleted"
         path = self._path(log_name(log_id))
         freed = 0
         with suppress(FileNotFoundError):

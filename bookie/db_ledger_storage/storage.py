@@ -1,10 +1,10 @@
-"""Where a bookie keeps entries: the write and the read path over the parts beside this file.
+"""Entry storage of a bookie: the write path and the read path over the other modules of this package.
 
     add -> write cache -> (flush) -> entry log + location index
-    read <- write cache, read cache, entry log by location, and what follows there is read ahead
+    read <- write cache, read cache, entry log by location, reading ahead
 
-The loop calls what is sync and does not say "blocking"; `read_run` and `last_entry_id` block and are called through
-`World.offload`. The journal comes before all this: an entry that is only here, in memory, is in the journal.
+The event loop calls synchronous methods unless they are marked "Blocking". `read_run` and `last_entry_id` block and are
+called through `World.offload`. Entries are journaled as well: an entry that is only in memory here is in the journal.
 """
 
 from __future__ import annotations
@@ -41,31 +41,37 @@ from quire.world.doors import KeyValue, NotSyncedError, World
 log = get_logger(__name__)
 
 _STEP_MAX: Final = 16
-"""Entries by which a reader moves on that reads one after the other: a striped ledger has holes on each bookie."""
+"""Largest step between entries of a sequential reader: a striped ledger has gaps on each bookie."""
 _READERS_MAX: Final = 10_000
 _DELETED_TOGETHER: Final = 1000
-"""Ledgers that are deleted before the next flush may begin."""
+"""Ledgers deleted before the next flush may begin."""
 _LEDGERS_PER_STEP: Final = 10_000
 _SEEKS_PER_STEP: Final = 100
 _BETWEEN_STEPS_S: Final = 0.002
-"""Garbage collection looks through an index in steps of about half a millisecond of the interpreter, and pauses between them
-so that it takes a fifth of it at most."""
+"""Seconds between two steps of garbage collection.
+
+It looks through an index in steps of about half a millisecond of the interpreter, and pauses between them to use at
+most a fifth of it.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageOptions:
-    """Bounds. In brackets the original's key."""
+    """Bounds of the storage. The original's key is in brackets."""
 
     write_cache_bytes_max: int = 64 << 20
     """Bytes of both tables of the write cache, overhead included (dbStorage_writeCacheMaxSizeMb)."""
     flush_at_bytes: int = 16 << 20
-    """Bytes in the filling table at which `on_flush_due` is called; the room above it is for what comes meanwhile."""
+    """Bytes in the filling table at which `on_flush_due` is called.
+
+    The room above it takes adds that arrive during the flush.
+    """
     read_cache_bytes_max: int = 16 << 20
-    """Bytes of entries that were read ahead (dbStorage_readAheadCacheMaxSizeMb)."""
+    """Bytes of entries read ahead (dbStorage_readAheadCacheMaxSizeMb)."""
     read_ahead_entries: int = 100
-    """Entries read by one read at least, as far as they lie together (dbStorage_readAheadCacheBatchSize)."""
+    """Entries read by one disk read, as far as they are adjacent (dbStorage_readAheadCacheBatchSize)."""
     read_ahead_bytes: int = 256 << 10
-    """Bytes that reading ahead adds up to at most (dbStorage_readAheadCacheBatchBytesSize)."""
+    """Largest number of bytes read ahead at a time (dbStorage_readAheadCacheBatchBytesSize)."""
     log_size_max: int = 1 << 30
     """Bytes after which an entry log is sealed (logSizeLimit)."""
     sync_every_bytes: int = 32 << 20
@@ -91,12 +97,14 @@ class StorageStats:
     """Regions read from entry logs."""
     disk_read_bytes: int = 0
     garbage_steps: int = 0
-    """Steps in which garbage collection looked through rows of the location index."""
+    """Steps of garbage collection over rows of the location index."""
 
 
 class DbLedgerStorage:
-    """Entries and ledger facts of one bookie directory, in `<directory>/current` (and the indexes, if given, in
-    `<index_directory>/current`)."""
+    """Entries and ledger facts of one bookie directory.
+
+    Stored in `<directory>/current`; the indexes in `<index_directory>/current`, if that is given.
+    """
 
     def __init__(
         self,
@@ -123,12 +131,12 @@ class DbLedgerStorage:
         self._locations: LocationIndex
         self._ledgers: LedgerIndex
         self._is_new = True
-        """The indexes may be made; otherwise they must be there."""
+        """True if the indexes may be created; otherwise they must exist."""
         self._read_before: dict[int, int] = {}
-        """By ledger, the entry that was last read from the disk by itself."""
+        """Last entry read singly from disk, by ledger."""
         self._removal = LedgerRemoval()
         self._strays: dict[int, None] | None = None
-        """Ledgers that had rows when they were looked for, and were unknown; None before."""
+        """Ledgers with rows but unknown, as of the last search; None before it."""
         self._anchors: dict[int, int] = {}
         self._flush_lock = trio.Lock()
         self._collecting = trio.Lock()
@@ -136,12 +144,14 @@ class DbLedgerStorage:
         self._flush_asked = False
         self._end_log = False
         self.on_flush_due: Callable[[], None] | None = None
-        """Called once, synchronously, when the write cache has filled so far that a flush should begin; again after that
-        flush if the cache has filled meanwhile."""
+        """Called once, synchronously, when the write cache is full enough for a flush.
+
+        Called again after that flush if the cache has filled in the meantime.
+        """
         self.on_flushed: Callable[[], None] | None = None
         """Called when a flush has made room in the write cache."""
         self.on_forgotten: Callable[[Sequence[int]], None] | None = None
-        """Called, synchronously, when ledgers are forgotten: whatever comes for one of them is its first."""
+        """Called synchronously when ledgers are forgotten: any later record of such a ledger is its first."""
         self.stats = StorageStats()
 
     # ---------------------------------------------------------------------------------------------------- life
@@ -149,8 +159,8 @@ class DbLedgerStorage:
     async def open(self, *, has_served: bool = False, has_seal: bool = False) -> None:
         """Open the indexes, load the ledgers. StorageDamagedError if the ledger index cannot be read; OSError.
 
-        `has_served`: the folder was in use before, and has its indexes; `has_seal`: and its forgotten fences too, which older
-        versions and BookKeeper do not keep."""
+        `has_served`: the folder was in use before, and has its indexes; `has_seal`: and has its forgotten fences too,
+        which older versions and BookKeeper do not write."""
         await self._world.offload.run(partial(self._open, has_served, has_seal), name="open storage")
 
     def _open(self, has_served: bool, has_seal: bool) -> None:
@@ -172,22 +182,27 @@ class DbLedgerStorage:
             raise
 
     def _open_map(self, name: str, cache_bytes: int) -> KeyValue:
-        """One of the two indexes. Once the bookie has served they are never made anew: an index without rows would call
-        everything absent."""
+        """Open one of the two indexes.
+
+        Once the bookie has served they are never created again: an empty index would make every entry absent.
+        """
         path = f"{self._index_current}/{name}"
         try:
             map_ = self._world.key_value.open(path, create=self._is_new, cache_bytes=cache_bytes)
         except FileNotFoundError as error:
             raise StorageDamagedError(
-                f"{path} is missing, and the bookie has served before: restore it, or have the bookie's ledgers copied "
-                "from the others"
+                f"{path} is missing, and the bookie has served before: restore it, or copy the bookie's ledgers "
+                "from other bookies"
             ) from error
         for finding in map_.noticed:
             log.warning("found when an index was opened", file=finding.file, found=finding.what)
         return map_
 
     async def close(self) -> None:
-        """Seal the entry log and close everything. Does not flush: what only the write cache holds is in the journal."""
+        """Seal the entry log and close everything.
+
+        Does not flush: entries held only by the write cache are in the journal.
+        """
         async with self._flush_lock:
             await self._world.offload.run(self._close, name="close storage")
 
@@ -201,7 +216,7 @@ class DbLedgerStorage:
     # --------------------------------------------------------------------------------------------------- write
 
     def add(self, run: Run) -> None:
-        """Put a run into the write cache. WriteCacheFullError, and nothing put in, if there is no room."""
+        """Add a run to the write cache. WriteCacheFullError if there is no room; then nothing was added."""
         self._cache.add(run)
         if self._removal.watching:
             self._removal.touched(run.ledger_id)
@@ -213,34 +228,34 @@ class DbLedgerStorage:
 
     @property
     def flush_due(self) -> bool:
-        """Whether the write cache has filled so far that a flush should begin."""
+        """Return whether the write cache is full enough for a flush to begin."""
         return self._cache.active.size >= self._flush_at or self._cache.flushing is not None
 
     @property
     def write_cache_bytes(self) -> int:
-        """Bytes the write cache costs now."""
+        """Return the cost of the write cache in bytes."""
         return self._cache.size
 
     @property
     def unflushed_bytes(self) -> int:
-        """Bytes in the write cache, which are not in an entry log yet."""
+        """Return the bytes in the write cache that are not in an entry log yet."""
         return self._cache.size
 
     def end_log_later(self) -> None:
-        """End the entry log with the next flush: what is added later shall not keep it from being deleted."""
+        """End the entry log with the next flush, so that entries added later do not prevent its deletion."""
         self._end_log = True
 
     async def flush(self) -> None:
         """Make everything that was added or set before this call durable in the entry log and the indexes.
 
-        Then the caller may move the journal's mark to where it was before the call. OSError or StorageFailedError:
-        nothing is sure, everything stays readable, and the next flush tries again.
+        Afterwards the caller may move the journal's mark to its position before the call. OSError or
+        StorageFailedError: nothing is certain, everything stays readable, and the next flush tries again.
         """
         async with self._flush_lock:
             if self._removal.rows_left:
-                await self._delete_rows()  # what a removal left, before rows of a new life are written
+                await self._delete_rows()  # rows left by a removal are deleted before rows of a new life are written
             if self._cache.flushing is not None:
-                await self._flush_table()  # what the last flush failed to write
+                await self._flush_table()  # the last flush failed to write these
             await self._flush_table()
             if self._end_log:
                 self._end_log = False
@@ -270,7 +285,7 @@ class DbLedgerStorage:
                 self.on_flushed()
 
     async def _change_maps(self, job: Callable[[], None], *, name: str) -> None:
-        """Run a job that writes to the indexes. StorageFailedError if a sync of one of them failed."""
+        """Run a job that writes to the indexes. StorageFailedError if a sync of an index failed."""
         try:
             await self._world.offload.run(job, name=name)
         except NotSyncedError as error:
@@ -279,12 +294,12 @@ class DbLedgerStorage:
     # ---------------------------------------------------------------------------------------------------- read
 
     def get_cached(self, ledger_id: int, entry_id: int) -> memoryview | None:
-        """One entry, if a cache has it."""
+        """Return one entry if a cache has it."""
         run = self._cache.find(ledger_id, entry_id) or self._read_cache.find(ledger_id, entry_id)
         return None if run is None else run.entry(entry_id)
 
     def read_cached(self, ledger_id: int, first: int, count_max: int, size_max: int) -> list[Buffer] | None:
-        """As `read_run`, from the caches alone: what they have together from `first` on, None if they lack `first`."""
+        """As `read_run`, from the caches alone: adjacent entries from `first` on, None if `first` is not cached."""
         parts: list[Buffer] = []
         self._take_cached(parts, ledger_id, first, count_max, size_max, read_cache=True)
         return parts or None
@@ -292,7 +307,7 @@ class DbLedgerStorage:
     def _take_cached(
         self, parts: list[Buffer], ledger_id: int, first: int, count_max: int, size_max: int, *, read_cache: bool
     ) -> tuple[int, int, bool]:
-        """Append cached entries from `first` on to `parts`; returns (entries, bytes, whether a bound ended it)."""
+        """Append cached entries from `first` on to `parts`; return (entries, bytes, whether a bound ended it)."""
         cache = self._cache
         count = size = 0
         while True:
@@ -317,8 +332,7 @@ class DbLedgerStorage:
                 return count, size, True
 
     def read_entry(self, ledger_id: int, entry_id: int) -> Buffer:
-        """One entry. Blocking. Those behind it are read ahead only for who comes from shortly before it. Raises as
-        `read_run`."""
+        """Read one entry. Reads ahead only for a reader that read shortly before it. Raises as `read_run`. Blocking."""
         run = self._cache.find(ledger_id, entry_id)
         if run is not None:
             return run.entry(entry_id)
@@ -338,11 +352,12 @@ class DbLedgerStorage:
         return memoryview(body)[SIZE_LENGTH:]
 
     def read_run(self, ledger_id: int, first: int, count_max: int, size_max: int) -> list[Buffer]:
-        """Entries from `first` on that follow each other, at most `count_max` of them and `size_max` bytes, at least one.
+        """Read adjacent entries from `first` on: at most `count_max` entries and `size_max` bytes, but at least one.
+
         Blocking.
 
-        The parts end to end are (size field, entry)*. NoLedgerError, NoEntryError if `first` is not here;
-        StorageDamagedError if it was here and cannot be read, OSError: neither ever means that it is absent.
+        The parts end to end are (size field, entry)*. NoLedgerError; NoEntryError if `first` is not here.
+        StorageDamagedError if it was here and cannot be read, OSError: neither ever means that the entry is absent.
         """
         parts: list[Buffer] = []
         count = size = 0
@@ -358,7 +373,7 @@ class DbLedgerStorage:
                 region = self._read_region(ledger_id, first + count, count_max - count, size_max - size)
             except (StorageDamagedError, OSError):
                 if parts:
-                    return parts  # the next call begins with the bad one
+                    return parts  # the next call begins with the damaged entry
                 raise
             if region is None:
                 break
@@ -369,7 +384,7 @@ class DbLedgerStorage:
                 parts.extend(cut_parts(run, run.first, last))
                 count += last - run.first + 1
                 size += taken_size
-            if run.last - last > last - run.first:  # not scraps: see `read_region`
+            if run.last - last > last - run.first:  # avoids scraps: see `read_region`
                 self._read_cache.arrived.append(cut(run, last + 1, run.last))
             if last < run.last or region.bounded or count >= count_max or size >= size_max:
                 return parts
@@ -403,47 +418,49 @@ class DbLedgerStorage:
         raise NoEntryError(f"entry {entry_id} of ledger {ledger_id} is not here")
 
     def last_entry_id(self, ledger_id: int) -> int:
-        """The highest entry id of the ledger that is here. NoLedgerError, NoEntryError. Blocking."""
+        """Return the highest entry id of the ledger stored here. NoLedgerError, NoEntryError. Blocking."""
         last = max(self._cache.last_entry_id(ledger_id), self._locations.last_entry_id(ledger_id))
         if last < 0:
             self._raise_absent(ledger_id, last)
         return last
 
     def entry_ids(self, ledger_id: int) -> Iterator[int]:
-        """Every entry of the ledger that is here, ascending. NoLedgerError. Blocking."""
+        """Return every entry id of the ledger stored here, ascending. NoLedgerError. Blocking."""
         if ledger_id not in self._ledgers:
             self._raise_absent(ledger_id, 0)
-        # The caches first: a flush that ends in between has put its rows into the index by then.
+        # Read the caches first: a flush that ends in the meantime has put its rows into the index by then.
         cached = self._cache.ranges(ledger_id)
         return merge_ranges(cached, self._locations.ranges(ledger_id))
 
     # -------------------------------------------------------------------------------------------------- ledgers
 
     def ledger(self, ledger_id: int) -> LedgerState | None:
-        """Everything known of a ledger besides its entries, None if it is unknown."""
+        """Return the state of a ledger besides its entries, None if it is unknown."""
         return self._ledgers.get(ledger_id)
 
     def master_key(self, ledger_id: int) -> bytes | None:
-        """The key of the ledger, None if the ledger is unknown; b"" if it is known without one."""
+        """Return the master key of the ledger, None if the ledger is unknown; b"" if it is known without a key."""
         state = self._ledgers.get(ledger_id)
         return None if state is None else state.master_key
 
     def set_master_key(self, ledger_id: int, key: bytes) -> None:
-        """Make the ledger known. In memory until the next flush, as all that follows: the journal has it first."""
+        """Make the ledger known. Kept in memory until the next flush, as all changes below: the journal has them first."""
         self._removal.touched(ledger_id)
         self._ledgers.set_master_key(ledger_id, key)
 
     def is_fenced(self, ledger_id: int) -> bool:
-        """Also of a ledger that is unknown, as it was fenced when it was deleted: forgotten_fences.py."""
+        """Return whether the ledger is fenced, also for an unknown one that was fenced when it was deleted
+        (forgotten_fences.py).
+        """
         return self._ledgers.is_fenced(ledger_id)
 
     def set_fenced(self, ledger_id: int) -> None:
-        """For good."""
+        """Fence the ledger permanently."""
         self._removal.touched(ledger_id)
         self._ledgers.set_fenced(ledger_id)
 
     def explicit_lac(self, ledger_id: int) -> bytes | None:
-        """The last explicit LAC package of the ledger."""
+        """Return the last explicit LAC package of the ledger."""
         state = self._ledgers.get(ledger_id)
         return None if state is None else state.explicit_lac
 
@@ -452,7 +469,7 @@ class DbLedgerStorage:
         self._ledgers.set_explicit_lac(ledger_id, package)
 
     def ledgers(self) -> list[int]:
-        """Ids of all known ledgers, sorted."""
+        """Return the ids of all known ledgers, sorted."""
         return self._ledgers.ledgers()
 
     # -------------------------------------------------------------------------------------------------- garbage
@@ -463,46 +480,54 @@ class DbLedgerStorage:
         are_gone: Callable[[list[int]], Awaitable[list[int]]] | None = None,
         settle: Callable[[], Awaitable[None]] | None = None,
     ) -> Collected:
-        """Drop the ledgers that are not live any more, and the entry logs that nobody needs. `settle` makes a checkpoint.
-        See garbage_collector.py."""
+        """Delete the ledgers that are no longer live, and the entry logs that no ledger needs.
+
+        `settle` makes a checkpoint. See garbage_collector.py.
+        """
         async with self._collecting:
             return await garbage_collector.collect(self, self._anchors, live_ledgers, are_gone, settle)
 
     @property
     def held_ledgers(self) -> Collection[int]:
-        """Ledgers that were forgotten, and take no adds before a checkpoint: `removed_ledgers`, `release_ledgers`."""
+        """Return forgotten ledgers that accept no adds before a checkpoint: see `removed_ledgers`, `release_ledgers`."""
         return self._removal.held
 
     def removed_ledgers(self) -> list[int]:
-        """Held ledgers that a checkpoint that begins now frees: give them to `release_ledgers` when lastMark is written."""
+        """Return the held ledgers that a checkpoint starting now frees.
+
+        Pass them to `release_ledgers` when lastMark is written.
+        """
         return self._removal.removed
 
     def release_ledgers(self, ledgers: Iterable[int]) -> None:
-        """The journal's mark has passed all that was written of these before they were forgotten."""
+        """Release these ledgers: the journal's mark has passed all their records from before they were forgotten."""
         self._removal.release(ledgers)
 
     async def delete_ledger(self, ledger_id: int) -> None:
-        """Forget a ledger and its entries; its bytes go when their entry logs do."""
+        """Forget a ledger and its entries; its bytes are freed when their entry logs are deleted."""
         await self.delete_ledgers([ledger_id])
 
     async def delete_ledgers(
         self, ledgers: list[int], are_gone: Callable[[list[int]], Awaitable[list[int]]] | None = None
     ) -> list[int]:
-        """As `delete_ledger`, for many at once: those that `are_gone` confirms, if given, and that nothing touches from now
-        on. Returns which. OSError: a part of them may be forgotten; the next flush, or round, goes on with it.
-        StorageFailedError."""
+        """As `delete_ledger`, for many at once; return the deleted ones.
+
+        Deletes those that `are_gone` confirms, if given, and that nothing touches from now on.
+
+        OSError: a part of them may be forgotten; the next flush or round continues. StorageFailedError.
+        """
         deleted: list[int] = []
         with self._removal.watch(ledgers) as untouched:
             if are_gone is not None:
                 ledgers = await are_gone(ledgers)
             for start in range(0, len(ledgers), _DELETED_TOGETHER):
                 portion = ledgers[start : start + _DELETED_TOGETHER]
-                async with self._flush_lock:  # a flush that runs would write rows of the ledger behind us
+                async with self._flush_lock:  # a running flush would write rows of the ledger after this
                     deleted += await self._delete_portion(portion, untouched)
         return deleted
 
     async def _delete_portion(self, ledgers: list[int], untouched: Collection[int]) -> list[int]:
-        # A fence outlives its row.
+        # Save the fences first: they must outlive the rows.
         fenced = [ledger_id for ledger_id in ledgers if self.is_fenced(ledger_id)]
         if fenced:
             cached = {ledger_id for ledger_id in fenced if self._cache.last_entry_id(ledger_id) >= 0}
@@ -526,11 +551,11 @@ class DbLedgerStorage:
         self._forgotten_fences.save()
 
     async def _delete_rows(self) -> None:
-        """Delete the rows of forgotten ledgers. Not beside a flush."""
+        """Delete the rows of forgotten ledgers. Not concurrently with a flush."""
         ledgers = self._removal.rows_left
 
         def delete() -> None:
-            # Entries first: a ledger whose facts are gone while rows remain would look unknown.
+            # Entries first: a ledger without facts but with rows would look unknown.
             self._locations.delete_ledgers(ledgers)
             self._ledgers.delete_rows(ledgers)
 
@@ -538,12 +563,12 @@ class DbLedgerStorage:
         self._removal.rows_deleted(ledgers)
 
     async def inactive_logs(self) -> list[int]:
-        """Entry logs that are not written any more and whose entries are all in the index."""
+        """Return entry logs that are no longer written and whose entries are all in the index."""
         async with self._flush_lock:
             return self._logs.inactive_ids()
 
     async def log_metadata(self, log_id: int) -> LogMetadata:
-        """What an inactive log holds. StorageDamagedError, OSError."""
+        """Return the contents of an inactive log. StorageDamagedError, OSError."""
         with closing(self._logs.read_metadata(log_id)) as steps:
             while True:
                 found = await self._world.offload.run(steps.__next__, name="entry log metadata")
@@ -552,8 +577,9 @@ class DbLedgerStorage:
                 await trio.sleep(_BETWEEN_STEPS_S)
 
     async def local_ledgers(self) -> set[int]:
-        """Every ledger of which anything is here: known, with entries in the write cache, or with rows that an earlier
-        process left."""
+        """Return every ledger with any data here: known, with entries in the write cache, or with rows left by an
+        earlier process.
+        """
         if self._strays is None:
             self._strays = await self._find_strays()
         local: set[int] = set()
@@ -564,7 +590,10 @@ class DbLedgerStorage:
         return local
 
     async def _find_strays(self) -> dict[int, None]:
-        """Ledgers that have rows and are unknown. A crash may leave them, and the original: of ours that run, none."""
+        """Find ledgers that have rows and are unknown.
+
+        A crash may leave such rows, and so may the original; our running bookie does not.
+        """
         strays: dict[int, None] = {}
         first = 0
         while True:
@@ -577,7 +606,7 @@ class DbLedgerStorage:
             await trio.sleep(_BETWEEN_STEPS_S)
 
     async def logs_in_use(self, logs: Collection[int]) -> set[int]:
-        """Those of `logs` into which a row of the location index leads. Looks through all rows, a step at a time."""
+        """Return those of `logs` to which a row of the location index points. Examines all rows, in steps."""
         used: set[int] = set()
         asked = set(logs)
         start: bytes | None = b""
@@ -591,12 +620,12 @@ class DbLedgerStorage:
         return used
 
     async def delete_log(self, log_id: int) -> int:
-        """Remove an inactive log; returns the bytes freed."""
+        """Delete an inactive log; return the bytes freed."""
         return await self._world.offload.run(partial(self._logs.delete, log_id), name="delete entry log")
 
 
 def merge_ranges(*ranges: Iterable[tuple[int, int]]) -> Iterator[int]:
-    """The ids in all of these ranges (first, last), each sequence of which ascends; ascending, each once.
+    """Yield the ids in all of these ranges (first, last), ascending, each once. Each sequence of ranges must ascend.
 
     >>> list(merge_ranges([(2, 4)], [(0, 2), (6, 6)]))
     [0, 1, 2, 3, 4, 6]
@@ -608,8 +637,10 @@ def merge_ranges(*ranges: Iterable[tuple[int, int]]) -> Iterator[int]:
 
 
 def _fitting(run: Run, first: int, last: int, size_max: int, *, at_least_one: bool) -> tuple[int, int]:
-    """The last entry, up to `last`, such that entries from `first` on take at most `size_max` bytes, and these bytes;
-    `first - 1` if not even one fits and none must."""
+    """Find how many entries fit, from `first` up to `last`, into `size_max` bytes; return the last one and the bytes.
+
+    Returns `first - 1` if not even one fits and none must.
+    """
     offsets = run.offsets
     begin = first - run.first
     start = offsets[begin]

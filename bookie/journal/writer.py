@@ -1,25 +1,28 @@
-"""Writing the journal: everything that queued while the last sync ran is one group, one write and one fdatasync.
+"""Writing the journal: everything queued during the last sync becomes one group, with one write and one fdatasync.
 
     append() on the loop  ->  Lane  ->  GroupWriter.write() in a thread of its own  ->  _done() on the loop, callbacks in order
 
-What holds:
-- A callback says None only after the fdatasync that covers its record; so an ack means that replay finds the record.
-- A group is written only when the one before it is synced. So a bad group with a good one behind it is damage (replay.py).
-  Groups of deferred adds alone are not synced, nor, with journalSyncData=false, any group without a force: those that follow
-  say so in their trailers, the next synced one syncs them first. A new file begins with all of the one before it synced.
-- A deferred add is reported when the kernel has it. `force` is reported after a sync that covers all that was reported before it.
-- A write that fails (disk full) fails its group alone: the file is cut back, the next group takes its place.
+Invariants:
+- A callback gets None only after the fdatasync that covers its record, so an ack means that replay finds the record.
+- A group is written only when the one before it is synced. So a bad group with a good one behind it is damage
+(replay.py). Exceptions: groups of deferred adds alone and, with journalSyncData=false, groups without a force are not
+synced. The trailers of later groups say so, and the next synced group syncs them first. A new file begins only when the
+file before it is synced completely.
+- A deferred add is reported when the kernel has it. `force` is reported after a sync that covers all that was reported
+earlier.
+- A failed write (disk full) fails only its group: the file is cut back, and the next group takes its place.
 - An fdatasync that fails is final. The kernel may have thrown the pages away and the next fdatasync would succeed
-  without them; so nothing is acknowledged any more, and only a restart tells what is on the disk.
-- The mark covers only what is durable and was handed to the storage before it was appended: whoever appends puts it into the
-  write cache first.
+  without them. So nothing is acknowledged any more, and only a restart can determine what is on disk.
+- The mark covers only records that are durable and that the storage had before they were appended: callers of `append`
+add the record to the write cache first.
 
-Space is reserved 16 MB ahead (posix_fallocate), so that fdatasync mostly has no new file size to commit. Measured on ext4:
-1.5 KB groups 0.15 ms instead of 0.20 growing; writing zeros instead of reserving gives 0.13 (64 KB groups: 0.17 instead of 0.26), but
+Space is reserved 16 MB ahead (posix_fallocate), so that fdatasync rarely has to commit a new file size. Measured on
+ext4: 1.5 KB groups take 0.15 ms instead of 0.20 ms in a growing file; writing zeros instead of reserving gives 0.13 (64
+KB groups: 0.17 instead of 0.26), but
 stalls for 4 ms per 4 MB, 60 ms per 16 MB, and is slower in total from 256 KB on.
 
-What is written is hardly read, at the next start only: so it goes past the page cache (`direct`), unless the configuration
-wants it kept there or does not wait for the disk. Measured on ext4, CPU of a group of 64 KB 115 us instead of 140, of 3 MB 0.75 ms
+The journal is read only at startup, so it bypasses the page cache (`direct`), unless the configuration wants it kept
+there or does not wait for the disk. Measured on ext4, CPU of a group of 64 KB 115 us instead of 140, of 3 MB 0.75 ms
 instead of 1.15.
 """
 
@@ -59,10 +62,13 @@ GROUP_SIZE_MAX: Final = 4 << 20
 """A group is closed at the first run that passes this many bytes; a long queue is written as several, each synced."""
 
 GROUP_WAIT_SIZE: Final = 512 << 10
-"""journalBufferedWritesThreshold"""
+"""Bytes that end the wait for more entries. Source: journalBufferedWritesThreshold."""
 
 KEYS_REMEMBERED_MAX: Final = 1 << 16
-"""Ledgers whose key record is known to be written; past that many they are forgotten, and a key may be written twice."""
+"""Ledgers whose key record is known to be written.
+
+Above this number they are forgotten, and a key may be written twice.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,33 +76,40 @@ class JournalConfig:
     """Sizes in bytes."""
 
     file_size_max: int = 2048 << 20
-    """journalMaxSizeMB: a group that would pass it begins a new file."""
+    """journalMaxSizeMB: a group that would exceed it begins a new file."""
     preallocate: int = 16 << 20
     """journalPreAllocSizeMB; 0: none."""
     backups: int = 5
-    """journalMaxBackups: old files kept behind the mark."""
+    """journalMaxBackups: old files kept before the mark."""
     queue_size_max: int = 64 << 20
     """journalMaxMemorySizeMb: bytes that may wait to be written."""
     group_wait_s: float = 0.0
-    """journalMaxGroupWaitMSec: wait so long for more before a group is begun; GROUP_WAIT_SIZE bytes end the wait."""
+    """journalMaxGroupWaitMSec: seconds to wait for more records before a group begins; GROUP_WAIT_SIZE bytes end the
+    wait.
+    """
     sync: bool = True
-    """journalSyncData: false acknowledges what the kernel has taken; a power cut then loses acknowledged entries of up to
-    the last `sync_interval_s`. A force is synced nevertheless."""
+    """journalSyncData: false acknowledges records that the kernel has taken.
+
+    A power cut then loses acknowledged entries of up to the last `sync_interval_s`. A force is synced nevertheless.
+    """
     sync_interval_s: float = 1.0
     """journalPageCacheFlushIntervalMSec: without `sync`, seconds between two syncs."""
     remove_from_page_cache: bool = True
-    """journalRemoveFromPageCache: write past the page cache, or have it give up what is synced."""
+    """journalRemoveFromPageCache: bypass the page cache, or release synced pages."""
 
 
 FORGET_STEP: Final = 4 << 20
-"""Bytes after which the journal's pages are given back."""
+"""Bytes after which the journal's pages are released."""
 
 ITEM_OVERHEAD: Final = 400
-"""Bytes that a waiting record costs besides its own: the queue's bound holds for fences and forces too."""
+"""Bytes that a waiting record costs besides its own: the queue's bound counts fences and forces too."""
 
 
 class KeysForgotten(NamedTuple):
-    """The storage forgot these ledgers: their keys are written again before their next records. Never in a file."""
+    """Note that the storage forgot these ledgers: their keys are written again before their next records.
+
+    Never in a file.
+    """
 
     ledgers: Sequence[int]
     ledger_id: int = -1
@@ -106,7 +119,7 @@ class KeysForgotten(NamedTuple):
 
 
 class Item(NamedTuple):
-    """What waits on the lane. `key` is the ledger's master key, written before its first record."""
+    """Item waiting on the lane. `key` is the ledger's master key, written before its first record."""
 
     record: Record | KeysForgotten
     size: int
@@ -116,7 +129,10 @@ class Item(NamedTuple):
 
 
 class GroupResult(NamedTuple):
-    """How the next `items` of them fared; `mark` is where the journal is synced to now, None if they are not in it."""
+    """Result for the next `items` items.
+
+    `mark` is the position up to which the journal is synced, None if they are not in it.
+    """
 
     items: int
     mark: LogMark | None
@@ -125,38 +141,40 @@ class GroupResult(NamedTuple):
 
 
 class GroupWriter:
-    """The half that blocks: owns the open file. Called from one thread at a time."""
+    """Blocking half of the writer: owns the open file. Called from one thread at a time."""
 
     def __init__(self, disk: Disk, directory: str, config: JournalConfig) -> None:
         self._disk = disk
         self._directory = directory
         self._config = config
         self.seal: JournalSeal | None = None
-        """Where the end of what is synced is noted."""
+        """Seal that records the end of the synced journal."""
         self._file: File | None = None
         self._file_id = -1
         self._position = 0
         self._reserved = 0
-        """Space is reserved up to here; preallocation is not tried again before this place."""
+        """End of the reserved space; preallocation is not tried again before this position."""
         self._forgotten = 0
-        """Up to here the machine was told to forget the file."""
+        """End of the part of the file whose pages were released."""
         self._keys: set[int] = set()
         self._synced = -1
-        """Up to here the file is on the disk, if something behind it is not; -1 if nothing is."""
+        """End of the synced part of the file, if unsynced bytes follow; -1 if none do."""
         self._failed: JournalFailedError | None = None
         self.economizes = False
-        """The disk is full: no space is reserved ahead. Set from another thread."""
+        """True while the disk is full: no space is reserved ahead. Set from another thread."""
         self.roll_wanted = False
-        """Begin a new file with the next group, so that this one may go. Set from another thread."""
+        """True to begin a new file with the next group, so that this one can be deleted. Set from another thread."""
 
     @property
     def mark(self) -> LogMark:
-        """Where the next group goes; while there are unsynced groups, where the first of them stands."""
+        """Return where the next group goes; while there are unsynced groups, where the first of them begins."""
         return LogMark(self._file_id, self._position if self._synced < 0 else self._synced)
 
     def create(self, file_id: int, previous: LogMark | None) -> None:
-        """Begin file `file_id`: its header and its name are durable on return. OSError: nothing has changed.
-        JournalFailedError: the seal is not sure to know of it."""
+        """Begin file `file_id`: its header and its name are durable on return.
+
+        OSError: nothing has changed. JournalFailedError: the seal may not have recorded it.
+        """
         path = f"{self._directory}/{file_name(file_id)}"
         direct = self._config.sync and self._config.remove_from_page_cache
         file = self._disk.open(path, create=True, direct=direct)
@@ -178,7 +196,7 @@ class GroupWriter:
             self.seal.begun(self.mark)
 
     def write(self, items: list[Item]) -> list[GroupResult]:
-        """Write the items as one group, or as several if they are many; a result per group, in order."""
+        """Write the items as one group, or as several if they are many; return a result per group, in order."""
         results: list[GroupResult] = []
         start = 0
         size = 0
@@ -225,13 +243,13 @@ class GroupWriter:
         return GroupResult(len(items), self.mark, None, not deferred)
 
     def _is_deferred(self, items: list[Item]) -> bool:
-        """May the group be reported before it is synced?"""
+        """Return whether the group may be reported before it is synced."""
         if self._config.sync:
             return items[0].deferred and all([item.deferred for item in items])
         return not any([type(item.record) is Force for item in items])
 
     def _gather(self, items: list[Item]) -> tuple[list[Buffer], int, set[int]]:
-        """The group's parts, their size, and the ledgers whose key is in it."""
+        """Return the group's parts, their size, and the ledgers whose key is in it."""
         parts: list[Buffer] = []
         size = 0
         written = self._keys
@@ -254,19 +272,19 @@ class GroupWriter:
         return parts, size, keys
 
     def _make_room(self, size: int) -> None:
-        """A new file if this one is full, and reserved space. JournalWriteError, JournalFailedError."""
+        """Begin a new file if this one is full, and reserve space. JournalWriteError, JournalFailedError."""
         config = self._config
         full = self._position + size > config.file_size_max
         if (full or self.roll_wanted) and self._position > HEADER_SIZE:
             if self._synced >= 0:
                 assert self._file is not None
-                self._sync(self._file)  # the next file's header promises all of this one
+                self._sync(self._file)  # the next file's header promises that this file is complete
             mark = self.mark
             try:
                 self.create(mark.file_id + 1, mark)
             except OSError as error:
                 if full:
-                    raise JournalWriteError(f"no new journal file: {error}") from error
+                    raise JournalWriteError(f"cannot begin a new journal file: {error}") from error
             self.roll_wanted = False
         if config.preallocate and not self.economizes and self._position + size > self._reserved:
             start = max(self._position, self._reserved)
@@ -277,7 +295,7 @@ class GroupWriter:
             try:
                 file.preallocate(start, length)
             except OSError as error:
-                # The write itself will tell whether there is room for it.
+                # The write itself shows whether there is room for it.
                 log.warning("journal space cannot be reserved", file=file_name(self._file_id), error=str(error))
 
     def _write_synced(self, file: File, parts: Sequence[Buffer]) -> None:
@@ -289,7 +307,7 @@ class GroupWriter:
             self._cut_back(file, error)
 
     def _sync(self, file: File) -> None:
-        """Sync what was written without."""
+        """Sync what was written without a sync."""
         try:
             file.sync()
         except OSError as error:
@@ -303,7 +321,7 @@ class GroupWriter:
             self._cut_back(file, error)
 
     def _cut_back(self, file: File, error: OSError) -> NoReturn:
-        """The group is not written: nothing of it stays."""
+        """Remove all bytes of a group that could not be written."""
         try:
             file.truncate(self._position)
         except OSError as second:
@@ -312,7 +330,7 @@ class GroupWriter:
         raise JournalWriteError(f"the journal cannot be written: {error}") from error
 
     def close(self) -> None:
-        """Give the reserved space back and close; what was written is on the disk already."""
+        """Release the reserved space and close; what was written is on disk already."""
         file, self._file = self._file, None
         if file is None:
             return
@@ -320,12 +338,12 @@ class GroupWriter:
             if self._failed is None:
                 file.truncate(self._position)
         except OSError as error:
-            log.warning("reserved journal space is kept", file=file_name(self._file_id), error=str(error))
+            log.warning("reserved journal space cannot be released", file=file_name(self._file_id), error=str(error))
         file.close()
 
 
 class Journal:
-    """The half on the loop. `failed` is set for good when a sync has failed.
+    """Half of the writer on the event loop. `failed` is set for good when a sync has failed.
 
     `on_pass`: called after the callbacks of a pass, so that answers can leave in one write."""
 
@@ -348,13 +366,16 @@ class Journal:
         self.queued_bytes = 0
         """Bytes appended and not yet reported, overhead included."""
         self.has_unsynced = False
-        """Deferred adds were reported that no sync has covered yet."""
+        """True if deferred adds were reported that no sync has covered yet."""
         self.groups = 0
         self.write_failures = 0
 
     async def open(self, previous: LogMark | None, seal: JournalSeal | None = None) -> None:
-        """Begin a new file behind all there are; `previous` is where replay found the journal to end (None: no journal).
-        OSError, JournalFailedError."""
+        """Begin a new file after all existing ones; `previous` is the end of the journal found by replay (None: no
+        journal).
+
+        Raises: OSError, JournalFailedError.
+        """
         self._writer.seal = seal
 
         def create() -> None:
@@ -368,7 +389,7 @@ class Journal:
         self._lane = self._world.offload.lane("journal", self._write, self._done)
 
     def has_room(self, size: int) -> bool:
-        """May `size` bytes more be queued? One record more than the bound is always taken."""
+        """Return whether `size` bytes more may be queued. One record above the bound is always accepted."""
         return self.queued_bytes == 0 or self.queued_bytes + size <= self._config.queue_size_max
 
     def append(
@@ -378,11 +399,13 @@ class Journal:
         key: bytes | None = None,
         deferred: bool = False,
     ) -> None:
-        """Queue a record; `on_durable(None)` when it is on the disk, `on_durable(error)` if it is not. With `key`, the
-        ledger's master key is written before it if this process has not written it yet, or was told to `forget_keys`. `deferred`: when the kernel has
-        it will do; `force` makes it durable.
+        """Queue a record; `on_durable(None)` is called when it is on disk, `on_durable(error)` if it failed.
 
-        The storage must have the record already (see `mark`). Raises JournalFailedError, and then calls nothing."""
+        With `key`, the ledger's master key is written before it, if this process has not written it yet or
+        `forget_keys` was called. `deferred`: report it when the kernel has it; `force` makes it durable.
+
+        The storage must have the record already (see `mark`). Raises JournalFailedError, and then calls nothing.
+        """
         if self.failed is not None:
             raise self.failed
         assert self._lane is not None, "open comes first"
@@ -397,7 +420,9 @@ class Journal:
             self._release()
 
     def hold(self) -> None:
-        """Keep what is appended until `let_go`, in the same pass: the journal's thread is woken once for all of it."""
+        """Hold back appended records until `let_go`, in the same pass, to wake the journal's thread only once for all
+        of them.
+        """
         self._held = True
 
     def let_go(self) -> None:
@@ -407,25 +432,30 @@ class Journal:
             self._release()
 
     def force(self, ledger_id: int, on_durable: OnDurable) -> None:
-        """Tell `on_durable` when everything reported until now is on the disk. Raises as `append`."""
+        """Call `on_durable` when everything reported so far is on disk. Raises as `append`."""
         self.append(Force(ledger_id), on_durable)
 
     def forget_keys(self, ledgers: Sequence[int]) -> None:
-        """The storage has forgotten these ledgers: what is appended from now on is the first of its ledger, and needs the
-        key before it, or a replay would take it for the rest of a deleted ledger."""
+        """Forget the keys of these ledgers, as the storage has.
+
+        The next append to such a ledger is the first of a new ledger and needs its key record. Otherwise a replay would
+        take it for the rest of the deleted ledger.
+        """
         if self.failed is None and self._lane is not None:
             self.append(KeysForgotten(ledgers), _whatever)
 
     async def sync_often(self) -> None:
-        """Without `sync`, sync what was written every `sync_interval_s`, for ever. Source: BookKeeper's
-        journalPageCacheFlushIntervalMSec."""
+        """Without `sync`, sync written records every `sync_interval_s` until cancelled.
+
+        Source: BookKeeper's journalPageCacheFlushIntervalMSec.
+        """
         while not self._config.sync:
             await trio.sleep(self._config.sync_interval_s)
             if self.has_unsynced and self.failed is None and self._lane is not None:
                 self.force(-1, _whatever)
 
     async def run(self) -> None:
-        """Begin groups when their time has come, for ever; needed only with `group_wait_s`."""
+        """Begin groups at their time until cancelled; needed only with `group_wait_s`."""
         while True:
             await self._wake.wait()
             deadline = trio.current_time() + self._config.group_wait_s
@@ -448,7 +478,8 @@ class Journal:
     def _done(self, batches: list[list[Item]], results: list[GroupResult] | None, error: BaseException | None) -> None:
         items = list(chain.from_iterable(batches))
         if results is None:
-            # Nothing of ours raises; who does not know what is on the disk must not go on.
+            # Our own code does not raise here. If it does, the content of the disk is unknown and the journal must
+            # stop.
             failure = JournalFailedError(f"the journal's thread failed: {error!r}")
             results = [GroupResult(len(items), None, failure)]
         index = 0
@@ -461,7 +492,7 @@ class Journal:
                 self._fail(group_error)
             else:
                 self.write_failures += 1
-                log.error("journal group not written, its adds are refused", error=str(group_error))
+                log.error("journal group not written, refusing its adds", error=str(group_error))
                 self.on_no_room(str(group_error))
             for item in items[index : index + count]:
                 self.queued_bytes -= item.size + ITEM_OVERHEAD
@@ -472,23 +503,27 @@ class Journal:
     def _fail(self, error: JournalFailedError) -> None:
         if self.failed is None:
             self.failed = error
-            log.error("the journal has failed, nothing is acknowledged any more", error=str(error))
+            log.error("journal failed, acknowledging nothing more; restart the bookie", error=str(error))
             self.on_failed(error)
 
     def mark(self) -> LogMark:
-        """Everything up to here is durable, and the storage has it in its write cache or further. Take it before a flush;
-        when the flush is done, replay may start here."""
+        """Return a position up to which everything is durable and in the storage's write cache, or further.
+
+        Take it before a flush. When the flush is done, replay may start here.
+        """
         return self._mark
 
     def economize(self, on: bool) -> None:
-        """Take as little of the disk as can be, because it is full, or no longer. The file that is written to is ended once, so that
-        the next checkpoint deletes it."""
+        """Start or stop saving disk space, while the disk is full.
+
+        The current file is ended once, so that the next checkpoint can delete it.
+        """
         if on and not self._writer.economizes:
             self._writer.roll_wanted = True
         self._writer.economizes = on
 
     async def checkpoint_complete(self, mark: LogMark) -> None:
-        """`mark` stands in lastMark: delete the files before it, but the newest `backups` of them. OSError."""
+        """Delete the files before `mark`, which lastMark holds now, except the newest `backups` of them. OSError."""
 
         def delete() -> None:
             old = [i for i in journal_ids(self._world.disk, self._directory) if i < mark.file_id]
