@@ -1,4 +1,6 @@
-"""Jobs beside each other, without groups of errors; calls made again while the metadata service cannot be reached."""
+"""Bounded concurrency that raises single errors instead of exception groups, and retries while the metadata service is
+unavailable.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,14 @@ from quire.metadata.store import Watch
 T = TypeVar("T")
 
 RETRY_S: Final = 1.0
-"""Between attempts while the metadata service cannot be reached."""
+"""Seconds between attempts while the metadata service cannot be reached."""
 
 
 async def for_each(items: Iterable[T], job: Callable[[T], Awaitable[None]], *, at_once: int, name: str) -> None:
-    """`await job(item)` for each, `at_once` (> 0) at a time, begun in order. The first failure ends all and is raised, in no
-    group."""
+    """Run `await job(item)` for each item, `at_once` (> 0) at a time, begun in order.
+
+    The first failure cancels the others and is raised without a group.
+    """
     failure: Exception | None = None
     rest = iter(items)
 
@@ -42,7 +46,7 @@ async def for_each(items: Iterable[T], job: Callable[[T], Awaitable[None]], *, a
 
 
 async def first_of(*jobs: Callable[[], Awaitable[object]], name: str) -> None:
-    """Run them all until one ends, and cancel the others. Its failure is raised, in no group."""
+    """Run all jobs until one ends, and cancel the others. Its failure is raised without a group."""
     failure: Exception | None = None
 
     async with trio.open_nursery() as nursery:
@@ -62,13 +66,12 @@ async def first_of(*jobs: Callable[[], Awaitable[object]], name: str) -> None:
 
 
 async def first_change(watches: Iterable[Watch]) -> None:
-    """Until one of them tells of a change; the others keep theirs, if they had one."""
+    """Wait until one of the watches reports a change; the others keep a change they have."""
     await first_of(*[watch.next for watch in watches], name="watch of several")
 
 
 async def until_available(call: Callable[[], Awaitable[T]]) -> T:
-    """What `call` answers, tried again for as long as it raises MetadataUnavailableError: it must be one that may be made
-    twice."""
+    """Return the result of `call`, retrying while it raises MetadataUnavailableError. `call` must be safe to repeat."""
     while True:
         try:
             return await call()

@@ -1,4 +1,4 @@
-"""What auto recovery is told: keys of bk_server.conf, under the original's names and with its defaults.
+"""Configuration of auto recovery: keys of bk_server.conf, with the original's names and defaults.
 
 Source: BookKeeper's ServerConfiguration.
 """

@@ -1,4 +1,4 @@
-"""Asking a bookie which entries of a ledger it has."""
+"""Requests to a bookie for the list of its entries of a ledger."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from quire.wire.bookkeeper.errors import MalformedError
 from quire.wire.bookkeeper.v2 import Rc
 
 ListEntries: TypeAlias = Callable[[str, int], Awaitable[Availability]]
-"""Asks a bookie, by id, which entries of a ledger it has; ListOfEntriesError."""
+"""Function that asks a bookie, by id, for the list of its entries of a ledger; ListOfEntriesError."""
 
 
 def entry_lists(client: LedgerClient) -> ListEntries:
-    """Over the client's connections. The originals with their usual storage never answer: that takes the read timeout."""
+    """Return a `ListEntries` over the client's connections.
+
+    The originals with their usual storage never answer: that takes the read timeout.
+    """
     bookies = client._context.bookies
 
     async def list_entries(bookie_id: str, ledger_id: int) -> Availability:

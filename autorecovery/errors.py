@@ -1,19 +1,21 @@
-"""What can go wrong in auto recovery. Each class says final or passing, and what to do."""
+"""Errors of auto recovery. Each class says whether a retry can help, and what to do."""
 
 from __future__ import annotations
 
 
 class AutoRecoveryError(Exception):
-    """Root: catching it catches every failure of the package that is not one of metadata, ledgers or bookies."""
+    """Root of all errors of this package, except those of metadata, ledgers and bookies."""
 
 
 class IncompatibleUnderreplicationError(AutoRecoveryError):
-    """The marks of under-replicated ledgers are laid out in a way this program does not know. Final: use the program that
-    wrote them."""
+    """The layout of the marks of under-replicated ledgers is unknown to this program.
+
+    Final: use the program that wrote them.
+    """
 
 
 class ListOfEntriesError(AutoRecoveryError):
-    """A bookie did not say which entries it has. Passing: others may know; ask again with the next check."""
+    """A bookie did not list its entries. Passing: use other members; ask again with the next check."""
 
 
 class StillBadError(AutoRecoveryError):
@@ -21,4 +23,4 @@ class StillBadError(AutoRecoveryError):
 
 
 class CheckStuckError(AutoRecoveryError):
-    """A check of all ledgers came no further. Passing: it is made again later."""
+    """A check of all ledgers made no progress. Passing: it is repeated later."""

@@ -1,11 +1,11 @@
-"""Fragments of a ledger as repair sees them: which entries are in them, which member should have which, and what is wrong.
-Pure.
+"""Fragments of a ledger for repair: their entries, the entries that each member should have, and faults. Pure.
 
     fragment           entries first .. last (inclusive; last = first - 1: none) on E members
-    closed             nothing more can come: every fragment but the last one, and that one too once the ledger is CLOSED
+    closed             no entry can be added: every fragment but the last one, and that one too once the ledger is
+    CLOSED
     member at index i  has the entries whose write set includes i (`quire.ledger.striping`)
 
-Of the last fragment of a ledger that is not closed only so much is known: its first entry, and how far it is confirmed.
+Of the last fragment of a ledger that is not closed only the first entry is known, and how far it is confirmed.
 
 Source: BookKeeper's LedgerFragment, LedgerChecker.
 """
@@ -23,23 +23,23 @@ from quire.world.doors import Rng
 
 
 class Lost(Enum):
-    """Why a member has no good copies, whatever it would say."""
+    """Reasons why a member has no good copies, whatever it would answer."""
 
     LOST = "lost"
-    """It is not registered."""
+    """The member is not registered."""
     MISPLACED = "misplaced"
-    """Its copies are good, and not where the placement policy wants them."""
+    """Its copies are good, but violate the placement policy."""
     INCOMPLETE = "incomplete"
-    """It lists some of its entries, and not all."""
+    """The member lists some of its entries, and not all."""
 
 
 Fault = CopyFault | Lost
-"""What is wrong with a member."""
+"""Fault of a member."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerFragment:
-    """Entries `first` to `last` of a ledger, and who should have them."""
+    """Entries `first` to `last` of a ledger, and the bookies that should have them."""
 
     ledger_id: int
     first: int
@@ -57,13 +57,13 @@ class LedgerFragment:
         return self.last < self.first
 
     def span_of(self, index: int) -> tuple[int, int] | None:
-        """The first and the last entry that the member at `index` should have; None if it has none."""
+        """Return the first and the last entry that the member at `index` should have; None if it has none."""
         first = self.striping.stored_from(index, self.first)
         last = self.striping.stored_until(index, self.last)
         return (first, last) if self.first <= first <= last else None
 
     def entries_of(self, index: int) -> Sequence[int]:
-        """All entries that the member at `index` should have, growing."""
+        """Return all entries that the member at `index` should have, ascending."""
         span = self.span_of(index)
         if span is None:
             return ()
@@ -71,15 +71,17 @@ class LedgerFragment:
         return entry_ids if not self.striping.striped else self.striping.select(index, span[0], entry_ids)
 
     def entries_of_any(self, indices: Collection[int]) -> Sequence[int]:
-        """All entries that any of the members should have, growing."""
+        """Return all entries that any of the members should have, ascending."""
         if not self.striping.striped:
             return range(self.first, self.last + 1) if indices else ()
         stores = self.striping.stores
         return [each for each in range(self.first, self.last + 1) if any([stores(index, each) for index in indices])]
 
     def sample_of(self, index: int, percentage: int, rng: Rng) -> Sequence[int]:
-        """Entries of the member at `index` to look at: the first and the last at least, and in all about `percentage` of
-        those that it should have, spread over them by chance."""
+        """Choose entries of the member at `index` to read: at least the first and the last.
+
+        In all about `percentage` of the entries that it should have are chosen, at random.
+        """
         span = self.span_of(index)
         if span is None:
             return ()
@@ -99,15 +101,15 @@ class LedgerFragment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadFragment:
-    """A fragment, and the members that do not have what they should."""
+    """A fragment, and its members that lack copies they should have."""
 
     fragment: LedgerFragment
     faults: Mapping[int, Fault]
-    """By index in the ensemble."""
+    """Faults by index in the ensemble."""
     lacking: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    """By index of a member that is INCOMPLETE: the entries that it does not list, growing."""
+    """Entries that an INCOMPLETE member does not list, by index in the ensemble, ascending."""
     examples: tuple[BadCopy, ...] = ()
-    """Copies that are not what they should be, one for each member that was asked."""
+    """Bad copies, one example for each member that was asked."""
 
     @property
     def ledger_id(self) -> int:
@@ -115,7 +117,7 @@ class BadFragment:
 
     @property
     def bookies(self) -> tuple[str, ...]:
-        """The members with faults."""
+        """Return the members with faults."""
         return tuple([self.fragment.bookies[index] for index in sorted(self.faults)])
 
     def __str__(self) -> str:
@@ -124,7 +126,7 @@ class BadFragment:
 
 
 def fragments_of(ledger_id: int, metadata: LedgerMetadata, lac: int = -1) -> list[LedgerFragment]:
-    """The fragments in order. `lac`: how far a ledger that is not closed is confirmed, as far as that is known."""
+    """Return the fragments in order. `lac`: how far a ledger that is not closed is confirmed, as far as known."""
     closed = metadata.state is LedgerState.CLOSED
     made: list[LedgerFragment] = []
     for place, each in enumerate(metadata.fragments):
@@ -144,9 +146,11 @@ def fragments_of(ledger_id: int, metadata: LedgerMetadata, lac: int = -1) -> lis
 
 
 def must_be_closed(metadata: LedgerMetadata, lac: int, there: Collection[str] | None) -> bool:
-    """Whether the ledger has to be closed before its copies can be made whole: it is not, and a member of its last
-    fragment is not there (of the one before too, if that may be written to still). If another one went, nobody could tell
-    any more where the ledger ends. `there` None: nobody knows who is.
+    """Return whether the ledger must be closed before its copies can be restored.
+
+    It must if it is open and a member of its last fragment is not registered (also of the one before, if that may still
+    be written to). If another member were lost, the end of the ledger could not be determined any more. `there`:
+    registered bookies, None if unknown.
 
     Source: BookKeeper's ReplicationWorker.isLastSegmentOpenAndMissingBookies; we take read-only bookies as there: they
     serve the reads of a recovery.
@@ -160,7 +164,7 @@ def must_be_closed(metadata: LedgerMetadata, lac: int, there: Collection[str] | 
 
 
 def batches(entry_ids: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    """The entries, `size` at a time.
+    """Yield the entries, `size` at a time.
 
     >>> list(batches([1, 2, 3], 2))
     [[1, 2], [3]]

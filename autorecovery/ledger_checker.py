@@ -1,13 +1,12 @@
-"""LedgerChecker: looks whether the members of a ledger's fragments have the entries that they should have.
+"""LedgerChecker: checks that the members of a ledger's fragments have the entries they should have.
 
-Of each member the first and the last entry are read, and more of them if that is wished (`percentage`); every copy is checked
-against its digest, which the original does not do. A member that is not registered is not asked.
+The first and the last entry of each member are read, and more of them if configured (`percentage`). Every copy is
+checked against its digest, which the original does not do. Members that are not registered are not asked.
 
-Where a sample is read, bookies that are said to lack something are also asked what they list: a hole between the first and the last
-entry is found without reading everything.
+Where only a sample is read, bookies that are reported to lack entries are also asked for their lists. That finds a gap
+between the first and the last entry without reading everything.
 
-Of the last fragment of a ledger that is still open a member may lack entries that are on their way to it: there a missing one
-does not count.
+In the last fragment of an open ledger, entries may still be in transit to a member, so missing ones do not count.
 
 Source: BookKeeper's LedgerChecker.
 """
@@ -28,11 +27,11 @@ from quire.wire.bookkeeper.entry import DigestType
 from quire.world.doors import Rng
 
 ASKED_AT_ONCE = 64
-"""Members that one check asks at once, unless inFlightReadEntryNumInLedgerChecker says fewer."""
+"""Largest number of members that one check asks at once, unless inFlightReadEntryNumInLedgerChecker is smaller."""
 
 
 class LedgerChecker:
-    """Of one cluster. Calls may overlap."""
+    """Checker of the ledgers of one cluster. Calls may overlap."""
 
     def __init__(
         self,
@@ -44,8 +43,11 @@ class LedgerChecker:
         reads_max: int = -1,
         list_entries: ListEntries | None = None,
     ) -> None:
-        """`password` and `digest_type`: of ledgers whose metadata does not tell theirs. `reads_max`: members that one check
-        asks at once; -1: no limit but ours. `list_entries`: None if bookies are not asked what they list."""
+        """`password` and `digest_type`: for ledgers whose metadata has none.
+
+        `reads_max`: members that one check asks at once; -1: only our own limit. `list_entries`: None if bookies are
+        not asked for their lists.
+        """
         self._client = client
         self._rng = rng
         self._password = password
@@ -54,12 +56,12 @@ class LedgerChecker:
         self._at_once = min(ASKED_AT_ONCE, reads_max) if reads_max > 0 else ASKED_AT_ONCE
 
     def registered(self) -> frozenset[str] | None:
-        """Bookies that are registered, writable or read-only; None if nobody knows."""
+        """Return the bookies that are registered, writable or read-only; None if unknown."""
         cluster = self._client.cluster
         return None if cluster is None else cluster.members | cluster.read_only
 
     def copies(self, ledger_id: int, metadata: LedgerMetadata) -> LedgerCopies:
-        """The copies of a ledger, as its metadata, or what we were told, opens them."""
+        """Return a reader of a ledger's copies, opened by its metadata or the configured password."""
         return self._client.copies(ledger_id, metadata, password=self._password, digest_type=self._digest_type)
 
     async def check(
@@ -72,11 +74,11 @@ class LedgerChecker:
         whole: Collection[str] = (),
         listed: Collection[str] = (),
     ) -> list[BadFragment]:
-        """The fragments with members that do not have what they should.
+        """Return the fragments with members that lack copies they should have.
 
-        `percentage` of the entries of each member are read, the first and the last at any rate; of the bookies in `whole`
-        all of them. Those in `listed` are asked first what they have. Those that are not registered are not asked. `lac`: how far a ledger that is not closed is confirmed; of its
-        last fragment nothing is read beyond.
+        `percentage` of the entries of each member are read, always with the first and the last; for bookies in `whole`,
+        all of them. Bookies in `listed` are first asked for their lists. Members that are not registered are not asked.
+        `lac`: how far a ledger that is not closed is confirmed; in its last fragment nothing beyond is read.
         """
         fragments = fragments_of(ledger_id, metadata, lac)
         registered = self.registered()
@@ -122,8 +124,11 @@ class LedgerChecker:
     async def _lacking(
         self, fragments: Sequence[LedgerFragment], bookies: Collection[str]
     ) -> dict[tuple[int, int], Sequence[int]]:
-        """By place and index: the entries that members of closed fragments do not list, of those of `bookies` that list some.
-        One that lists none of a fragment is found by what is read, and so is one that does not list."""
+        """Return, by place and index, the entries that members of closed fragments do not list, for those of `bookies`
+        that list some.
+
+        A member that lists nothing of a fragment, or has no list, is checked by reading.
+        """
         if self._list_entries is None:
             return {}
         found: dict[tuple[int, int], Sequence[int]] = {}
@@ -149,7 +154,7 @@ class LedgerChecker:
 async def first_bad(
     copies: LedgerCopies, fragment: LedgerFragment, bookie_id: str, entry_ids: Sequence[int]
 ) -> BadCopy | None:
-    """The first of these copies that makes the member a bad one, if any does."""
+    """Return the first of these copies that makes the member a bad one, None if none does."""
     at = 0
     while at < len(entry_ids):
         entries, bad = await copies.read(bookie_id, entry_ids[at:])

@@ -1,7 +1,7 @@
-"""Which copies of a ledger's entries are there, by what its bookies say they have (pure).
+"""Copies of a ledger's entries, according to the lists of its bookies (pure).
 
-Sets of entries are integers: bit i stands for entry first + i of a fragment. So a fragment of a million entries is compared in
-a fraction of a millisecond, however it is striped.
+Sets of entries are integers: bit i stands for entry first + i of a fragment. That way a fragment of a million entries
+is compared in a fraction of a millisecond, whatever its striping.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from quire.wire.bookkeeper.availability import Availability
 
 
 class Shortage(IntEnum):
-    """The worst that can be said of an entry of a ledger."""
+    """Worst shortage of an entry of a ledger."""
 
     NONE = 0
     BELOW_WRITE_QUORUM = 1
@@ -31,7 +31,7 @@ class Missing:
     bookie_id: str
     entries: int
     example: int
-    """The first of them."""
+    """First missing entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,10 @@ class Comparison:
 
 
 def compare(metadata: LedgerMetadata, lists: Mapping[str, Availability]) -> Comparison:
-    """What a closed ledger lacks. A bookie that is not among `lists` did not answer: it counts as having its copies, for
-    nobody knows."""
+    """Compare a closed ledger with the lists.
+
+    A bookie that is not among `lists` did not answer and counts as having its copies.
+    """
     worst = Shortage.NONE
     missing: list[Missing] = []
     for fragment in fragments_of(-1, metadata):
@@ -63,7 +65,7 @@ def compare(metadata: LedgerMetadata, lists: Mapping[str, Availability]) -> Comp
 
 
 def expected_bits(fragment: LedgerFragment, index: int) -> int:
-    """The entries that the member at `index` should have.
+    """Return the entries that the member at `index` should have.
 
     >>> fragment = LedgerFragment(ledger_id=0, first=0, last=6, bookies=("a", "b", "c"), write_quorum=2, closed=True)
     >>> [bin(expected_bits(fragment, index)) for index in range(3)]
@@ -76,7 +78,7 @@ def expected_bits(fragment: LedgerFragment, index: int) -> int:
 
 
 def listed_bits(listed: Availability, first: int, last: int) -> int:
-    """The entries from `first` to `last` (inclusive) that are listed.
+    """Return the listed entries from `first` to `last` (inclusive).
 
     >>> bin(listed_bits(Availability.of([0, 1, 3, 4, 9]), 1, 8))
     '0b1101'
@@ -97,7 +99,7 @@ def listed_bits(listed: Availability, first: int, last: int) -> int:
 
 
 def absent_entries(fragment: LedgerFragment, index: int, listed: Availability) -> list[int]:
-    """The entries that the member at `index` should have and does not list, growing.
+    """Return the entries that the member at `index` should have and does not list, ascending.
 
     >>> fragment = LedgerFragment(ledger_id=0, first=2, last=6, bookies=("a", "b"), write_quorum=2, closed=True)
     >>> absent_entries(fragment, 0, Availability.of([2, 3, 5]))
@@ -108,7 +110,7 @@ def absent_entries(fragment: LedgerFragment, index: int, listed: Availability) -
 
 
 def repeated(unit: int, period: int, times: int) -> int:
-    """`unit`, `times` (> 0) times, each `period` bits after the one before.
+    """Return `unit` repeated `times` (> 0) times, each `period` bits after the one before.
 
     >>> bin(repeated(0b1, 3, 3))
     '0b1001001'
@@ -117,9 +119,9 @@ def repeated(unit: int, period: int, times: int) -> int:
 
 
 def shortage(copies: Sequence[int], fragment: LedgerFragment, ack_quorum: int) -> Shortage:
-    """By the entry that has the fewest `copies`, which are given by member."""
+    """Return the shortage of the entry with the fewest `copies`, which are given by member."""
     everything = (1 << (fragment.last - fragment.first + 1)) - 1
-    at_least = [everything] + [0] * fragment.write_quorum  # (by number: entries with so many copies or more)
+    at_least = [everything] + [0] * fragment.write_quorum  # (by number: entries with at least that many copies)
     for there in copies:
         for number in range(fragment.write_quorum, 0, -1):
             at_least[number] |= at_least[number - 1] & there

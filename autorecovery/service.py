@@ -1,4 +1,4 @@
-"""Auto recovery as a service: the auditor's election and a replication worker on one ledger client, until told to stop.
+"""Auto recovery as a service: the auditor's election and a replication worker on one ledger client, until stopped.
 
     metadata --> AuditorElection --> Auditor           -- marks -->  ReplicationWorker --> copies, metadata
                  (one wins)          finds lost bookies              (all of them work)
@@ -37,17 +37,17 @@ from quire.world.unwrap import leaves
 log = get_logger(__name__)
 
 BOOKIE_TIMEOUT_S = 10.0
-"""A bookie that has not answered for so long is taken for silent."""
+"""Seconds without an answer after which a bookie counts as silent."""
 
 
 class RecoveryStats:
-    """What a process that runs auto recovery counts."""
+    """Counters of a process that runs auto recovery."""
 
     def __init__(self) -> None:
         self.auditor = AuditorStats()
         self.worker = WorkerStats()
         self.election: AuditorElection | None = None
-        """Of the service that runs, or ran last."""
+        """Election of the service that runs, or ran last."""
 
 
 async def run_autorecovery(
@@ -64,10 +64,12 @@ async def run_autorecovery(
     ready: Callable[[], None] = lambda: None,
     stop: trio.Event,
 ) -> None:
-    """Run until `stop` is set. `name` stands in votes and locks. `ready` is called when the election and the worker have
-    begun.
+    """Run until `stop` is set.
 
-    SessionExpiredError if the store goes on with no session, IncompatibleUnderreplicationError; raised as they are.
+    `name` is stored in votes and locks. `ready` is called when the election and the worker have begun.
+
+    Raises: SessionExpiredError if the store continues without a session, IncompatibleUnderreplicationError; not in
+    groups.
     """
     stats = stats or RecoveryStats()
     marks = UnderreplicatedLedgers(
@@ -124,7 +126,7 @@ async def _until_stopped(stop: trio.Event, scope: trio.CancelScope) -> None:
 
 async def _until_expired(metadata: MetadataStore) -> None:
     await metadata.expired.wait()
-    raise SessionExpiredError("the metadata service has given auto recovery up: start it again")
+    raise SessionExpiredError("the session with the metadata service has ended: restart auto recovery")
 
 
 def first_cause(error: BaseException) -> Exception:
@@ -136,7 +138,7 @@ def first_cause(error: BaseException) -> Exception:
 def open_repair_client(
     world: World, metadata: MetadataStore, config: AutoRecoveryConfig, *, root: str = "/ledgers"
 ) -> AbstractAsyncContextManager[LedgerClient]:
-    """A ledger client that places copies as the configuration says. NoNodeError if the cluster was never initialised."""
+    """Return a ledger client that places copies as configured. NoNodeError if the cluster was never initialised."""
     placement = PlacementConfig(
         policy=config.placement_policy,
         min_racks_per_write_quorum=config.min_racks_per_write_quorum,

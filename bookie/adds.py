@@ -1,14 +1,14 @@
-"""Adds of all sessions: into the write cache and the journal, or, while there is no room in one of them, waiting for it.
+"""Adds of all sessions: they go into the write cache and the journal, or wait until both have room.
 
     session -> checks -> write cache -> journal -> (group synced) -> `done`
-               no room -> waits, behind those that came before -> room: from the top | too late: refused
+               no room -> wait in order of arrival -> room: start again at the checks | too late: refused
 
-Who waits is neither stored nor checked yet: a fence that comes meanwhile refuses it. As long as anybody waits, whoever comes
-waits too, so that adds stay in the order in which they came. A session with much that waits is paused (session.py), if there
-is a shell to pause it; what may wait in all is bounded besides, and refused at once beyond that.
+A waiting add is neither stored nor checked. A fence that arrives in the meantime rejects it. While one add waits, every
+later add waits too, so adds keep their order of arrival. A session with many waiting bytes is paused (session.py) if it
+has a shell that can pause it. The total of waiting bytes is bounded; an add above the bound is refused at once.
 
 Source: BookKeeper's SingleDirectoryDbLedgerStorage.triggerFlushAndAddEntry (waits up to dbStorage_maxThrottleTimeMs for the
-flush) and journalMaxMemorySizeMb (blocks who adds).
+flush) and journalMaxMemorySizeMb (blocks the adding thread).
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ AddDone: TypeAlias = Callable[[Run, Rc], None]
 
 
 class Adder(Protocol):
-    """A session, as adds see it."""
+    """The part of a session that adds use."""
 
     adds_waiting: int
-    """Bytes of its adds that wait. Changed here only."""
+    """Bytes of the session's adds that wait for room. Changed only in this module."""
 
     def adds_left(self) -> None:
-        """Fewer of its adds wait than before."""
+        """Called when fewer of the session's adds wait than before."""
 
 
 class AddingBookie(Protocol):
-    """The bookie, as adds see it."""
+    """The part of the bookie that adds use."""
 
     @property
     def storage(self) -> DbLedgerStorage: ...
@@ -67,14 +67,17 @@ class AddingBookie(Protocol):
 
     @property
     def read_only(self) -> bool:
-        """No adds are taken, except those of high priority."""
+        """True if no adds are accepted, except those of high priority."""
 
     def request_flush(self) -> None:
         """Begin a checkpoint soon."""
 
 
 class Add(NamedTuple):
-    """A run on its way. `done` is called once, on the loop, with Rc.OK when it is in the journal; it must not raise."""
+    """A run being added.
+
+    `done` is called once, on the loop, with Rc.OK when the run is in the journal; it must not raise.
+    """
 
     run: Run
     key: bytes
@@ -85,7 +88,10 @@ class Add(NamedTuple):
 
 
 class Adds:
-    """One per bookie. `waiting_max`: bytes that may wait; `wait_s`: seconds for which an add may, before it is refused."""
+    """Adds in progress and waiting, one object per bookie.
+
+    `waiting_max`: bytes that may wait; `wait_s`: seconds an add may wait before it is refused.
+    """
 
     def __init__(self, bookie: AddingBookie, *, waiting_max: int, wait_s: float) -> None:
         self._bookie = bookie
@@ -96,7 +102,10 @@ class Adds:
         self.waiting_bytes = 0
 
     def add(self, add: Add) -> None:
-        """Carry an add out now, or when there is room for it, or never: `done` tells, perhaps before this returns."""
+        """Carry out an add now, or when there is room, or refuse it.
+
+        `done` receives the outcome, perhaps before this returns.
+        """
         if not self._waiting and self._carried_out(add):
             return
         size = add.run.size
@@ -110,7 +119,7 @@ class Adds:
             self._set_timer()
 
     def room_made(self) -> None:
-        """There may be room again: take those who wait, as far as it goes."""
+        """Carry out waiting adds, in order, as far as there is room. Called when room may have been freed."""
         waiting = self._waiting
         while waiting and self._carried_out(waiting[0][1]):
             self._left(waiting.popleft()[1])
@@ -119,11 +128,11 @@ class Adds:
             self._timer = None
 
     def refuse_waiting(self) -> None:
-        """The bookie stops: nobody waits any longer."""
+        """Refuse all waiting adds. Called when the bookie stops."""
         self._expire(float("inf"))
 
     def _carried_out(self, add: Add) -> bool:
-        """False if there is no room; otherwise the add is on its way, or refused."""
+        """Return False if there is no room; otherwise the add is in progress, or refused."""
         run, key, flags, deferred, done, _ = add
         ledger_id = run.ledger_id
         bookie = self._bookie
@@ -165,7 +174,7 @@ class Adds:
         add.adder.adds_waiting -= size
         add.adder.adds_left()
 
-    # --- those that came to nothing
+    # --- refused and failed adds
 
     def _set_timer(self) -> None:
         self._timer = self._bookie.timers.at(self._waiting[0][0], self._overdue)
@@ -185,5 +194,5 @@ class Adds:
 
 
 def _durable(done: AddDone, run: Run, error: BookieError | None) -> None:
-    """The journal has the run on the disk, or has not."""
+    """Report the outcome of a run: the journal has synced it, or has failed to."""
     done(run, Rc.OK if error is None else Rc.IO)

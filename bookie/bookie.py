@@ -4,8 +4,8 @@ Start      lock -> cookies -> journal checked -> storage opened -> journal repla
 Checkpoint every flush interval, and when the write cache is half full: checkpoints.py
 Stop       adds refused -> journal drained -> checkpoint -> storage closed -> DIRTY removed
 
-What is durable when: an entry when its journal group is synced, which is before it is acknowledged; lastMark never names a
-place that the flush before it did not cover. A cancelled or failed bookie skips all of Stop, as if killed.
+Durability: an entry is durable when its journal group is synced, which is before it is acknowledged. lastMark never
+names a position that the preceding flush did not cover. A cancelled or failed bookie skips all of Stop, as if killed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ log = get_logger(__name__)
 
 READ_WORKERS_MAX: Final = 64
 STOP_MAX_S: Final = 60.0
-"""Seconds that a stop may take. Then the disk is taken for dead, and the process ends as if killed."""
+"""Seconds a stop may take. After that the disk is considered dead, and the process ends as if killed."""
 
 
 class Bookie:
@@ -80,17 +80,20 @@ class Bookie:
         self.timers = Timers()
         self.adds = Adds(self, waiting_max=config.journal.queue_size_max, wait_s=config.add_wait_ms / 1000)
         self.long_polls = 0
-        """Reads that wait for a LAC to move."""
+        """Number of reads waiting for a LAC to move."""
         self.disks = disks
         self._told_read_only = config.force_read_only
         self.read_only = config.force_read_only or bool(disks.reason)
-        """No adds, but those of high priority: recovery's and cursors'. Changed by `set_read_only`, and by full disks."""
+        """True if no adds are accepted except those of high priority (recovery and cursors).
+
+        Changed by `set_read_only` and by full disks.
+        """
         self.state_changed = trio.Event()
         """Set, and replaced, when `read_only` changes."""
         self.instance_id = ""
-        """The cluster's."""
+        """Instance id of the cluster."""
         self.failed = trio.Event()
-        """Set when the journal or the storage can no longer be trusted: stop serving and restart."""
+        """Set when the journal or the storage can no longer be trusted. The server must stop and be restarted."""
         self.stats = BookieStats()
         self._readers = self._workers("bookie read", config.read_workers)
         self._urgent_readers = self._workers("bookie urgent read", config.urgent_workers)
@@ -114,9 +117,9 @@ class Bookie:
         self._stopping = False
         self._given_up = False
         self.total_bytes: Callable[[str], int] = lambda _: 0
-        """Size in bytes of the file system that a folder is in, 0 if it is not known; blocking. Only told to others."""
+        """Size in bytes of the file system of a folder, 0 if unknown; blocking. Only reported to clients."""
         self.on_pass: Callable[[], None] | None = None
-        """Called at the end of a pass, the journal's or the readers' say, when its answers are sent."""
+        """Called at the end of a pass (of the journal or of the read workers), when its answers are sent."""
         journal.on_pass = self._journal_pass_done
         journal.on_failed = self._journal_failed
         journal.on_no_room = disks.failed
@@ -142,7 +145,7 @@ class Bookie:
     # --- for sessions
 
     def flush_later(self, session: AnsweringSession) -> None:
-        """Send the session's answers when this pass, the journal's or the readers', is over."""
+        """Send the session's answers at the end of this pass, of the journal or of the read workers."""
         if not session.is_dirty:
             session.is_dirty = True
             self._dirty.append(session)
@@ -152,8 +155,11 @@ class Bookie:
         self._checkpoints.request()
 
     def fence(self, ledger_id: int, key: bytes | None, done: Callable[[Rc], None]) -> None:
-        """Let the ledger take no more adds but recovery's. `done` is called at once if it is refused or was done before,
-        else when the FENCE record is durable, this one or the one that is on its way."""
+        """Refuse further adds to the ledger except recovery's.
+
+        `done` is called at once if the fence is refused or already durable. Otherwise it is called when the FENCE
+        record is durable, whether written by this call or by an earlier one.
+        """
         storage = self.storage
         known_key = storage.master_key(ledger_id) or None
         rc = check_fence(known_key, key)
@@ -177,8 +183,10 @@ class Bookie:
             written(error)
 
     def write_lac(self, ledger_id: int, key: bytes, package: bytes, on_durable: OnDurable) -> Rc:
-        """Keep an explicit LAC; Rc.OK: `on_durable` is called when it is on the disk. One that is behind what is known
-        changes nothing."""
+        """Store an explicit LAC. A LAC behind the known one changes nothing.
+
+        If this returns Rc.OK, `on_durable` is called when the LAC is on disk.
+        """
         storage = self.storage
         known_key = storage.master_key(ledger_id) or None
         rc = check_write_lac(known_key, key, self.read_only, ledger_id, package)
@@ -202,23 +210,26 @@ class Bookie:
     def read_by_worker(
         self, job: Callable[[], Any], done: Callable[[Any, Rc], None], *, urgent: bool = False, count: int = 1
     ) -> bool:
-        """Run a read that needs the disk, or a job that stands for `count` of them; False if too many are on their way.
-        Urgent ones have workers of their own."""
+        """Run a read that needs the disk, or a job that counts as `count` reads; return False if too many are in
+        progress.
+
+        Urgent reads have workers of their own.
+        """
         if self._stopping:
             return False
         return (self._urgent_readers if urgent else self._readers).submit(job, done, count)
 
     def read_room(self, *, urgent: bool) -> int:
-        """Reads that `read_by_worker` would take now."""
+        """Return the number of reads that `read_by_worker` would accept now."""
         return 0 if self._stopping else (self._urgent_readers if urgent else self._readers).room
 
     @property
     def reads_in_flight(self) -> int:
-        """Reads that workers have and have not answered."""
+        """Return the number of reads that workers hold and have not answered."""
         return self._readers.waiting + self._urgent_readers.waiting
 
     def disk_space(self) -> tuple[int, int]:
-        """Bytes of the file system that the entry logs are in, and how many of them are free. Blocking."""
+        """Return the size in bytes of the entry logs' file system, and its free bytes. Blocking."""
         folder = self.config.ledger_directory
         free = self.world.disk.free_bytes(folder)
         return max(free, self.total_bytes(folder)), free
@@ -235,8 +246,7 @@ class Bookie:
         return self._checkpoints.last_mark
 
     def set_read_only(self, read_only: bool) -> None:
-        """Take no more adds, or take them again; a bookie that is told by its configuration stays read-only, and so does one
-        whose disk is full."""
+        """Refuse or accept adds. A bookie configured as read-only, or with a full disk, stays read-only."""
         if not self.config.force_read_only:
             self._told_read_only = read_only
             self._set_state()
@@ -251,7 +261,10 @@ class Bookie:
         self.state_changed = trio.Event()
 
     def _room_changed(self) -> None:
-        """A disk is full, or is not any more. When it is, a checkpoint and a round of garbage collection make room."""
+        """React to a disk that became full or has room again.
+
+        When it is full, a checkpoint and a round of garbage collection make room.
+        """
         full = self.disks.reason != ""
         self.journal.economize(full)
         self._set_state()
@@ -311,7 +324,7 @@ class Bookie:
             partial(JournalSeal.open, self.world.disk, path), name="seal"
         )
         if recovered.no_room:
-            self.disks.failed(f"what the journal has cannot be flushed: {recovered.no_room}")
+            self.disks.failed(f"the journal's records cannot be flushed: {recovered.no_room}")
         elif end is not None:
             await checkpoints.write_last_mark(end)
         await self.journal.open(end, seal)
@@ -333,18 +346,18 @@ class Bookie:
             nursery.start_soon(keep_trying, name, job, self.job_failures, name=f"bookie {name}")
 
     async def _stop_in_time(self) -> None:
-        """Stop, but do not wait for ever for a disk that does not answer."""
+        """Stop, with a deadline for a disk that does not answer."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._give_up_late, name="bookie stop deadline")
             with suppress(GivenUpError):
                 await self._stop()
             nursery.cancel_scope.cancel()
         if self._given_up:
-            raise StorageFailedError("a disk does not answer: the stop was broken off. The journal has everything")
+            raise StorageFailedError("a disk does not answer, stop abandoned; the journal has all acknowledged entries")
 
     async def _give_up_late(self) -> None:
         await trio.sleep(STOP_MAX_S)
-        log.error("the stop is broken off, a disk does not answer", seconds=STOP_MAX_S)
+        log.error("stop abandoned, a disk does not answer", seconds=STOP_MAX_S)
         self._given_up = True
         self.world.offload.give_up()
 
@@ -363,7 +376,7 @@ class Bookie:
         try:
             await self.checkpoint()
         except (OSError, StorageFailedError) as error:
-            log.error("last checkpoint failed, the journal has everything", error=str(error))
+            log.error("last checkpoint failed; the journal has all acknowledged entries", error=str(error))
         await self.storage.close()
         self._checkpoints.close()
 
@@ -372,8 +385,12 @@ class Bookie:
 async def open_bookie(
     world: World, config: BookieConfig, metadata: MetadataStore, disks: DiskWatch | None = None
 ) -> AsyncGenerator[Bookie, None]:
-    """`disks`: its own, of which `make_room` was called; None: one is made. A bookie that serves within the block; closed cleanly at its end, abandoned (as if killed) if it is left by an
-    exception. DirectoryInUseError, CookieMismatchError, JournalDamagedError, StorageDamagedError, OSError, MetadataError."""
+    """Serve within the block; close cleanly at its end, or abandon the bookie (as if killed) if the block raises.
+
+    `disks`: its disk watch, on which `make_room` was called; None: one is created.
+
+    Raises: DirectoryInUseError, CookieMismatchError, JournalDamagedError, StorageDamagedError, OSError, MetadataError.
+    """
     instance_id = await read_instance_id(metadata, config.ledgers_root)
     locks = await folders.lock(world, config)
     try:

@@ -1,4 +1,4 @@
-"""What a bookie can be told: keys and meanings are those of BookKeeper's bk_server.conf."""
+"""Configuration of a bookie. Keys and meanings are those of BookKeeper's bk_server.conf."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MB = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieConfig:
-    """Units are in the names of the fields."""
+    """Configuration of one bookie. Field names carry the units."""
 
     bookie_id: str = conf_key("bookieId", "", doc="Name of the bookie in the cluster. Empty: host:port.")
     host: str = conf_key(

@@ -1,8 +1,11 @@
-"""Is this the disk we think it is? Each folder of a bookie carries a cookie, and the cluster keeps a copy.
+"""Cookies: they identify a bookie's folders, so that a wiped, swapped or unmounted disk is noticed.
 
-    the cluster has none    every folder must be empty: a new bookie; the folders are stamped, then the cluster
-    the cluster has one     every folder must carry the same; one without was wiped or not mounted, and a bookie that serves
-                            it would say "no such entry" of entries that it has acknowledged
+Each folder of a bookie carries a cookie, and the cluster stores a copy.
+
+    no copy in the cluster    every folder must be empty: this is a new bookie; the folders are stamped, then the
+                              cluster stores a copy
+    a copy in the cluster     every folder must carry the same cookie; a folder without one was wiped or is not mounted,
+                              and a bookie serving it would answer "no such entry" for entries it has acknowledged
 
 Source: BookKeeper's LegacyCookieValidation.
 """
@@ -24,15 +27,17 @@ VERSION_FILE: Final = "VERSION"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a folder has: its cookie, if any, and whether there is anything else in it."""
+    """Content of a folder: its cookie, if any, and whether it holds anything else."""
 
     cookie: Cookie | None
     has_data: bool
 
 
 def must_stamp(expected: Cookie, stored: Cookie | None, found: Mapping[str, Found]) -> bool:
-    """Pure: is this a new bookie (True), or one that may go on (False)? CookieMismatchError says what is wrong, and what
-    to do. `stored` is the cluster's copy, `found` what each folder has."""
+    """Decide whether this is a new bookie (True) or a known one (False). Pure.
+
+    `stored` is the cluster's copy, `found` what each folder has. CookieMismatchError says what is wrong and what to do.
+    """
     if stored is not None:
         _same(expected, stored, "the cluster")
         for folder, there in found.items():
@@ -64,8 +69,11 @@ def _without_cookie(bookie_id: str, folder: str, *, has_data: bool) -> str:
 
 
 def rebuild_command(bookie_id: str) -> str:
-    """The one safe way to give a bookie of a cluster empty folders. One that is emptied by hand, and started with its cookie
-    deleted, denies entries that were acknowledged, and a ledger may be closed without them."""
+    """Return the command that safely gives a bookie of a cluster empty folders.
+
+    A bookie whose folders and cookie were deleted by hand denies entries it has acknowledged, and a ledger may be
+    closed without them.
+    """
     return f"`scripts/replace-disk {bookie_id} --conf bk_server.conf`"
 
 
@@ -80,7 +88,7 @@ def _same(expected: Cookie, other: Cookie, whose: str) -> None:
 
 
 def _find(disk: Disk, folder: str) -> Found:
-    """Blocking. Temporary files of a crash do not count as data."""
+    """Read a folder's cookie. Temporary files left by a crash do not count as data. Blocking."""
     disk.make_dirs(folder)
     names = [name for name in disk.names(folder) if not name.endswith(".tmp")]
     cookie: Cookie | None = None
@@ -95,7 +103,10 @@ def _find(disk: Disk, folder: str) -> Found:
 
 
 def check_storage(disk: Disk, ledger_directory: str, index_directory: str) -> None:
-    """Refuse folders of the original's other storages, whose index we would not see: CookieMismatchError. Blocking."""
+    """Refuse folders of the original's other storages, whose index this bookie cannot read.
+
+    CookieMismatchError. Blocking.
+    """
     current = f"{index_directory}/current"
     indexes = [name for name in disk.names(current) if len(name) <= 2 and _is_hex(name)]
     if indexes and any(name.endswith(".log") for name in disk.names(f"{ledger_directory}/current")):
@@ -112,7 +123,7 @@ def _is_hex(name: str) -> bool:
 async def check_cookies(
     world: World, metadata: MetadataStore, expected: Cookie, folders: tuple[str, ...], *, ledgers_root: str
 ) -> None:
-    """Make sure that `folders` (the `current` ones) are those of this bookie; stamp them if it is new. CookieMismatchError."""
+    """Check that `folders` (the `current` ones) belong to this bookie; stamp them if it is new. CookieMismatchError."""
     stored = await read_cookie(metadata, expected.bookie_id, root=ledgers_root)
     found = await world.offload.run(lambda: {folder: _find(world.disk, folder) for folder in folders}, name="cookies")
     if not must_stamp(expected, None if stored is None else stored.value, found):

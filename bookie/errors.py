@@ -1,51 +1,59 @@
-"""What can go wrong in a bookie. Each class says whether it is final, and what to do."""
+"""Errors of a bookie. Each class says whether a retry can help, and what to do."""
 
 from __future__ import annotations
 
 
 class BookieError(Exception):
-    """Root: catching it catches every failure of the package."""
+    """Root of all errors of this package."""
 
 
 class NoLedgerError(BookieError):
-    """The bookie has never heard of the ledger. Final on this bookie: ask another replica."""
+    """The ledger is unknown to this bookie. Final on this bookie: read another replica."""
 
 
 class NoEntryError(BookieError):
-    """The ledger is known, the entry is not here. Final on this bookie unless the entry is still being written."""
+    """The ledger is known, the entry is not stored here. Final on this bookie unless the entry is still being written."""
 
 
 class LedgerInLimboError(BookieError):
-    """The bookie may have lost entries of the ledger, so that "not here" proves nothing. Final on this bookie until the
-    ledger was checked against its other replicas."""
+    """The bookie may have lost entries of the ledger, so "not here" proves nothing.
+
+    Final on this bookie until the ledger was checked against its other replicas.
+    """
 
 
 class WriteCacheFullError(BookieError):
-    """Entries come faster than the disk takes them. Passing: try again after a while."""
+    """Entries arrive faster than the disk stores them. Passing: try again later."""
 
 
 class StorageDamagedError(BookieError):
-    """An entry log or an index holds bytes that were not written so. Final for the entry: read another replica,
-    and let auto recovery copy it."""
+    """An entry log or an index holds bytes that were not written that way.
+
+    Final for the entry: read another replica, and let auto recovery copy it.
+    """
 
 
 class StorageFailedError(BookieError):
-    """A sync of the storage failed, so that nobody knows what is on the disk. Final: restart the bookie."""
+    """A sync of the storage failed, so the content of the disk is unknown. Final: restart the bookie."""
 
 
 class JournalFailedError(BookieError):
-    """A sync of the journal failed, so that nobody knows what is on the disk. Final: nothing is acknowledged any
-    more; restart the bookie, whose replay tells what there is."""
+    """A sync of the journal failed, so the content of the disk is unknown.
+
+    Final: nothing is acknowledged any more. Restart the bookie; replay finds out what is stored.
+    """
 
 
 class JournalWriteError(BookieError):
-    """A group could not be written (disk full, say); nothing of it counts. Passing: free some space."""
+    """A group could not be written (for example, disk full); nothing of it counts. Passing: free some space."""
 
 
 class JournalDamagedError(BookieError):
-    """A journal holds bytes that were not written so, in front of others that were, or less than was synced: not an unsynced tail.
-    Final: restore the file, or start once with skipReplayJournalInvalidRecord=true, which gives up the records
-    of the damaged group (their ledgers have other replicas)."""
+    """A journal holds damaged bytes in front of good ones, or less than was synced. This is not an unsynced tail.
+
+    Final: restore the file, or start once with skipReplayJournalInvalidRecord=true, which discards the records of the
+    damaged group (their ledgers have other replicas).
+    """
 
     def __init__(self, path: str, offset: int, reason: str) -> None:
         super().__init__(f"{path} is damaged at offset {offset}: {reason}")

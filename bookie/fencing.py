@@ -1,7 +1,8 @@
-"""What a fenced ledger still accepts, and which fences are on their way to the disk. Pure.
+"""Fences: which adds a fenced ledger accepts, and which fences are not durable yet. Pure.
 
-A fence is answered when its record is durable: an answer before would let a crash forget it, and the old writer would go on
-beside the new owner. Whoever asks meanwhile waits for the same record.
+Why this is hard: a fence may be answered only when its record is durable. After an earlier answer, a crash could forget
+the fence, and the old writer would continue beside the new owner. A ledger may be fenced in memory while its record is
+still being written, so a second request must not be answered at once; it waits for the same record.
 Source: BookKeeper's LedgerDescriptorImpl.fenceAndLogInJournal.
 """
 
@@ -17,7 +18,7 @@ Waiter: TypeAlias = Callable[[BookieError | None], None]
 
 
 def accepts(fenced: bool, flags: int) -> bool:
-    """A fenced ledger takes only what recovery writes back."""
+    """Return whether a ledger accepts an add: a fenced one accepts only recovery's."""
     return not fenced or bool(flags & RECOVERY_ADD)
 
 
@@ -29,11 +30,14 @@ class FenceTable:
         self._lost: set[int] = set()
 
     def needs_wait(self, ledger_id: int, fenced: bool) -> bool:
-        """Is the fence of a ledger that is `fenced` (by the storage's word) not durable yet, or not begun?"""
+        """Return whether the ledger lacks a durable fence record. `fenced`: whether the storage has it as fenced."""
         return not fenced or ledger_id in self._waiters or ledger_id in self._lost
 
     def wait(self, ledger_id: int, waiter: Waiter) -> bool:
-        """Call `waiter` when the record is durable, or has failed. True: the caller must write the record."""
+        """Register `waiter` to be called when the record is durable or has failed.
+
+        Return True if the caller must write the record.
+        """
         waiters = self._waiters.get(ledger_id)
         if waiters is not None:
             waiters.append(waiter)
@@ -42,7 +46,7 @@ class FenceTable:
         return True
 
     def written(self, ledger_id: int, error: BookieError | None) -> None:
-        """The record is durable, or has failed: then the next fence writes another."""
+        """Call the waiters: the record is durable or has failed. The next fence writes another record."""
         if error is None:
             self._lost.discard(ledger_id)
         else:

@@ -1,4 +1,4 @@
-"""A bookie's folders besides what the journal and the storage keep in them: who holds them, whose they are, how they were left.
+"""A bookie's folders apart from journal and storage files: locks, cookies, and the mark of an unclean shutdown.
 
 <journal folder>/current/   VERSION, <hex>.txn
 <ledger folder>/current/    VERSION, lastMark, lastId, <hex>.log, DIRTY while it runs; ledgers/, locations/ unless they have
@@ -26,7 +26,7 @@ LOCK_FILE: Final = "quire.lock"
 
 
 def _folders(config: BookieConfig) -> list[str]:
-    """Each once: journal, ledgers, indexes."""
+    """Return each folder once: journal, ledgers, indexes."""
     return list(dict.fromkeys((config.journal_directory, config.ledger_directory, _index(config))))
 
 
@@ -35,7 +35,7 @@ def _index(config: BookieConfig) -> str:
 
 
 async def lock(world: World, config: BookieConfig) -> list[DiskLock]:
-    """Hold all folders, which are made. DirectoryInUseError, OSError."""
+    """Create and lock all folders. DirectoryInUseError, OSError."""
 
     def job() -> list[DiskLock]:
         locks: list[DiskLock] = []
@@ -53,7 +53,10 @@ async def lock(world: World, config: BookieConfig) -> list[DiskLock]:
 
 
 async def check(world: World, config: BookieConfig, metadata: MetadataStore, instance_id: str) -> None:
-    """Make sure that the folders are this bookie's, and stamp them if it is new. CookieMismatchError, MetadataError, OSError."""
+    """Check that the folders belong to this bookie; stamp them if it is new.
+
+    CookieMismatchError, MetadataError, OSError.
+    """
     cookie = Cookie(
         bookie_id=config.id,
         journal_directories=(_named(config.journal_directory, config.root),),
@@ -68,12 +71,12 @@ async def check(world: World, config: BookieConfig, metadata: MetadataStore, ins
 
 
 def _named(folder: str, root: str) -> str:
-    """A folder as the cookie names it."""
+    """Return a folder's name as it stands in the cookie."""
     return folder.removeprefix(root.rstrip("/") + "/") if root else folder
 
 
 async def mark_dirty(world: World, config: BookieConfig) -> None:
-    """From now on the bookie was not shut down cleanly."""
+    """Record that the bookie is running, so that an unclean shutdown can be detected."""
     path = f"{config.ledger_directory}/current/{DIRTY_FILE}"
 
     def job() -> None:
@@ -85,7 +88,7 @@ async def mark_dirty(world: World, config: BookieConfig) -> None:
 
 
 async def unmark_dirty(world: World, config: BookieConfig) -> None:
-    """It was."""
+    """Record a clean shutdown."""
     folder = f"{config.ledger_directory}/current"
 
     def job() -> None:

@@ -1,7 +1,8 @@
-"""Which ledgers still exist, by the cluster's word: what garbage collection may not drop.
+"""Live ledgers according to the cluster's metadata: the ledgers that garbage collection must keep.
 
-A wrong answer loses entries, so every way to one is closed: the store must be this cluster's, the layout of its ledgers is
-read and not assumed, what is read is no older than the local snapshot, and each ledger that seems gone is looked for once more.
+A wrong answer loses entries, so four rules guard it: the store must be this cluster's, the layout of its ledgers is
+read and not assumed, the metadata read is no older than the local snapshot, and each ledger that seems deleted is
+looked up once more.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from quire.metadata.store import MetadataStore
 
 @runtime_checkable
 class _Lagging(Protocol):
-    """A store whose servers may be behind."""
+    """Metadata store whose servers may lag."""
 
     async def sync(self) -> None:
-        """What is read after it is no older than what anybody wrote before it."""
+        """Wait so that later reads see everything written before this call."""
 
 
 async def collect_garbage(
@@ -34,12 +35,15 @@ async def collect_garbage(
     rng: Random,
     settle: Callable[[], Awaitable[None]],
 ) -> Collected:
-    """Drop what belongs to deleted ledgers; `settle` makes a checkpoint. MetadataError, OSError, BookieError: nothing or a part was dropped."""
+    """Delete data of deleted ledgers; `settle` makes a checkpoint.
+
+    MetadataError, OSError, BookieError: nothing or only a part was deleted.
+    """
 
     async def manager() -> LedgerManager:
         if isinstance(metadata, _Lagging):
             await metadata.sync()
-        # A store that is not this cluster's, or empty, would call every ledger deleted; so would another layout.
+        # The metadata of another cluster, an empty store or another layout would make every ledger look deleted.
         if await read_instance_id(metadata, root) != instance_id:
             raise CookieMismatchError(f"the metadata store is not that of cluster {instance_id}: nothing is collected")
         layout = await read_layout(metadata, root)

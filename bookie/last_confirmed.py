@@ -1,13 +1,13 @@
-"""What the bookie knows of a ledger's last confirmed entry (LAC), and who waits for it to move. Pure.
+"""Last confirmed entry (LAC) of ledgers as known to the bookie, and the reads waiting for it to advance. Pure.
 
-Every entry carries the LAC that its writer knew, an explicit LAC comes by itself. Only ledgers that somebody asked about
-are followed, so that an add of any other costs one look into a dictionary:
+Every entry carries the LAC known to its writer; an explicit LAC arrives in a request of its own. Only ledgers with LAC
+requests are followed, so that an add to any other ledger costs one dictionary lookup:
 
-    follow     from now on adds raise it; what came before is not known yet
-    learned    the storage's word is in: the greater of the last entry's LAC and the explicit one
-    raised     an add or an explicit LAC told more: those who wait for it are called
+    follow from now on adds raise the LAC; its earlier value is not known yet
+    learned the storage has answered: the greater of the last entry's LAC and the explicit one
+    raised an add or an explicit LAC is greater: waiters are called
 
-The LAC never goes back here. It may be behind the writer's; it is never beyond what the writer has confirmed.
+The LAC never decreases here. It may be behind the writer's, and is never ahead of what the writer has confirmed.
 Source: BookKeeper's TransientLedgerInfo.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 LacWaiter: TypeAlias = Callable[[bool], None]
-"""Called once: True if the LAC has moved, False if the ledger was fenced, after which nobody need wait."""
+"""Callback of a waiter, called once: True if the LAC has advanced, False if the ledger was fenced and will not advance."""
 
 NO_LAC: Final = -1
 _UNKNOWN: Final = -2
@@ -30,25 +30,30 @@ class _Followed:
         self.lac = _UNKNOWN
         self.is_known = False
         self.waiters: dict[LacWaiter, int] = {}
-        """The LAC that each waits to be passed."""
+        """LAC that each waiter waits to be exceeded."""
 
 
 class LacTable:
-    """`ledgers_max`: followed at once; the one followed for longest, and that nobody waits for, is forgotten for the next."""
+    """LACs of followed ledgers.
+
+    At most `ledgers_max` are followed at once. For one more, the ledger followed longest without waiters is forgotten.
+    """
 
     def __init__(self, ledgers_max: int = 10_000) -> None:
         self._ledgers_max = ledgers_max
         self._followed: dict[int, _Followed] = {}
         self.followed = self._followed.keys()
-        """Ledgers whose adds must be told."""
+        """Ledgers whose adds must be reported here."""
 
     def known(self, ledger_id: int) -> int | None:
-        """The LAC, NO_LAC if nothing is confirmed; None if the storage must be asked: `follow` first, and `learned` then."""
+        """Return the LAC, NO_LAC if nothing is confirmed; None if unknown: then call `follow`, read the storage, call
+        `learned`.
+        """
         found = self._followed.get(ledger_id)
         return found.lac if found is not None and found.is_known else None
 
     def follow(self, ledger_id: int) -> None:
-        """Fine if it is followed already."""
+        """Follow the ledger; no effect if it is followed already."""
         if ledger_id not in self._followed:
             if len(self._followed) >= self._ledgers_max:
                 self._forget_one()
@@ -60,14 +65,14 @@ class LacTable:
             del self._followed[oldest]
 
     def learned(self, ledger_id: int, lac: int) -> None:
-        """What the storage has."""
+        """Record the LAC that the storage has."""
         found = self._followed.get(ledger_id)
         if found is not None:
             found.is_known = True
             self.raised(ledger_id, max(lac, NO_LAC))
 
     def raised(self, ledger_id: int, lac: int) -> None:
-        """The ledger's writer has confirmed entries up to `lac`. Calls who waited for that."""
+        """Record that the ledger's writer has confirmed entries up to `lac`. Calls the waiters for that."""
         found = self._followed.get(ledger_id)
         if found is None or lac <= found.lac:
             return
@@ -80,7 +85,7 @@ class LacTable:
                 waiter(True)
 
     def fenced(self, ledger_id: int) -> None:
-        """Its writer will confirm no more: calls everybody who waits."""
+        """Record that the ledger is fenced, so its writer confirms no more. Calls all its waiters."""
         found = self._followed.get(ledger_id)
         if found is not None and found.waiters:
             due, found.waiters = list(found.waiters), {}
@@ -88,11 +93,11 @@ class LacTable:
                 waiter(False)
 
     def wait(self, ledger_id: int, previous: int, waiter: LacWaiter) -> None:
-        """Call `waiter` when the LAC is beyond `previous`, which it must not be now, or the ledger is fenced."""
+        """Call `waiter` when the LAC exceeds `previous`, which it must not yet, or the ledger is fenced."""
         self._followed[ledger_id].waiters[waiter] = previous
 
     def cancel(self, ledger_id: int, waiter: LacWaiter) -> None:
-        """Do not call it any more; fine if it was called."""
+        """Remove the waiter; no effect if it was called."""
         found = self._followed.get(ledger_id)
         if found is not None:
             found.waiters.pop(waiter, None)

@@ -1,6 +1,7 @@
-"""What a bookie counts, under the original's names, read when somebody scrapes.
+"""Metrics of a bookie under the original's names, read at scrape time.
 
-Latencies are not measured per request: that would cost the hot path more than the request does. Clients measure them.
+Latencies are not measured per request, because that would cost the hot path more than the request does. Clients measure
+them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from quire.service.serve import ConnectionCounts
 
 
 def register(metrics: Metrics, bookie: Bookie, counts: ConnectionCounts) -> None:
-    """Expose all of it: the original's names, with its label `success` where it has one, and ours, which begin with `quire_`."""
+    """Register all metrics: the original's names, with its label `success` where it has one, and ours, which begin with
+    `quire_`.
+    """
     stats, storage = bookie.stats, bookie.storage
     journal = bookie.journal
 

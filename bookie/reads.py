@@ -1,12 +1,12 @@
-"""Reads that need the disk: workers that take everything that has gathered, and answer it in one pass of the loop.
+"""Reads that need the disk: a worker takes all gathered reads and answers them in one pass of the loop.
 
-No task and no way to a thread and back per read, but per batch: a worker is a lane. The first worker alone serves what one
-can; a batch of so many reads that waiting for the disk one after the other would tell wakes the others too. Who has many
-single reads submits them by shares, each one job: waking a thread costs as much as a read from memory.
+Tasks and thread switches are per batch, not per read: a worker is a lane. The first worker serves alone while it can. A
+batch large enough for sequential disk waits to matter wakes the others too. A session with many single reads submits
+them in shares, each one job, because waking a thread costs as much as a read from memory.
 
-As long as reads find their files in the page cache, one worker serves all: nobody waits for a disk, and threads that run
-Python at once only take the interpreter from each other (43,000 reads a second by one, 19,000 by eight). The sectors that
-batches had to be read from disks tell.
+While reads find their files in the page cache, one worker serves all. No read waits for a disk, and concurrent Python
+threads only compete for the interpreter (43,000 reads a second by one, 19,000 by eight). The number of sectors that
+batches read from disk decides.
 
 Bounded: with `waiting_max` reads waiting or being read, the next one is refused.
 """
@@ -28,15 +28,19 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 SHARE: Final = 16
-"""Reads that a worker is given before the next one is asked too."""
+"""Reads given to a worker before the next worker is used too."""
 SECTORS_PER_READ: Final = 1.0
-"""On average, from which on the workers share: one read in eight to sixteen waits for a disk then."""
+"""Average sectors per read from which on workers share: then one read in eight to sixteen waits for a disk."""
 MEMORY: Final = 128
-"""Reads that the average looks back on."""
+"""Number of reads over which the average is taken."""
 
 
 class Read(NamedTuple):
-    """`job` blocks, and answers what `done` takes with Rc.OK; None and another code if it raised. It counts for `weight` reads."""
+    """Read job.
+
+    `job` blocks and returns the result that `done` gets with Rc.OK; if it raises, `done` gets None and another code. It
+    counts as `weight` reads.
+    """
 
     job: Callable[[], Any]
     done: Callable[[Any, Rc], None]
@@ -44,8 +48,11 @@ class Read(NamedTuple):
 
 
 class ReadWorkers:
-    """`after` is called on the loop when the answers of a batch were handed out. `sectors_read` counts, for the thread that
-    calls it, as `Disk.sectors_read` does."""
+    """Read workers.
+
+    `after` is called on the loop when the answers of a batch were delivered. `sectors_read` counts, for the calling
+    thread, as `Disk.sectors_read` does.
+    """
 
     def __init__(
         self,
@@ -66,18 +73,21 @@ class ReadWorkers:
         self._closed = False
         self._work = partial(_read_all, sectors_read)
         self._sectors_per_read = SECTORS_PER_READ
-        """On average, of late."""
+        """Recent average."""
         self.waiting_max = waiting_max
         self.waiting = 0
         """Reads not answered yet."""
 
     @property
     def room(self) -> int:
-        """Reads that would be taken now."""
+        """Return the number of reads that would be accepted now."""
         return 0 if self._closed else max(0, self.waiting_max - self.waiting)
 
     def submit(self, job: Callable[[], Any], done: Callable[[Any, Rc], None], count: int = 1) -> bool:
-        """False if there is no room for so many reads. `done` is called on the loop, and must not raise."""
+        """Submit a job; return False if there is no room for its reads.
+
+        `done` is called on the loop and must not raise.
+        """
         if count > self.room:
             return False
         self.waiting += count
@@ -87,7 +97,9 @@ class ReadWorkers:
         return True
 
     def _choose(self) -> int:
-        """The first worker that is not busy, a new one if all are; the least busy if there may be no more."""
+        """Choose the first idle worker, a new one if all are busy, or the least busy one if there are as many as
+        allowed.
+        """
         loads = self._loads
         if loads and self._sectors_per_read < SECTORS_PER_READ:
             return 0
@@ -123,14 +135,14 @@ class ReadWorkers:
         self._after()
 
     async def aclose(self) -> None:
-        """Take no more; wait for those that have begun."""
+        """Accept no more reads; wait for those that have begun."""
         self._closed = True
         for lane in self._lanes:
             await lane.aclose()
 
 
 def _read_all(sectors_read: Callable[[], int | None], reads: list[Read]) -> tuple[list[tuple[Any, Rc]], int | None]:
-    """In a worker's thread: the answers, and the sectors that had to be read for them, if that is known."""
+    """Run the jobs in a worker's thread; return the answers, and the sectors read for them, if known."""
     before = sectors_read()
     results = [attempt(read.job) for read in reads]
     after = sectors_read()
@@ -138,7 +150,7 @@ def _read_all(sectors_read: Callable[[], int | None], reads: list[Read]) -> tupl
 
 
 def attempt(job: Callable[..., T], *args: Any) -> tuple[T | None, Rc]:
-    """What the job answers with Rc.OK, or None with the code of what it raised. Blocking, if the job is."""
+    """Return the job's result with Rc.OK, or None with the code of its exception. Blocking, if the job is."""
     try:
         return job(*args), Rc.OK
     except (BookieError, OSError) as error:

@@ -1,4 +1,6 @@
-"""What a start takes from the journal: everything behind the mark, into the storage, and flushed there; see journal/seal.py."""
+"""Recovery at startup: everything in the journal behind the mark goes into the storage and is flushed; see
+journal/seal.py.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,11 @@ _NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 
 class Start(NamedTuple):
-    """What a start goes by. `has_served`: the folders were in use before, so that the indexes must be there; `has_seal`: by
-    a version that keeps a seal."""
+    """Facts that a start depends on.
+
+    `has_served`: the folders were in use before, so the indexes must exist; `has_seal`: they were used by a version
+    that keeps a seal.
+    """
 
     plan: ReplayPlan
     has_served: bool
@@ -50,8 +55,10 @@ def seal_path_of(config: BookieConfig) -> str:
 
 
 async def plan(world: World, config: BookieConfig) -> Start:
-    """Look where replay begins, and whether the journal is whole from there on: nothing is changed. JournalDamagedError,
-    OSError."""
+    """Find where replay begins, and check that the journal is complete from there on, without changing anything.
+
+    Raises: JournalDamagedError, OSError.
+    """
     return await world.offload.run(partial(check_journal, world.disk, config), name="journal check")
 
 
@@ -64,7 +71,7 @@ def check_journal(disk: Disk, config: BookieConfig) -> Start:
 
 
 def read_plan(disk: Disk, directory: str, mark_path: str, seal_path: str) -> Start:
-    """Look where replay of the journal in `directory` begins. Blocking. OSError."""
+    """Find where replay of the journal in `directory` begins. Blocking. OSError."""
     try:
         last_mark = decode_last_mark(disk.read(mark_path))
     except FileNotFoundError:
@@ -85,16 +92,21 @@ def _replay(disk: Disk, config: BookieConfig, plan: ReplayPlan, *, quiet: bool =
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """`end`: of the journal, None if there is none. `no_room`: why what was replayed is not flushed: it is in the write cache, and
-    the mark stays where it is; "": all of it is, and the mark may move to `end`."""
+    """Result of a recovery.
+
+    `end`: end of the journal, None if there is none. `no_room`: why replayed entries are not flushed; they are in the
+    write cache and the mark stays. "": all are flushed, and the mark may move to `end`.
+    """
 
     end: LogMark | None
     no_room: str = ""
 
 
 async def recover(world: World, config: BookieConfig, storage: DbLedgerStorage, plan: ReplayPlan) -> Recovered:
-    """Replay and flush. JournalDamagedError, StorageFailedError, OSError: also if there is no room for more than the write cache
-    holds."""
+    """Replay and flush.
+
+    Raises: JournalDamagedError, StorageFailedError, OSError (also if the room is not even enough for the write cache).
+    """
     run = world.offload.run
     for finding in plan.findings:
         log.warning("found when the bookie started", file=finding.file, found=finding.what)
@@ -120,7 +132,7 @@ async def _apply(storage: DbLedgerStorage, record: Record) -> None:
     match record:
         case Run():
             if storage.master_key(record.ledger_id) is None:
-                # Its key is written before its first entry: the ledger has been deleted since.
+                # A ledger's key is written before its first entry: without it the ledger has been deleted since.
                 log.info("journal record of a deleted ledger left out", ledger_id=record.ledger_id)
                 return
             try:

@@ -1,7 +1,7 @@
-"""A bookie's place in the cluster: among the writable or the read-only ones, as its state says, over lost sessions too.
+"""Registration of a bookie in the cluster, as writable or read-only according to its state, also after lost sessions.
 
-While the metadata service cannot be reached a registered bookie goes on serving: its clients know it. It moves, or comes back,
-when the service does.
+While the metadata service cannot be reached a registered bookie continues to serve, because its clients know it. It is
+registered again, or in its new state, when the service is reachable.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from quire.service.log import get_logger
 log = get_logger(__name__)
 
 RETRY_S: Final = 1.0
-"""From a move that failed, as the service could not be reached, to the next try."""
+"""Seconds from a failed registration (service unreachable) to the next try."""
 
 
 async def stay_registered(
@@ -32,14 +32,18 @@ async def stay_registered(
     wait_s: float | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Until cancelled. Starts when it is registered. NodeExistsError if another session holds the name for longer than
-    `wait_s` (None: waits for ever), SessionExpiredError if the store's session is over for good, MetadataUnavailableError
-    if the service cannot be reached before the first time."""
+    """Keep the bookie registered until cancelled. Starts when it is registered.
+
+    Raises: NodeExistsError if another session holds the name for longer than `wait_s` (None: waits without limit),
+    SessionExpiredError if the store's session has ended permanently, MetadataUnavailableError if the service cannot be
+    reached for the first registration.
+    """
     started = False
     while True:
         changed = bookie.state_changed
-        # The former keeper has ended: it would make its node anew when the next one takes it away. The node itself stays
-        # until the next one has its own, so that the bookie is always among one of the two.
+        # The previous keeper has ended: otherwise it would create its node again when the next keeper removes it. The
+        # node itself stays until the next keeper has its own, so the bookie is always registered in one of the two
+        # places.
         async with trio.open_nursery() as keeping:
             keep = partial(_keep, metadata, bookie, info, wait_s=wait_s, first=not started)
             await keeping.start(keep, name="bookie registration")
@@ -59,7 +63,7 @@ async def _keep(
     first: bool,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Register it as what it is now; again and again, if it is not for the first time."""
+    """Register the bookie in its current state; retry until it succeeds unless this is the first registration."""
     config = bookie.config
     backoff = Backoff()
     while True:
@@ -76,7 +80,7 @@ async def _keep(
         except MetadataUnavailableError as error:
             if first:
                 raise
-            log.warning("the bookie cannot be registered, it will be tried again", error=str(error))
+            log.warning("registration of the bookie failed, retrying", error=str(error))
             await trio.sleep(RETRY_S)
         except MetadataError:
             raise

@@ -1,4 +1,4 @@
-"""What a request may do: master key, fence, read-only, limits. Pure.
+"""Checks of a request: master key, fence, read-only state, limits. Pure.
 
 Source: BookKeeper's WriteEntryProcessor, ReadEntryProcessor, BatchedReadEntryProcessor, WriteLacProcessorV3,
 LedgerDescriptorImpl.
@@ -14,15 +14,18 @@ from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import HIGH_PRIORITY, BatchReadRequest, Rc
 
 LAST_ENTRY: Final = -1
-"""Asks for the last entry of the ledger."""
+"""Entry id that requests the last entry of the ledger."""
 LAC_PACKAGE_MIN: Final = 16
-"""Ledger id and LAC; the digest behind them is the client's business."""
+"""Size of ledger id and LAC; only clients use the digest behind them."""
 BATCH_HEAD: Final = 36
-"""What the original counts against a batch's size for the head of its answer, in bytes."""
+"""Bytes that the original counts against a batch's size for the head of its answer."""
 
 
 def check_write_lac(known_key: bytes | None, key: bytes, read_only: bool, ledger_id: int, body: bytes) -> Rc:
-    """May this explicit LAC be stored? `body`: ledger id (8), LAC (8), digest. A fence does not matter to it."""
+    """Check whether this explicit LAC may be stored.
+
+    `body`: ledger id (8), LAC (8), digest. A fence does not affect it.
+    """
     if read_only:
         return Rc.READ_ONLY
     if len(body) < LAC_PACKAGE_MIN or int.from_bytes(body[:8], "big", signed=True) != ledger_id:
@@ -33,17 +36,17 @@ def check_write_lac(known_key: bytes | None, key: bytes, read_only: bool, ledger
 
 
 def lac_of_package(package: bytes) -> int:
-    """The LAC in an explicit LAC's body."""
+    """Return the LAC in an explicit LAC's body."""
     return int.from_bytes(package[8:LAC_PACKAGE_MIN], "big", signed=True)
 
 
 def lac_of_entry(entry: Buffer) -> int:
-    """The LAC that its writer knew when it sent the entry; -1 for none."""
+    """Return the LAC known to the writer when it sent the entry; -1 for none."""
     return int.from_bytes(entry[16:24], "big", signed=True)
 
 
 def check_add(known_key: bytes | None, key: bytes, fenced: bool, read_only: bool, flags: int) -> Rc:
-    """May these adds go on? `known_key` is None if the ledger is new here."""
+    """Check whether these adds are allowed. `known_key` is None if the ledger is new here."""
     if read_only and not flags & HIGH_PRIORITY:
         return Rc.READ_ONLY
     if known_key is not None and known_key != key:
@@ -54,7 +57,7 @@ def check_add(known_key: bytes | None, key: bytes, fenced: bool, read_only: bool
 
 
 def check_fence(known_key: bytes | None, key: bytes | None) -> Rc:
-    """May a read with this key fence the ledger? One that is new here, too: its writer may be on its way."""
+    """Check whether a read with this key may fence the ledger, even one that is new here: its writer's adds may follow."""
     if key is None:
         return Rc.UNAUTHORIZED
     if known_key is not None and known_key != key:
@@ -63,14 +66,14 @@ def check_fence(known_key: bytes | None, key: bytes | None) -> Rc:
 
 
 def check_read(known: bool, entry_id: int) -> Rc:
-    """May this entry be looked for?"""
+    """Check whether this entry may be looked up."""
     if entry_id < LAST_ENTRY:
         return Rc.BAD_REQUEST
     return Rc.OK if known else Rc.NO_LEDGER
 
 
 def rc_of(error: Exception) -> Rc:
-    """How a failed read is told to the client. Damage is never "no such entry": recovery would cut the ledger there."""
+    """Return the code of a failed read. Damage is never "no such entry": recovery would truncate the ledger there."""
     match error:
         case NoLedgerError():
             return Rc.NO_LEDGER
@@ -83,7 +86,10 @@ def rc_of(error: Exception) -> Rc:
 
 
 def batch_limits(request: BatchReadRequest, size_max: int) -> tuple[int, int]:
-    """Entries (0 or less asked for: as many as fit) and bytes of (size entry)* that the answer may have; one entry may
-    always be there, however big."""
+    """Return the number of entries (unbounded if 0 or less are requested) and bytes of (size entry)* that the answer
+    may have.
+
+    One entry is always allowed, whatever its size.
+    """
     count = request.count_max if request.count_max > 0 else (1 << 31) - 1
     return count, min(request.size_max, size_max) - BATCH_HEAD

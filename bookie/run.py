@@ -2,9 +2,9 @@
 
     run     ( size(4, big-endian) entry(size) )*        entry ids are consecutive: first, first + 1, ...
 
-The session builds a run once from the frames it received; the journal writes its parts, the write cache keeps them, the
-flush writes them again. Nobody changes a run. Buffers may pin a larger received chunk: who keeps a run for long counts
-`size` bytes and lets go of it at the flush.
+The session builds a run once from the frames it received. The journal writes its parts, the write cache keeps them, and
+the flush writes them again. Runs are never changed. Buffers may pin a larger received chunk: long-term holders count
+`size` bytes and drop the run at the flush.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SIZE_LENGTH: Final = 4
 
 
 class Run:
-    """`count` entries of ledger `ledger_id` from entry id `first` on.
+    """Run of `count` entries of ledger `ledger_id` from entry id `first` on.
 
     `parts` end to end are the run's bytes, `size` of them; a part never ends inside a size field, and an entry lies in one part
     or (a big one, not joined with its head) in two. `offsets[i]` is where the size field of entry `first + i` begins,
@@ -44,12 +44,12 @@ class Run:
 
     @property
     def last(self) -> int:
-        """Id of the last entry."""
+        """Return the id of the last entry."""
         return self.first + self.count - 1
 
     @classmethod
     def of(cls, ledger_id: int, entries: Sequence[tuple[int, Buffer]]) -> Run:
-        """A run of (entry id, entry) pairs, joined into one part. The ids must be consecutive.
+        """Return a run of (entry id, entry) pairs, joined into one part. The ids must be consecutive.
 
         >>> run = Run.of(7, [(3, b"ab"), (4, b"c")])
         >>> run.first, run.last, run.size, bytes(run.parts[0])
@@ -71,7 +71,7 @@ class Run:
 
     @classmethod
     def from_frames(cls, ledger_id: int, first: int, entries: Sequence[Buffer]) -> Run:
-        """A run of entries cut from ADD frames, joined into one part. The hot path: one join for the whole run."""
+        """Return a run of entries cut from ADD frames, joined into one part. The hot path: one join for the whole run."""
         pieces: list[Buffer] = []
         add = pieces.append
         offsets: list[int] = []
@@ -87,12 +87,12 @@ class Run:
 
     @classmethod
     def of_parts(cls, ledger_id: int, entry_id: int, head: Buffer, payload: Buffer) -> Run:
-        """A run of one big entry, in two buffers that are not joined: `head` then `payload`."""
+        """Return a run of one big entry in two buffers that are not joined: `head` then `payload`."""
         length = len(head) + len(payload)
         return cls(ledger_id, entry_id, 1, [b"".join((SIZE.pack(length), head)), payload], SIZE_LENGTH + length, [0])
 
     def entry(self, entry_id: int) -> memoryview:
-        """The bytes of one entry, without its size field. Copies only if the entry lies in two parts."""
+        """Return the bytes of one entry, without its size field. Copies only if the entry lies in two parts."""
         index = entry_id - self.first
         offsets = self.offsets
         start = offsets[index] + SIZE_LENGTH

@@ -1,6 +1,6 @@
-"""Does the bookie do its work? One entry is added to a ledger of nobody's, synced, read back and forgotten.
+"""Sanity check of a bookie: an entry is added to an otherwise unused ledger, synced, read back and forgotten.
 
-The ledger has an id that no cluster gives; a crash in between leaves it to garbage collection.
+No cluster gives out the ledger's id. After a crash in between, garbage collection removes the ledger.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PAYLOAD: Final = b"sanity"
 
 
 async def check_sanity(bookie: Bookie, limit_s: float = LIMIT_S) -> bool:
-    """True if it does, within `limit_s`; a read-only bookie is not asked to write."""
+    """Return True if the bookie works within `limit_s`; a read-only bookie is not asked to write."""
     if bookie.failed.is_set():
         return False
     if bookie.read_only:

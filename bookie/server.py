@@ -1,9 +1,10 @@
-"""A bookie on a port: frames from sockets to sessions and back, and the bookie's name in the cluster.
+"""Server of a bookie: moves frames between sockets and sessions, and keeps the bookie registered in the cluster.
 
-Stop    name taken from the cluster; beside that: nothing more received -> what was received is answered -> connections closed
+Stop    registration removed; at the same time: nothing more received -> requests answered -> connections closed
 
-Clients keep their connections for ever, so none is waited for that asks nothing: a bookie is gone as soon as it has answered.
-In one process with its only client a bookie needs none of this: a `BookieSession` speaks the same bytes.
+Clients keep their connections open indefinitely, so a stop does not wait for idle connections: it ends when every
+request is answered. In one process with its only client a bookie needs no server: a `BookieSession` handles the same
+bytes.
 """
 
 from __future__ import annotations
@@ -33,12 +34,18 @@ from quire.world.outbox import Outbox
 log = get_logger(__name__)
 
 ANSWERS_WAITING_MAX: Final = 4 << 20
-"""Bytes of answers a peer may leave lying before its next requests are read."""
+"""Bytes of unread answers at which the peer's next requests are not read."""
 CHUNK_SIZE: Final = 512 << 10
-"""Bytes that are received at once, if they are there. With half and with twice as much an add of 1 KB costs 10 % more of the
-processor: more passes, or more than its nearer caches hold."""
+"""Bytes received at once, if available.
+
+With half and with twice as much, an add of 1 KB costs 10 % more CPU: more passes, or more than fits into the CPU's
+nearer caches.
+"""
 GRACE_S: Final = 1.0
-"""For the answers when the bookie stops, and for their leaving. Who gets none asks another bookie, as after a crash."""
+"""Seconds to answer and send the answers when the bookie stops.
+
+A client that gets none asks another bookie, as after a crash.
+"""
 
 
 async def serve_bookie(
@@ -55,9 +62,11 @@ async def serve_bookie(
     register_wait_s: float | None = None,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until `stop` is set, announced in the cluster meanwhile, with `endpoints` beside the bookie's own; then what is
-    under way is answered, for `grace_s` seconds at most. Starts with the (host, port) listened on. Raises what
-    `stay_registered` does, in a group; OSError if the port is taken."""
+    """Serve until `stop` is set, registered in the cluster meanwhile, with `endpoints` besides the bookie's own.
+
+    Then requests in progress are answered, for `grace_s` seconds at most. Starts with the (host, port) listened on.
+    Raises what `stay_registered` raises, in a group; OSError if the port is taken.
+    """
     config = bookie.config
     listener = await world.network.listen(bind_address, config.port)
     port = listener.address[1]
@@ -69,7 +78,7 @@ async def serve_bookie(
         with trio.CancelScope() as announced:
             nursery.start_soon(_cancel_at, stop, announced, name="bookie stop")
             await stay_registered(metadata, bookie, info, wait_s=register_wait_s, task_status=task_status)
-        # A kindness: the name would go with the session. If the cluster cannot be told now, it will notice.
+        # Only a courtesy: the name ends with the session. If the cluster cannot be reached now, the session expires.
         with trio.move_on_after(grace_s), suppress(MetadataError):
             await unregister(metadata, config.id, root=config.ledgers_root)
 
@@ -103,20 +112,22 @@ async def _cancel_at(event: trio.Event, scope: trio.CancelScope) -> None:
 
 
 class Drain:
-    """How the connections of a bookie that stops come to their end."""
+    """Orderly end of the connections of a stopping bookie."""
 
     def __init__(self, bookie: Bookie) -> None:
         self._bookie = bookie
         self._begun = False
         self._receiving: set[trio.CancelScope] = set()
         self._serving = 0
-        """Connections that receive, or have requests that were received and wait for room."""
+        """Connections that receive, or have received requests waiting for room."""
         self._answered = trio.Event()
-        """All that was received is answered, or nobody waits for that any longer."""
+        """Set when all received requests are answered, or the wait for that has ended."""
 
     async def serve(self, receive: Callable[[], Awaitable[None]], serve_rest: Callable[[], Awaitable[None]]) -> bool:
-        """Have a connection receive until it ends, or until the bookie stops: then what it has sent is served, and True
-        returned when all connections are answered."""
+        """Receive on a connection until it ends, or until the bookie stops.
+
+        After a stop, serve what was received, and return True when all connections are answered.
+        """
         self._serving += 1
         try:
             with trio.CancelScope() as scope:
@@ -138,7 +149,7 @@ class Drain:
         return scope.cancelled_caught
 
     async def run(self, grace_s: float) -> None:
-        """Receive nothing more; wait until nothing is under way, for so long."""
+        """Receive nothing more; wait, up to `grace_s`, until nothing is in progress."""
         self._begun = True
         for scope in list(self._receiving):
             scope.cancel()
@@ -149,7 +160,7 @@ class Drain:
         self._answered.set()
 
     def _look(self) -> None:
-        """Is everything answered? Asked whenever something has come to its end: what is under way does so in a pass."""
+        """Check whether everything is answered. Called whenever a request or connection ends."""
         bookie = self._bookie
         under_way = self._serving or bookie.journal.queued_bytes or bookie.adds.waiting_bytes or bookie.reads_in_flight
         if not under_way:
@@ -157,8 +168,10 @@ class Drain:
 
 
 async def serve_client(bookie: Bookie, stream: Stream, *, drain: Drain | None = None) -> None:
-    """Serve one connection until it ends, breaks, or sends what is not the protocol; or until `drain` ends it, when what it
-    asked is answered. OSError."""
+    """Serve one connection until it ends, breaks, sends something that is not the protocol, or `drain` ends it.
+
+    OSError.
+    """
     drain = drain or Drain(bookie)
     outbox = Outbox(stream)
 
@@ -176,7 +189,7 @@ async def serve_client(bookie: Bookie, stream: Stream, *, drain: Drain | None = 
     frames = FrameStream(bookie.config.frame_max, CHUNK_SIZE, lent_max=LENT_MAX)
 
     async def serve_waiting() -> None:
-        """Until no request waits for room."""
+        """Serve until no request waits for room."""
         nonlocal room
         await outbox.wait_below(ANSWERS_WAITING_MAX)
         while session.is_paused and outbox.broken is None:

@@ -1,4 +1,4 @@
-"""Counts of a bookie since its start."""
+"""Counters of a bookie since its start."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class BookieStats:
-    """Plain numbers, which the metrics read at scrape time."""
+    """Plain numbers, read by the metrics at scrape time."""
 
     adds: int = 0
-    """Entries taken into the write cache and the journal."""
+    """Entries added to the write cache and the journal."""
     add_bytes: int = 0
     adds_refused: int = 0
     reads: int = 0
@@ -19,7 +19,7 @@ class BookieStats:
     """Read requests answered from memory; counted in `reads` too."""
     fences: int = 0
     explicit_lacs: int = 0
-    """WRITE_LACs taken."""
+    """WRITE_LACs accepted."""
     forces: int = 0
     long_polls: int = 0
     """Reads that waited for the LAC to move."""

@@ -1,6 +1,6 @@
-"""Calls at their time, without a task for each: what long polls, and adds that find no room, wait with.
+"""Timers without a task for each: used by long polls and by adds that wait for room.
 
-A cancelled timer stays in the heap until its time or until half of the heap is such.
+A cancelled timer stays in the heap until its time, or until half of the heap is cancelled.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _GARBAGE_MIN: Final = 1000
 
 
 class Timer:
-    """Made by `Timers.at`."""
+    """A timer, created by `Timers.at`."""
 
     __slots__ = ("_number", "_timers", "call", "deadline")
 
@@ -26,7 +26,7 @@ class Timer:
         self.call: Callable[[], None] | None = call
 
     def cancel(self) -> None:
-        """Fine if its time has come."""
+        """Cancel the timer; no effect if its time has come."""
         if self.call is not None:
             self.call = None
             self._timers.cancelled()
@@ -36,7 +36,7 @@ class Timer:
 
 
 class Timers:
-    """`run` must be running for anything to be called; what is called must not raise."""
+    """Heap of timers. `run` must be running for anything to be called; callbacks must not raise."""
 
     def __init__(self) -> None:
         self._heap: list[Timer] = []
@@ -54,7 +54,7 @@ class Timers:
         return timer
 
     def cancelled(self) -> None:
-        """For `Timer.cancel`."""
+        """Called by `Timer.cancel`."""
         self._garbage += 1
         if self._garbage >= _GARBAGE_MIN and 2 * self._garbage >= len(self._heap):
             self._heap = [timer for timer in self._heap if timer.call is not None]
@@ -62,7 +62,7 @@ class Timers:
             self._garbage = 0
 
     async def run(self, after: Callable[[], None]) -> None:
-        """Call what is due, for ever; `after` each time that something was."""
+        """Call due timers until cancelled; call `after` each time that some were due."""
         while True:
             self._wake = trio.Event()
             with trio.move_on_at(self._heap[0].deadline if self._heap else float("inf")):

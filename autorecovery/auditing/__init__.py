@@ -1,1 +1,1 @@
-"""The auditor: one of the cluster, elected; finds bookies that were lost and copies that are missing or damaged."""
+"""The auditor: one elected process of the cluster. It finds lost bookies, and missing or damaged copies."""

@@ -1,12 +1,12 @@
 """The auditor: finds ledgers that lack copies, and marks them.
 
-    available, readonly, cookies --> AuditSchedule --> audit: index of all ledgers; those of lost bookies are marked
+    available, readonly, cookies --> AuditSchedule --> audit: index of all ledgers; ledgers of lost bookies are marked
     lostBookieRecoveryDelay      -->
     time                         --> the same; and the checks of all ledgers (`checks`), one at a time
-    returns, notes of writers    --> the ledgers that they concern are compared with what bookies list (`missed_copies`)
+    returns, notes of writers    --> the affected ledgers are compared with the lists of bookies (`missed_copies`)
 
-While `disable` exists everything rests. What an auditor writes are marks, merged by compare-and-set; so it may be stopped
-anywhere, and another one may do the same at the same time.
+While the node `disable` exists everything is suspended. An auditor writes only marks, merged by compare-and-set. So it
+may be stopped anywhere, and another auditor may work at the same time.
 
 Source: BookKeeper's Auditor, AuditorBookieCheckTask.
 """
@@ -39,18 +39,18 @@ from quire.service.log import get_logger
 log = get_logger(__name__)
 
 CHECK_RETRY_S: Final = 60.0
-"""From a check of all ledgers that could not be finished to the next try."""
+"""Seconds from a check of all ledgers that could not be finished to the next try."""
 
 
 def wait_before_check(interval_s: float, last_ms: int | None, now_ms: int) -> float:
-    """Seconds until a check is due that was last made at `last_ms`, None for never (pure)."""
+    """Return the seconds until a check is due that was last made at `last_ms`, None for never (pure)."""
     if last_ms is None:
         return 0.0
     return max(0.0, interval_s - max(0, now_ms - last_ms) / 1000)
 
 
 class Auditor:
-    """One auditor; `run` is what its election runs. A run begins with nothing known."""
+    """One auditor; its election calls `run`. Each run begins with nothing known."""
 
     def __init__(
         self,
@@ -66,8 +66,11 @@ class Auditor:
         list_entries: ListEntries | None = None,
         stats: AuditorStats | None = None,
     ) -> None:
-        """`ledgers` is a ledger client, `adheres` its `placement.adherence`, `list_entries` what `entry_lists` makes of it.
-        Checks that need `checker`, `adheres` or `list_entries` are left out without it."""
+        """`ledgers` is a ledger client, `adheres` its `placement.adherence`, `list_entries` a function made by
+        `entry_lists`.
+
+        Checks that need `checker`, `adheres` or `list_entries` are left out without it.
+        """
         self._store = store
         self._root = root
         self._registrations = Registrations(store, root)
@@ -85,7 +88,7 @@ class Auditor:
         self._one_check = trio.Lock()
 
     async def run(self) -> None:
-        """Until cancelled. SessionExpiredError; IncompatibleUnderreplicationError."""
+        """Work as the auditor until cancelled. SessionExpiredError; IncompatibleUnderreplicationError."""
         await until_available(self._marks.prepare)
         delay = await until_available(
             partial(self._marks.begin_recovery_delay, self._config.lost_bookie_recovery_delay_s)
@@ -135,7 +138,7 @@ class Auditor:
             if interval_s and job is not None
         ]
 
-    # --- when
+    # --- schedule
 
     async def _look_at_bookies(self) -> None:
         present, known = await until_available(self._registrations.read)
@@ -163,7 +166,7 @@ class Auditor:
                 try:
                     found = await until_available(self._marks.read_recovery_delay)
                 except MalformedMetadataError as error:
-                    log.warning("the recovery delay stays as it was", error=str(error))
+                    log.warning("cannot read the recovery delay, keeping the previous one", error=str(error))
                     found = None
                 if found is not None and found.version != version:
                     version = found.version
@@ -203,14 +206,14 @@ class Auditor:
                 continue
             await until_available(self._marks.wait_enabled)
             if schedule.due > trio.current_time():
-                continue  # (they came back meanwhile)
+                continue  # (they have returned in the meantime)
             schedule.begun()
             try:
                 done = await self._while_enabled(self._audit_bookies)
             except SessionExpiredError:
                 raise
             except MetadataError as error:
-                log.warning("the audit of bookies could not be done, it will be tried again", error=str(error))
+                log.warning("audit of bookies failed, retrying", error=str(error))
                 self.stats.audits_failed += 1
                 schedule.failed(trio.current_time() + RETRY_S)
             else:
@@ -223,7 +226,7 @@ class Auditor:
         started = trio.current_time()
         index = await read_index(self._ledgers, at_once=self._config.open_ledgers_max)
         self.stats.index_creations.observe(_ms_since(started))
-        # Read once more: to read all ledgers takes its time.
+        # Read the registrations once more: reading all ledgers takes a while.
         present, _ = await self._registrations.read()
         lost = lost_of(index.bookies, present, self._schedule.held(trio.current_time()))
         if lost:
@@ -249,12 +252,12 @@ class Auditor:
     # --- checks of all ledgers
 
     async def _checks(self, check: CheckTime, interval_s: float, job: Callable[[], Awaitable[None]]) -> None:
-        """From time to time, counted from when any auditor made it last."""
+        """Check all ledgers periodically, counted from the last check by any auditor."""
         while True:
             try:
                 last_ms = await until_available(partial(self._marks.check_time, check))
             except MalformedMetadataError as error:
-                log.warning("nobody knows when a check was made last, it is made now", error=str(error))
+                log.warning("time of the last check unknown, running it now", error=str(error))
                 last_ms = None
             await trio.sleep(wait_before_check(interval_s, last_ms, self._wall_ms()))
             await self._until_no_audit_waits()
@@ -267,7 +270,7 @@ class Auditor:
                 await trio.sleep(min(interval_s, CHECK_RETRY_S))
 
     async def _until_no_audit_waits(self) -> None:
-        """A bookie that is waited for would be taken for a bad one."""
+        """Wait until no audit is pending: a bookie in its recovery delay would count as bad."""
         if self._schedule.due < inf:
             self.stats.checks_skipped += 1
         while self._schedule.due < inf:
@@ -279,7 +282,7 @@ class Auditor:
         except SessionExpiredError:
             raise
         except (MetadataError, AutoRecoveryError) as error:
-            log.warning("a check of all ledgers could not be finished", check=check.value, error=str(error))
+            log.warning("check of all ledgers could not be finished", check=check.value, error=str(error))
             if check is CheckTime.ALL_LEDGERS:
                 self.stats.ledger_checks_failed += 1
             return False
@@ -306,7 +309,7 @@ class Auditor:
         log.info("replicas check", bad=bad)
 
     async def _while_enabled(self, job: Callable[[], Awaitable[None]]) -> bool:
-        """Do it; False if auto recovery was disabled before it was done."""
+        """Run the job; return False if auto recovery was disabled before it was done."""
         done = False
         watch = self._marks.watch_enabled()
 

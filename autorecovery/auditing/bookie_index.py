@@ -1,4 +1,4 @@
-"""Which ledgers each bookie is to have copies of: made from the metadata of all ledgers, once for each audit.
+"""Index of ledgers by bookie, built from the metadata of all ledgers, once for each audit.
 
 Source: BookKeeper's BookieLedgerIndexer.
 """
@@ -19,27 +19,27 @@ log = get_logger(__name__)
 
 
 class Ledgers(Protocol):
-    """What the auditor asks of a ledger client."""
+    """The part of a ledger client that the auditor uses."""
 
     def list_ledgers(self, first: int = 0) -> AsyncIterator[int]:
-        """Every ledger id from `first` on, growing. MetadataError."""
+        """Return every ledger id from `first` on, ascending. MetadataError."""
 
     async def read_metadata(self, ledger_id: int) -> LedgerMetadata:
-        """NoSuchLedgerError, MetadataError."""
+        """Read the metadata of a ledger. NoSuchLedgerError, MetadataError."""
 
 
 class BookieIndex:
-    """Ledgers by bookie. Eight bytes for each place of a bookie in a ledger."""
+    """Index of ledgers by bookie. Eight bytes for each place of a bookie in a ledger."""
 
     def __init__(self) -> None:
         self._ledgers: dict[str, array[int]] = {}
         self._bytes: dict[str, int] = {}
         self.ledgers = 0
-        """How many were added."""
+        """Number of ledgers added."""
 
     @property
     def bookies(self) -> Collection[str]:
-        """Those that any ledger names."""
+        """Return the bookies that any ledger names."""
         return self._ledgers.keys()
 
     def add(self, ledger_id: int, metadata: LedgerMetadata) -> None:
@@ -49,15 +49,15 @@ class BookieIndex:
             self._bytes[bookie_id] = self._bytes.get(bookie_id, 0) + metadata.length
 
     def count(self, bookie_id: str) -> int:
-        """Ledgers that name the bookie."""
+        """Return the number of ledgers that name the bookie."""
         return len(self._ledgers.get(bookie_id, ()))
 
     def bytes_of(self, bookie_id: str) -> int:
-        """Payload bytes of the closed ones among them."""
+        """Return the payload bytes of the closed ledgers that name the bookie."""
         return self._bytes.get(bookie_id, 0)
 
     def of(self, lost: Collection[str]) -> dict[int, tuple[str, ...]]:
-        """The ledgers that name any of `lost`, by growing id, and whom of them."""
+        """Yield the ledgers that name any of `lost`, by ascending id, with the lost bookies that each names."""
         found: dict[int, tuple[str, ...]] = {}
         for bookie_id in sorted(lost):
             for ledger_id in self._ledgers.get(bookie_id, ()):
@@ -66,7 +66,7 @@ class BookieIndex:
 
 
 async def all_ids(ledgers: Ledgers) -> array[int]:
-    """Every ledger there is, growing; eight bytes each."""
+    """Return every ledger id, ascending; eight bytes each."""
     found = array("q")
     async for ledger_id in ledgers.list_ledgers():
         found.append(ledger_id)
@@ -74,14 +74,17 @@ async def all_ids(ledgers: Ledgers) -> array[int]:
 
 
 async def read_or_none(ledgers: Ledgers, ledger_id: int) -> LedgerMetadata | None:
-    """None if the ledger is gone, or if its metadata cannot be read, which is told. MetadataError."""
+    """Read the metadata of a ledger; None if the ledger is gone, or if its metadata cannot be read, which is logged.
+
+    MetadataError.
+    """
     try:
         return await ledgers.read_metadata(ledger_id)
     except NoSuchLedgerError:
         return None
     except (MalformedMetadataError, UnsupportedLayoutError) as error:
         log.warning(
-            "the metadata of a ledger cannot be read, its copies are not looked after",
+            "cannot read the metadata of a ledger, skipping its copies",
             ledger_id=ledger_id,
             error=str(error),
         )

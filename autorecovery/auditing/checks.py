@@ -1,11 +1,11 @@
-"""The checks of all ledgers that an auditor makes from time to time.
+"""The periodic checks of all ledgers by the auditor.
 
     check_ledgers     reads copies of every fragment from each of its members; bad ones are marked
-    check_placement   counts closed ledgers that are not where the placement policy wants them; marks them if that is wished
-    check_replicas    asks every bookie which entries it has; counts, tells and marks closed ledgers that lack some
+    check_placement counts closed ledgers that violate the placement policy; marks them if configured to
+    check_replicas asks every bookie for its list of entries; counts, logs and marks closed ledgers that lack some
 
-The last one only counts in the original. Each reads the metadata once, some hundred ledgers at a time, and raises MetadataError
-when it cannot be finished: it is then made again.
+In the original the last one only counts. Each check reads the metadata once, some hundred ledgers at a time. It raises
+MetadataError when it cannot be finished, and is then made again.
 
 Source: BookKeeper's AuditorCheckAllLedgersTask, AuditorPlacementPolicyCheckTask, AuditorReplicasCheckTask.
 """
@@ -35,26 +35,26 @@ from quire.wire.bookkeeper.availability import Availability
 log = get_logger(__name__)
 
 LISTS_AT_ONCE: Final = 100
-"""Ledgers whose lists of entries are asked for at once."""
+"""Ledgers whose lists of entries are requested at once."""
 TOLD_MAX: Final = 20
-"""Ledgers of one check that are named in the log; the others are counted."""
+"""Ledgers of one check that are named in the log; further ones are only counted."""
 
 
 class Checker(Protocol):
-    """`LedgerChecker` is one."""
+    """Checks the copies of a ledger: `LedgerChecker` implements this."""
 
     async def check(self, ledger_id: int, metadata: LedgerMetadata, *, percentage: int = 0) -> Sequence[BadFragment]:
-        """The fragments with members that do not have what they should."""
+        """Return the fragments with members that lack copies they should have."""
 
 
 class Adheres(Protocol):
-    """`EnsemblePlacementPolicy.adherence` is one."""
+    """Rates an ensemble: `EnsemblePlacementPolicy.adherence` implements this."""
 
     def __call__(self, ensemble: Sequence[str], write_quorum: int, ack_quorum: int, /) -> Adherence: ...
 
 
 class Telling:
-    """Warnings about single ledgers, within a bound."""
+    """Bounded number of warnings about single ledgers."""
 
     def __init__(self, event: str) -> None:
         self._event = event
@@ -77,7 +77,7 @@ async def check_ledgers(
     config: AutoRecoveryConfig,
     stats: AuditorStats,
 ) -> int:
-    """Read copies of every fragment; returns how many ledgers were marked. CheckStuckError."""
+    """Read copies of every fragment; return how many ledgers were marked. CheckStuckError."""
     telling = Telling("a ledger has bad copies")
     wait_s = config.open_ledger_wait_ms / 1000 or inf
 
@@ -103,7 +103,7 @@ async def check_ledgers(
     finally:
         telling.end()
     if moving.cancelled_caught:
-        raise CheckStuckError(f"no ledger could be checked within {wait_s:g} s")
+        raise CheckStuckError(f"no check of a ledger made progress within {wait_s:g} s")
     return telling.count
 
 
@@ -115,7 +115,7 @@ async def check_placement(
     stats: AuditorStats,
     wall_ms: Callable[[], int],
 ) -> int:
-    """Look where closed ledgers are; returns how many fail the policy."""
+    """Check where closed ledgers are placed; return how many violate the policy."""
     elapsed = Telling("a ledger lacks copies for longer than underreplicatedLedgerRecoveryGracePeriod")
     if config.recovery_grace_period_s:
         latest = wall_ms() - 1000 * config.recovery_grace_period_s
@@ -146,7 +146,7 @@ async def check_placement(
 
 
 def worst_placed(metadata: LedgerMetadata, adheres: Adheres) -> tuple[Adherence, tuple[str, ...]]:
-    """How well the fragment fits the policy that fits it least, and its ensemble (pure)."""
+    """Return how well the worst fragment fits the policy, and its ensemble (pure)."""
     order = (Adherence.FAIL, Adherence.MEETS_SOFT, Adherence.MEETS_STRICT)
     found = [
         (adheres(fragment.bookies, metadata.write_quorum, metadata.ack_quorum), fragment.bookies)
@@ -158,8 +158,10 @@ def worst_placed(metadata: LedgerMetadata, adheres: Adheres) -> tuple[Adherence,
 async def check_replicas(
     ledgers: Ledgers, marks: UnderreplicatedLedgers, list_entries: ListEntries, stats: AuditorStats
 ) -> int:
-    """Compare what closed ledgers should have with what their bookies list; returns how many lack something. Those marked
-    already are left out, and so are bookies that do not answer."""
+    """Compare closed ledgers with the lists of their bookies; return how many ledgers lack entries.
+
+    Ledgers that are already marked and bookies that do not answer are left out.
+    """
     counts = dict.fromkeys(Shortage, 0)
     telling = Telling("a ledger lacks entries")
     silent: set[str] = set()
@@ -185,7 +187,7 @@ async def check_replicas(
         found = compare(metadata, lists)
         if not found.missing:
             return
-        # Once more: the ledger may be gone since, or others may hold it now.
+        # Read the metadata once more: the ledger may be deleted by now, or other bookies may hold it.
         if await read_or_none(ledgers, ledger_id) != metadata:
             return
         counts[found.shortage] += 1

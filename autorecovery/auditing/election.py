@@ -1,11 +1,11 @@
-"""Which process is the auditor: the candidate whose vote has been there longest.
+"""Election of the auditor: the candidate with the oldest vote wins.
 
     <root>/underreplication/auditorelection               the auditor's vote, for operators
     <root>/underreplication/auditorelection/V_<sequence>  ephemeral sequential: one candidate's vote
 
-Each candidate watches the one before it, and its own node. While the metadata service cannot be reached the auditor goes on:
-whatever it does is a compare-and-set that a second auditor may do too. When its node is gone it stops at once and stands
-again, behind the others.
+Each candidate watches the vote before its own, and its own vote. While the metadata service cannot be reached the
+auditor continues: its writes are compare-and-set, so a second auditor does no harm. When its vote is gone it stops at
+once and re-enters the election, behind the others.
 
 Source: BookKeeper's ZkLedgerAuditorManager, AuditorElector.
 """
@@ -28,7 +28,7 @@ log = get_logger(__name__)
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """The votes among the children of the election, the oldest first (pure).
+    """Return the votes among the children of the election, the oldest first (pure).
 
     >>> in_order(["V_0000000010", "V_0000000009", "other"])
     ['V_0000000009', 'V_0000000010']
@@ -38,14 +38,14 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def predecessor(names: Iterable[str], mine: str) -> str | None:
-    """The vote right before `mine`, which must be among `names`; None if there is none: `mine` has won (pure)."""
+    """Return the vote right before `mine`, which must be among `names`; None if there is none: `mine` has won (pure)."""
     votes = in_order(names)
     index = votes.index(mine)
     return votes[index - 1] if index else None
 
 
 class AuditorElection:
-    """One candidate; one for each session of a store."""
+    """One candidate, for one session of a store."""
 
     def __init__(
         self,
@@ -55,21 +55,24 @@ class AuditorElection:
         bookie_id: str,
         root: str = "/ledgers",
     ) -> None:
-        """`audit` is run, and cancelled, whenever this candidate becomes the auditor and ceases to be; it must not end by
-        itself. `bookie_id` is the name that others see."""
+        """`audit` is run when this candidate becomes the auditor, and cancelled when it ceases to be; it must not end
+        by itself.
+
+        `bookie_id` is the candidate's name in the metadata.
+        """
         self._store = store
         self._audit = audit
         self._vote = form.encode_owner(bookie_id)
         self._bookie_id = bookie_id
         self._folder = election_folder(root)
         self._mine: str | None = None
-        """The name of our vote; it may be gone."""
+        """Name of our vote, which may have been removed."""
         self.is_auditor = False
         self.attempts = 0
-        """How often this candidate has stood."""
+        """Number of votes this candidate has made."""
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Be a candidate until cancelled; starts when the vote is there. SessionExpiredError, and what `audit` raises."""
+        """Be a candidate until cancelled; starts when the vote exists. SessionExpiredError, and the errors of `audit`."""
         started = False
         while True:
             try:
@@ -80,11 +83,11 @@ class AuditorElection:
                     started = True
                 await self._wait_or_audit(self._mine)
             except MetadataUnavailableError as error:
-                log.info("the auditor's election cannot be reached, it will be tried again", error=str(error))
+                log.info("auditor election unreachable, retrying", error=str(error))
                 await trio.sleep(RETRY_S)
 
     async def _stand(self) -> str:
-        """Make a vote; its name."""
+        """Create a vote; return its name."""
         self.attempts += 1
         path = await self._store.create(
             paths.join(self._folder, form.VOTE_PREFIX),
@@ -96,12 +99,12 @@ class AuditorElection:
         return paths.name(path)
 
     async def _wait_or_audit(self, mine: str) -> None:
-        """One round: until something changed that our vote depends on, or through our time as the auditor."""
+        """Run one round: wait for a change that our vote depends on, or be the auditor until the vote is gone."""
         own = self._store.watch(paths.join(self._folder, mine))
         try:
             names = await self._store.children(self._folder)
             if mine not in names:
-                log.warning("our vote for the auditor is gone, we stand again", candidate=self._bookie_id, vote=mine)
+                log.warning("auditor vote lost, re-entering the election", candidate=self._bookie_id, vote=mine)
                 self._mine = None
                 return
             before = predecessor(names, mine)
@@ -112,7 +115,7 @@ class AuditorElection:
             try:
                 node = await self._store.get(paths.join(self._folder, before))
                 if node is not None and node.mine:
-                    # We made it, and never heard that it was made.
+                    # The vote was created, but the answer was lost.
                     self._mine = before
                     await self._withdraw(mine)
                 elif node is not None:
@@ -131,13 +134,13 @@ class AuditorElection:
     async def _be_auditor(self, mine: str) -> None:
         """Audit, until our vote is gone."""
         await self._store.put(self._folder, self._vote, ANY_VERSION)
-        log.info("this is the auditor now", candidate=self._bookie_id, vote=mine)
+        log.info("elected auditor", candidate=self._bookie_id, vote=mine)
         self.is_auditor = True
         try:
             await first_of(self._audit_for_ever, partial(self._until_lost, mine), name="auditor")
         finally:
             self.is_auditor = False
-        log.warning("this is no longer the auditor", candidate=self._bookie_id, vote=mine)
+        log.warning("no longer the auditor", candidate=self._bookie_id, vote=mine)
         self._mine = None
 
     async def _audit_for_ever(self) -> None:
@@ -163,7 +166,7 @@ class AuditorElection:
 
 
 async def read_auditor(store: MetadataStore, root: str = "/ledgers") -> str | None:
-    """The name of the auditor; None if there is none now, or its vote cannot be read. MetadataError."""
+    """Return the name of the auditor; None if there is none now, or its vote cannot be read. MetadataError."""
     folder = election_folder(root)
     try:
         for name in in_order(await store.children(folder)):
@@ -176,5 +179,5 @@ async def read_auditor(store: MetadataStore, root: str = "/ledgers") -> str | No
 
 
 def election_folder(root: str) -> str:
-    """Where the votes are."""
+    """Return the folder of the votes."""
     return paths.join(root, "underreplication/auditorelection")

@@ -1,4 +1,4 @@
-"""ListedCopies: compares the closed fragments of one ledger with what its members list, and marks what is missing.
+"""ListedCopies: compares the closed fragments of one ledger with the lists of its members, and marks missing copies.
 
 A bookie that does not list its entries (the originals do not, with their usual storage) has the first and the last of each
 fragment read instead.
@@ -21,14 +21,14 @@ from quire.metadata.ledgers import LedgerMetadata, LedgerState
 from quire.wire.bookkeeper.availability import Availability
 
 UNSURE = frozenset((CopyFault.UNREACHABLE, CopyFault.BUSY))
-"""Faults after which the copy may be there."""
+"""Faults after which the copy may still exist."""
 
 
 class Compared(Enum):
-    """Outcome of a look at a ledger."""
+    """Result of comparing a ledger."""
 
     DONE = "done"
-    """Every copy that was asked about is there, or the ledger is marked."""
+    """Every requested copy exists, or the ledger is marked."""
     UNANSWERED = "unanswered"
     """A bookie does not answer."""
 
@@ -47,7 +47,7 @@ class ListedCopies:
         self.telling = Telling("a ledger lacks copies that its writer did not wait for")
 
     async def look(self, ledger_id: int, metadata: LedgerMetadata, bookies: Collection[str]) -> Compared:
-        """Compare what `bookies` should have. MetadataError."""
+        """Compare the entries that `bookies` should have with their lists. MetadataError."""
         while True:
             lists, silent = await self._lists(ledger_id, metadata, bookies)
             missing = list(dict.fromkeys(each.bookie_id for each in compare(metadata, lists).missing))
@@ -57,7 +57,7 @@ class ListedCopies:
                 missing += bad
             if not missing:
                 return Compared.UNANSWERED if unsure else Compared.DONE
-            # Once more: the ledger may be gone since, or others may hold it now.
+            # Read the metadata once more: the ledger may be deleted by now, or other bookies may hold it.
             try:
                 found = await self._ledgers.read_metadata(ledger_id)
             except NoSuchLedgerError:
@@ -72,7 +72,7 @@ class ListedCopies:
     async def _lists(
         self, ledger_id: int, metadata: LedgerMetadata, bookies: Collection[str]
     ) -> tuple[Mapping[str, Availability], frozenset[str]]:
-        """Ask members of closed fragments for their lists; return the lists, and the members that have none."""
+        """Request lists from members of closed fragments; return the lists, and the members that have none."""
         closed = metadata.fragments if metadata.state is LedgerState.CLOSED else metadata.fragments[:-1]
         lists: dict[str, Availability] = {}
         silent: set[str] = set()
@@ -91,7 +91,7 @@ class ListedCopies:
     async def _read_ends(
         self, ledger_id: int, metadata: LedgerMetadata, bookies: Collection[str]
     ) -> tuple[list[str], bool]:
-        """Those of `bookies` that have not what they should, and whether one of them did not answer."""
+        """Return those of `bookies` that lack entries they should have, and whether one of them did not answer."""
         bad: dict[str, None] = {}
         unsure: set[str] = set()
         for found in await self._checker.check(ledger_id, metadata):

@@ -1,16 +1,17 @@
-"""AuditSchedule: when to look for ledgers that lack copies, from who is registered (pure).
+"""AuditSchedule: decides from the registered bookies when to look for ledgers that lack copies (pure).
 
     a bookie was known and is not registered          lost
     exactly one is newly lost, and there is a delay   audit when the delay is over, unless it is back by then
     more are, or there is no delay                    audit now
     the delay is set to 0, or again to what it was    audit now
-    the delay is set to something else                what is waited for waits for the new delay, from now on
-    the check that comes from time to time            audit now, unless one is waited for
+    the delay is set to something else                bookies in their delay get the new one, from now on
+    the periodic check                                audit now, unless a bookie is in its delay
 
-A bookie is known from its cookie, or as it was registered before. One that was audited is no news until it comes back.
+A bookie is known from its cookie, or from an earlier registration. A bookie that was audited is ignored until it
+returns.
 
-Unlike in the original the delay holds for an auditor that has just begun, too: whoever died with the former auditor is waited
-for like others.
+Unlike in the original the delay also applies to an auditor that has just begun: a bookie that died with the former
+auditor gets its delay like others.
 
 Source: BookKeeper's Auditor (submitAuditTask, submitLostBookieRecoveryDelayChangedEvent).
 """
@@ -27,16 +28,16 @@ class AuditSchedule:
     def __init__(self, delay_s: int) -> None:
         self.delay_s = delay_s
         self.due = inf
-        """When the next audit is to begin; infinity for "no audit is wanted"."""
+        """Time at which the next audit begins; infinity if no audit is wanted."""
         self.waiting: frozenset[str] = frozenset()
-        """Bookies that are lost, and were not audited yet."""
+        """Bookies that are lost and were not audited yet."""
         self.delayed = 0
         self.cancelled = 0
         self._known: set[str] = set()
         self._audited: frozenset[str] = frozenset()
 
     def registered(self, now: float, present: Collection[str], known: Collection[str] = ()) -> None:
-        """Who is registered now, writable or not, and who has a cookie."""
+        """Take the bookies registered now, writable or read-only, and the bookies that have a cookie."""
         self._known.update(present, known)
         lost = self._known.difference(present)
         self._audited &= lost
@@ -55,7 +56,7 @@ class AuditSchedule:
             self.delayed += 1
 
     def delay_set(self, now: float, delay_s: int) -> None:
-        """Somebody said how long a lost bookie is waited for."""
+        """Take a new recovery delay."""
         forced = delay_s <= 0 or delay_s == self.delay_s
         self.delay_s = delay_s
         if forced:
@@ -65,27 +66,27 @@ class AuditSchedule:
             self.delayed += 1
 
     def check(self, now: float) -> bool:
-        """It is time to look without a reason. False if one is waited for, so that this is to no use."""
+        """Begin the periodic check. Return False if a bookie is in its delay, because the check would be of no use."""
         if self.due != inf:
             return False
         self.due = now
         return True
 
     def begun(self) -> None:
-        """An audit has begun: it will see whoever is lost by now."""
+        """Record that an audit has begun: it will see all bookies lost by now."""
         self._audited |= self.waiting
         self.waiting = frozenset()
         self.due = inf
 
     def failed(self, retry_at: float) -> None:
-        """The audit that had begun was not done."""
+        """Record that the audit in progress failed."""
         self.due = min(self.due, retry_at)
 
     def held(self, now: float) -> frozenset[str]:
-        """Bookies that are waited for: an audit that runs for another reason is to leave them out."""
+        """Return the bookies in their delay: an audit that runs for another reason must leave them out."""
         return self.waiting if self.due > now else frozenset()
 
 
 def lost_of(indexed: Collection[str], present: Collection[str], held: Collection[str]) -> list[str]:
-    """Of the bookies that ledgers name, those that are lost for good, sorted."""
+    """Return those of the bookies named by ledgers that are lost and past their delay, sorted."""
     return sorted(set(indexed).difference(present, held))

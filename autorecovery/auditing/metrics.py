@@ -1,6 +1,7 @@
-"""What the auditor counts, under the original's names, read when somebody scrapes.
+"""Metrics of the auditor under the original's names, read at scrape time.
 
-Where the original keeps a distribution, its number and its sum are told. Source: BookKeeper's AuditorStats, ReplicationStats.
+Where the original has a distribution, its count and sum are exposed. Source: BookKeeper's AuditorStats,
+ReplicationStats.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from quire.service.metrics import Metrics
 
 @dataclass(slots=True)
 class Distribution:
-    """How often something was observed, and the sum."""
+    """Count and sum of observations."""
 
     count: int = 0
     total: float = 0.0
@@ -25,7 +26,10 @@ class Distribution:
 
 @dataclass(slots=True)
 class AuditorStats:
-    """Counters grow over all times at which this process was the auditor; gauges are of its last check."""
+    """Metrics of the auditor.
+
+    Counters grow over all times at which this process was the auditor; gauges are of its last check.
+    """
 
     audits: Distribution = field(default_factory=Distribution)
     """Times in milliseconds, here and below."""
@@ -59,14 +63,14 @@ class AuditorStats:
 def register(
     metrics: Metrics, stats: AuditorStats, attempts: Callable[[], int], is_auditor: Callable[[], bool]
 ) -> None:
-    """Expose all of it, and of the election how often this process stood, and whether it has won."""
+    """Register all metrics, and those of the election: number of votes, and whether this process is the auditor."""
     for name, doc, distribution in (
-        ("AUDIT_BOOKIES_TIME", "Looking for lost bookies, in milliseconds.", stats.audits),
-        ("BOOKIE_TO_LEDGERS_MAP_CREATION_TIME", "Reading the metadata of all ledgers for it.", stats.index_creations),
-        ("URL_PUBLISH_TIME_FOR_LOST_BOOKIE", "Until the ledgers of lost bookies were marked.", stats.publications),
-        ("CHECK_ALL_LEDGERS_TIME", "Checking all ledgers, in milliseconds.", stats.ledger_checks),
-        ("PLACEMENT_POLICY_CHECK_TIME", "Checking where all ledgers are.", stats.placement_checks),
-        ("REPLICAS_CHECK_TIME", "Asking for all entries, in milliseconds.", stats.replicas_checks),
+        ("AUDIT_BOOKIES_TIME", "Time to look for lost bookies, in milliseconds.", stats.audits),
+        ("BOOKIE_TO_LEDGERS_MAP_CREATION_TIME", "Time to read all ledgers' metadata for it.", stats.index_creations),
+        ("URL_PUBLISH_TIME_FOR_LOST_BOOKIE", "Time until the ledgers of lost bookies were marked.", stats.publications),
+        ("CHECK_ALL_LEDGERS_TIME", "Time to check all ledgers, in milliseconds.", stats.ledger_checks),
+        ("PLACEMENT_POLICY_CHECK_TIME", "Time to check the placement of all ledgers.", stats.placement_checks),
+        ("REPLICAS_CHECK_TIME", "Time to check the replicas of all ledgers, in milliseconds.", stats.replicas_checks),
         ("NUM_UNDER_REPLICATED_LEDGERS", "Ledgers that a lost bookie had copies of.", stats.underreplicated),
         ("UNDER_REPLICATED_LEDGERS_TOTAL_SIZE", "Payload bytes of these.", stats.underreplicated_bytes),
         ("NUM_FRAGMENTS_PER_LEDGER", "Fragments of a ledger that was checked.", stats.fragments_per_ledger),
@@ -76,15 +80,15 @@ def register(
     counters: tuple[tuple[str, str, Callable[[], float]], ...] = (
         ("election_attempts", "Votes made.", attempts),
         ("NUM_LEDGERS_CHECKED", "Ledgers checked.", lambda: stats.ledgers_checked),
-        ("NUM_BOOKIE_AUDITS_DELAYED", "Audits that waited for a bookie.", lambda: stats.audits_delayed),
-        ("NUM_DELAYED_BOOKIE_AUDITS_CANCELLED", "Bookies that were back in time.", lambda: stats.audits_cancelled),
-        ("NUM_SKIPPING_CHECK_TASK_TIMES", "Checks left out, as a bookie was waited for.", lambda: stats.checks_skipped),
-        ("RETURNED_BOOKIES_CHECKED", "Bookies that were away and are whole.", lambda: stats.returned_bookies),
-        ("NOTED_LEDGERS_CHECKED", "Ledgers that writers had noted.", lambda: stats.noted_ledgers),
-        ("AUDITS_FAILED", "Audits that were begun and not done.", lambda: stats.audits_failed),
+        ("NUM_BOOKIE_AUDITS_DELAYED", "Audits delayed for a lost bookie.", lambda: stats.audits_delayed),
+        ("NUM_DELAYED_BOOKIE_AUDITS_CANCELLED", "Bookies back within the delay.", lambda: stats.audits_cancelled),
+        ("NUM_SKIPPING_CHECK_TASK_TIMES", "Checks skipped: a bookie was in its delay.", lambda: stats.checks_skipped),
+        ("RETURNED_BOOKIES_CHECKED", "Returned bookies with all copies.", lambda: stats.returned_bookies),
+        ("NOTED_LEDGERS_CHECKED", "Ledgers noted by writers.", lambda: stats.noted_ledgers),
+        ("AUDITS_FAILED", "Audits that failed.", lambda: stats.audits_failed),
         (
             "LEDGER_CHECKS_FAILED",
-            "Checks of all ledgers that were begun and not done.",
+            "Checks of all ledgers that failed.",
             lambda: stats.ledger_checks_failed,
         ),
     )
@@ -96,7 +100,7 @@ def register(
         ("NUM_LEDGERS_NOT_ADHERING_TO_PLACEMENT_POLICY", "Ledgers placed wrongly.", lambda: stats.not_adhering),
         (
             "NUM_LEDGERS_SOFTLY_ADHERING_TO_PLACEMENT_POLICY",
-            "Ledgers placed not quite well.",
+            "Ledgers that meet the placement policy only softly.",
             lambda: stats.softly_adhering,
         ),
         (
@@ -106,7 +110,7 @@ def register(
         ),
         (
             "NUM_LEDGERS_HAVING_NO_REPLICA_OF_AN_ENTRY",
-            "Ledgers with an entry that is nowhere.",
+            "Ledgers with an entry that no bookie has.",
             lambda: stats.no_replica,
         ),
         (

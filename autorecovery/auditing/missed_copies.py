@@ -1,12 +1,14 @@
-"""MissedCopies: finds copies that never reached their bookie, without waiting for the check of all ledgers. Part of the auditor.
+"""MissedCopies: the part of the auditor that finds copies which never reached their bookie, before the next check of
+all ledgers.
 
     a bookie is registered in another session than before    every ledger that names it and was stored since is compared with
-                                                             what it lists (`returned`); one that is open, again for a while
-    a writer or a recovery left a note                       that ledger is compared with what all its members list
+                                                             its list (`returned`); an open one is compared again later
+    a writer or a recovery left a note that ledger is compared with the lists of all its members
                                                              (`quire.metadata.unacked`)
 
-What is missing is marked; a worker puts it in place. Only closed fragments are compared: what a member lacks of an open one may be
-on its way. Notes of both kinds stay until the comparison is done, so that an auditor which dies leaves them to the next one.
+Missing copies are marked; a worker restores them. Only closed fragments are compared, because entries of an open one
+may still be in transit. Notes of both kinds stay until the comparison is done, so that an auditor that dies leaves them
+to the next one.
 """
 
 from __future__ import annotations
@@ -42,22 +44,22 @@ from quire.service.log import get_logger
 log = get_logger(__name__)
 
 NOTE_INTERVAL_S: Final = 600.0
-"""How often the notes on sessions are written again."""
+"""Seconds after which the notes on sessions are written again."""
 GATHER_S: Final = 1.0
-"""From the first note of a writer to the look at all that have come by then."""
+"""Seconds from the first note of a writer until all notes received by then are processed."""
 RETRY_FIRST_S: Final = 2.0
 RETRY_MAX_S: Final = 60.0
 
 
 class StoredLedgers(Ledgers, Protocol):
-    """Methods that are needed of a ledger client."""
+    """The part of a ledger client that is used here."""
 
     async def read_stored(self, ledger_id: int) -> Versioned[LedgerMetadata]:
-        """NoSuchLedgerError, MetadataError."""
+        """Read metadata with its time of storage. NoSuchLedgerError, MetadataError."""
 
 
 class MissedCopies:
-    """Of one time as the auditor."""
+    """Search for missed copies during one term as the auditor."""
 
     def __init__(
         self,
@@ -104,14 +106,14 @@ class MissedCopies:
         return Returns(notes, checked_ms)
 
     async def _patiently(self, job: Callable[[], Awaitable[bool]], what: str) -> bool:
-        """Do it; False if it is to be tried again: the job says so, or the metadata service does."""
+        """Run the job; return False if it must be tried again, because the job or the metadata service says so."""
         await until_available(self._marks.wait_enabled)
         try:
             return await job()
         except SessionExpiredError:
             raise
         except MetadataError as error:
-            log.info("missed copies cannot be looked for now", what=what, error=str(error))
+            log.info("search for missed copies failed, retrying", what=what, error=str(error))
             return False
         finally:
             self._copies.telling.end()
@@ -138,12 +140,12 @@ class MissedCopies:
                 watch.close()
 
     async def _check_returned(self) -> bool:
-        """One round; whether no more are needed."""
+        """Run one round; return whether more are unnecessary."""
         returns = self._returns
         await self._look_who_is_there()
         scanned = returns.to_scan()
         if scanned:
-            log.info("bookies were away; their ledgers are compared with what they list", bookies=",".join(scanned))
+            log.info("bookies returned, comparing their ledgers with their lists", bookies=",".join(scanned))
             open_ledgers: dict[str, set[int]] = {bookie_id: set() for bookie_id in scanned}
 
             async def look(ledger_id: int) -> None:
@@ -171,14 +173,14 @@ class MissedCopies:
         for bookie_id in returns.done():
             await self._note(bookie_id)
             self._stats.returned_bookies += 1
-            log.info("bookie was away and has all its copies, or they are marked", bookie=bookie_id)
+            log.info("returned bookie has all its copies, or they are marked", bookie=bookie_id)
         return not returns.under_way
 
     async def _look_who_is_there(self) -> None:
         self._returns.registered_now(trio.current_time(), await self._registrations.sessions())
 
     async def _compare(self, ledger_id: int, bookies: frozenset[str], *, changed_only: bool = False) -> frozenset[str]:
-        """Those of the bookies for which the ledger is to be looked at again."""
+        """Return those of the bookies for which the ledger must be compared again."""
         try:
             stored = await self._ledgers.read_stored(ledger_id)
         except (NoSuchLedgerError, MalformedMetadataError, UnsupportedLayoutError):
@@ -207,7 +209,7 @@ class MissedCopies:
         return True
 
     async def _note(self, bookie_id: str) -> None:
-        """The bookie was whole until now, in the session in which it is registered."""
+        """Store a note that the bookie had all its copies until now, in its current session."""
         session = self._returns.registered.get(bookie_id)
         if session is None:
             return
@@ -238,7 +240,7 @@ class MissedCopies:
             watch.close()
 
     async def _check_noted(self) -> bool:
-        """Look at every ledger that is noted; whether no note is left."""
+        """Check every noted ledger; return whether no note is left."""
         left = 0
 
         async def look(name: str) -> None:
@@ -250,7 +252,7 @@ class MissedCopies:
         return not left
 
     async def _check_note(self, name: str) -> bool:
-        """Look at one ledger; whether its note is gone."""
+        """Check one ledger; return whether its note is deleted."""
         path = paths.join(unacked.folder(self._root), name)
         ledger_id = unacked.ledger_of(name)
         node = await self._store.get(path)
@@ -263,7 +265,7 @@ class MissedCopies:
         else:
             if not _covers(metadata, node.value):
                 return False
-            # One that is not registered is checked when it comes back, or replaced.
+            # A bookie that is not registered is checked when it returns, or is replaced.
             registered = (await self._registrations.sessions()).keys()
             if await self._copies.look(ledger_id, metadata, registered) is Compared.UNANSWERED:
                 return False

@@ -1,4 +1,4 @@
-"""Who is registered, and who has a cookie: the facts of which a lost bookie is made.
+"""Registered bookies and bookies with a cookie: the facts that decide which bookies are lost.
 
 <root>/available/<bookie id>, <root>/available/readonly/<bookie id>, <root>/cookies/<bookie id>
 """
@@ -11,22 +11,22 @@ from quire.metadata.store import MetadataStore, Watch
 
 
 class Registrations:
-    """Of one cluster. MetadataError."""
+    """Registrations of one cluster. MetadataError."""
 
     def __init__(self, store: MetadataStore, root: str) -> None:
         self._store = store
         self._root = root
 
     def watches(self) -> list[Watch]:
-        """Tell when a bookie came or went; to be closed."""
+        """Watches that report when a bookie came or went; the caller must close them."""
         available = paths.join(self._root, "available")
         return [self._store.watch(available), self._store.watch(paths.join(available, bookies.READONLY))]
 
     async def read(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Bookies that are registered, writable or read-only; and those that have a cookie.
+        """Return the registered bookies, writable or read-only, and the bookies that have a cookie.
 
-        One that changes between the two kinds is registered as both for a moment: with the writable ones read before and
-        after the others it is seen, whichever way it goes.
+        A bookie that changes between the two kinds is registered as both for a moment. The writable ones are read
+        before and after the others, so that it is seen in either direction.
         """
         before = await self._names("available")
         read_only = await self._names("available/readonly")
@@ -35,7 +35,9 @@ class Registrations:
         return present, frozenset(await self._names("cookies"))
 
     async def sessions(self) -> dict[str, int]:
-        """The session of every registered bookie; of one that is registered as both for a moment, whichever is seen."""
+        """Return the session of every registered bookie; one of the two for a bookie that is registered as both for a
+        moment.
+        """
         present, _ = await self.read()
         found: dict[str, int] = {}
         for bookie_id in sorted(present):

@@ -1,13 +1,14 @@
-"""Which bookies were away since their copies were last known to be there, from their sessions (pure).
+"""Bookies that were away since their copies were last verified, found by their sessions (pure).
 
-A bookie that is killed, or loses its session, and is back before anything is copied away may lack copies of the entries that
-others confirmed at that moment. The list of registered bookies need not show it: between two looks the bookie may have gone and
-come back. Its session shows it: every start and every lost session has another one.
+A bookie that is killed, or loses its session, and returns before its ledgers are copied to other bookies may lack
+copies of entries that other bookies confirmed at that moment. The list of registered bookies may not show this, because
+the bookie may go and return between two reads. Its session shows it: every start and every lost session gets a new one.
 
-    <root>/underreplication/sessions/<bookie id>    persistent: the session, decimal, in which it was last known to be whole
+    <root>/underreplication/sessions/<bookie id> persistent: the session, decimal, in which it last had all its copies
 
-A note is written when the check after a return is done, and again from time to time while the bookie stays; so its time says
-until when all ledgers were looked after. An auditor that begins reads what those before it knew. The originals do not look there.
+A note is written when the check after a return is done, and again periodically while the bookie stays. Its time is the
+time up to which all ledgers were verified. A new auditor reads the notes of earlier ones. The originals do not read
+them.
 """
 
 from __future__ import annotations
@@ -17,31 +18,32 @@ from dataclasses import dataclass
 from typing import Final
 
 MARGIN_MS: Final = 300_000
-"""A bookie may have been dead for so long before its node went, or an add to it under way: timeouts of sessions and of adds, and
-what clocks differ by."""
+"""Milliseconds for which a bookie may have been dead before its node was removed, or an add to it in progress: timeouts
+of sessions and of adds, and clock differences.
+"""
 SETTLED_S: Final = 60.0
-"""So long after the return of a bookie its open ledgers are looked at: longer than a writer takes to replace a member."""
+"""Seconds from the return of a bookie to the check of its open ledgers: longer than a writer takes to replace a member."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionNote:
-    """Record that is stored of one bookie."""
+    """Stored record of one bookie."""
 
     session: int
     modified_ms: int | None
-    """When it was written, by the metadata service's clock; None if that is not known."""
+    """Time of writing by the metadata service's clock; None if unknown."""
 
 
 @dataclass(slots=True)
 class Return:
-    """One bookie that is back, and is being checked."""
+    """One returned bookie that is being checked."""
 
     session: int
     since_ms: int | None
-    """Ledgers that were stored before are not concerned; None: all are."""
+    """Ledgers stored before this time are not affected; None: all are."""
     begun_at: float
     open_ledgers: set[int] | None = None
-    """Once all ledgers were looked at: those to look at again."""
+    """Open ledgers to check again, once all ledgers have been compared."""
 
     def concerns(self, modified_ms: int | None) -> bool:
         """Return whether a ledger that names the bookie, and was stored then, may lack copies on it.
@@ -53,17 +55,17 @@ class Return:
 
 
 class Returns:
-    """Bookies that were away, and are not known to be whole again. Times in seconds on one clock."""
+    """Bookies that were away and are not verified yet. Times in seconds on one clock."""
 
     def __init__(self, notes: Mapping[str, SessionNote], checked_ms: int | None) -> None:
-        """`checked_ms`: when all ledgers were checked last, for bookies that have no note; None for never."""
+        """`checked_ms`: time of the last check of all ledgers, for bookies without a note; None for never."""
         self.notes = dict(notes)
         self.under_way: dict[str, Return] = {}
         self.registered: dict[str, int] = {}
         self._checked_ms = checked_ms
 
     def registered_now(self, now: float, sessions: Mapping[str, int]) -> None:
-        """These bookies are registered, in these sessions."""
+        """Take the bookies registered now, with their sessions."""
         self.registered = dict(sessions)
         for bookie_id, each in list(self.under_way.items()):
             if sessions.get(bookie_id) != each.session:
@@ -77,11 +79,11 @@ class Returns:
             self.under_way[bookie_id] = Return(session, since_ms, now)
 
     def to_scan(self) -> dict[str, Return]:
-        """Those for which all ledgers are to be looked at."""
+        """Return the bookies for which all ledgers must be compared."""
         return {bookie_id: each for bookie_id, each in self.under_way.items() if each.open_ledgers is None}
 
     def to_look_at_again(self) -> dict[int, frozenset[str]]:
-        """Ledgers, and the bookies to compare them with."""
+        """Return ledgers to compare again, and the bookies to compare them with."""
         found: dict[int, set[str]] = {}
         for bookie_id, each in self.under_way.items():
             for ledger_id in each.open_ledgers or ():
@@ -89,19 +91,19 @@ class Returns:
         return {ledger_id: frozenset(found[ledger_id]) for ledger_id in sorted(found)}
 
     def is_settled(self, bookie_id: str, now: float) -> bool:
-        """Return whether the bookie is back for so long that a writer which goes on with it lacks nothing of it."""
+        """Return whether the bookie has been back long enough that a writer which uses it again lacks no copy on it."""
         each = self.under_way.get(bookie_id)
         return each is None or now - each.begun_at >= SETTLED_S
 
     def done(self) -> list[str]:
-        """Bookies of which every ledger was looked at."""
+        """Return the bookies of which every ledger was compared."""
         return [bookie_id for bookie_id, each in self.under_way.items() if each.open_ledgers == set()]
 
     def steady(self) -> list[str]:
-        """Bookies that were whole, and have not gone since."""
+        """Return the bookies that had all their copies and have not been away since."""
         return [bookie_id for bookie_id in self.registered if bookie_id not in self.under_way]
 
     def noted(self, bookie_id: str, note: SessionNote) -> None:
-        """The note was stored."""
+        """Record that the note was stored."""
         self.notes[bookie_id] = note
         self.under_way.pop(bookie_id, None)

@@ -1,1 +1,1 @@
-"""The workers: read a ledger's copies, and make those that are missing."""
+"""Replication workers: they read a ledger's copies, and write the missing ones."""

@@ -1,8 +1,8 @@
-"""BookieRecovery: moves every copy that some bookies have, or had, to others, by hand: `quire shell recover`.
+"""BookieRecovery: moves every copy that some bookies have, or had, to other bookies, for `quire shell recover`.
 
-    every closed fragment that names one of them     its copies are read from whoever has them, and put on others
+    every closed fragment that names one of them     its copies are read from any member, and written to other bookies
     the open end of a ledger that names one          the ledger is closed by recovery first, which fences its writer
-    a ledger that is open elsewhere                  only what is closed of it is moved
+    a ledger that is open elsewhere                  only its closed fragments are moved
 
 The bookies may be running: then they serve as sources like the others. Source: BookKeeperAdmin.recoverBookieData.
 """
@@ -22,18 +22,21 @@ from quire.wire.bookkeeper.entry import DigestType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerPlan:
-    """What is to be done for one ledger."""
+    """Plan for one ledger."""
 
     ledger_id: int
     state: LedgerState
     fence: bool
-    """Whether it must be closed first."""
+    """True if the ledger must be closed first."""
     fragments: tuple[BadFragment, ...]
-    """With the places that others take; of a ledger that must be closed, as far as that is known before."""
+    """Fragments with the places that must be replaced.
+
+    If the ledger must be closed first, only what is known before that.
+    """
 
 
 class BookieRecovery:
-    """Of some bookies, which get no copies."""
+    """Recovery of some bookies, which receive no copies."""
 
     def __init__(
         self,
@@ -45,7 +48,7 @@ class BookieRecovery:
         password: bytes = b"",
         digest_type: DigestType = DigestType.CRC32,
     ) -> None:
-        """`password` and `digest_type`: of ledgers whose metadata does not tell theirs."""
+        """`password` and `digest_type`: for ledgers whose metadata has none."""
         self._client = client
         self._checker = checker
         self._replicator = replicator
@@ -54,11 +57,11 @@ class BookieRecovery:
         self._digest_type = digest_type
 
     def concerns(self, metadata: LedgerMetadata) -> bool:
-        """Whether the ledger names one of the bookies."""
+        """Return whether the ledger names one of the bookies."""
         return any([bookie in self._bookies for each in metadata.fragments for bookie in each.bookies])
 
     def plan(self, ledger_id: int, metadata: LedgerMetadata) -> LedgerPlan:
-        """What `recover` would do."""
+        """Return what `recover` would do."""
         closed = metadata.state is LedgerState.CLOSED
         fence = not closed and any([each in self._bookies for each in metadata.fragments[-1].bookies])
         registered = self._checker.registered()
@@ -74,7 +77,7 @@ class BookieRecovery:
         return LedgerPlan(ledger_id=ledger_id, state=metadata.state, fence=fence, fragments=tuple(found))
 
     async def recover(self, ledger_id: int) -> Copied:
-        """Move what the bookies have of this ledger. Whatever `Replicator.replicate` raises, LedgerRecoveryError."""
+        """Move the bookies' copies of this ledger. Errors of `Replicator.replicate`, LedgerRecoveryError."""
         metadata = await self._client.read_metadata(ledger_id)
         plan = self.plan(ledger_id, metadata)
         if plan.fence:

@@ -24,13 +24,15 @@ class CopyReads:
         self._size = 0
         self._found: dict[int, memoryview] = {}
         self._denied: dict[int, dict[int, BadCopy]] = {}
-        """By entry, by index: what members answered that have no good copy."""
+        """Answers of members without a good copy, by entry and index."""
         self._silent: dict[int, BadCopy] = {}
-        """By index: members that do not answer."""
+        """Members that do not answer, by index."""
 
     async def run(self, entry_ids: Sequence[int]) -> dict[int, memoryview]:
-        """Copies of some of the entries, of one at least and of about `size_max` bytes at most. LedgerReadError if an entry
-        has no good copy."""
+        """Return copies of some of the entries: at least one, and about `size_max` bytes at most.
+
+        LedgerReadError if an entry has no good copy.
+        """
         waiting: Sequence[int] = entry_ids
         while waiting and self._size < self._size_max:
             groups: dict[int, list[int]] = {}
@@ -47,7 +49,7 @@ class CopyReads:
         return self._found
 
     def _next_member(self, entry_id: int) -> int:
-        """Who is asked for the entry now: an index. LedgerReadError if everybody was."""
+        """Return the index of the member to ask for the entry now. LedgerReadError if every member was asked."""
         order = self._sources(entry_id)
         denied = self._denied.get(entry_id, {})
         for index in reversed(order):
@@ -76,7 +78,9 @@ class CopyReads:
 
 
 def unreadable(ledger_id: int, entry_id: int, causes: Sequence[BadCopy]) -> LedgerReadError:
-    """What it means that no member has a good copy: missing only if all say so; damage before what may pass."""
+    """Return the error for an entry without a good copy: missing only if all members say so; damage before temporary
+    failures.
+    """
     text = f"entry {ledger_id}:{entry_id} cannot be read: {'; '.join([each.text for each in causes])}"
     faults = {each.fault for each in causes}
     if faults <= {CopyFault.MISSING}:

@@ -1,8 +1,9 @@
-"""LedgerRepair: gives one ledger its copies back, as far as that goes now. The worker decides which ledger, and when again.
+"""LedgerRepair: restores the copies of one ledger, as far as possible now. The worker chooses the ledger and the next
+try.
 
 check its fragments (ledger_checker)
     bad and closed                        -> replicate (replicator)
-    bad and open, or its last fragment    -> to be closed, if its writer does not change the ensemble by itself: that fences
+    bad and open, or its last fragment    -> close, unless its writer changes the ensemble by itself: that fences
     lost a member and is not closed          the writer, and the copies are made in the next round
 check again
 """
@@ -61,8 +62,13 @@ class LedgerRepair:
         )
 
     async def repair(self, ledger_id: int, marked: Collection[str]) -> bool:
-        """Repair what can be. True: everything is good; False: the ledger has to be closed for the rest. What cannot be
-        repaired is raised: LedgerError (NoSuchLedgerError), StillBadError, MetadataError. `marked`: bookies that the mark names."""
+        """Repair what can be repaired. True: everything is good; False: the ledger must be closed before the rest.
+
+        `marked`: bookies that the mark names.
+
+        Raises the reason why something cannot be repaired: LedgerError (NoSuchLedgerError), StillBadError,
+        MetadataError.
+        """
         metadata, lac = await self._look(ledger_id)
         bad = await self._check(ledger_id, metadata, lac, marked)
         closed = [each for each in bad if each.fragment.closed]
@@ -74,7 +80,7 @@ class LedgerRepair:
                 raise
             except LedgerError as error:
                 failures.append(error)
-                # Bookies drop what is theirs of a ledger that was deleted meanwhile: NoSuchLedgerError then.
+                # Bookies delete their data of a ledger that was deleted in the meantime: NoSuchLedgerError then.
                 await self._client.read_metadata(ledger_id)
                 self._tell(each, error)
         await self._move_misplaced(ledger_id, metadata, [each.fragment.first for each in bad])
@@ -89,8 +95,10 @@ class LedgerRepair:
         return True
 
     async def _look(self, ledger_id: int) -> tuple[LedgerMetadata, int]:
-        """The metadata, and how far a ledger that is not closed is confirmed; where that cannot be told, up to its last
-        fragment. NoSuchLedgerError, MetadataError."""
+        """Read the metadata, and how far a ledger that is not closed is confirmed; if unknown, up to its last fragment.
+
+        Raises: NoSuchLedgerError, MetadataError.
+        """
         metadata = await self._client.read_metadata(ledger_id)
         if metadata.state is LedgerState.CLOSED:
             return metadata, metadata.last_entry_id
@@ -99,7 +107,7 @@ class LedgerRepair:
                 ledger_id, password=metadata.password_or(self._password), recover=False, digest_type=self._digest_type
             )
         except LedgerReadError as error:
-            log.info("how far the ledger is confirmed cannot be told", ledger_id=ledger_id, error=str(error))
+            log.info("cannot read the last confirmed entry of the ledger", ledger_id=ledger_id, error=str(error))
             return metadata, metadata.fragments[-1].first_entry_id - 1
         reader.close()
         return reader.metadata, reader.last_entry_id
@@ -107,7 +115,10 @@ class LedgerRepair:
     async def _check(
         self, ledger_id: int, metadata: LedgerMetadata, lac: int, marked: Collection[str]
     ) -> list[BadFragment]:
-        """Find what is bad. Marked bookies are read whole, or asked for their lists: a sample may miss what another found."""
+        """Find bad copies.
+
+        Marked bookies are read completely, or asked for their lists: a sample may miss what another check found.
+        """
         percentage = self._config.verification_percentage
         whole, listed = (marked, ()) if percentage else ((), marked)
         return await self._checker.check(
@@ -115,7 +126,7 @@ class LedgerRepair:
         )
 
     def _tell(self, bad: BadFragment, error: LedgerError) -> None:
-        """Why a fragment stays as it is."""
+        """Log why a fragment stays as it is."""
         if isinstance(error, LedgerReadError):
             self._stats.unreadable += 1
         if isinstance(error, NoSuchEntryError):
@@ -124,7 +135,7 @@ class LedgerRepair:
             log.warning("fragment cannot be replicated now", fragment=str(bad), error=str(error))
 
     async def close_if_needed(self, ledger_id: int, marked: Collection[str]) -> None:
-        """Close a ledger, if its writer has not helped itself: LedgerError, MetadataError."""
+        """Close a ledger, unless its writer has changed the ensemble. LedgerError, MetadataError."""
         metadata, lac = await self._look(ledger_id)
         if metadata.state is LedgerState.CLOSED:
             return
@@ -132,17 +143,19 @@ class LedgerRepair:
             bad = await self._check(ledger_id, metadata, lac, marked)
             if all([each.fragment.closed for each in bad]):
                 return
-        log.warning("open ledger is closed, as bookies of its last fragment are lost", ledger_id=ledger_id)
+        log.warning("closing an open ledger, bookies of its last fragment are lost", ledger_id=ledger_id)
         reader = await self._client.open(
             ledger_id, password=metadata.password_or(self._password), recover=True, digest_type=self._digest_type
         )
         reader.close()
 
-    # --- copies that lie where they should not
+    # --- misplaced copies
 
     async def _move_misplaced(self, ledger_id: int, metadata: LedgerMetadata, but: Sequence[int]) -> None:
-        """Where the operator wants it: move members of closed fragments whose ensemble fails the placement policy, `but`
-        those that begin at these entries."""
+        """If configured: move members of closed fragments whose ensemble violates the placement policy.
+
+        Fragments that begin at the entries `but` are left out.
+        """
         if not self._config.repair_placement:
             return
         for fragment in fragments_of(ledger_id, metadata):

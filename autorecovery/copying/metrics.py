@@ -1,4 +1,4 @@
-"""What the replication worker counts; under the original's names, read when somebody scrapes.
+"""Metrics of the replication worker under the original's names, read at scrape time.
 
 Source: BookKeeper's ReplicationStats.
 """
@@ -14,26 +14,26 @@ from quire.service.metrics import Metrics
 
 @dataclass(slots=True)
 class WorkerStats:
-    """What a worker has done since it began."""
+    """Counters of a worker since it began."""
 
     ledgers: int = 0
-    """Marks taken away."""
+    """Marks removed."""
     deferred: int = 0
     failed: int = 0
     unreadable: int = 0
-    """Fragments left as an entry of theirs had no good copy."""
+    """Fragments not repaired because an entry has no good copy."""
     copied: Copied = field(default_factory=Copied)
 
 
 def register(metrics: Metrics, stats: WorkerStats) -> None:
-    """Expose all of it."""
+    """Register all metrics."""
     counters: tuple[tuple[str, str, Callable[[], float]], ...] = (
         ("NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED", "Ledgers that have all their copies again.", lambda: stats.ledgers),
         ("NUM_ENTRIES_WRITTEN", "Copies of entries written.", lambda: stats.copied.entries),
         ("NUM_BYTES_WRITTEN", "Bytes of these, headers included.", lambda: stats.copied.bytes),
         (
             "NUM_ENTRIES_UNABLE_TO_READ_FOR_REPLICATION",
-            "Fragments left as they are, as an entry of theirs had no good copy.",
+            "Fragments not repaired because an entry has no good copy.",
             lambda: stats.unreadable,
         ),
         (

@@ -1,4 +1,4 @@
-"""Which members of a fragment to move until the placement policy is met. Pure, but for the policy's generator."""
+"""Choice of the fragment members to move until the placement policy is met. Pure, except for the policy's generator."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from quire.metadata.ledgers import LedgerMetadata
 def adhering(
     placement: EnsemblePlacementPolicy, metadata: LedgerMetadata, bookies: tuple[str, ...]
 ) -> tuple[str, ...] | None:
-    """An ensemble that the policy likes, with as few others as can be found one by one; None if this one will do, or
-    none is found."""
+    """Return an ensemble that meets the policy with few changes, found one by one.
+
+    None if the given ensemble meets it, or none is found.
+    """
     quorums = (metadata.write_quorum, metadata.ack_quorum)
     try:
         for count in range(len(bookies)):

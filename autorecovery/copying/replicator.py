@@ -1,17 +1,17 @@
-"""Replicator: gives a closed fragment the copies that it lacks.
+"""Replicator: restores the missing copies of a closed fragment.
 
     a member is lost, silent, or has bad copies
-        another bookie takes its place, chosen by the placement policy, nobody of the fragment: every entry of that place is
-        read from the other members, checked, and put on it; only then the metadata names it (compare-and-set)
-    a member lists some of its entries, and not all: adds to it were given up
-        what it lacks is put on it
+        the placement policy chooses another bookie, not a member of the fragment. Every entry of that place is read
+        from the other members, checked, and written to it. Only then the metadata names it (compare-and-set)
+    a member lists some of its entries, and not all: adds to it were abandoned
+        the missing entries are written to it
     there is no other bookie, and the member answers
-        what it lacks, or has damaged, is put on it again, where it was
+        missing or damaged entries are written to it again
 
-An entry of which no member has a good copy is never left out: the fragment stays as it is. Copies are taken over byte for
-byte. The first is the original's way (a bookie that lost entries is not trusted with them again); the second is ours, as such a
-bookie lost nothing, and the fragment need not be moved for its last entries; so is the third, for
-clusters without a spare bookie, where the original tries for ever.
+An entry without any good copy is never left out: the fragment stays as it is. Copies are byte for byte the same. The
+first case is as in the original (a bookie that lost entries is not trusted with them again). The second is ours: such a
+bookie lost nothing, and the fragment need not be moved for its last entries. The third is ours too, for clusters
+without a spare bookie, where the original retries without end.
 
 Source: BookKeeper's LedgerFragmentReplicator, BookKeeperAdmin.replicateLedgerFragment.
 """
@@ -42,18 +42,18 @@ from quire.service.log import get_logger
 log = get_logger(__name__)
 
 ENTRIES_AT_ONCE = 1000
-"""Entries of one ledger that are copied at once, at most, unless rereplicationEntryBatchSize says more."""
+"""Largest number of entries of one ledger copied at once, unless rereplicationEntryBatchSize is greater."""
 NEWCOMERS_TRIED = 3
-"""Choices of newcomers that may fail before a fragment is left for later."""
+"""Failed choices of newcomers after which a fragment is left for later."""
 SIZE_GUESS = 4096
-"""Bytes per entry taken for granted before any was seen."""
+"""Assumed bytes per entry before any entry was read."""
 ANSWERING: frozenset[Fault] = frozenset((CopyFault.MISSING, CopyFault.DAMAGED, CopyFault.UNREADABLE, Lost.INCOMPLETE))
-"""Faults of members that answer: they can be mended in place."""
+"""Faults of members that answer: they can be repaired in place."""
 
 
 @dataclass(slots=True)
 class Copied:
-    """What was done for one fragment, or several."""
+    """Work done for one fragment, or several."""
 
     entries: int = 0
     """Copies written."""
@@ -61,7 +61,7 @@ class Copied:
     moved: list[tuple[str, str]] = field(default_factory=list)
     """Members replaced: old, new."""
     mended: list[str] = field(default_factory=list)
-    """Members that got copies in place."""
+    """Members that received copies in place."""
 
     def add(self, other: Copied) -> None:
         self.entries += other.entries
@@ -71,7 +71,7 @@ class Copied:
 
 
 class Replicator:
-    """Of one cluster. Calls for different ledgers may overlap."""
+    """Replicator of one cluster. Calls for different ledgers may overlap."""
 
     def __init__(
         self,
@@ -94,12 +94,13 @@ class Replicator:
         exclude: Collection[str] = (),
         ensemble: Sequence[str] | None = None,
     ) -> Copied:
-        """Give a closed fragment, of a ledger with this metadata, what it lacks. `exclude`: bookies that take no copies.
-        `ensemble`: who is to have the fragment, if that is decided.
+        """Restore the missing copies of a closed fragment of a ledger with this metadata.
 
-        NotEnoughBookiesError if some members could not be replaced (others may have been); LedgerReadError
+        `exclude`: bookies that receive no copies. `ensemble`: the members of the fragment, if that is decided already.
+
+        Raises: NotEnoughBookiesError if some members could not be replaced (others may have been); LedgerReadError
         (NoSuchEntryError, DigestMismatchError) if an entry cannot be read; FragmentChangedError; NoSuchLedgerError;
-        BookieError if copies cannot be written; MetadataError. What was copied by then is of no harm.
+        BookieError if copies cannot be written; MetadataError. Entries copied by then do no harm.
         """
         fragment = bad.fragment
         assert fragment.closed, f"{bad} is open"
@@ -123,16 +124,18 @@ class Replicator:
             await self._mend(metadata, bad, index, bookie_id, done)
         stuck = [fragment.bookies[index] for index in left if index not in in_place]
         if stuck:
-            raise NotEnoughBookiesError(f"{bad}: no bookie is left to take the place of {', '.join(stuck)}")
+            raise NotEnoughBookiesError(f"{bad}: no bookie is left to replace {', '.join(stuck)}")
         return done
 
-    # --- who
+    # --- choice of newcomers
 
     def _choose(
         self, metadata: LedgerMetadata, bad: BadFragment, exclude: Collection[str], ensemble: Sequence[str] | None
     ) -> tuple[dict[int, str], list[int]]:
-        """Newcomers by index; and the indices for which there are none. All at once if it can be, else one after the
-        other, those that are lost first."""
+        """Choose newcomers by index; also return the indices for which there are none.
+
+        All are chosen at once if possible, else one after the other, lost members first.
+        """
         fragment = bad.fragment
         if ensemble is not None:
             return {index: ensemble[index] for index in bad.faults}, []
@@ -162,12 +165,12 @@ class Replicator:
             present = changed
         return newcomers, [index for index in indices if index not in newcomers]
 
-    # --- how
+    # --- copying
 
     async def _move(
         self, metadata: LedgerMetadata, bad: BadFragment, newcomers: Mapping[int, str], done: Copied
     ) -> None:
-        """Copy everything of these places to the newcomers, and name them."""
+        """Copy everything of these places to the newcomers, and name them in the metadata."""
         if not newcomers:
             return
         fragment = bad.fragment
@@ -187,7 +190,7 @@ class Replicator:
     async def _fill(
         self, metadata: LedgerMetadata, bad: BadFragment, exclude: Collection[str], done: Copied
     ) -> BadFragment:
-        """Put on members what they do not list; returns the fragment with the members that do not take it, and the others."""
+        """Write unlisted entries to members; return the fragment with the members that refuse them, and the others."""
         faults = dict(bad.faults)
         for index, entry_ids in bad.lacking.items():
             bookie_id = bad.fragment.bookies[index]
@@ -196,7 +199,7 @@ class Replicator:
             try:
                 await self._copy(metadata, bad, {index: bookie_id}, entry_ids, done)
             except _NewcomerFailedError as failure:
-                log.info("copies not taken", ledger_id=bad.ledger_id, bookie=bookie_id, error=str(failure))
+                log.info("copies refused", ledger_id=bad.ledger_id, bookie=bookie_id, error=str(failure))
                 continue
             del faults[index]
             done.mended.append(bookie_id)
@@ -210,7 +213,7 @@ class Replicator:
         return replace(bad, faults=faults)
 
     async def _mend(self, metadata: LedgerMetadata, bad: BadFragment, index: int, bookie_id: str, done: Copied) -> None:
-        """Put what the member lacks on itself again."""
+        """Write to the member the entries that it lacks."""
         copies = self._checker.copies(bad.ledger_id, metadata)
         mended = 0
         for entry_ids in batches(bad.fragment.entries_of(index), self._batch_entries):
@@ -222,7 +225,7 @@ class Replicator:
                 mended += len(found)
         done.mended.append(bookie_id)
         log.info(
-            "no other bookie is there, copies were mended in place",
+            "no other bookie available, copies restored in place",
             ledger_id=bad.ledger_id,
             first=bad.fragment.first,
             bookie=bookie_id,
@@ -237,7 +240,7 @@ class Replicator:
         entry_ids: Sequence[int],
         done: Copied,
     ) -> None:
-        """Put these entries on the targets (bookie by index), each on those that should have it."""
+        """Write these entries to the targets (bookie by index), each to those that should have it."""
         copies = self._checker.copies(bad.ledger_id, metadata)
         sources = self._sources(bad)
         guess = metadata.length // (metadata.last_entry_id + 1) if metadata.length else SIZE_GUESS
@@ -290,7 +293,7 @@ class Replicator:
             raise errors[0]
 
     def _sources(self, bad: BadFragment) -> Callable[[int], list[int]]:
-        """By entry: the indices of the members that should have it, those to ask first at the end."""
+        """Return the indices of the members that should have each entry, by entry; the ones to ask first at the end."""
         fragment = bad.fragment
         rank = {
             index: 0 if fault is Lost.MISPLACED else 1 if fault in ANSWERING else 2
@@ -299,7 +302,8 @@ class Replicator:
         known: dict[int, list[int]] = {}
 
         def order(entry_id: int) -> list[int]:
-            # Where every member has every entry, all are read from one, with few requests: another one for each ledger.
+            # If every member has every entry, read all from one member, with few requests; another member for each
+            # ledger.
             start = entry_id if fragment.striping.striped else fragment.ledger_id
             rotation = start % len(fragment.bookies)
             found = known.get(rotation)
@@ -313,7 +317,7 @@ class Replicator:
 
 
 class _NewcomerFailedError(LedgerError):
-    """A bookie did not take copies. Passing: choose another."""
+    """A bookie refused copies. Passing: choose another."""
 
     def __init__(self, bookie_id: str, cause: BookieError) -> None:
         super().__init__(str(cause))

@@ -1,4 +1,4 @@
-"""Throttle: no more than so much in a second."""
+"""Throttle: limits units per second."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import trio
 
 
 class Throttle:
-    """Lets `rate` units a second through, those of one second at once at most. 0 or less: everything.
+    """Rate limit of `rate` units per second, with bursts of one second's units. 0 or less: no limit.
 
-    What is bigger than that passes alone, and those after it wait the longer.
+    A larger request passes alone, and later ones wait the longer.
     """
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
         self._free_at = 0.0
-        """When all that was let through has had its time, on trio's clock."""
+        """Time on trio's clock at which everything let through so far is used up."""
 
     async def take(self, units: float) -> None:
-        """Wait until so many units may pass. Callers pass in the order in which they came."""
+        """Wait until `units` may pass. Callers pass in order of arrival."""
         if self._rate <= 0:
             return
         now = trio.current_time()

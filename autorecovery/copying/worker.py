@@ -1,16 +1,17 @@
-"""ReplicationWorker: takes marked ledgers, one after the other, several at once, and gives them their copies back.
+"""ReplicationWorker: takes marked ledgers, several at once, and restores their copies.
 
     wait until auto recovery is enabled
-    lock a marked ledger, whichever, and note the version of its mark
+    lock any marked ledger, and remember the version of its mark
     repair it (ledger_repair)
-        no such ledger          -> the mark goes
-        everything is good      -> the mark goes, at the version that was noted
+        no such ledger          -> delete the mark
+        everything is good      -> delete the mark, at the remembered version
         it has to be closed     -> keep the lock for openLedgerRereplicationGracePeriod: its writer may change the ensemble. Then,
                                    if nothing has changed, close it
         something is bad still  -> keep the lock for a time that doubles, up to lockReleaseOfFailedLedgerGracePeriod, so that
-                                   other ledgers come first; then anybody may try
+                                   other ledgers come first; then any worker may try
 
-Losing the lock (session) is of no harm: all changes are compare-and-set, and copies are written before they are named.
+Losing the lock (session) does no harm: all changes are compare-and-set, and copies are written before the metadata
+names them.
 
 Source: BookKeeper's ReplicationWorker. Ours works on several ledgers at once, as most of a ledger's time is waiting.
 """
@@ -40,15 +41,15 @@ log = get_logger(__name__)
 LEDGERS_AT_ONCE = 8
 """Ledgers that one worker repairs at the same time."""
 DEFERRED_MAX = 10_000
-"""Locks that one worker keeps while it waits; with so many it takes no new ledgers."""
+"""Locks that one worker keeps while it waits; at this number it takes no new ledgers."""
 FAILURES_KEPT = 10_000
-"""Ledgers of which it is remembered how often they failed."""
+"""Maximum number of ledgers whose failure count is kept."""
 FIRST_SHARE = 32
-"""A ledger that failed for the first time is kept for this part of lockReleaseOfFailedLedgerGracePeriod."""
+"""Fraction of lockReleaseOfFailedLedgerGracePeriod for which a ledger is kept after its first failure."""
 
 
 class ReplicationWorker:
-    """One worker. `run` works until it is cancelled or the session has gone for good."""
+    """One worker. `run` works until it is cancelled or the session has ended permanently."""
 
     def __init__(
         self,
@@ -65,24 +66,27 @@ class ReplicationWorker:
         self._repairs = LedgerRepair(world, client, config, self.stats)
         self._tasks = Throttle(config.metadata_rate)
         self._mine: dict[int, None] = {}
-        """Ledgers whose lock we have."""
+        """Ledgers whose lock we hold."""
         self._deferred = trio.Semaphore(DEFERRED_MAX)
         self._unsure = False
-        """Whether a lock may be ours that we do not know of."""
+        """True if we may hold a lock that we do not know of."""
         self._looking = trio.Lock()
         self._waiting = trio.CancelScope()
-        """Of who waits for work, other than the ledgers that were ours when it began."""
+        """Scope of the wait for work.
+
+        It skips the ledgers held when it began, so it is cancelled when a lock is released.
+        """
         self._failures: OrderedDict[int, int] = OrderedDict()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Work. SessionExpiredError (in a group) if the store goes on with no session."""
+        """Work until cancelled. SessionExpiredError (in a group) if the store continues without a session."""
         async with trio.open_nursery() as later, trio.open_nursery() as nursery:
             task_status.started()
             for number in range(LEDGERS_AT_ONCE):
                 nursery.start_soon(self._work, later, name=f"replication {number}")
 
     async def _work(self, later: trio.Nursery) -> None:
-        """One ledger after the other."""
+        """Repair one ledger after the other."""
         while True:
             try:
                 await self._marks.wait_enabled()
@@ -98,7 +102,7 @@ class ReplicationWorker:
             except SessionExpiredError:
                 raise
             except MetadataError as error:
-                log.warning("no ledger can be taken", error=str(error))
+                log.warning("cannot take a ledger", error=str(error))
                 self._unsure = True
                 await self._pause()
                 continue
@@ -108,8 +112,11 @@ class ReplicationWorker:
                 await self._pause()
 
     async def _drop_orphans(self) -> None:
-        """Give up locks that were made without our hearing of it: nobody else could take these ledgers while we live. (If
-        it is one that was made this very moment, two may work on the ledger, which is of no harm.)"""
+        """Release locks that were created although the answer was lost: while this session lives no other worker can
+        take these ledgers.
+
+        If such a lock was created at this very moment, two workers may repair the ledger, which does no harm.
+        """
         async for each in self._marks.list():
             if each.ledger_id not in self._mine:
                 await self._marks.release(LockedLedger(each.ledger_id, 0, each.replicas))
@@ -120,7 +127,7 @@ class ReplicationWorker:
     # --- one ledger
 
     async def _repair(self, locked: LockedLedger, later: trio.Nursery) -> bool:
-        """Whether to go on with the next one at once: it was done, or there is nothing wrong with us."""
+        """Repair one ledger; return whether to take the next one at once: it was done, or the failure is not ours."""
         ledger_id = locked.ledger_id
         wait_s: float | None = None
         try:
@@ -131,7 +138,7 @@ class ReplicationWorker:
                 else:
                     wait_s = self._config.open_ledger_grace_period_ms / 1000
                     self.stats.deferred += 1
-                    log.info("open ledger is left to its writer for now", ledger_id=ledger_id, seconds=wait_s)
+                    log.info("leaving an open ledger to its writer for now", ledger_id=ledger_id, seconds=wait_s)
             except NoSuchLedgerError:
                 log.info("marked ledger was deleted", ledger_id=ledger_id)
                 await self._marks.unmark(ledger_id)
@@ -153,16 +160,16 @@ class ReplicationWorker:
         return open_ones
 
     async def _done(self, locked: LockedLedger) -> None:
-        """All copies are good: the mark goes, unless something was merged into it meanwhile."""
+        """Delete the mark of a ledger whose copies are all good, unless something was merged into it in the meantime."""
         if await self._marks.done(locked):
             self._failures.pop(locked.ledger_id, None)
             self.stats.ledgers += 1
             log.info("ledger replicated", ledger_id=locked.ledger_id)
 
-    # --- locks that are kept
+    # --- locks kept for a while
 
     def _failed(self, ledger_id: int) -> float:
-        """How long to keep a ledger, in seconds, that failed once more."""
+        """Return how long to keep a ledger that failed once more, in seconds."""
         self.stats.failed += 1
         failures = self._failures.pop(ledger_id, 0) + 1
         self._failures[ledger_id] = failures
@@ -172,7 +179,9 @@ class ReplicationWorker:
         return float(min(longest, longest / FIRST_SHARE * 2 ** (failures - 1)))
 
     async def _later(self, locked: LockedLedger, wait_s: float, open_ones: bool) -> None:
-        """Keep the lock for so long; then close the ledger, if its writer has not helped itself; then let it go."""
+        """Keep the lock for `wait_s`; then close the ledger unless its writer has changed the ensemble; then release
+        the lock.
+        """
         try:
             await trio.sleep(wait_s)
             if open_ones and await self._marks.is_enabled():
@@ -182,19 +191,22 @@ class ReplicationWorker:
         except NoSuchLedgerError:
             log.info("marked ledger was deleted", ledger_id=locked.ledger_id)
         except (LedgerError, MetadataError) as error:
-            log.warning("open ledger cannot be closed now", ledger_id=locked.ledger_id, error=str(error))
+            log.warning("cannot close an open ledger now", ledger_id=locked.ledger_id, error=str(error))
         finally:
             self._deferred.release()
         await self._release(locked)
 
     async def _release(self, locked: LockedLedger) -> None:
-        """Let others have it. A lock that we have and nobody works on would keep the ledger from everybody: it is given up
-        as soon as the service can be reached."""
+        """Release the lock for other workers.
+
+        A lock that is held without work would keep the ledger from every worker, so it is released as soon as the
+        service can be reached.
+        """
         try:
             await until_available(partial(self._marks.release, locked))
         except SessionExpiredError:
             raise
         except MetadataError as error:
-            log.warning("lock cannot be given up", ledger_id=locked.ledger_id, error=str(error))
+            log.warning("lock cannot be released", ledger_id=locked.ledger_id, error=str(error))
         self._mine.pop(locked.ledger_id, None)
         self._waiting.cancel()

@@ -1,1 +1,1 @@
-"""The marks of ledgers that lack copies, as they stand in the metadata."""
+"""Marks of ledgers that lack copies, as stored in the metadata."""

@@ -1,10 +1,10 @@
-"""What auto recovery keeps in the metadata: paths and values (pure).
+"""Paths and values of auto recovery in the metadata (pure).
 
     <root>/underreplication                                     empty
       LAYOUT                                                    type: "BASIC" LF version: 1 LF
       ledgers/hhhh/hhhh/hhhh/hhhh/urL<id as %010d>              replica: "<bookie>" LF (any number)  ctime: <ms> LF
       locks/urL<id as %010d>                                    ephemeral; bookieId: "<host of the worker>" LF
-      disable                                                   empty; while it is there, auto recovery rests
+      disable empty; while it exists, auto recovery is suspended
       lostBookieRecoveryDelay                                   seconds, decimal
       auditorelection                                           bookieId: "<auditor>" LF
       auditorelection/V_<sequence>                              ephemeral; the same of one candidate
@@ -47,16 +47,16 @@ class Underreplicated:
 
     ledger_id: int
     replicas: tuple[str, ...]
-    """Bookies whose copies are missing or damaged; empty: it is not placed as the policy wants."""
+    """Bookies whose copies are missing or damaged; empty: the ledger violates the placement policy."""
     ctime_ms: int | None
-    """When it was marked last, in milliseconds since 1970; None if that is not kept."""
+    """Time of the last mark, in milliseconds since 1970; None if unknown."""
 
 
 # --- paths
 
 
 def folder_names(ledger_id: int) -> list[str]:
-    """The four folders of a ledger's mark.
+    """Return the four folders of a ledger's mark.
 
     >>> folder_names(5_000_000_000)
     ['0000', '0001', '2a05', 'f200']
@@ -66,7 +66,7 @@ def folder_names(ledger_id: int) -> list[str]:
 
 
 def node_name(ledger_id: int) -> str:
-    """The name of a ledger's mark, and of its lock.
+    """Return the name of a ledger's mark, and of its lock.
 
     >>> node_name(7)
     'urL0000000007'
@@ -75,7 +75,7 @@ def node_name(ledger_id: int) -> str:
 
 
 def parse_folders(names: Iterable[str]) -> int | None:
-    """The ledger id that four folders stand for; None if they are somebody else's.
+    """Return the ledger id that four folders stand for; None if they are not folders of marks.
 
     >>> parse_folders(["0000", "0001", "2a05", "f200"])
     5000000000
@@ -88,7 +88,7 @@ def parse_folders(names: Iterable[str]) -> int | None:
 
 
 def parse_node_name(name: str) -> int | None:
-    """The ledger id in the name of a mark or of a lock; None if it is somebody else's."""
+    """Return the ledger id in the name of a mark or of a lock; None if it is another name."""
     digits = name.removeprefix("urL")
     if digits == name or not (digits.isascii() and digits.isdigit()):
         return None
@@ -96,7 +96,7 @@ def parse_node_name(name: str) -> int | None:
 
 
 def vote_number(name: str) -> int | None:
-    """The sequence number of a candidate's node; None if it is somebody else's.
+    """Return the sequence number of a candidate's node; None if it is another node.
 
     >>> vote_number("V_0000000012"), vote_number("x")
     (12, None)
@@ -118,7 +118,7 @@ def encode_mark(replicas: Iterable[str], ctime_ms: int | None) -> bytes:
 
 
 def decode_mark(ledger_id: int, value: bytes) -> Underreplicated:
-    """MalformedMetadataError."""
+    """Decode a mark. MalformedMetadataError."""
     fields = _parse(value, {"replica": str, "ctime": int})
     ctimes = [number for number in fields["ctime"] if isinstance(number, int)]
     replicas = tuple([text for text in fields["replica"] if isinstance(text, str)])
@@ -126,8 +126,10 @@ def decode_mark(ledger_id: int, value: bytes) -> Underreplicated:
 
 
 def merge_mark(value: bytes, missing: Iterable[str], ctime_ms: int | None) -> bytes | None:
-    """The mark with those of `missing` added that it does not name; None if it names them all.
-    MalformedMetadataError."""
+    """Return the mark with those of `missing` added that it does not name; None if it names them all.
+
+    Raises: MalformedMetadataError.
+    """
     old = decode_mark(0, value)
     replicas = tuple(dict.fromkeys((*old.replicas, *missing)))
     if len(replicas) == len(set(old.replicas)):
@@ -136,35 +138,35 @@ def merge_mark(value: bytes, missing: Iterable[str], ctime_ms: int | None) -> by
 
 
 def encode_owner(bookie_id: str) -> bytes:
-    """The value of a lock, of a candidate, of the auditor."""
+    """Return the value of a lock, of a candidate, or of the auditor."""
     return _string("bookieId", bookie_id)
 
 
 def decode_owner(value: bytes) -> str | None:
-    """Who a lock or a vote belongs to; None if it does not tell. MalformedMetadataError."""
+    """Return the owner of a lock or a vote; None if it names none. MalformedMetadataError."""
     names = _parse(value, {"bookieId": str})["bookieId"]
     return str(names[-1]) if names else None
 
 
 def check_layout(value: bytes) -> None:
-    """MalformedMetadataError if the marks are not of the one kind that there is."""
+    """Check that the marks have the one known layout; MalformedMetadataError if not."""
     fields = _parse(value, {"type": str, "version": int})
     if fields["type"][-1:] != ["BASIC"] or fields["version"][-1:] != [1]:
-        raise MalformedMetadataError(f"marks of under-replicated ledgers of another layout: {value!r}")
+        raise MalformedMetadataError(f"unknown layout of the marks of under-replicated ledgers: {value!r}")
 
 
 def encode_check_time(wall_ms: int) -> bytes:
-    """When a check of all ledgers was done."""
+    """Encode the time at which a check of all ledgers was done."""
     return b"\x08" + varints.encode(wall_ms)
 
 
 def decode_check_time(value: bytes) -> int | None:
-    """Milliseconds since 1970; None if it does not tell. MalformedMetadataError."""
+    """Decode a check's time in milliseconds since 1970; None if there is none. MalformedMetadataError."""
     if not value:
         return None
     number = value[1:]
     if value[0] != 8 or not 1 <= len(number) <= 10 or number[-1] & 128 or not all(byte & 128 for byte in number[:-1]):
-        raise MalformedMetadataError(f"no time of a check: {value!r}")
+        raise MalformedMetadataError(f"not the time of a check: {value!r}")
     return varints.decode_signed(number)
 
 
@@ -173,18 +175,18 @@ def encode_delay(seconds: int) -> bytes:
 
 
 def decode_delay(value: bytes) -> int:
-    """Seconds, 0 or more. MalformedMetadataError."""
+    """Decode the recovery delay: seconds, 0 or more. MalformedMetadataError."""
     try:
         seconds = int(value.decode("ascii"))
     except ValueError as error:
-        raise MalformedMetadataError(f"no recovery delay: {value!r}") from error
+        raise MalformedMetadataError(f"not a recovery delay: {value!r}") from error
     if seconds < 0:
         raise MalformedMetadataError(f"a recovery delay cannot be {seconds} s")
     return seconds
 
 
 def _string(name: str, text: str) -> bytes:
-    """One line of protobuf's text form; ASCII, other bytes as three octal digits."""
+    """Return one line of protobuf's text form; ASCII, other bytes as three octal digits."""
     escaped = bytearray()
     for byte in text.encode():
         if byte in b'"\\':
@@ -197,7 +199,7 @@ def _string(name: str, text: str) -> bytes:
 
 
 def _parse(value: bytes, kinds: Mapping[str, type]) -> dict[str, list[str | int]]:
-    """The values of each field, in order; MalformedMetadataError for anything but fields of `kinds`."""
+    """Return the values of each field, in order; MalformedMetadataError for anything but fields of `kinds`."""
     found: dict[str, list[str | int]] = {name: [] for name in kinds}
     position = 0
     while position < len(value):
@@ -205,7 +207,7 @@ def _parse(value: bytes, kinds: Mapping[str, type]) -> dict[str, list[str | int]
         if field is None:
             if not value[position:].strip():
                 break
-            raise MalformedMetadataError(f"no protobuf text: {value[position : position + 80]!r}")
+            raise MalformedMetadataError(f"not protobuf text: {value[position : position + 80]!r}")
         position = field.end()
         name, number = field["name"].decode("ascii"), field["number"]
         if kinds.get(name) is not (str if number is None else int):
@@ -218,5 +220,5 @@ def _parse(value: bytes, kinds: Mapping[str, type]) -> dict[str, list[str | int]
             raw = text.replace(b"\\?", b"?").decode("unicode_escape").encode("latin-1")
             found[name].append(raw.decode())
         except (UnicodeError, ValueError) as error:
-            raise MalformedMetadataError(f"no UTF-8 in {value[:200]!r}: {name}") from error
+            raise MalformedMetadataError(f"not UTF-8 in {value[:200]!r}: {name}") from error
     return found

@@ -1,4 +1,6 @@
-"""The tree in which the marks of under-replicated ledgers lie, and the locks beside it: where things are, and who moves there."""
+"""Tree of metadata nodes that hold the marks of under-replicated ledgers, with the locks beside it: paths, and watches
+on changes.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,13 @@ from quire.metadata.errors import NodeExistsError, NoNodeError, NotEmptyError
 from quire.metadata.store import ANY_VERSION, Create, MetadataStore, Node, Watch
 
 WATCHES_MAX: Final = 1000
-"""Folders that are watched at once while there is nothing to do."""
+"""Folders watched at once while there is no work."""
 UNWATCHED_S: Final = 10.0
-"""Where there are more folders than that, they are looked through so often."""
+"""Seconds between two searches if there are more folders than that."""
 
 
 class MarkTree:
-    """Of one cluster. MetadataError."""
+    """Tree of one cluster. MetadataError."""
 
     def __init__(self, store: MetadataStore, root: str) -> None:
         self._store = store
@@ -33,7 +35,7 @@ class MarkTree:
         self.delay = paths.join(self.base, "lostBookieRecoveryDelay")
         self._making = trio.Lock()
         self._made: set[str] = set()
-        """Folders of the third level that were there a moment ago."""
+        """Folders of the third level that existed a moment ago."""
 
     def mark_path(self, ledger_id: int) -> str:
         return "/".join([self.ledgers, *form.folder_names(ledger_id), form.node_name(ledger_id)])
@@ -42,16 +44,19 @@ class MarkTree:
         return paths.join(self.locks, form.node_name(ledger_id))
 
     async def mark(self, ledger_id: int) -> Node | None:
-        """The node of a ledger's mark."""
+        """Return the path of a ledger's mark."""
         return await self._store.get(self.mark_path(ledger_id))
 
     async def create_mark(self, ledger_id: int, value: bytes) -> None:
-        """In one call, mostly. NodeExistsError if there is one; NoNodeError: a folder was taken away meanwhile, try again."""
+        """Create a mark, usually in one call.
+
+        NodeExistsError if there is one; NoNodeError if a folder was removed in the meantime: try again.
+        """
         path = self.mark_path(ledger_id)
         folder = paths.parent(path)
         above = paths.parent(folder)
         if above not in self._made:
-            async with self._making:  # (hundreds may come at once, one of them makes it)
+            async with self._making:  # (hundreds may arrive at once; one of them creates it)
                 if above not in self._made:
                     await self.make(above)
                     self._made.add(above)
@@ -63,10 +68,10 @@ class MarkTree:
         except NodeExistsError as error:
             if error.index:
                 raise
-            await self._store.create(path, value)  # (an original made the folder)
+            await self._store.create(path, value)  # (an original created the folder)
 
     async def make(self, path: str, value: bytes = b"") -> bool:
-        """Make a node, and its parents; False if it is there."""
+        """Create a node, and its parents; return False if it exists."""
         try:
             await self._store.create(path, value, make_parents=True)
         except NodeExistsError:
@@ -74,7 +79,7 @@ class MarkTree:
         return True
 
     async def put(self, path: str, value: bytes) -> None:
-        """Set the value of a node, or make it; the last who says it is right."""
+        """Set the value of a node, or create it; the last writer wins."""
         while True:
             try:
                 await self._store.put(path, value, ANY_VERSION)
@@ -84,13 +89,15 @@ class MarkTree:
                     return
 
     async def locked(self) -> set[int]:
-        """Ledgers that somebody has locked."""
+        """Return the ledgers that are locked."""
         ids = [form.parse_node_name(name) for name in await self._children(self.locks)]
         return {ledger_id for ledger_id in ids if ledger_id is not None}
 
     async def ids(self) -> AsyncGenerator[int, None]:
-        """The ledgers that there are folders for, growing. Whether they have a mark is not looked at. Close it (`aclosing`)
-        if not all are wanted."""
+        """Yield the ledgers that have folders, ascending, without checking that they have a mark.
+
+        Close the iterator (`aclosing`) if not all are wanted.
+        """
         ahead: list[tuple[str, tuple[str, ...]]] = [(self.ledgers, ())]
         while ahead:
             folder, names = ahead.pop()
@@ -104,10 +111,10 @@ class MarkTree:
                     yield ledger_id
 
     async def wait_for_work(self, skip: Collection[int]) -> None:
-        """Until there is a marked ledger, not in `skip`, that nobody has locked."""
+        """Wait until there is a marked ledger, not in `skip`, that is not locked."""
         while True:
             with ExitStack() as stack:
-                # (made before the first look, so that no change is missed)
+                # (created before the first read, so that no change is missed)
                 watches = [self._watch(stack, self.locks)]
                 unwatched = await self._look(stack, watches, frozenset(skip))
                 if unwatched is None:
@@ -116,7 +123,7 @@ class MarkTree:
                     await first_change(watches)
 
     async def prune(self, ledger_id: int, *, above: bool = False) -> None:
-        """Delete the folders that a mark leaves empty; with `above` its own is gone already."""
+        """Delete the folders that the removal of a mark leaves empty; with `above`, its own folder is gone already."""
         folder = paths.parent(self.mark_path(ledger_id))
         folder = paths.parent(folder) if above else folder
         while folder != self.ledgers:
@@ -140,15 +147,17 @@ class MarkTree:
         return watch
 
     async def _look(self, stack: ExitStack, watches: list[Watch], skip: frozenset[int]) -> bool | None:
-        """None if there is work; otherwise whether there are folders too many to watch. The others are, from now on.
+        """Return None if there is work; otherwise whether there are too many folders to watch.
 
-        The folder of a locked ledger need not be: it is its lock that must go. One without a mark must be, as the
-        originals make the folder first and the mark then.
+        The others are watched from now on.
+
+        The folder of a locked ledger is not watched, because its lock must change. A folder without a mark is watched,
+        because the originals create the folder first and the mark then.
         """
         taken = await self.locked() | skip
         unwatched = False
         folders: list[tuple[str, tuple[str, ...]]] = [(self.ledgers, ())]
-        for folder, names in folders:  # (grows as it goes)
+        for folder, names in folders:  # (grows during the loop)
             ledger_id = form.parse_folders(names)
             if ledger_id is not None and ledger_id in taken:
                 continue

@@ -1,7 +1,7 @@
-"""UnderreplicatedLedgers: marks on ledgers that lack copies, and the locks of those who repair them.
+"""UnderreplicatedLedgers: marks on ledgers that lack copies, and the locks of the workers that repair them.
 
-Marks are made and merged by compare-and-set. A repair ends with deleting the mark at the version it began with: if somebody
-marked the ledger again meanwhile, the mark stays. A lock only saves work; two workers on one ledger do no harm.
+Marks are created and merged by compare-and-set. A repair ends by deleting the mark at the version it began with: if the
+ledger was marked again in the meantime, the mark stays. A lock only saves work; two workers on one ledger do no harm.
 
 The layout is in format.py. Source: BookKeeper's ZkLedgerUnderreplicationManager.
 """
@@ -37,7 +37,7 @@ log = get_logger(__name__)
 
 
 class CheckTime(Enum):
-    """Checks of which it is kept when they were done last."""
+    """Checks whose last run time is recorded."""
 
     ALL_LEDGERS = "checkallledgersctime"
     PLACEMENT = "placementpolicycheckctime"
@@ -46,17 +46,17 @@ class CheckTime(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LockedLedger:
-    """A marked ledger whose lock we took."""
+    """A marked ledger that we have locked."""
 
     ledger_id: int
     version: int
-    """Of the mark, after the lock was taken."""
+    """Version of the mark, read after the lock was taken."""
     replicas: tuple[str, ...]
     """Bookies whose copies are missing, as marked."""
 
 
 class UnderreplicatedLedgers:
-    """The marks of one cluster. All calls raise MetadataError; MetadataUnavailableError: ask again."""
+    """Marks of one cluster. All calls raise MetadataError; after MetadataUnavailableError the caller may retry."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class UnderreplicatedLedgers:
         owner: str,
         store_mark_time: bool = True,
     ) -> None:
-        """`owner` stands in the locks, for operators: host, or bookie id, of the worker."""
+        """`owner` is stored in the locks for operators: host or bookie id of the worker."""
         self._store = store
         self._tree = MarkTree(store, root)
         self._rng = rng
@@ -76,10 +76,10 @@ class UnderreplicatedLedgers:
         self._owner = owner
         self._store_mark_time = store_mark_time
         self._candidates: MutableSequence[int] = []
-        """Ledgers that had a mark and no lock when they were last looked for, in an order of chance."""
+        """Ledgers that had a mark and no lock at the last search, in random order."""
 
     async def prepare(self) -> None:
-        """Make what the originals expect to find; fine if it is there. IncompatibleUnderreplicationError."""
+        """Create the nodes that the originals expect; existing ones stay. IncompatibleUnderreplicationError."""
         await self._tree.make(self._tree.layout, form.LAYOUT)
         await self._tree.make(self._tree.ledgers)
         await self._tree.make(self._tree.locks)
@@ -95,7 +95,7 @@ class UnderreplicatedLedgers:
         return await self._store.get(self._tree.disable) is None
 
     async def enable(self) -> bool:
-        """Let auto recovery work; False if it did anyway."""
+        """Enable auto recovery; return False if it was enabled already."""
         try:
             await self._store.delete(self._tree.disable)
         except NoNodeError:
@@ -103,7 +103,7 @@ class UnderreplicatedLedgers:
         return True
 
     async def disable(self) -> bool:
-        """Let auto recovery rest, in every process, until `enable`; False if it did anyway."""
+        """Disable auto recovery in every process, until `enable`; return False if it was disabled already."""
         return await self._tree.make(self._tree.disable)
 
     async def wait_enabled(self) -> None:
@@ -115,23 +115,26 @@ class UnderreplicatedLedgers:
             watch.close()
 
     def watch_enabled(self) -> Watch:
-        """Tells when it was enabled or disabled."""
+        """Watch that reports when auto recovery was enabled or disabled."""
         return self._store.watch(self._tree.disable)
 
     # --- marks
 
     async def mark(self, ledger_id: int, missing: Collection[str]) -> None:
-        """The ledger lacks the copies of `missing`, beside those marked before. Nothing is written if that is known."""
+        """Mark the ledger as lacking the copies of `missing`, in addition to existing marks.
+
+        Writes nothing if they are known.
+        """
         while True:
             ctime_ms = self._wall_ms() if self._store_mark_time else None
             try:
-                # Most have no mark yet: one call.
+                # Most ledgers have no mark yet: one call.
                 await self._tree.create_mark(ledger_id, form.encode_mark(dict.fromkeys(missing), ctime_ms))
                 return
             except NodeExistsError:
                 node = await self._tree.mark(ledger_id)
             except NoNodeError:
-                continue  # (a worker that was done with it took the folder away)
+                continue  # (a worker that finished removed the folder)
             if node is None:
                 continue
             merged = _merged(ledger_id, node.value, missing, ctime_ms)
@@ -141,10 +144,10 @@ class UnderreplicatedLedgers:
                 await self._store.put(self._tree.mark_path(ledger_id), merged, node.version)
                 return
             except (NoNodeError, BadVersionError):
-                continue  # Another auditor marked it, or a worker was done with it.
+                continue  # Another auditor has marked it, or a worker has finished it.
 
     async def unmark(self, ledger_id: int) -> None:
-        """Forget the mark, whatever it says; fine if there is none."""
+        """Delete the mark, whatever its value; no effect if there is none."""
         try:
             await self._store.delete(self._tree.mark_path(ledger_id))
         except NoNodeError:
@@ -152,12 +155,12 @@ class UnderreplicatedLedgers:
         await self._tree.prune(ledger_id)
 
     async def read(self, ledger_id: int) -> Underreplicated | None:
-        """The mark of a ledger; None if it has none."""
+        """Return the mark of a ledger; None if it has none."""
         node = await self._store.get(self._tree.mark_path(ledger_id))
         return None if node is None else _decoded(ledger_id, node.value)
 
     async def count(self) -> int:
-        """How many ledgers are marked, about: folders are counted."""
+        """Return the approximate number of marked ledgers: folders are counted."""
         count = 0
         async for _ in self._tree.ids():
             count += 1
@@ -166,8 +169,11 @@ class UnderreplicatedLedgers:
     async def list(
         self, *, missing: str | None = None, excluding: str | None = None
     ) -> AsyncGenerator[Underreplicated, None]:
-        """All marks, by growing ledger id: those that name `missing`, if that is given, and do not name `excluding`. Marks
-        that come or go meanwhile may be seen or not. Close it (`aclosing`) if not all are wanted."""
+        """Yield all marks by ascending ledger id: those that name `missing`, if given, and do not name `excluding`.
+
+        Marks that are created or deleted in the meantime may be seen or not. Close the iterator (`aclosing`) if not all
+        are wanted.
+        """
         async with aclosing(self._tree.ids()) as ids:
             async for ledger_id in ids:
                 found = await self.read(ledger_id)
@@ -179,8 +185,10 @@ class UnderreplicatedLedgers:
     # --- locks
 
     async def lock_next(self, skip: Collection[int] = ()) -> LockedLedger | None:
-        """Lock some marked ledger that nobody has locked and that is not in `skip`; None if there is none now. Which one
-        is chance, so that workers get out of each other's way."""
+        """Lock some marked ledger that is not locked and not in `skip`; None if there is none now.
+
+        The ledger is chosen at random, so that workers rarely collide.
+        """
         found_now = False
         while True:
             while self._candidates:
@@ -198,13 +206,13 @@ class UnderreplicatedLedgers:
             found_now = True
 
     async def _lock(self, ledger_id: int) -> LockedLedger | None:
-        """None if somebody else has it, or had it and is done."""
+        """Lock a ledger; None if another worker holds it, or has finished it."""
         path = self._tree.lock_path(ledger_id)
         try:
             await self._store.create(path, form.encode_owner(self._owner), kind=Kind.EPHEMERAL, make_parents=True)
         except NodeExistsError:
             return None
-        # Read after the lock was taken: what whoever had it a moment ago did is seen.
+        # Read the mark after the lock was taken, to see the changes of the previous owner.
         node = await self._tree.mark(ledger_id)
         if node is not None:
             return LockedLedger(ledger_id, node.version, _decoded(ledger_id, node.value).replicas)
@@ -212,16 +220,19 @@ class UnderreplicatedLedgers:
         return None
 
     async def wait_for_work(self, skip: Collection[int] = ()) -> None:
-        """Until there is a marked ledger, not in `skip`, that nobody has locked; others may be faster to lock it."""
+        """Wait until there is a marked, unlocked ledger not in `skip`; another worker may still lock it first."""
         await self._tree.wait_for_work(skip)
 
     async def done(self, locked: LockedLedger) -> bool:
-        """The ledger has all its copies: take the mark away, and the lock. False if it was marked again since it was
-        locked: the mark stays, somebody has to look at it anew."""
+        """Delete the mark of a repaired ledger, and the lock.
+
+        Return False if it was marked again since it was locked: the mark stays, and the ledger must be checked again.
+        """
         ledger_id = locked.ledger_id
         mark, lock = self._tree.mark_path(ledger_id), self._tree.lock_path(ledger_id)
         try:
-            # In one call, if nothing is in the way; a lock that is another's by now is of no use to him either.
+            # In one call, if nothing prevents it. A lock that belongs to another worker by now is of no use to that
+            # worker either.
             folder = Delete(path=paths.parent(mark))
             await self._store.multi([Delete(path=mark, version=locked.version), folder, Delete(path=lock)])
         except (BadVersionError, NoNodeError, NotEmptyError):
@@ -243,42 +254,45 @@ class UnderreplicatedLedgers:
         return True
 
     async def release(self, locked: LockedLedger) -> None:
-        """Give the ledger to others; fine if the lock was lost."""
+        """Release the ledger; no effect if the lock was lost."""
         await ephemerals.drop(self._store, self._tree.lock_path(locked.ledger_id))
 
     async def locked_by(self, ledger_id: int) -> str | None:
-        """Who repairs the ledger, as the lock says; None if nobody does."""
+        """Return the worker that repairs the ledger, according to the lock; None if there is none."""
         node = await self._store.get(self._tree.lock_path(ledger_id))
         return None if node is None else form.decode_owner(node.value)
 
     # --- the delay, and the times of checks
 
     async def recovery_delay(self, default: int = 0) -> int:
-        """How long a lost bookie is waited for, in seconds; `default` where nobody has said it yet."""
+        """Return the delay after which a lost bookie's ledgers are copied, in seconds; `default` where none is set."""
         found = await self.read_recovery_delay()
         return default if found is None else found.value
 
     async def read_recovery_delay(self) -> Versioned[int] | None:
-        """The same with its version, which grows when the same value is set again: that asks for an audit now."""
+        """As `recovery_delay`, with its version.
+
+        The version also grows when the same value is set again, which requests an audit.
+        """
         node = await self._store.get(self._tree.delay)
         return None if node is None else Versioned(form.decode_delay(node.value), node.version)
 
     async def set_recovery_delay(self, seconds: int) -> None:
-        """Say it. 0, or what it was, makes the auditor look for lost bookies now."""
+        """Set the delay. 0, or the previous value, makes the auditor look for lost bookies now."""
         assert seconds >= 0, f"a delay of {seconds} s"
         await self._tree.put(self._tree.delay, form.encode_delay(seconds))
 
     async def audit_now(self) -> None:
-        """Have the auditor look for lost bookies now: the delay is set again to what it is."""
+        """Make the auditor look for lost bookies now, by setting the delay again to its value."""
         await self.set_recovery_delay((await self.begin_recovery_delay(0)).value)
 
     async def begin_recovery_delay(self, seconds: int) -> Versioned[int]:
-        """What it is; `seconds` from now on, if nobody had said it, or nobody can read it."""
+        """Return the delay; set it to `seconds` if none was set, or it cannot be read."""
         while True:
             try:
                 found = await self.read_recovery_delay()
             except MalformedMetadataError as error:
-                log.warning("the recovery delay cannot be read, it is set anew", seconds=seconds, error=str(error))
+                log.warning("recovery delay unreadable, setting it again", seconds=seconds, error=str(error))
                 await self.set_recovery_delay(seconds)
                 continue
             if found is not None:
@@ -289,22 +303,22 @@ class UnderreplicatedLedgers:
         return self._store.watch(self._tree.delay)
 
     async def check_time(self, check: CheckTime) -> int | None:
-        """When a check was last done, in milliseconds since 1970; None for never."""
+        """Return the time of the last check, in milliseconds since 1970; None for never."""
         node = await self._store.get(paths.join(self._tree.base, check.value))
         return None if node is None else form.decode_check_time(node.value)
 
     async def set_check_time(self, check: CheckTime, wall_ms: int) -> None:
-        """Note when it was done."""
+        """Store the time at which the check was done."""
         await self._tree.put(paths.join(self._tree.base, check.value), form.encode_check_time(wall_ms))
 
 
 def _decoded(ledger_id: int, value: bytes) -> Underreplicated:
-    """A mark that cannot be read is one all the same: what the ledger lacks is for the worker to find out."""
+    """Decode a mark. A mark that cannot be read counts all the same: the worker finds out which copies are missing."""
     try:
         return form.decode_mark(ledger_id, value)
     except MalformedMetadataError as error:
         log.warning(
-            "the mark of a ledger is damaged, its copies are looked at all the same",
+            "mark of a ledger is damaged, checking its copies anyway",
             ledger_id=ledger_id,
             error=str(error),
         )
@@ -315,5 +329,5 @@ def _merged(ledger_id: int, value: bytes, missing: Collection[str], ctime_ms: in
     try:
         return form.merge_mark(value, missing, ctime_ms)
     except MalformedMetadataError as error:
-        log.warning("the mark of a ledger is damaged, it is written anew", ledger_id=ledger_id, error=str(error))
+        log.warning("mark of a ledger is damaged, writing it again", ledger_id=ledger_id, error=str(error))
         return form.encode_mark(dict.fromkeys(missing), ctime_ms)

@@ -1,1 +1,1 @@
-"""Where a bookie keeps entries: write cache, entry log, RocksDB indexes, read cache."""
+"""Entry storage of a bookie: write cache, entry logs, RocksDB indexes, read cache."""

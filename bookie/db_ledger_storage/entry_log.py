@@ -1,4 +1,4 @@
-"""The entry logs of one directory: the one that is written, and all that are read. Blocking; format in entry_log_format.py.
+"""Entry logs of one directory: one is written, all are read. Blocking. The format is in entry_log_format.py.
 
 - A log is written by one flush after another, and never after a restart: each start takes a new id.
 - What a failed flush left behind is cut off, and that log is not written again: after a failed sync nobody knows what
@@ -47,7 +47,7 @@ _WRITE_PARTS: Final = 1000
 """...or this many buffers."""
 _LAST_ID: Final = "lastId"
 _IDS_AHEAD_MAX: Final = 1 << 28
-"""Entry logs that may have been made since the newest one that is there: more are a bit that flipped."""
+"""Largest plausible distance of `lastId` from the newest existing log. A larger one is caused by a flipped bit."""
 _ENDED_BYTES_MIN: Final = 1 << 20
 """A log with less in it is not ended for the room that it takes."""
 
@@ -66,7 +66,7 @@ class _ActiveLog:
         self.safe_ledgers: dict[int, int] = {}
 
     def seal(self) -> None:
-        """Write the ledgers map and tell the header of it; durable on return."""
+        """Write the ledgers map and record it in the header; durable on return."""
         ledgers_map = encode_ledgers_map(self.ledgers)
         fields = encode_map_fields(self.position, len(self.ledgers))
         self.file.pwrite(ledgers_map, self.position)
@@ -76,9 +76,12 @@ class _ActiveLog:
 
 
 class EntryLogs:
-    """Writes and reads `*.log` in one folder. `size_max`: bytes after which a log is sealed; `sync_every`: bytes written
-    between two syncs, so that a long flush does not get in the way of the journal's syncs all at once. `page_cache`: bytes
-    of the newest pages that the machine is asked to keep in memory, 0: it keeps what it likes."""
+    """Writer and reader of the `*.log` files of one folder.
+
+    `size_max`: bytes after which a log is sealed. `sync_every`: bytes written between two syncs, so that a long flush
+    does not delay the journal's syncs. `page_cache`: bytes of the newest pages to keep in the machine's memory; 0: the
+    kernel decides.
+    """
 
     def __init__(
         self,
@@ -104,21 +107,21 @@ class EntryLogs:
     # ---------------------------------------------------------------------------------------------------- life
 
     def open(self) -> None:
-        """Find the logs that are there. The next one gets an id above all of them and above `lastId`."""
+        """Find the existing logs. The next log gets an id above all of them and above `lastId`."""
         ids = sorted(log_id for log_id in map(log_id_of, self._disk.names(self._directory)) if log_id >= 0)
         self._log_ids = dict.fromkeys(ids)
         last = ids[-1] if ids else -1
         with suppress(FileNotFoundError):
             noted = decode_last_id(self._disk.read(self._path(_LAST_ID)))
             if noted < 0 or noted > last + _IDS_AHEAD_MAX:
-                # It has no checksum, and only keeps the ids of logs that are gone from being used again.
-                _log.warning("lastId is damaged, the newest entry log counts", file=self._path(_LAST_ID), newest=last)
+                # lastId has no checksum. It only prevents ids of deleted logs from being reused.
+                _log.warning("lastId is damaged, using the newest entry log", file=self._path(_LAST_ID), newest=last)
                 noted = last
             last = max(last, noted)
         self._next_id = last + 1
 
     def close(self) -> None:
-        """Seal the log that was written, close all files. No read may be under way."""
+        """Seal the active log and close all files. No read may be in progress."""
         active, self._active = self._active, None
         try:
             if active is not None:
@@ -133,7 +136,7 @@ class EntryLogs:
 
     @property
     def active_id(self) -> int:
-        """The log that is being written, -1 if none is."""
+        """Id of the active log, -1 if there is none."""
         return -1 if self._active is None else self._active.log_id
 
     def inactive_ids(self) -> list[int]:
@@ -144,9 +147,9 @@ class EntryLogs:
     # --------------------------------------------------------------------------------------------------- write
 
     def append(self, runs: Iterable[Run]) -> list[tuple[Run, int]]:
-        """Write runs one behind the other; all of them durable on return, each with the location of its first size field.
+        """Write runs in order; all durable on return. Return for each run the location of its first size field.
 
-        OSError: none of them counts; the same may be tried again.
+        OSError: none of them counts; the same call may be tried again.
         """
         try:
             placed = self._append(runs)
@@ -161,8 +164,10 @@ class EntryLogs:
         return placed
 
     def end_active(self) -> None:
-        """Write no more to the log that is written, unless it is a small one, so that it may be deleted. Never fails: without room
-        for its map it has none."""
+        """Stop writing the active log, unless it is small, so that it can be deleted.
+
+        Never fails: if its map finds no room it has none.
+        """
         active = self._active
         if active is not None and active.position >= _ENDED_BYTES_MIN:
             try:
@@ -213,7 +218,7 @@ class EntryLogs:
         self._forget(log.log_id, log.position, log.file)
 
     def _forget(self, log_id: int, end: int, file: File) -> None:
-        """Give back the pages that are out of the window, now that this log is synced up to `end`."""
+        """Release the pages that are outside the window, now that this log is synced up to `end`."""
         for old_id, start, stop in self._pages.synced(log_id, end):
             if old_id == log_id:
                 file.forget(start, stop - start)
@@ -227,7 +232,7 @@ class EntryLogs:
     def _new_log(self) -> _ActiveLog:
         log_id = self._next_id
         if log_id > LOG_ID_MAX:
-            raise StorageFailedError("there are no entry log ids left")
+            raise StorageFailedError("no entry log ids are left")
         self._disk.write_atomic(self._path(_LAST_ID), encode_last_id(log_id))
         self._next_id = log_id + 1
         path = self._path(log_name(log_id))
@@ -252,7 +257,7 @@ class EntryLogs:
         self._active = None
 
     def _abandon(self) -> None:
-        """Give up the active log: cut off what the failed flush wrote, leave it without a map, never write it again."""
+        """Abandon the active log: cut off what the failed flush wrote, leave it without a map, never write it again."""
         log, self._active = self._active, None
         if log is None:
             return
@@ -270,8 +275,10 @@ class EntryLogs:
     # ---------------------------------------------------------------------------------------------------- read
 
     def records_end(self, log_id: int, file: File) -> int:
-        """Where the records of a log end that are durable, in bytes from its start; -1 if that is not known: a log that
-        was not sealed may be torn behind its last indexed entry."""
+        """Return the end of the log's durable records, in bytes from its start; -1 if unknown.
+
+        A log that was not sealed may be torn behind its last indexed entry.
+        """
         active = self._active
         if active is not None and active.log_id == log_id:
             return active.safe
@@ -284,8 +291,8 @@ class EntryLogs:
     # --------------------------------------------------------------------------------------------------- delete
 
     def delete(self, log_id: int) -> int:
-        """Remove a log that is not written any more; returns the bytes this frees."""
-        assert log_id != self.active_id, "the log that is written is never deleted"
+        """Delete a log that is no longer written; return the bytes freed."""
+        assert log_id != self.active_id, "the active log cannot be deleted"
         path = self._path(log_name(log_id))
         freed = 0
         with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""The bytes of an entry log, `<hex log id>.log`. Pure. All integers big-endian and signed.
+"""Format of an entry log, `<hex log id>.log`. Pure. All integers big-endian and signed.
 
     header, 1024 bytes
         0     "BKLO"
@@ -36,7 +36,7 @@ from bookie.errors import StorageDamagedError
 HEADER_LENGTH: Final = 1024
 SIZE_LENGTH: Final = 4
 RECORD_HEAD: Final = Struct("!iqq")
-"""Size field, ledger id, entry id: the 20 bytes that every entry in a log begins with."""
+"""Length of size field, ledger id and entry id: the 20 bytes at the start of every entry in a log."""
 ENTRY_LENGTH_MIN: Final = 16
 """An entry has at least its two ids."""
 LOG_ID_MAX: Final = (1 << 31) - 1
@@ -48,9 +48,9 @@ _VERSION: Final = 1
 _HEADER: Final = Struct("!4siqi")
 _MAP_FIELDS: Final = Struct("!qi")
 MAP_FIELDS_OFFSET: Final = 8
-"""Where, in the header, the two fields that sealing fills in begin."""
+"""Offset in the header of the two fields that sealing fills in."""
 MAP_SEAL_OFFSET: Final = 1008
-"""Where, in the header, the checksum of the ledgers map begins."""
+"""Offset in the header of the checksum of the ledgers map."""
 _MAP_SEAL: Final = Struct("!8sI")
 _MAP_SEAL_MAGIC: Final = b"QUIREMAP"
 _BATCH_HEAD: Final = Struct("!iqqi")
@@ -59,7 +59,10 @@ _MAP_LEDGER: Final = -1
 _MAP_ENTRY: Final = -2
 _SCAN_CHUNK: Final = 1 << 20
 _FILLER: Final = 0xF0
-"""What the original's direct-I/O logger fills its blocks up with. Source: BookKeeper's directentrylogger.Buffer."""
+"""Ledger id that the original's direct-I/O logger writes to fill its blocks.
+
+Source: BookKeeper's directentrylogger.Buffer.
+"""
 
 ReadAt = Callable[[int, int], bytes]
 """`read(size, offset)`: up to `size` bytes, fewer only at the end of the file."""
@@ -67,7 +70,10 @@ ReadAt = Callable[[int, int], bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """`map_offset` in bytes from the start of the file, 0 while there is no map; `ledgers` in the map."""
+    """Header of an entry log.
+
+    `map_offset` in bytes from the start of the file, 0 while there is no map; `ledgers`: number in the map.
+    """
 
     version: int = _VERSION
     map_offset: int = 0
@@ -79,13 +85,13 @@ class Header:
 
 
 def encode_header(header: Header) -> bytes:
-    """The 1024 bytes that a log begins with."""
+    """Return the 1024 bytes at the start of a log."""
     head = _HEADER.pack(_MAGIC, header.version, header.map_offset, header.ledgers)
     return head.ljust(HEADER_LENGTH, b"\0")
 
 
 def decode_header(data: bytes) -> Header:
-    """The header of a log; StorageDamagedError if these bytes are none."""
+    """Return the header of a log; StorageDamagedError if these bytes are not one."""
     if len(data) < _HEADER.size:
         raise StorageDamagedError(f"the header of an entry log ends after {len(data)} bytes")
     magic, version, map_offset, ledgers = _HEADER.unpack_from(data)
@@ -95,17 +101,19 @@ def decode_header(data: bytes) -> Header:
 
 
 def encode_map_fields(map_offset: int, ledgers: int) -> bytes:
-    """What sealing writes at MAP_FIELDS_OFFSET."""
+    """Return the bytes that sealing writes at MAP_FIELDS_OFFSET."""
     return _MAP_FIELDS.pack(map_offset, ledgers)
 
 
 def encode_map_seal(fields: bytes, ledgers_map: bytes) -> bytes:
-    """What sealing writes at MAP_SEAL_OFFSET: the checksum of `encode_map_fields` and `encode_ledgers_map`."""
+    """Return the bytes that sealing writes at MAP_SEAL_OFFSET: the checksum of `encode_map_fields` and
+    `encode_ledgers_map`.
+    """
     return _MAP_SEAL.pack(_MAP_SEAL_MAGIC, crc32c(ledgers_map, crc32c(fields)))
 
 
 def has_map_seal(header: bytes, ledgers_map: bytes) -> bool:
-    """Return whether the header of a log proves these bytes, from its map's offset to its end."""
+    """Return whether a log's header proves these bytes, from the map's offset to the end of the map."""
     fields = header[MAP_FIELDS_OFFSET : MAP_FIELDS_OFFSET + _MAP_FIELDS.size]
     seal = encode_map_seal(fields, ledgers_map)
     return header[MAP_SEAL_OFFSET : MAP_SEAL_OFFSET + len(seal)] == seal
@@ -129,7 +137,7 @@ def encode_ledgers_map(ledgers: Mapping[int, int]) -> bytes:
 def decode_ledgers_map(data: bytes, ledgers: int) -> dict[int, int]:
     """Ledger id to bytes, from the bytes between the map's offset and the end of the file.
 
-    `ledgers` is the header's count. StorageDamagedError if anything does not fit: then the log is read record by record.
+    `ledgers` is the header's count. StorageDamagedError if anything is inconsistent: then the log must be scanned.
     """
     found: dict[int, int] = {}
     at = 0
@@ -142,18 +150,18 @@ def decode_ledgers_map(data: bytes, ledgers: int) -> dict[int, int]:
         at += _BATCH_HEAD.size
         end = at + _BATCH_ROW.size * count
         if end > len(data):
-            raise StorageDamagedError("a ledgers map is torn")
+            raise StorageDamagedError("the ledgers map is torn")
         for row_ledger, row_bytes in _BATCH_ROW.iter_unpack(data[at:end]):
             found[row_ledger] = row_bytes
         at = end
     if len(found) != ledgers:
-        raise StorageDamagedError(f"a ledgers map has {len(found)} ledgers, the header says {ledgers}")
+        raise StorageDamagedError(f"the ledgers map has {len(found)} ledgers, the header says {ledgers}")
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class ScannedEntry:
-    """One entry met in a scan; `offset` is that of its size field, `size` excludes it."""
+    """One entry found in a scan. `offset` is that of its size field; `size` excludes the size field."""
 
     ledger_id: int
     entry_id: int
@@ -165,7 +173,7 @@ class ScannedEntry:
 
 
 class Scan:
-    """Reads a log record by record, from `start` up to `file_size`: iterate over it, then ask `torn_at`.
+    """Scan of a log, record by record, from `start` up to `file_size`: iterate over it, then read `torn_at`.
 
     `torn_at` is the offset of the first record that could not be read (torn, or damaged: a scan cannot tell, nor can it
     find the next record), -1 if the scan came to the end of the file.
@@ -192,7 +200,7 @@ class Scan:
                 if not chunk:
                     break
             if len(chunk) - inside < RECORD_HEAD.size:
-                # Shorter than any record: fine if it is padding, of zeros or the direct-I/O logger's.
+                # Shorter than any record: valid only as padding, of zeros or of the direct-I/O logger.
                 if set(chunk[inside:]) not in ({0}, {_FILLER}):
                     self.torn_at = at
                 return
@@ -210,18 +218,21 @@ class Scan:
 
 
 def _zeros(chunk: bytes, start: int) -> int:
-    """How many zero bytes `chunk` has from `start` on. Pre-allocated tails are long: no loop over bytes."""
+    """Return how many zero bytes `chunk` has from `start` on.
+
+    Pre-allocated tails are long, so this does not loop over bytes.
+    """
     rest = chunk[start:]
     return len(rest) - len(rest.lstrip(b"\0"))
 
 
 def pack_location(log_id: int, position: int) -> int:
-    """The location of an entry whose ledger id field is at `position` of the log."""
+    """Return the location of an entry whose ledger id field is at `position` of the log."""
     return log_id << 32 | position
 
 
 def location_text(location: int) -> str:
-    """As the original's tools print it.
+    """Return the location as the original's tools print it.
 
     >>> location_text(pack_location(2, 1028))
     '(log: 2, pos: 1028)'

@@ -1,10 +1,11 @@
 """One flush: from the write cache to the entry log, to the location index, to the ledger index. Blocking: a worker runs it.
 
-The order is what a crash may cut anywhere: entries are durable before a row leads to them, and everything is durable
-before the caller moves the journal's mark. What a crash leaves behind without rows is waste that goes with its log.
+A crash may interrupt this order anywhere. Entries are durable before an index row points to them, and everything is
+durable before the caller moves the journal's mark. Entries that a crash leaves without rows are waste; they are deleted
+with their log.
 
 Source: BookKeeper's SingleDirectoryDbLedgerStorage.checkpoint; unlike there, the ledger index is written even when no
-entry waits, or the mark would pass a fence that only the journal knows.
+entry waits. Otherwise the mark would pass a fence that only the journal has.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from bookie.db_ledger_storage.write_cache import RunTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlushJob:
-    """`table` does not change while the job runs; `ledgers` is what changed in the ledger index."""
+    """One flush. `table` does not change while the job runs; `ledgers` are the changed rows of the ledger index."""
 
     logs: EntryLogs
     locations: LocationIndex
@@ -29,7 +30,7 @@ class FlushJob:
     ledgers: Sequence[tuple[int, LedgerState]]
 
     def run(self) -> None:
-        """Write it all, durably on return. OSError or StorageFailedError: nothing of it counts, it may be tried again."""
+        """Write everything; durable on return. OSError or StorageFailedError: nothing counts, it may be tried again."""
         if self.table.entries:
             self.locations.put(self.logs.append(self.table.sorted_runs()))
         if self.ledgers:

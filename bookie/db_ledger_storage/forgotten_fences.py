@@ -1,22 +1,22 @@
-"""Fences that outlive their ledgers: what garbage collection dropped while it was fenced takes no writer's adds any more.
+"""Fences that outlive their ledgers: a ledger deleted while fenced accepts no more adds from a writer.
 
-A writer may sleep while others recover, close and delete its ledger and the bookies drop it. Without its fence the ledger would
-look like a new one when the writer wakes up, and what it adds would be confirmed and never found. So the bookie remembers
-such ledgers, over restarts too, for KEPT_MS, and the newest KEPT_MAX of them at most. Recovery's adds are taken as ever:
-a ledger that is only moved away from here, and not deleted, may come back that way, still fenced.
+A writer may be suspended while other clients recover, close and delete its ledger and the bookies drop it. Without its
+fence the ledger would look new when the writer resumes; its adds would be confirmed and never found. The bookie
+therefore remembers such ledgers, also after restarts, for KEPT_MS and at most the newest KEPT_MAX of them. Recovery's
+adds are still accepted: a ledger that was moved away from here but not deleted may come back that way, still fenced.
 
-A ledger that was never fenced is not remembered: who deletes it under its only writer knows both, and an id that the caller
-chose may be used again. Nor is one that never was here: there is no fence to forget.
+A ledger that was never fenced is not remembered: a caller that deletes it under its only writer knows of both, and an
+id chosen by a caller may be used again. A ledger that was never here is not remembered either: it has no fence.
 
 Source: BookKeeper's #4462, which remembers them for seven days from their last use, in memory.
 
     file   magic(8)   (ledger id(8)   forgotten at(8), ms since 1970)*   crc32c(4) of all before it; the oldest first,
-           of ledgers that had no entry here with the time negated, before the others
+           ledgers that had no entry here come first, with the time negated
 
-Anyone may fence any number of ledgers that do not exist. KEPT_MAX holds for ledgers with and without entries apart, so that
-those push out no fence of a ledger that was written here.
+A client may fence any number of ledgers that do not exist. KEPT_MAX applies separately to ledgers with and without
+entries, so that such fences evict no fence of a ledger that was written here.
 
-The original's programs leave a file of this name alone.
+The original's programs ignore a file of this name.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ log = get_logger(__name__)
 
 FILE_NAME: Final = "forgottenFences"
 KEPT_MS: Final = 7 * 24 * 3600 * 1000
-"""Milliseconds by the wall clock for which a fence is remembered: no process sleeps for longer."""
+"""Milliseconds by the wall clock for which a fence is remembered: longer than any process is expected to be suspended."""
 KEPT_MAX: Final = 100_000
 """Ledgers remembered at most: 16 bytes of the file and about 100 of memory for each."""
 _MAGIC: Final = b"QUIREFF1"
 _SUM_LENGTH: Final = 4
 _REMEDY: Final = (
-    "If no client that was writing before this bookie went down still runs, an empty one may take its place: "
+    "If no client that was writing before this bookie went down is still running, create an empty file instead: "
     f"echo {(_MAGIC + crc32c(_MAGIC).to_bytes(_SUM_LENGTH, 'big')).hex()} | xxd -r -p > {FILE_NAME}"
 )
 
 
 class ForgottenFences:
-    """Of one bookie directory. Only `load` and `save` block. `wall_ms` tells the date."""
+    """Forgotten fences of one bookie directory. Only `load` and `save` block. `wall_ms` returns the date."""
 
     def __init__(self, disk: Disk, path: str, wall_ms: Callable[[], int]) -> None:
         self._disk = disk
         self._path = path
         self._wall_ms = wall_ms
         self._forgotten_at: dict[int, int] = {}
-        """By ledger, in the order in which they were forgotten."""
+        """Time of forgetting by ledger, in the order in which they were forgotten."""
         self._empty_forgotten_at: dict[int, int] = {}
-        """The same, of ledgers that had no entry here."""
+        """The same for ledgers that had no entry here."""
 
     def __contains__(self, ledger_id: int) -> bool:
         at = self._forgotten_at.get(ledger_id)
@@ -69,7 +69,10 @@ class ForgottenFences:
         return len(self._forgotten_at) + len(self._empty_forgotten_at)
 
     def load(self, *, must_exist: bool = False) -> None:
-        """Read the file; an empty one is made where none was yet. StorageDamagedError, OSError: a lost fence lets a writer go on."""
+        """Read the file; create an empty one if there was none yet.
+
+        StorageDamagedError, OSError: without its fence a ledger would accept its old writer's adds.
+        """
         try:
             data = self._disk.read(self._path)
         except FileNotFoundError as error:
@@ -83,8 +86,10 @@ class ForgottenFences:
             raise StorageDamagedError(f"{self._path} is damaged: {error}. {_REMEDY}") from error
 
     def add(self, ledgers: Iterable[int], written: Collection[int] | None = None) -> None:
-        """Remember these from now on, in memory; `save` before their rows are deleted. `written`: those of them that had
-        entries here (None: all)."""
+        """Remember these ledgers from now on, in memory; call `save` before their rows are deleted.
+
+        `written`: those of them that had entries here (None: all).
+        """
         now = self._wall_ms()
         for ledger_id in ledgers:
             self._forgotten_at.pop(ledger_id, None)
@@ -97,10 +102,13 @@ class ForgottenFences:
             if (too_many := len(kept) - KEPT_MAX) > 0:
                 for ledger_id in list(islice(kept, too_many)):
                     del kept[ledger_id]
-                log.warning("fences of deleted ledgers were forgotten before their time", ledgers=too_many)
+                log.warning("fences of deleted ledgers were evicted before they expired", ledgers=too_many)
 
     def save(self) -> None:
-        """Write all that is remembered, durably on return. Not beside another `save` or `add`. OSError: as before."""
+        """Write everything remembered; durable on return.
+
+        Not concurrently with another `save` or `add`. OSError: the file is as before.
+        """
         self._disk.write_atomic(self._path, encode(self._forgotten_at, self._empty_forgotten_at))
 
 
@@ -116,7 +124,7 @@ def encode(forgotten_at: dict[int, int], empty_forgotten_at: dict[int, int] | No
 
 
 def decode(data: bytes) -> tuple[dict[int, int], dict[int, int]]:
-    """What `encode` was given. ValueError if these are not the bytes of `encode`."""
+    """Return what `encode` was given. ValueError if these are not bytes of `encode`."""
     body = data[:-_SUM_LENGTH]
     if crc32c(body) != int.from_bytes(data[-_SUM_LENGTH:], "big"):
         raise ValueError("its checksum is wrong")

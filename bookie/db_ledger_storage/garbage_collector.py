@@ -1,7 +1,7 @@
-"""Which ledgers and entry logs a bookie may drop (pure), and dropping them.
+"""Garbage collection: decide which ledgers and entry logs a bookie may delete (pure), and delete them.
 
-The set of live ledgers must be taken from the metadata after the snapshot of the local ones: a ledger's metadata is
-written before its first entry, so whatever is local and was not live afterwards is gone for good.
+The set of live ledgers must be read from the metadata after the snapshot of the local ledgers was taken. A ledger's
+metadata is written before its first entry, so a local ledger that is not live afterwards has been deleted.
 
 Source: BookKeeper's ScanAndCompareGarbageCollector and GarbageCollectorThread.
 """
@@ -21,12 +21,15 @@ from quire.service.log import get_logger
 _log = get_logger(__name__)
 
 _IDS_PER_STEP: Final = 1000
-"""Ids of the cluster that are looked at before other tasks have their turn."""
+"""Cluster ledger ids examined before other tasks run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """What one round dropped; `bytes` of entry logs. `failed`: logs that could not be read or removed, left for the next round."""
+    """Result of one round.
+
+    `bytes`: freed from entry logs. `failed`: logs that could not be read or removed; the next round tries again.
+    """
 
     ledgers: tuple[int, ...] = ()
     logs: tuple[int, ...] = ()
@@ -35,7 +38,10 @@ class Collected:
 
 
 async def gone_ledgers(local: Collection[int], live: AsyncIterable[int]) -> list[int]:
-    """The local ledgers that are not live, in order. Holds no more ids than are local: a cluster may have many more."""
+    """Return the local ledgers that are not live, ascending.
+
+    Holds only local ids in memory: a cluster may have many more.
+    """
     left = set(local)
     count = 0
     async for ledger_id in live:
@@ -47,7 +53,8 @@ async def gone_ledgers(local: Collection[int], live: AsyncIterable[int]) -> list
 
 
 def anchor_of(log: LogMetadata, local: Collection[int]) -> int:
-    """The highest local ledger that the log has entries of, -1 if there is none: the log stays as long as that ledger does.
+    """Return the highest local ledger with entries in the log, -1 if there is none. The log is kept while that ledger
+    exists.
 
     >>> anchor_of(LogMetadata(log_id=0, size=1, ledgers={1: 10, 2: 10}), {0, 1})
     1
@@ -56,26 +63,26 @@ def anchor_of(log: LogMetadata, local: Collection[int]) -> int:
 
 
 class Collectable(Protocol):
-    """What the collector needs of the storage."""
+    """The part of the storage that the collector uses."""
 
     async def inactive_logs(self) -> list[int]:
-        """Logs that are not written any more and whose entries are all in the index."""
+        """Return the logs that are no longer written and whose entries are all in the index."""
 
     async def log_metadata(self, log_id: int) -> LogMetadata: ...
 
     async def local_ledgers(self) -> set[int]:
-        """Every ledger of which anything is here."""
+        """Return every ledger that has any data here."""
 
     async def delete_ledgers(
         self, ledgers: list[int], are_gone: Callable[[list[int]], Awaitable[list[int]]] | None = None
     ) -> list[int]:
-        """Forget those that `are_gone` confirms and that nothing touches meanwhile; returns which."""
+        """Delete those ledgers that `are_gone` confirms and that are not written to in the meantime; return them."""
 
     async def logs_in_use(self, logs: Collection[int]) -> set[int]:
-        """Those into which a row of the location index leads."""
+        """Return those of the logs to which a row of the location index points."""
 
     async def delete_log(self, log_id: int) -> int:
-        """Returns the bytes freed."""
+        """Delete the log; return the bytes freed."""
 
 
 async def collect(
@@ -85,11 +92,12 @@ async def collect(
     are_gone: Callable[[list[int]], Awaitable[list[int]]] | None = None,
     settle: Callable[[], Awaitable[None]] | None = None,
 ) -> Collected:
-    """One round. `live_ledgers` reads the ids of all ledgers from the metadata; if it raises, nothing is dropped. Those
-    that seem gone are dropped as far as `are_gone`, if given, confirms it; `settle`, if given, is called when some were.
-    `anchors`, by log, belongs to the collector: it saves reading again what a log holds that stays anyway.
+    """Run one round. A log that cannot be read does not stop the others.
 
-    A log that cannot be read does not stop the others.
+    `live_ledgers` reads the ids of all ledgers from the metadata; if it raises, nothing is deleted. Of the ledgers that
+    seem deleted, only those are dropped that `are_gone`, if given, confirms. `settle`, if given, is called when some
+    were dropped. `anchors`, by log, belongs to the collector: it avoids reading again the contents of a log that is
+    kept anyway.
     """
     logs = await storage.inactive_logs()
     local = await storage.local_ledgers()
@@ -101,8 +109,8 @@ async def collect(
             try:
                 await settle()
             except (OSError, BookieError) as error:
-                # A full disk may need the room that the logs below make.
-                _log.warning("no checkpoint after ledgers were deleted: their ids are held back", reason=str(error))
+                # A full disk may need the room that deleting the logs below frees.
+                _log.warning("checkpoint after deleting ledgers failed, their ids stay held", reason=str(error))
     dropped = _Dropped()
     await _drop_logs(storage, logs, local, anchors, dropped)
     return Collected(ledgers=tuple(gone), logs=tuple(dropped.logs), bytes=dropped.bytes, failed=tuple(dropped.failed))
@@ -110,7 +118,7 @@ async def collect(
 
 @dataclass(slots=True)
 class _Dropped:
-    """As in `Collected`."""
+    """Totals of one round, as in `Collected`."""
 
     logs: list[int] = field(default_factory=list)
     bytes: int = 0
@@ -133,12 +141,12 @@ async def _drop_logs(
         anchors[log_id] = anchor_of(contents, local)
         if anchors[log_id] < 0:
             candidates.append(contents)
-    # A map that nothing proves, or a torn log, may hold more than could be read of it: the last word has the index.
+    # A map without a checksum, or a torn log, may hold more than could be read of it. The index decides.
     used = await storage.logs_in_use([log.log_id for log in candidates if not log.proven])
     for log in candidates:
         log_id = log.log_id
         if log_id in used:
-            _log.warning("entry log holds more than its ledgers map says", log=f"{log_id:x}")
+            _log.warning("entry log holds more than its ledgers map lists", log=f"{log_id:x}")
             continue
         try:
             dropped.bytes += await storage.delete_log(log_id)

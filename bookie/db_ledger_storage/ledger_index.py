@@ -1,13 +1,14 @@
-"""What is known of each ledger besides its entries: exists, fenced, master key, explicit LAC. In memory, and in the ordered
-map `current/ledgers`, to which `flush` writes what changed.
+"""Ledger index: existence, fence, master key and explicit LAC of each ledger, in memory and in an ordered map.
 
-    key    int64 ledger id; 16 bytes are read as well (a tool of the original's writes entry id 0 behind); negative: not ours
+`flush` writes the changes to the map `current/ledgers`.
+
+    key    int64 ledger id; 16 bytes are read as well (a tool of the original appends entry id 0); negative: not ours
     value  LedgerData (quire/wire/bookkeeper/DbLedgerStorageDataFormats.proto)
 
-A ledger that was fenced and then forgotten is unknown, and yet fenced: see forgotten_fences.py.
+A ledger that was fenced and then forgotten is unknown but still fenced: see forgotten_fences.py.
 
-The journal has every change too, so nothing is lost before the flush; but the journal's mark must not pass a change that
-`flush` has not written: it is called for every mark, also when there are no entries to write.
+The journal has every change too, so nothing is lost before the flush. But the journal's mark must not pass a change
+that `flush` has not written, so `flush` is called for every mark, also when there are no entries to write.
 """
 
 from __future__ import annotations
@@ -30,8 +31,11 @@ _PAST_LAST_KEY: Final = b"\x80"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerState:
-    """`explicit_lac` is a LAC package with its digest, as the client sent it. `limbo`: entries may be missing here that
-    were acknowledged, so "not here" proves nothing."""
+    """Facts of one ledger.
+
+    `explicit_lac` is a LAC package with its digest, as the client sent it. `limbo`: acknowledged entries may be missing
+    here, so "not here" proves nothing.
+    """
 
     master_key: bytes = b""
     fenced: bool = False
@@ -53,7 +57,7 @@ class LedgerState:
 
     @classmethod
     def decode(cls, value: bytes) -> LedgerState:
-        """StorageDamagedError if it is no LedgerData."""
+        """Decode a row. StorageDamagedError if it is no LedgerData."""
         data = LedgerData()
         try:
             data.ParseFromString(value)
@@ -74,10 +78,16 @@ _FENCED: Final = LedgerState(fenced=True)
 
 
 class LedgerIndex:
-    """All ledgers of one bookie directory. Only `load`, `write`, `delete_rows` and `close` block; they may run in a worker."""
+    """Ledger index of one bookie directory.
+
+    Only `load`, `write`, `delete_rows` and `close` block; they may run in a worker.
+    """
 
     def __init__(self, rows: KeyValue, was_fenced: Callable[[int], bool] = lambda ledger_id: False) -> None:
-        """`was_fenced`: whether a ledger that is unknown now was fenced when it was forgotten."""
+        """Create an empty index.
+
+        `was_fenced`: returns whether a ledger that is unknown now was fenced when it was forgotten.
+        """
         self._rows = rows
         self._was_fenced = was_fenced
         self._states: dict[int, LedgerState] = {}
@@ -85,12 +95,15 @@ class LedgerIndex:
         self._dirty: dict[int, None] = {}
 
     def load(self) -> None:
-        """Read all rows into memory. StorageDamagedError if one cannot be read: a lost fence would break a ledger."""
+        """Read all rows into memory.
+
+        StorageDamagedError if one cannot be read: without its fence a ledger would be unsafe.
+        """
         for key, value in self._rows.scan(_FIRST_KEY, _PAST_LAST_KEY):
             if len(key) not in (8, 16):
                 raise StorageDamagedError(f"a key of the ledger index has {len(key)} bytes")
             ledger_id = int.from_bytes(key[:8], "big")
-            # A rebuilt row of 16 bytes follows the one that we wrote since, and is older.
+            # A 16-byte row from a rebuild sorts after a row that we wrote later, and is older.
             if len(key) == 8 or ledger_id not in self._states:
                 self._states[ledger_id] = LedgerState.decode(value)
 
@@ -98,24 +111,24 @@ class LedgerIndex:
         return ledger_id in self._states
 
     def ledgers(self) -> list[int]:
-        """Ids of all known ledgers, sorted."""
+        """Return the ids of all known ledgers, sorted."""
         return sorted(self._states)
 
     def known(self) -> list[int]:
-        """As `ledgers`, in no order."""
+        """As `ledgers`, unsorted."""
         return list(self._states)
 
     def get(self, ledger_id: int) -> LedgerState | None:
-        """What is known of the ledger, None if it is not."""
+        """Return the state of the ledger, None if it is unknown."""
         return self._states.get(ledger_id)
 
     def is_fenced(self, ledger_id: int) -> bool:
-        """Whether only recovery may add to the ledger, known or not."""
+        """Return whether only recovery may add to the ledger, known or not."""
         state = self._states.get(ledger_id)
         return self._was_fenced(ledger_id) if state is None else state.fenced
 
     def _known(self, ledger_id: int) -> LedgerState:
-        """What is known, to begin with: a ledger that comes back is as fenced as it was."""
+        """Return the state of a ledger, or a new one: a ledger that comes back is fenced if it was fenced before."""
         state = self._states.get(ledger_id)
         if state is None:
             return _FENCED if self._was_fenced(ledger_id) else _UNKNOWN
@@ -129,32 +142,32 @@ class LedgerIndex:
     def set_master_key(self, ledger_id: int, key: bytes) -> None:
         state = replace(self._known(ledger_id), master_key=key)
         if state == self._last_made:
-            state = self._last_made  # nearly all ledgers are new, and of one password: they share one
+            state = self._last_made  # nearly all ledgers are new and have one password: share the object
         else:
             self._last_made = state
         self._put(ledger_id, state)
 
     def set_fenced(self, ledger_id: int) -> None:
-        """For good; makes an unknown ledger known."""
+        """Fence the ledger permanently; makes an unknown ledger known."""
         self._put(ledger_id, replace(self._known(ledger_id), fenced=True))
 
     def set_explicit_lac(self, ledger_id: int, package: bytes) -> None:
         self._put(ledger_id, replace(self._known(ledger_id), explicit_lac=package))
 
     def take_dirty(self) -> list[tuple[int, LedgerState]]:
-        """What changed since it was last taken. Whoever takes it writes it, or gives it back by `mark_dirty`."""
+        """Return the changes since the last call. The caller writes them, or returns them with `mark_dirty`."""
         taken = [(ledger_id, self._states[ledger_id]) for ledger_id in self._dirty if ledger_id in self._states]
         self._dirty.clear()
         return taken
 
     def mark_dirty(self, taken: Sequence[tuple[int, LedgerState]]) -> None:
-        """These were not written after all."""
+        """Take back changes that were not written."""
         for ledger_id, _ in taken:
             if ledger_id in self._states:
                 self._dirty[ledger_id] = None
 
     def write(self, taken: Sequence[tuple[int, LedgerState]]) -> None:
-        """Write what was taken, durably on return. OSError: nothing is sure, give it back."""
+        """Write taken changes; durable on return. OSError: nothing is certain; return them with `mark_dirty`."""
         for begin in range(0, len(taken), _ROWS_PER_BATCH):
             batch = self._rows.batch()
             for ledger_id, state in taken[begin : begin + _ROWS_PER_BATCH]:

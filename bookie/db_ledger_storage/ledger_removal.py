@@ -1,13 +1,13 @@
-"""Which ledgers may be removed while adds, fences and flushes go on beside it. Pure.
+"""Removal of ledgers while adds, fences and flushes continue. Pure.
 
-Removing a ledger takes several waits for the disk, and its id may be used again at any moment (a caller may choose ids). What
-holds:
+Removing a ledger takes several waits for the disk, and its id may be used again at any moment, because callers may
+choose ids. Two rules keep that safe:
 
-    watched     a ledger that is added to, fenced or told a LAC after it was picked for removal stays: the cluster may know it
-                again. The next round looks anew.
-    held back   from the moment a ledger is forgotten, adds to its id wait, until its rows are gone from the disk and lastMark
-                has passed the journal records of its former life. A replay of these beside records of its new life would mix
-                the entries of both.
+    watched     A ledger that is added to, fenced or sent a LAC after it was picked for removal stays: it may exist in
+                the cluster again. The next round decides anew.
+    held back   From the moment a ledger is forgotten, adds to its id wait until its rows are gone from the disk and
+                lastMark has passed the journal records of its former life. Replaying these together with records of
+                its new life would mix the entries of both.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from contextlib import contextmanager
 
 
 class LedgerRemoval:
-    """Ledgers that are being removed from one storage."""
+    """State of the ledgers being removed from one storage."""
 
     __slots__ = ("_removed", "_rows_left", "held", "watching")
 
     def __init__(self) -> None:
         self.watching: dict[object, set[int]] = {}
-        """Ledgers picked for removal that nothing has touched since; a set for each removal under way."""
+        """Ledgers picked for removal that nothing has touched since; one set for each removal in progress."""
         self._rows_left: dict[int, None] = {}
         self._removed: dict[int, None] = {}
         self.held: set[int] = set()
-        """Ledgers that take no adds now."""
+        """Ledgers that accept no adds now."""
 
     @contextmanager
     def watch(self, ledgers: Iterable[int]) -> Iterator[Collection[int]]:
-        """Those of `ledgers` that nothing has touched yet, within the block."""
+        """Watch `ledgers` within the block; yield the set of those that nothing has touched yet."""
         key = object()
         untouched = self.watching[key] = set(ledgers)
         try:
@@ -40,12 +40,12 @@ class LedgerRemoval:
             del self.watching[key]
 
     def touched(self, ledger_id: int) -> None:
-        """The ledger is written to: it is not removed now. Called only while `watching` has something."""
+        """Record a write to the ledger: it is not removed now. Called only while `watching` is not empty."""
         for untouched in self.watching.values():
             untouched.discard(ledger_id)
 
     def forgotten(self, ledgers: Sequence[int]) -> None:
-        """These are not known any more. Their rows are still on the disk."""
+        """Record that these ledgers are no longer known. Their rows are still on disk."""
         for ledger_id in ledgers:
             self._removed.pop(ledger_id, None)
             self._rows_left[ledger_id] = None
@@ -53,11 +53,11 @@ class LedgerRemoval:
 
     @property
     def rows_left(self) -> list[int]:
-        """Forgotten ledgers whose rows are on the disk: they go before the next flush."""
+        """Forgotten ledgers whose rows are still on disk. The rows are deleted before the next flush."""
         return list(self._rows_left)
 
     def rows_deleted(self, ledgers: Sequence[int]) -> None:
-        """The rows of these are gone for good."""
+        """Record that the rows of these ledgers are deleted."""
         for ledger_id in ledgers:
             if ledger_id in self._rows_left:
                 del self._rows_left[ledger_id]
@@ -65,11 +65,14 @@ class LedgerRemoval:
 
     @property
     def removed(self) -> list[int]:
-        """Ledgers of which only the journal has something. Take it before a checkpoint, and `release` them after it."""
+        """Return ledgers of which only journal records are left.
+
+        Call this before a checkpoint, and `release` them after it.
+        """
         return list(self._removed)
 
     def release(self, ledgers: Iterable[int]) -> None:
-        """A checkpoint has passed what the journal has of these: their ids are free again."""
+        """Free the ids of these ledgers: a checkpoint has passed their journal records."""
         for ledger_id in ledgers:
             if ledger_id in self._removed:
                 del self._removed[ledger_id]

@@ -1,4 +1,4 @@
-"""Where each entry lies: (ledger id, entry id) to location, in the ordered map `current/locations`. Blocking.
+"""Location index: maps (ledger id, entry id) to a location, in the ordered map `current/locations`. Blocking.
 
     key    int64 ledger id, int64 entry id      big-endian, so that the order of the bytes is that of the numbers
     value  int64 location                       see entry_log_format.py
@@ -19,28 +19,32 @@ from bookie.run import Run
 from quire.world.doors import KeyValue
 
 ROWS_PER_BATCH: Final = 1000
-"""A batch holds the interpreter while it is applied, 0.15 us a row. One that begins with a longer run is as long as that."""
+"""Rows per batch.
+
+A batch holds the interpreter while it is applied, 0.15 us per row. If its first run is longer, the batch is as long as
+that run.
+"""
 ENTRY_ID_MAX: Final = (1 << 63) - 1
 """The highest id that a key can have. Adds above `quire.wire.bookkeeper.v2.ID_MAX` are refused, but an older bookie took them."""
 _ALL: Final = (bytes(16), b"\x80")
-"""Every row of a ledger id >= 0: keys of negative ids begin with the second one."""
+"""Key range of every row with a ledger id >= 0: keys of negative ids start at its second key."""
 _KEY: Final = Struct("!qq")
 _LOCATION: Final = Struct("!q")
 _SCAN_ROWS: Final = 128
 ROWS_PER_STEP: Final = 1000
-"""Rows that are looked through at once; about 0.5 ms of the interpreter."""
+"""Rows examined in one step; about 0.5 ms of the interpreter."""
 
 
 class LocationIndex:
-    """Rows of one bookie directory."""
+    """Location index of one bookie directory."""
 
     def __init__(self, rows: KeyValue) -> None:
         self._rows = rows
 
     def put(self, placed: Sequence[tuple[Run, int]]) -> None:
-        """Note where entries lie, durably on return. Each run comes with the location of its first size field.
+        """Store where entries lie; durable on return. Each run comes with the location of its first size field.
 
-        The entries must be durable before: after a crash, a part of the rows may be there.
+        The entries must be durable before this call: after a crash only some of the rows may exist.
         """
         rows = self._rows
         pack_key = _KEY.pack
@@ -61,10 +65,10 @@ class LocationIndex:
         rows.write(batch, sync=True)
 
     def locations(self, ledger_id: int, first: int, stop: int, count_max: int, span_max: int) -> list[int]:
-        """Locations of entries `first`, `first + 1`, ... as far as they follow each other without a hole.
+        """Return the locations of entries `first`, `first + 1`, ... up to the first gap; empty if `first` has no row.
 
-        Ends before `stop` (above ENTRY_ID_MAX: with the ledger), after `count_max`, and soon after a location more than `span_max` bytes from the first one.
-        Empty if `first` has no row.
+        Ends before `stop` (if above ENTRY_ID_MAX: at the end of the ledger), after `count_max` entries, and soon after
+        a location more than `span_max` bytes from the first one.
         """
         found: list[int] = []
         end = _past(ledger_id) if stop > ENTRY_ID_MAX else _KEY.pack(ledger_id, stop)
@@ -79,7 +83,7 @@ class LocationIndex:
                 raise StorageDamagedError(f"ledger {ledger_id}: a row of the location index is not 8 bytes long")
             expected = first + len(found)
             if int.from_bytes(rows[-1][0][8:], "big") != expected + len(rows) - 1:
-                # Sorted and distinct: a hole shows in the last key.
+                # The keys are sorted and distinct, so a gap shows in the last key.
                 together = _count_consecutive(rows, expected)
                 found.extend(_unpack_locations(values[: 8 * together]))
                 break
@@ -89,19 +93,19 @@ class LocationIndex:
         return found
 
     def get(self, ledger_id: int, entry_id: int) -> int:
-        """The location of one entry, 0 if it has none."""
+        """Return the location of one entry, 0 if it has none."""
         value = self._rows.get(_KEY.pack(ledger_id, entry_id))
         return 0 if value is None else int.from_bytes(value, "big")
 
     def last_entry_id(self, ledger_id: int) -> int:
-        """The highest entry id of the ledger, -1 if it has no rows."""
+        """Return the highest entry id of the ledger, -1 if it has no rows."""
         scan = self._rows.scan(_KEY.pack(ledger_id, 0), _past(ledger_id), reverse=True)
         for key, _ in scan:
             return int.from_bytes(key[8:], "big")
         return -1
 
     def ranges(self, ledger_id: int) -> Iterator[tuple[int, int]]:
-        """The ledger's entries as (first, last), ascending, as far as they follow each other."""
+        """Yield the ledger's entries as ranges (first, last) without gaps, ascending."""
         first = last = -1
         for key, _ in self._rows.scan(_KEY.pack(ledger_id, 0), _past(ledger_id)):
             entry_id = int.from_bytes(key[8:], "big")
@@ -116,11 +120,11 @@ class LocationIndex:
             yield first, last
 
     def ledgers(self) -> list[int]:
-        """Ids of the ledgers that have rows, sorted. One seek for each."""
+        """Return the ids of the ledgers that have rows, sorted. Takes one seek for each."""
         return self.ledgers_from(0, None)
 
     def ledgers_from(self, first: int, count_max: int | None) -> list[int]:
-        """As `ledgers`, the lowest `count_max` from id `first` on."""
+        """As `ledgers`: the lowest `count_max` ids from `first` on."""
         found: list[int] = []
         start = _KEY.pack(first, 0)
         while count_max is None or len(found) < count_max:
@@ -133,7 +137,10 @@ class LocationIndex:
         return found
 
     def logs_in_use(self, logs: Iterable[int]) -> set[int]:
-        """Those of `logs` into which a row of any ledger leads. Reads all rows, unless it finds every log before."""
+        """Return those of `logs` to which a row of any ledger points.
+
+        Reads all rows, unless it finds every log earlier.
+        """
         used: set[int] = set()
         asked = set(logs)
         start: bytes | None = _ALL[0]
@@ -144,7 +151,10 @@ class LocationIndex:
         return used
 
     def logs_in_use_from(self, logs: Collection[int], start: bytes, rows_max: int) -> tuple[set[int], bytes | None]:
-        """As `logs_in_use`, of at most `rows_max` rows from key `start` on; and the key to go on with, None at the end."""
+        """As `logs_in_use`, for at most `rows_max` rows from key `start` on.
+
+        Also return the key to continue with, None at the end.
+        """
         asked = {log_id.to_bytes(4, "big") for log_id in logs}
         rows = list(islice(self._rows.scan(start, _ALL[1]), rows_max))
         used = asked.intersection([value[:4] for _, value in rows])
@@ -152,7 +162,7 @@ class LocationIndex:
         return {int.from_bytes(log_id, "big") for log_id in used}, following
 
     def delete_ledgers(self, ledgers: Sequence[int]) -> None:
-        """Forget all rows of these ledgers, durably on return."""
+        """Delete all rows of these ledgers; durable on return."""
         batch = self._rows.batch()
         for ledger_id in ledgers:
             batch.delete_range(_KEY.pack(ledger_id, 0), _past(ledger_id))
@@ -167,7 +177,7 @@ class LocationIndex:
 
 
 def _past(ledger_id: int) -> bytes:
-    """Above every key of the ledger, and below those of the next one."""
+    """Return a key above every key of the ledger and not above those of the next one."""
     return _KEY.pack(ledger_id, ENTRY_ID_MAX) + b"\0"
 
 

@@ -1,6 +1,6 @@
-"""Entries that were read ahead, as runs, bounded in bytes; the run that was not used for longest goes first. Pure.
+"""Read-ahead cache: runs of entries, bounded in bytes; the least recently used run is evicted first. Pure.
 
-Changed by the loop alone. Workers hand over what they read through `arrived`.
+Only the loop changes the cache. Workers hand over the runs they read through `arrived`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from bookie.db_ledger_storage.write_cache import run_cost
 from bookie.run import Run
 
 _ARRIVED_MAX: Final = 16
-"""Runs that wait to be taken in; beyond, the oldest is forgotten. A run is about StorageOptions.read_ahead_bytes long."""
+"""Runs waiting to be taken in; above this the oldest is dropped. A run is about StorageOptions.read_ahead_bytes long."""
 
 
 class ReadCache:
-    """Runs by (ledger id, first entry id)."""
+    """Read-ahead runs by (ledger id, first entry id)."""
 
     __slots__ = ("_bytes_max", "_firsts", "_lasts", "_runs", "arrived", "size")
 
@@ -25,14 +25,14 @@ class ReadCache:
         self._bytes_max = bytes_max
         self._runs: OrderedDict[tuple[int, int], Run] = OrderedDict()
         self._firsts: dict[int, list[int]] = {}
-        self._lasts: dict[int, int] = {}  # per ledger an entry id that none of its runs goes beyond
+        self._lasts: dict[int, int] = {}  # by ledger: an entry id not exceeded by any of its runs
         self.arrived: deque[Run] = deque(maxlen=_ARRIVED_MAX)
-        """Runs that workers read; `find` takes them in."""
+        """Runs read by workers; `find` moves them into the cache."""
         self.size = 0
-        """Bytes that the runs cost."""
+        """Cost of the runs in bytes."""
 
     def put(self, run: Run) -> None:
-        """Keep a run; others go if there is no room."""
+        """Insert a run; evict others if there is no room."""
         cost = run_cost(run)
         if cost > self._bytes_max:
             return
@@ -63,7 +63,7 @@ class ReadCache:
             self.put(arrived.popleft())
 
     def find(self, ledger_id: int, entry_id: int) -> Run | None:
-        """A run that holds the entry."""
+        """Return a run that holds the entry."""
         if self.arrived:
             self._take_arrived()
         firsts = self._firsts.get(ledger_id)
@@ -80,7 +80,7 @@ class ReadCache:
         return run
 
     def forget_overlap(self, run: Run) -> None:
-        """Entries are being written again, by recovery: keep no older copy of them."""
+        """Forget cached copies of entries that recovery is writing again."""
         self._take_arrived()
         if run.first <= self._lasts.get(run.ledger_id, -1):
             for first in list(self._firsts[run.ledger_id]):

@@ -1,8 +1,8 @@
-"""Reads entries that lie behind each other in one entry log, with one scan of the index and, nearly always, one read. Blocking.
+"""Read adjacent entries of one entry log, with one scan of the index and nearly always one read. Blocking.
 
-What is read is held against the index: size field, ledger id and entry id of each record, and where the next record begins.
-A record that does not fit is damaged, which is an I/O error and never "not here": recovery would take that for the end of
-the ledger. What a record holds behind its ids is guarded by its digest, which the client checks.
+Every record read is checked against the index: size field, ledger id, entry id, and the position of the next record. A
+mismatch means damage, which is an I/O error and never "not here", because recovery would take that for the end of the
+ledger. The bytes behind the ids are guarded by the entry's digest, which the client checks.
 """
 
 from __future__ import annotations
@@ -29,19 +29,22 @@ from quire.world.doors import File
 
 _POSITION: Final = 0xFFFFFFFF
 _TAIL_GUESS: Final = 16 << 10
-"""Bytes read for a last entry whose length is not known beforehand; a longer one takes a second read."""
+"""Bytes read for a last entry of unknown length; a longer entry takes a second read."""
 _TAIL_MAX: Final = 256 << 10
-"""Bytes from the last entry to the next one of its ledger up to which they are taken for its length."""
+"""Largest distance from the last entry to the next one of its ledger that is taken for the entry's length."""
 _CHAIN_RECORDS: Final = 8
-"""Records behind an entry that are looked at to tell whether its size is right..."""
+"""Records behind an entry that are examined to verify its size."""
 _CHAIN_CHUNK: Final = 4096
-"""...read so many bytes at a time."""
+"""Bytes read at a time for that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Entries of `ledger_id` from `first` on, before `stop`: `count` of them in `size` bytes, and, to read ahead, up to
-    `ahead_count` in `ahead_size` bytes. Each bound is soft by one entry."""
+    """Request for entries of `ledger_id` from `first` on, before `stop`.
+
+    Asks for `count` entries in `size` bytes and, for reading ahead, up to `ahead_count` entries in `ahead_size` bytes.
+    Each bound may be exceeded by one entry.
+    """
 
     ledger_id: int
     first: int
@@ -53,16 +56,20 @@ class Wanted:
 
 
 class Region(NamedTuple):
-    """`bounded`: what was wanted in entries or bytes ended it, and more lies behind it."""
+    """Entries that were read.
+
+    `bounded`: the region ended at the wanted number of entries or bytes, and more entries follow.
+    """
 
     run: Run
     bounded: bool
 
 
 def read_region(logs: EntryLogs, locations: LocationIndex, wanted: Wanted) -> Region | None:
-    """As many of the wanted entries as lie together, None if the index does not have the first one.
+    """Read as many of the wanted entries as are adjacent; None if the first one is not in the index.
 
-    StorageDamagedError if the first one is not where the index says; if a later one is not, the region ends before it.
+    StorageDamagedError if the first entry is not where the index says. If a later one is not, the region ends before
+    it.
     """
     found = locations.locations(
         wanted.ledger_id,
@@ -75,13 +82,13 @@ def read_region(logs: EntryLogs, locations: LocationIndex, wanted: Wanted) -> Re
         return None
     base = found[0]
     if base & _POSITION < HEADER_LENGTH + SIZE_LENGTH or base < 0:
-        raise _damaged(wanted, base, "the location index leads into the header of a log")
+        raise _damaged(wanted, base, "the location index points into the header of a log")
     together = _together(found)
     requested = min(wanted.count, _fitting(found, together, wanted.size))
     ahead = min(wanted.ahead_count, _fitting(found, together, wanted.ahead_size))
-    # Reading ahead is for those who ask for little. Who asks for much would get scraps from the cache in every other answer.
+    # Read ahead only for small requests. For large ones it would leave scraps in the cache for every other answer.
     taken = ahead if ahead >= 2 * requested else requested
-    # Offsets count from the first size field; that of a following entry of the ledger ends the region, if there is one.
+    # Offsets count from the first size field. The offset of the ledger's next entry, if there is one, ends the region.
     offsets = [location - base for location in found[:taken]]
     following = found[taken] - base if taken < together else -1
     if following >= 0:
@@ -94,7 +101,7 @@ def read_region(logs: EntryLogs, locations: LocationIndex, wanted: Wanted) -> Re
         count, size, reason = _verify(wanted, data, offsets)
         rest = b""
         if count == taken:
-            # All headers are right; whether the last size is, the bytes behind it tell.
+            # All headers are right. The bytes behind the last entry show whether its size is right.
             reason = _check_end(file, start, size, following, logs.records_end(base >> 32, file))
             if not reason and size > len(data):
                 rest = file.pread(size - len(data), start + len(data))
@@ -114,7 +121,7 @@ def read_region(logs: EntryLogs, locations: LocationIndex, wanted: Wanted) -> Re
 
 
 def _together(found: list[int]) -> int:
-    """How many of the locations, from the first on, ascend within one log."""
+    """Return how many of the locations, from the first on, ascend within one log."""
     together = len(found)
     if found != sorted(found):
         together = next(index for index in range(1, together) if found[index] <= found[index - 1])
@@ -122,8 +129,10 @@ def _together(found: list[int]) -> int:
 
 
 def _fitting(found: list[int], together: int, size: int) -> int:
-    """How many entries of the first `together`, at least one, lie within `size` bytes. The last one of those that begin
-    there is taken to be as long as the one before it: where it ends, the index does not tell."""
+    """Return how many entries of the first `together`, at least one, fit into `size` bytes.
+
+    The index does not store lengths, so the last of them is assumed to be as long as the one before it.
+    """
     begun = bisect_left(found, found[0] + size, 0, together)
     if begun < 2:
         return 1
@@ -132,9 +141,10 @@ def _fitting(found: list[int], together: int, size: int) -> int:
 
 
 def _verify(wanted: Wanted, data: bytes, offsets: list[int]) -> tuple[int, int, str]:
-    """Hold the records against the index: (entries that are right, end of the last of them, what is wrong with the next).
+    """Check records against the index; return (number of good entries, end of the last one, what is wrong with the
+    next).
 
-    The reason is empty if all are right, or if a gap, in which other ledgers' entries may lie, ends the region.
+    The reason is empty if all are right, or if a gap, which may hold other ledgers' entries, ends the region.
     """
     ledger_id = wanted.ledger_id
     unpack = RECORD_HEAD.unpack_from
@@ -154,7 +164,10 @@ def _verify(wanted: Wanted, data: bytes, offsets: list[int]) -> tuple[int, int, 
 
 
 def _end_at_gap(data: bytes, offsets: list[int], count: int, end: int) -> tuple[int, int, str]:
-    """As `_verify`, if entry `count` does not begin where the one before it ends: fine if other records lie between."""
+    """As `_verify`, for an entry `count` that does not begin where the one before it ends.
+
+    Fine if other records lie between.
+    """
     offset = offsets[count]
     if offset > end:
         scan = Scan(lambda size, at: data[at : at + size], offset, start=end)
@@ -166,10 +179,10 @@ def _end_at_gap(data: bytes, offsets: list[int], count: int, end: int) -> tuple[
 
 
 def _check_end(file: File, start: int, end: int, following: int, records_end: int) -> str:
-    """What is wrong with the size of the last entry, which makes it end at `end`; empty if nothing shows.
+    """Return what is wrong with the size of the last entry, which ends at `end` by that size; empty if nothing is.
 
     `following` is the offset of the next entry of the ledger in this log, -1 if there is none; both count from `start`.
-    `records_end` is where the records of the log end, -1 if it may be torn somewhere behind the last indexed entry.
+    `records_end` is the end of the log's records, -1 if the log may be torn behind its last indexed entry.
     """
     if following == end:
         return ""
@@ -181,7 +194,10 @@ def _check_end(file: File, start: int, end: int, following: int, records_end: in
 
 
 def _check_chain(file: File, at: int, until: int) -> str:
-    """What is wrong with the records that begin at `at`, if some of them do not fit before `until`. Looks at a few only."""
+    """Return what is wrong with the records that begin at `at`, if some of them do not fit before `until`.
+
+    Examines only a few.
+    """
     scan = Scan(file.pread, until, start=at, chunk_size=_CHAIN_CHUNK)
     for _ in islice(scan, _CHAIN_RECORDS):
         pass

@@ -1,7 +1,7 @@
-"""One entry that nobody is likely to ask the followers of: one look into the index, nearly always one read. Blocking.
+"""Read one entry whose successors are unlikely to be requested: one index lookup, nearly always one read. Blocking.
 
-What `read_region` does for many, without its price. The entry is held against the index by its ids, and its size by the record
-behind it; whatever does not fit at first sight is left to `read_region`, which finds out what it is.
+A cheaper `read_region` for a single entry. The entry is checked against the index by its ids, and its size by the
+record behind it. Anything unusual is left to `read_region`, which determines the cause.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ _GUESS: Final = 4096
 """Bytes of the first read; more are read if the entry is longer."""
 _BEHIND: Final = RECORD_HEAD.size
 _NEAR: Final = 16
-"""Entries up to which the next one of the ledger in the log is taken for what stands behind this one."""
+"""If the ledger's next entry in the log is this many entry ids away at most, it is expected right behind this one."""
 
 
 def read_single(logs: EntryLogs, locations: LocationIndex, ledger_id: int, entry_id: int) -> Buffer | None:
-    """The entry, None if it is not so easy: not in the index, at the end of its log, damaged. StorageDamagedError, OSError."""
+    """Return the entry, None if it takes more work: not in the index, at the end of its log, or damaged.
+
+    Raises: StorageDamagedError, OSError.
+    """
     location = locations.get(ledger_id, entry_id)
     start = (location & _POSITION) - SIZE_LENGTH
     if location < 0 or start < HEADER_LENGTH:
@@ -50,7 +53,7 @@ def read_single(logs: EntryLogs, locations: LocationIndex, ledger_id: int, entry
         readers.end_read(read_id)
     _, found_ledger, found_entry = RECORD_HEAD.unpack_from(data, end)
     is_own = found_ledger == ledger_id and entry_id < found_entry <= entry_id + _NEAR
-    # The neighbour may be another ledger's. If it is an entry at all, the index leads to it.
+    # The neighbour may belong to another ledger. If it is an entry at all, the index points to it.
     if not is_own and (found_ledger < 0 or locations.get(found_ledger, found_entry) != location + end):
         return None
     return memoryview(data)[SIZE_LENGTH:end]

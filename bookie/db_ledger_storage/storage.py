@@ -1,7 +1,7 @@
-"""Where a bookie keeps entries: the write and the read path over the parts beside this file.
+"""Entry storage of a bookie: the write path and the read path over the other modules of this package.
 
     add -> write cache -> (flush) -> entry log + location index
-    read <- write cache, read cache, entry log by location, and what follows there is read ahead
+    read <- write cache, read cache, entry log by location, reading ahead
 
 The loop calls what is sync and does not say "blocking"; reads are in entry_reader.py. The journal comes before all this: an entry that is only here, in memory, is in the journal.
 """
@@ -36,17 +36,22 @@ from quire.world.doors import KeyValue, NotSyncedError, World
 log = get_logger(__name__)
 
 _DELETED_TOGETHER: Final = 1000
-"""Ledgers that are deleted before the next flush may begin."""
+"""Ledgers deleted before the next flush may begin."""
 _LEDGERS_PER_STEP: Final = 10_000
 _SEEKS_PER_STEP: Final = 100
 _BETWEEN_STEPS_S: Final = 0.002
-"""Garbage collection looks through an index in steps of about half a millisecond of the interpreter, and pauses between them
-so that it takes a fifth of it at most."""
+"""Seconds between two steps of garbage collection.
+
+It looks through an index in steps of about half a millisecond of the interpreter, and pauses between them to use at
+most a fifth of it.
+"""
 
 
 class DbLedgerStorage:
-    """Entries and ledger facts of one bookie directory, in `<directory>/current` (and the indexes, if given, in
-    `<index_directory>/current`)."""
+    """Entries and ledger facts of one bookie directory.
+
+    Stored in `<directory>/current`; the indexes in `<index_directory>/current`, if that is given.
+    """
 
     def __init__(
         self,
@@ -78,7 +83,7 @@ class DbLedgerStorage:
         """The indexes may be made; otherwise they must be there."""
         self._removal = LedgerRemoval()
         self._strays: dict[int, None] | None = None
-        """Ledgers that had rows when they were looked for, and were unknown; None before."""
+        """Ledgers with rows but unknown, as of the last search; None before it."""
         self._anchors: dict[int, int] = {}
         self._flush_lock = trio.Lock()
         self._collecting = trio.Lock()
@@ -86,12 +91,14 @@ class DbLedgerStorage:
         self._flush_asked = False
         self._end_log = False
         self.on_flush_due: Callable[[], None] | None = None
-        """Called once, synchronously, when the write cache has filled so far that a flush should begin; again after that
-        flush if the cache has filled meanwhile."""
+        """Called once, synchronously, when the write cache is full enough for a flush.
+
+        Called again after that flush if the cache has filled in the meantime.
+        """
         self.on_flushed: Callable[[], None] | None = None
         """Called when a flush has made room in the write cache."""
         self.on_forgotten: Callable[[Sequence[int]], None] | None = None
-        """Called, synchronously, when ledgers are forgotten: whatever comes for one of them is its first."""
+        """Called synchronously when ledgers are forgotten: any later record of such a ledger is its first."""
         self.stats = StorageStats()
 
     # ---------------------------------------------------------------------------------------------------- life
@@ -99,8 +106,8 @@ class DbLedgerStorage:
     async def open(self, *, has_served: bool = False, has_seal: bool = False) -> None:
         """Open the indexes, load the ledgers. StorageDamagedError if the ledger index cannot be read; OSError.
 
-        `has_served`: the folder was in use before, and has its indexes; `has_seal`: and its forgotten fences too, which older
-        versions and BookKeeper do not keep."""
+        `has_served`: the folder was in use before, and has its indexes; `has_seal`: and has its forgotten fences too,
+        which older versions and BookKeeper do not write."""
         await self._world.offload.run(partial(self._open, has_served, has_seal), name="open storage")
 
     def _open(self, has_served: bool, has_seal: bool) -> None:
@@ -125,22 +132,27 @@ class DbLedgerStorage:
             raise
 
     def _open_map(self, name: str, cache_bytes: int) -> KeyValue:
-        """One of the two indexes. Once the bookie has served they are never made anew: an index without rows would call
-        everything absent."""
+        """Open one of the two indexes.
+
+        Once the bookie has served they are never created again: an empty index would make every entry absent.
+        """
         path = f"{self._index_current}/{name}"
         try:
             map_ = self._world.key_value.open(path, create=self._is_new, cache_bytes=cache_bytes)
         except FileNotFoundError as error:
             raise StorageDamagedError(
-                f"{path} is missing, and the bookie has served before: restore it, or have the bookie's ledgers copied "
-                "from the others"
+                f"{path} is missing, and the bookie has served before: restore it, or copy the bookie's ledgers "
+                "from other bookies"
             ) from error
         for finding in map_.noticed:
             log.warning("found when an index was opened", file=finding.file, found=finding.what)
         return map_
 
     async def close(self) -> None:
-        """Seal the entry log and close everything. Does not flush: what only the write cache holds is in the journal."""
+        """Seal the entry log and close everything.
+
+        Does not flush: entries held only by the write cache are in the journal.
+        """
         async with self._flush_lock:
             await self._world.offload.run(self._close, name="close storage")
 
@@ -154,7 +166,7 @@ class DbLedgerStorage:
     # --------------------------------------------------------------------------------------------------- write
 
     def add(self, run: Run) -> None:
-        """Put a run into the write cache. WriteCacheFullError, and nothing put in, if there is no room."""
+        """Add a run to the write cache. WriteCacheFullError if there is no room; then nothing was added."""
         self._cache.add(run)
         if self._removal.watching:
             self._removal.touched(run.ledger_id)
@@ -166,34 +178,34 @@ class DbLedgerStorage:
 
     @property
     def flush_due(self) -> bool:
-        """Whether the write cache has filled so far that a flush should begin."""
+        """Return whether the write cache is full enough for a flush to begin."""
         return self._cache.active.size >= self._flush_at or self._cache.flushing is not None
 
     @property
     def write_cache_bytes(self) -> int:
-        """Bytes the write cache costs now."""
+        """Return the cost of the write cache in bytes."""
         return self._cache.size
 
     @property
     def unflushed_bytes(self) -> int:
-        """Bytes in the write cache, which are not in an entry log yet."""
+        """Return the bytes in the write cache that are not in an entry log yet."""
         return self._cache.size
 
     def end_log_later(self) -> None:
-        """End the entry log with the next flush: what is added later shall not keep it from being deleted."""
+        """End the entry log with the next flush, so that entries added later do not prevent its deletion."""
         self._end_log = True
 
     async def flush(self) -> None:
         """Make everything that was added or set before this call durable in the entry log and the indexes.
 
-        Then the caller may move the journal's mark to where it was before the call. OSError or StorageFailedError:
-        nothing is sure, everything stays readable, and the next flush tries again.
+        Afterwards the caller may move the journal's mark to its position before the call. OSError or
+        StorageFailedError: nothing is certain, everything stays readable, and the next flush tries again.
         """
         async with self._flush_lock:
             if self._removal.rows_left:
-                await self._delete_rows()  # what a removal left, before rows of a new life are written
+                await self._delete_rows()  # rows left by a removal are deleted before rows of a new life are written
             if self._cache.flushing is not None:
-                await self._flush_table()  # what the last flush failed to write
+                await self._flush_table()  # the last flush failed to write these
             await self._flush_table()
             if self._end_log:
                 self._end_log = False
@@ -223,7 +235,7 @@ class DbLedgerStorage:
                 self.on_flushed()
 
     async def _change_maps(self, job: Callable[[], None], *, name: str) -> None:
-        """Run a job that writes to the indexes. StorageFailedError if a sync of one of them failed."""
+        """Run a job that writes to the indexes. StorageFailedError if a sync of an index failed."""
         try:
             await self._world.offload.run(job, name=name)
         except NotSyncedError as error:
@@ -232,30 +244,32 @@ class DbLedgerStorage:
     # -------------------------------------------------------------------------------------------------- ledgers
 
     def ledger(self, ledger_id: int) -> LedgerState | None:
-        """Everything known of a ledger besides its entries, None if it is unknown."""
+        """Return the state of a ledger besides its entries, None if it is unknown."""
         return self._ledgers.get(ledger_id)
 
     def master_key(self, ledger_id: int) -> bytes | None:
-        """The key of the ledger, None if the ledger is unknown; b"" if it is known without one."""
+        """Return the master key of the ledger, None if the ledger is unknown; b"" if it is known without a key."""
         state = self._ledgers.get(ledger_id)
         return None if state is None else state.master_key
 
     def set_master_key(self, ledger_id: int, key: bytes) -> None:
-        """Make the ledger known. In memory until the next flush, as all that follows: the journal has it first."""
+        """Make the ledger known. Kept in memory until the next flush, as all changes below: the journal has them first."""
         self._removal.touched(ledger_id)
         self._ledgers.set_master_key(ledger_id, key)
 
     def is_fenced(self, ledger_id: int) -> bool:
-        """Also of a ledger that is unknown, as it was fenced when it was deleted: forgotten_fences.py."""
+        """Return whether the ledger is fenced, also for an unknown one that was fenced when it was deleted
+        (forgotten_fences.py).
+        """
         return self._ledgers.is_fenced(ledger_id)
 
     def set_fenced(self, ledger_id: int) -> None:
-        """For good."""
+        """Fence the ledger permanently."""
         self._removal.touched(ledger_id)
         self._ledgers.set_fenced(ledger_id)
 
     def explicit_lac(self, ledger_id: int) -> bytes | None:
-        """The last explicit LAC package of the ledger."""
+        """Return the last explicit LAC package of the ledger."""
         state = self._ledgers.get(ledger_id)
         return None if state is None else state.explicit_lac
 
@@ -264,7 +278,7 @@ class DbLedgerStorage:
         self._ledgers.set_explicit_lac(ledger_id, package)
 
     def ledgers(self) -> list[int]:
-        """Ids of all known ledgers, sorted."""
+        """Return the ids of all known ledgers, sorted."""
         return self._ledgers.ledgers()
 
     # -------------------------------------------------------------------------------------------------- garbage
@@ -275,46 +289,54 @@ class DbLedgerStorage:
         are_gone: Callable[[list[int]], Awaitable[list[int]]] | None = None,
         settle: Callable[[], Awaitable[None]] | None = None,
     ) -> Collected:
-        """Drop the ledgers that are not live any more, and the entry logs that nobody needs. `settle` makes a checkpoint.
-        See garbage_collector.py."""
+        """Delete the ledgers that are no longer live, and the entry logs that no ledger needs.
+
+        `settle` makes a checkpoint. See garbage_collector.py.
+        """
         async with self._collecting:
             return await garbage_collector.collect(self, self._anchors, live_ledgers, are_gone, settle)
 
     @property
     def held_ledgers(self) -> Collection[int]:
-        """Ledgers that were forgotten, and take no adds before a checkpoint: `removed_ledgers`, `release_ledgers`."""
+        """Return forgotten ledgers that accept no adds before a checkpoint: see `removed_ledgers`, `release_ledgers`."""
         return self._removal.held
 
     def removed_ledgers(self) -> list[int]:
-        """Held ledgers that a checkpoint that begins now frees: give them to `release_ledgers` when lastMark is written."""
+        """Return the held ledgers that a checkpoint starting now frees.
+
+        Pass them to `release_ledgers` when lastMark is written.
+        """
         return self._removal.removed
 
     def release_ledgers(self, ledgers: Iterable[int]) -> None:
-        """The journal's mark has passed all that was written of these before they were forgotten."""
+        """Release these ledgers: the journal's mark has passed all their records from before they were forgotten."""
         self._removal.release(ledgers)
 
     async def delete_ledger(self, ledger_id: int) -> None:
-        """Forget a ledger and its entries; its bytes go when their entry logs do."""
+        """Forget a ledger and its entries; its bytes are freed when their entry logs are deleted."""
         await self.delete_ledgers([ledger_id])
 
     async def delete_ledgers(
         self, ledgers: list[int], are_gone: Callable[[list[int]], Awaitable[list[int]]] | None = None
     ) -> list[int]:
-        """As `delete_ledger`, for many at once: those that `are_gone` confirms, if given, and that nothing touches from now
-        on. Returns which. OSError: a part of them may be forgotten; the next flush, or round, goes on with it.
-        StorageFailedError."""
+        """As `delete_ledger`, for many at once; return the deleted ones.
+
+        Deletes those that `are_gone` confirms, if given, and that nothing touches from now on.
+
+        OSError: a part of them may be forgotten; the next flush or round continues. StorageFailedError.
+        """
         deleted: list[int] = []
         with self._removal.watch(ledgers) as untouched:
             if are_gone is not None:
                 ledgers = await are_gone(ledgers)
             for start in range(0, len(ledgers), _DELETED_TOGETHER):
                 portion = ledgers[start : start + _DELETED_TOGETHER]
-                async with self._flush_lock:  # a flush that runs would write rows of the ledger behind us
+                async with self._flush_lock:  # a running flush would write rows of the ledger after this
                     deleted += await self._delete_portion(portion, untouched)
         return deleted
 
     async def _delete_portion(self, ledgers: list[int], untouched: Collection[int]) -> list[int]:
-        # A fence outlives its row.
+        # Save the fences first: they must outlive the rows.
         fenced = [ledger_id for ledger_id in ledgers if self.is_fenced(ledger_id)]
         if fenced:
             cached = {ledger_id for ledger_id in fenced if self._cache.last_entry_id(ledger_id) >= 0}
@@ -338,11 +360,11 @@ class DbLedgerStorage:
         self._forgotten_fences.save()
 
     async def _delete_rows(self) -> None:
-        """Delete the rows of forgotten ledgers. Not beside a flush."""
+        """Delete the rows of forgotten ledgers. Not concurrently with a flush."""
         ledgers = self._removal.rows_left
 
         def delete() -> None:
-            # Entries first: a ledger whose facts are gone while rows remain would look unknown.
+            # Entries first: a ledger without facts but with rows would look unknown.
             self._locations.delete_ledgers(ledgers)
             self._ledgers.delete_rows(ledgers)
 
@@ -350,7 +372,7 @@ class DbLedgerStorage:
         self._removal.rows_deleted(ledgers)
 
     async def inactive_logs(self) -> list[int]:
-        """Entry logs that are not written any more and whose entries are all in the index."""
+        """Return entry logs that are no longer written and whose entries are all in the index."""
         async with self._flush_lock:
             return self._logs.inactive_ids()
 
@@ -364,8 +386,9 @@ class DbLedgerStorage:
                 await trio.sleep(_BETWEEN_STEPS_S)
 
     async def local_ledgers(self) -> set[int]:
-        """Every ledger of which anything is here: known, with entries in the write cache, or with rows that an earlier
-        process left."""
+        """Return every ledger with any data here: known, with entries in the write cache, or with rows left by an
+        earlier process.
+        """
         if self._strays is None:
             self._strays = await self._find_strays()
         local: set[int] = set()
@@ -376,7 +399,10 @@ class DbLedgerStorage:
         return local
 
     async def _find_strays(self) -> dict[int, None]:
-        """Ledgers that have rows and are unknown. A crash may leave them, and the original: of ours that run, none."""
+        """Find ledgers that have rows and are unknown.
+
+        A crash may leave such rows, and so may the original; our running bookie does not.
+        """
         strays: dict[int, None] = {}
         first = 0
         while True:
@@ -389,7 +415,7 @@ class DbLedgerStorage:
             await trio.sleep(_BETWEEN_STEPS_S)
 
     async def logs_in_use(self, logs: Collection[int]) -> set[int]:
-        """Those of `logs` into which a row of the location index leads. Looks through all rows, a step at a time."""
+        """Return those of `logs` to which a row of the location index points. Examines all rows, in steps."""
         used: set[int] = set()
         asked = set(logs)
         start: bytes | None = b""
@@ -403,5 +429,5 @@ class DbLedgerStorage:
         return used
 
     async def delete_log(self, log_id: int) -> int:
-        """Remove an inactive log; returns the bytes freed."""
+        """Delete an inactive log; return the bytes freed."""
         return await self._world.offload.run(partial(self._logs.delete, log_id), name="delete entry log")

@@ -1,12 +1,12 @@
-"""Entries that are in the journal but not yet in an entry log. Pure.
+"""Write cache: entries that are in the journal but not yet in an entry log. Pure.
 
 Two tables: one fills while the other is being flushed. A table keeps runs, not entries: for each ledger a list of runs that
-do not overlap, ordered by first entry id. Nearly always a run comes after the last one and is appended; if it overlaps
-(recovery writes entries again), what it covers is cut out of the older runs, so that the newest wins.
+do not overlap, ordered by first entry id. Nearly always a run comes after the last one and is appended. If it overlaps
+(recovery writes entries again), the part it covers is cut out of the older runs, so that the newest wins.
 
-The loop changes tables; workers may look things up meanwhile. That needs no lock, because a lookup touches a ledger's two
-lists in single steps of the interpreter, an append adds to `runs` before `firsts`, and every other change puts new lists
-in the place of the old. `WriteCache` documents the one order in which the tables must be asked.
+The loop changes tables while workers may look entries up. That needs no lock, because a lookup touches a ledger's two
+lists in single steps of the interpreter, an append adds to `runs` before `firsts`, and every other change replaces the
+lists by new ones. `WriteCache` documents the order in which the tables must be read.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from quire.wire.bookkeeper.entry import Buffer
 RUN_OVERHEAD: Final = 400
 """Bytes that a run costs besides its buffers: the object, its lists, its place in a table. Measured, rounded up."""
 ENTRY_OVERHEAD: Final = 40
-"""Bytes that each entry adds: its offset, an int in a list."""
+"""Bytes that each entry costs besides its bytes: its offset, an int in a list."""
 
 
 def cut_parts(run: Run, first: int, last: int) -> list[Buffer]:
-    """The bytes of entries `first` to `last` (inclusive) of a run, size fields included; no copy."""
+    """Return the bytes of entries `first` to `last` (inclusive) of a run, size fields included; no copy."""
     if first == run.first and last == run.last:
         return run.parts
     start = run.offsets[first - run.first]
@@ -42,7 +42,7 @@ def cut_parts(run: Run, first: int, last: int) -> list[Buffer]:
 
 
 def cut(run: Run, first: int, last: int) -> Run:
-    """The run of entries `first` to `last` (inclusive) of a run; its parts are views of the old ones."""
+    """Return a run of the entries `first` to `last` (inclusive) of a run; its parts are views of the old ones."""
     begin = first - run.first
     offsets = run.offsets[begin : last + 1 - run.first]
     start = offsets[0]
@@ -58,12 +58,12 @@ def cut(run: Run, first: int, last: int) -> Run:
 
 
 def run_cost(run: Run) -> int:
-    """Bytes that keeping the run costs."""
+    """Return the cost of keeping the run, in bytes."""
     return run.size + RUN_OVERHEAD + ENTRY_OVERHEAD * run.count
 
 
 class _LedgerRuns:
-    """The runs of one ledger: `firsts[i]` is `runs[i].first`; ascending, disjoint, never empty."""
+    """Runs of one ledger: `firsts[i]` is `runs[i].first`; ascending, disjoint, never empty."""
 
     __slots__ = ("firsts", "last", "runs")
 
@@ -82,19 +82,19 @@ class RunTable:
     def __init__(self) -> None:
         self._ledgers: dict[int, _LedgerRuns] = {}
         self.size = 0
-        """Bytes that the table costs, overhead included."""
+        """Cost of the table in bytes, overhead included."""
         self.entries = 0
 
     def __len__(self) -> int:
-        """Ledgers that have entries here."""
+        """Return the number of ledgers that have entries here."""
         return len(self._ledgers)
 
     def ledgers(self) -> list[int]:
-        """Ids of these ledgers, sorted."""
+        """Return the ids of these ledgers, sorted."""
         return sorted(self._ledgers)
 
     def add(self, run: Run) -> None:
-        """Put a run in; what it covers of older runs is dropped."""
+        """Insert a run; drop the parts of older runs that it covers."""
         found = self._ledgers.get(run.ledger_id)
         if found is None:
             self._ledgers[run.ledger_id] = _LedgerRuns(run)
@@ -126,7 +126,7 @@ class RunTable:
             self.size += run_cost(piece)
             self.entries += piece.count
         pieces.insert(1 if pieces and pieces[0].first < first else 0, run)
-        # A new object, so that a reader sees either all of the change or nothing of it.
+        # Use a new object, so that a concurrent reader sees all of the change or nothing of it.
         replaced = _LedgerRuns(run)
         replaced.runs = [*runs[:begin], *pieces, *runs[end:]]
         replaced.firsts = [*found.firsts[:begin], *(piece.first for piece in pieces), *found.firsts[end:]]
@@ -134,7 +134,7 @@ class RunTable:
         self._ledgers[run.ledger_id] = replaced
 
     def find(self, ledger_id: int, entry_id: int) -> Run | None:
-        """The run that holds the entry."""
+        """Return the run that holds the entry."""
         found = self._ledgers.get(ledger_id)
         if found is None or entry_id > found.last:
             return None
@@ -145,7 +145,7 @@ class RunTable:
         return run if entry_id < run.first + run.count else None
 
     def next_first(self, ledger_id: int, entry_id: int) -> int | None:
-        """The lowest first entry id of a run that begins after `entry_id`."""
+        """Return the lowest first entry id of a run that begins after `entry_id`."""
         found = self._ledgers.get(ledger_id)
         if found is None:
             return None
@@ -154,12 +154,12 @@ class RunTable:
         return firsts[index] if index < len(firsts) else None
 
     def last_entry_id(self, ledger_id: int) -> int:
-        """The highest entry id of the ledger, -1 if it has none here."""
+        """Return the highest entry id of the ledger, -1 if it has none here."""
         found = self._ledgers.get(ledger_id)
         return -1 if found is None else found.last
 
     def ranges(self, ledger_id: int) -> list[tuple[int, int]]:
-        """The ledger's entries as (first, last), ascending."""
+        """Return the ledger's entries as (first, last), ascending."""
         found = self._ledgers.get(ledger_id)
         return [] if found is None else [(run.first, run.last) for run in found.runs]
 
@@ -172,16 +172,16 @@ class RunTable:
                 self.entries -= run.count
 
     def sorted_runs(self) -> Iterator[Run]:
-        """All runs by (ledger id, first entry id): the order in which a flush writes them."""
+        """Return all runs by (ledger id, first entry id): the order in which a flush writes them."""
         for ledger_id in sorted(self._ledgers):
             yield from self._ledgers[ledger_id].runs
 
 
 class WriteCache:
-    """The two tables, bounded together by `bytes_max`.
+    """Write cache made of two tables, bounded together by `bytes_max`.
 
-    Readers take `active` before `flushing`: a flush that begins in between then shows them the same table twice, never none.
-    After both comes the index, which has the rows before the flushed table is let go.
+    Readers must read `active` before `flushing`: if a flush begins in between, they see the same table twice, never
+    none. The index is read after both. It has the rows before the flushed table is dropped.
     """
 
     __slots__ = ("active", "bytes_max", "flushing")
@@ -190,16 +190,16 @@ class WriteCache:
         self.bytes_max = bytes_max
         self.active = RunTable()
         self.flushing: RunTable | None = None
-        """The table that a flush writes; stays after a failed flush, for the next one."""
+        """Table being flushed; kept after a failed flush for the next one."""
 
     @property
     def size(self) -> int:
-        """Bytes that both tables cost."""
+        """Return the cost of both tables in bytes."""
         flushing = self.flushing
         return self.active.size + (flushing.size if flushing is not None else 0)
 
     def add(self, run: Run) -> None:
-        """Put a run in; WriteCacheFullError, and nothing put in, if there is no room for it."""
+        """Insert a run; WriteCacheFullError if there is no room, and then nothing was inserted."""
         active = self.active
         flushing = self.flushing
         size = active.size if flushing is None else active.size + flushing.size
@@ -208,18 +208,18 @@ class WriteCache:
         active.add(run)
 
     def begin_flush(self) -> RunTable:
-        """The table to write now: the one whose flush failed, or else what has gathered; a new one begins to fill."""
+        """Return the table to write now: the one whose flush failed, or else the filled one; a new one begins to fill."""
         if self.flushing is None:
             self.flushing = self.active
             self.active = RunTable()
         return self.flushing
 
     def end_flush(self) -> None:
-        """The flushing table is in entry log and index, durably: let go of it."""
+        """Drop the flushed table: its entries are durable in entry log and index."""
         self.flushing = None
 
     def find(self, ledger_id: int, entry_id: int) -> Run | None:
-        """The run that holds the entry, newest first. Workers may call this."""
+        """Return the run that holds the entry, newest first. Workers may call this."""
         active = self.active
         flushing = self.flushing
         run = active.find(ledger_id, entry_id)
@@ -228,7 +228,10 @@ class WriteCache:
         return run
 
     def next_first(self, ledger_id: int, entry_id: int) -> int | None:
-        """The lowest first entry id of a run that begins after `entry_id`, in either table. Workers may call this."""
+        """Return the lowest first entry id of a run that begins after `entry_id`, in either table.
+
+        Workers may call this.
+        """
         active = self.active
         flushing = self.flushing
         first = active.next_first(ledger_id, entry_id)
@@ -239,28 +242,31 @@ class WriteCache:
         return first
 
     def last_entry_id(self, ledger_id: int) -> int:
-        """The highest entry id of the ledger, -1 if it has none here. Workers may call this."""
+        """Return the highest entry id of the ledger, -1 if it has none here. Workers may call this."""
         active = self.active
         flushing = self.flushing
         last = active.last_entry_id(ledger_id)
         return last if flushing is None else max(last, flushing.last_entry_id(ledger_id))
 
     def ranges(self, ledger_id: int) -> list[tuple[int, int]]:
-        """The ledger's entries in either table as (first, last); ascending by first, they may overlap. Workers may call this."""
+        """Return the ledger's entries in either table as (first, last). Workers may call this.
+
+        Ascending by first entry; the ranges of the two tables may overlap.
+        """
         active = self.active
         flushing = self.flushing
         ranges = active.ranges(ledger_id)
         return ranges if flushing is None else sorted(ranges + flushing.ranges(ledger_id))
 
     def ledgers(self) -> list[int]:
-        """Ids of the ledgers that have entries here, sorted."""
+        """Return the ids of the ledgers that have entries here, sorted."""
         ids = self.active.ledgers()
         if self.flushing is not None:
             ids = sorted({*ids, *self.flushing.ledgers()})
         return ids
 
     def drop_ledger(self, ledger_id: int) -> None:
-        """Forget the ledger's entries. Not while a flush runs."""
+        """Forget the ledger's entries. Must not be called while a flush runs."""
         self.active.drop_ledger(ledger_id)
         if self.flushing is not None:
             self.flushing.drop_ledger(ledger_id)

@@ -1,1 +1,1 @@
-"""Room on a bookie's disks: what is measured, what is kept in reserve, what follows from it."""
+"""Room on a bookie's disks: measuring it, keeping a reserve, and refusing adds when it runs out."""

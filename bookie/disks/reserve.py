@@ -1,8 +1,8 @@
-"""DiskReserve: a file that only keeps room, given up when a disk is full. Blocking.
+"""DiskReserve: a file that only keeps room; it is deleted when a disk is full. Blocking.
 
-    <folder>/reserve    zeros, allocated; its name means nothing to the original, which passes over it
+    <folder>/reserve zeros, allocated; the original ignores a file of this name
 
-A crash may leave it shorter than it should be, or gone: it is put back when there is room.
+A crash may leave it too short or missing. It is created again when there is room.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class DiskReserve:
         self._folder = folder
         self._path = f"{folder}/{NAME}"
         self.size = size
-        """Bytes; 0: there is none, and it counts as held."""
+        """Size in bytes; 0: there is no reserve, and it counts as held."""
         self.held = size == 0
 
     def find(self) -> None:
-        """Look whether an earlier run left the file, whole. OSError."""
+        """Check whether an earlier run left the file, in full size. OSError."""
         if self.size and self._disk.exists(self._path):
             file = self._disk.open(self._path, writable=False)
             try:
@@ -33,7 +33,7 @@ class DiskReserve:
                 file.close()
 
     def take(self) -> bool:
-        """Put the file there if it is not; whether it is there. Never leaves a part of it."""
+        """Create the file if it is missing; return whether it exists now. Never leaves a part of it."""
         if self.held:
             return True
         try:
@@ -51,7 +51,7 @@ class DiskReserve:
         return True
 
     def release(self) -> None:
-        """Give the room up. OSError is passed over: there is nothing else to give."""
+        """Delete the file to free its room. OSError is ignored: there is nothing else to free."""
         if not self.size:
             return
         self.held = False

@@ -1,7 +1,7 @@
 """DiskWatch: measures the disks of a bookie and does what `DiskRoom` decides.
 
-While a disk is full the bookie is read-only, but for adds of high priority: recovery's, and those of cursors. Its journal reserves no
-space ahead and keeps no files behind the mark, so that room comes back with the next checkpoint.
+While a disk is full the bookie is read-only, except for adds of high priority (recovery and cursors). Its journal
+reserves no space ahead and keeps no files before the mark, so that the next checkpoint frees room.
 """
 
 from __future__ import annotations
@@ -23,31 +23,34 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 LOOK_S: Final = 1.0
-"""Between two looks while there is plenty of room."""
+"""Seconds between two measurements while there is plenty of room."""
 LOOK_OFTEN_S: Final = 0.1
-"""Between two looks while there is little."""
+"""Seconds between two measurements while there is little room."""
 PLENTY: Final = 1 << 30
-"""Bytes; more are not written between two looks."""
+"""Bytes of free space that count as plenty: no more than this can be written between two measurements."""
 DISK_PART: Final = 16
-"""The reserve takes at most this part of its disk, and the journal reserves no more ahead."""
+"""The reserve takes at most 1/DISK_PART of its disk, and so does the space that the journal reserves ahead."""
 RETRY_S: Final = 1.0
-"""Without a reserve: from a failed write to the next that is let through."""
+"""Without a reserve: seconds from a failed write until the next add is accepted."""
 
 
 class DiskWatch:
-    """One per bookie."""
+    """Disk watch of one bookie."""
 
     def __init__(self, world: World, config: BookieConfig) -> None:
         self._world = world
         self._folders = (config.ledger_directory, config.journal_directory)
         self._size_max = config.disk_reserve_mb << 20
         self.journal_ahead = config.journal_prealloc_mb << 20
-        """Bytes that the journal may reserve ahead: what is configured, if the disk is not a small one."""
+        """Bytes that the journal may reserve ahead: the configured size, less on a small disk."""
         self._room = DiskRoom(0, 0)
         self._reserve = DiskReserve(world.disk, config.ledger_directory, 0)
         self._told_full = False
         self._started_full = False
-        """The bookie was opened as read-only: room that is there by the first look has to be reported, though its lack was not."""
+        """True if the bookie was opened read-only for lack of room, which is not reported.
+
+        If the first measurement finds room, that must be reported.
+        """
         self._wake = trio.Event()
         self._failed_at = float("-inf")
         self.unflushed: Callable[[], int] = lambda: 0
@@ -56,7 +59,7 @@ class DiskWatch:
         """Called when `reason` has changed from or to ""."""
 
     def take(self, size: int) -> bool:
-        """Whether there is room for an add of so many bytes, by the last measurement and what was added since."""
+        """Return whether there is room for an add of `size` bytes, by the last measurement and the adds since then."""
         if self._room.take(size):
             return True
         self._tell()
@@ -65,11 +68,14 @@ class DiskWatch:
 
     @property
     def reason(self) -> str:
-        """Why no adds are taken; "" while they are."""
+        """Reason why adds are refused; "" while they are accepted."""
         return self._room.reason
 
     def make_room(self) -> None:
-        """Give the reserve up if a start has no room without it. Blocking; before anything else is written."""
+        """Release the reserve if startup has no room without it.
+
+        Blocking; must be called before anything else is written.
+        """
         disk, folder = self._world.disk, self._folders[0]
         part = disk.total_bytes(self._existing(folder)) // DISK_PART
         size = min(self._size_max, part)
@@ -81,18 +87,18 @@ class DiskWatch:
         self._room.measured(free, 0, reserve_held=self._reserve.held)
         if self._reserve.held and self._room.needs_reserve(free):
             self._reserve.release()
-            log.warning("disk reserve given up for the start", free=free, bytes=self._reserve.size)
+            log.warning("disk reserve released for startup", free=free, bytes=self._reserve.size)
         self._started_full = self._room.is_full
 
     def failed(self, error: str) -> None:
-        """A write found no room, or failed otherwise; on the loop."""
+        """Record a write that failed, for lack of room or otherwise. Call it on the loop."""
         self._room.failed(error)
         self._failed_at = trio.current_time()
         self._tell()
         self._wake.set()
 
     async def run(self) -> None:
-        """Measure for ever."""
+        """Measure the disks until cancelled."""
         while True:
             free = await self._look()
             with trio.move_on_after(LOOK_S if free > PLENTY and not self._room.is_full else LOOK_OFTEN_S):
@@ -116,7 +122,7 @@ class DiskWatch:
         if reserve.held and not held:
             room.reserve_taken()
         if held and not reserve.held:
-            log.warning("disk reserve given up", free=free, bytes=reserve.size)
+            log.warning("disk reserve released", free=free, bytes=reserve.size)
         if not reserve.size and trio.current_time() < self._failed_at + RETRY_S:
             return free
         room.measured(free, unflushed, reserve_held=reserve.held)
@@ -124,23 +130,25 @@ class DiskWatch:
         return free
 
     def _tell(self) -> None:
-        """Log and report a change, once."""
+        """Log and report a change once."""
         started_full, self._started_full = self._started_full, False
         if self._room.is_full == self._told_full and not started_full:
             return
         self._told_full = self._room.is_full
         if self._told_full:
-            log.error("no room: adds are refused, but for acknowledgements and recovery", reason=self._room.reason)
+            log.error("no room: refusing adds except for acknowledgements and recovery", reason=self._room.reason)
         else:
-            log.info("there is room again")
+            log.info("room again: accepting adds")
         self.changed()
 
     def _free(self) -> int:
-        """Bytes free on the fullest disk."""
+        """Return the bytes free on the fullest disk."""
         return min([self._world.disk.free_bytes(self._existing(folder)) for folder in self._folders])
 
     def _existing(self, folder: str) -> str:
-        """The folder, or the next one above it that exists: nothing is made before it is known whether the bookie may start."""
+        """Return the folder, or its nearest existing parent: nothing is created before it is certain that the bookie
+        may start.
+        """
         while folder != "/" and not self._world.disk.exists(folder):
             folder = posixpath.dirname(folder)
         return folder

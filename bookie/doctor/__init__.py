@@ -1,1 +1,1 @@
-"""`quire doctor`, as far as a bookie's folders go."""
+"""Bookie part of `quire doctor`: examines a bookie's folders."""

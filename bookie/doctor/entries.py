@@ -1,7 +1,7 @@
-"""Entries of entry logs, held against the index that leads to them and against their digests.
+"""Check of entries in entry logs against the index that points to them and against their digests.
 
-The digest of an entry needs the ledger's password for one type only, and the type is not known to a bookie. So an entry that matches
-neither of the two that need no key is damaged if another entry of its ledger matches one.
+Only one type of digest needs the ledger's password, but a bookie does not know the type. So an entry that matches
+neither of the two types without a key counts as damaged if another entry of its ledger matches one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KEYLESS: Final = (DigestType.CRC32C, DigestType.CRC32)
 
 
 class Damaged(NamedTuple):
-    """One entry that cannot be read where the index says that it is."""
+    """An entry that cannot be read at the place that the index names."""
 
     ledger_id: int
     entry_id: int
@@ -32,7 +32,7 @@ class Damaged(NamedTuple):
 
 
 class EntryCheck:
-    """`check` each row of the index, then ask for `damages`. Blocking."""
+    """Check of entries: call `check` for each row of the index, then read `damages`. Blocking."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
@@ -40,9 +40,12 @@ class EntryCheck:
         self._files: dict[int, File] = {}
         self._damages: dict[int, list[Damaged]] = {}
         self._digests: dict[int, Digest] = {}
-        """By ledger, the digest that one of its entries matched."""
+        """Digest type by ledger, as matched by one of its entries."""
         self._unmatched: dict[int, list[tuple[int, int]]] = {}
-        """By ledger, (log, entry) of those that match no digest that needs no key: damaged, if others match one."""
+        """Entries (log, entry) by ledger that match no digest without a key.
+
+        They are damaged if other entries of the ledger match one.
+        """
 
     def check(self, ledger_id: int, entry_id: int, location: int) -> None:
         log_id, position = location >> 32, (location & _POSITION) - SIZE_LENGTH
@@ -80,7 +83,10 @@ class EntryCheck:
         return False
 
     def damages(self) -> Iterator[tuple[int, list[Damaged]]]:
-        """By log, in order. Ledgers of which no entry matches have a digest that needs a key, or none: they are left out."""
+        """Return damages by log, in order.
+
+        Ledgers without any matching entry use a digest with a key, or none; they are left out.
+        """
         for ledger_id, entries in self._unmatched.items():
             if ledger_id in self._digests:
                 for log_id, entry_id in entries:

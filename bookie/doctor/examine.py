@@ -1,13 +1,13 @@
-"""A look at everything in a stopped bookie's folders, which changes nothing. Blocking.
+"""Examination of all folders of a stopped bookie, without changing anything. Blocking.
 
     VERSION                each folder's cookie can be read, and all are the same
     lastMark, lastId       they are what they should be
-    journals               every group, and the places that headers and the seal name; those behind the mark are needed
+    journals every group, and the positions that headers and the seal name; the ones behind the mark are needed
     locations/, ledgers/   the files against their witness and their own checksums, then every row
-    entry logs             every entry that the index leads to: it is there, it is that entry, it matches its digest
+    entry logs every entry that the index points to: it exists, it is that entry, it matches its digest
     forgottenFences        its checksum
 
-What the start checks is checked by the same code. The rest is what a server finds out entry by entry, when it is read.
+Checks that startup makes too use the same code. A server makes the other checks only when it reads an entry.
 """
 
 from __future__ import annotations
@@ -42,31 +42,31 @@ from quire.world.doors import Disk, KeyValue
 from quire.world.map_witness import check_map
 
 Look: TypeAlias = Callable[[str], KeyValue]
-"""Opens the map in a folder without a change to it."""
+"""Opens the map in a folder without changing it."""
 Progress: TypeAlias = Callable[[str, int], None]
-"""What is counted, and how many there were so far."""
+"""Reports progress: name of the items counted, and their number so far."""
 
 _KEY: Final = Struct("!qq")
 _ALL: Final = (_KEY.pack(0, 0), b"\x80")
 _NAMED_MAX: Final = 5
-"""Damaged entries of one log that are named one by one."""
+"""Largest number of damaged entries of one log that are listed individually."""
 _STEP: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedies:
-    """What can be done, a sentence for each kind of file."""
+    """Remedies, one sentence for each kind of file."""
 
     journal: str
     storage: str
-    """Of entry logs and indexes."""
+    """Remedy for entry logs and indexes."""
     cookie: str = "Copy the file from the bookie's other folder, which has the same one"
     mark: str = ""
 
 
 @dataclass(slots=True)
 class Examined:
-    """What was found. `entries`: of each ledger with a key, how many entries the index and the journal hold."""
+    """Result of an examination. `entries`: number of entries in index and journal, by ledger, for ledgers with a key."""
 
     findings: list[Finding] = field(default_factory=list)
     files: int = 0
@@ -86,7 +86,7 @@ class Examined:
 def examine(
     disk: Disk, look: Look, *, journal: str, ledgers: str, index: str, remedies: Remedies, progress: Progress
 ) -> Examined:
-    """Look at a bookie whose folders (without `current`) are locked by the caller. OSError if a folder cannot be read."""
+    """Examine a bookie whose folders (without `current`) are locked by the caller. OSError if a folder cannot be read."""
     found = Examined()
     folders = [f"{folder}/current" for folder in dict.fromkeys((journal, ledgers, index))]
     _Doctor(
@@ -139,7 +139,7 @@ class _Doctor:
                 self.found.lost(path, f"is not the same as {paths[0]}: one of them is damaged", self.remedies.cookie)
 
     def _plan(self) -> ReplayPlan:
-        """Where a start would begin its replay, and up to where the journal is proved."""
+        """Return where a start would begin its replay, and up to where the journal is proved."""
         mark_path, seal_path = f"{self.ledgers}/{LAST_MARK_FILE}", f"{self.ledgers}/{SEAL_FILE}"
         self.found.files += 2
         self.start = read_plan(self.disk, self.journal, mark_path, seal_path)
@@ -149,7 +149,9 @@ class _Doctor:
     # --- journals
 
     def _journals(self, plan: ReplayPlan) -> dict[int, list[tuple[int, int]]]:
-        """What is behind the mark, by ledger: (first, last) of runs of entries, of ledgers whose key is there too."""
+        """Return the records behind the mark by ledger: runs of entries (first, last), for ledgers whose key is there
+        too.
+        """
         behind = _LookingReplay(self.disk, self.journal, plan, self.found, self.remedies.journal)
         runs: dict[int, list[tuple[int, int]]] = {}
         number = 0
@@ -165,14 +167,14 @@ class _Doctor:
         except JournalDamagedError as error:
             what = f"is damaged at offset {error.offset}: {error.reason}"
             self.found.lost(error.path, what, self.remedies.journal)
-        # Those before the mark are copies: damage there loses nothing.
+        # Files before the mark are copies of stored entries: damage there loses nothing.
         self.found.files += sum(name.endswith(".txn") for name in self.disk.names(self.journal))
         return runs
 
     # --- indexes
 
     def _map(self, path: str) -> KeyValue | None:
-        """The map, if its files are sound and it can be opened."""
+        """Return the map, if its files are sound and it can be opened."""
         check = check_map(self.disk, path)
         self.found.files += len(self.disk.names(path)) if self.disk.exists(path) else 0
         for finding in check.findings:
@@ -184,7 +186,7 @@ class _Doctor:
             if self.start.has_served:
                 self.found.lost(path, "is missing, and the bookie has served before", self.remedies.storage)
             else:
-                self.found.noted(path, "has no map yet: the bookie was never started to its end")
+                self.found.noted(path, "has no map yet: the bookie has never completed a start")
             return None
         try:
             return self.look(path)
@@ -193,7 +195,7 @@ class _Doctor:
             return None
 
     def _ledger_index(self) -> set[int] | None:
-        """The ledgers that have a row; None if that cannot be told."""
+        """Return the ledgers that have a row; None if that cannot be determined."""
         path = f"{self.index}/ledgers"
         rows = self._map(path)
         if rows is None:
@@ -209,7 +211,7 @@ class _Doctor:
             rows.close()
 
     def _locations(self, known: set[int] | None, journalled: Mapping[int, list[tuple[int, int]]]) -> None:
-        """Every row leads to its entry."""
+        """Check that every row points to its entry."""
         path = f"{self.index}/locations"
         rows = self._map(path)
         if rows is None:
@@ -239,7 +241,7 @@ class _Doctor:
             rows.close()
             entries.close()
         for ledger_id in orphans:
-            what = f"has no row of ledger {ledger_id}, of which there are entries"
+            what = f"has no row of ledger {ledger_id}, which has entries"
             self.found.lost(f"{self.index}/ledgers", what, self.remedies.storage)
         for log_id, damages in entries.damages():
             self._damaged_log(f"{self.ledgers}/{log_name(log_id)}", damages, journalled)
@@ -247,7 +249,10 @@ class _Doctor:
     def _damaged_log(
         self, file: str, damages: Sequence[Damaged], journalled: Mapping[int, Sequence[tuple[int, int]]]
     ) -> None:
-        """What is in the journal too is written anew by the next start: nothing is lost by that."""
+        """Report damages of one log.
+
+        The next start writes entries that are also in the journal again, so these are not lost.
+        """
         lost: list[Damaged] = []
         again: list[Damaged] = []
         for each in damages:
@@ -256,7 +261,7 @@ class _Doctor:
         if lost:
             self.found.lost(file, f"is damaged: {_named(lost)}", self.remedies.storage)
         if again:
-            self.found.noted(file, f"is damaged: {_named(again)}; the journal has these, and a start writes them anew")
+            self.found.noted(file, f"is damaged: {_named(again)}; the journal has these, and a start writes them again")
 
     def _count_journalled(self, rows: KeyValue, ledger_id: int, runs: list[tuple[int, int]]) -> None:
         seen: set[int] = set()
@@ -269,7 +274,7 @@ class _Doctor:
     # --- entry logs
 
     def _entry_logs(self) -> None:
-        """What no row leads to: headers, lastId, forgottenFences."""
+        """Check the files that no index row points to: headers, lastId, forgottenFences."""
         newest = -1
         for name in self.disk.names(self.ledgers):
             log_id = log_id_of(name)
@@ -290,7 +295,7 @@ class _Doctor:
     def _fences(self) -> None:
         path = f"{self.ledgers}/{FILE_NAME}"
         if not self.start.has_seal and not self.disk.exists(path):
-            return  # a start makes it
+            return  # a start creates it
         self.found.files += 1
         try:
             ForgottenFences(self.disk, path, lambda: 0).load(must_exist=True)
@@ -306,7 +311,7 @@ class _Doctor:
         try:
             last = decode_last_id(self.disk.read(path))
         except FileNotFoundError:
-            self.found.noted(path, "is missing: the next entry log gets an id above all that are there")
+            self.found.noted(path, "is missing: the next entry log gets an id above all existing ones")
             return
         if last < newest:
             self.found.noted(path, f"is damaged: it says {last}, and there is {log_name(newest)}")
@@ -319,7 +324,7 @@ def _named(damages: Sequence[Damaged]) -> str:
 
 
 class _LookingReplay(Replay):
-    """A replay that notes every damage and goes on."""
+    """Replay that records every damage and continues."""
 
     def __init__(self, disk: Disk, directory: str, plan: ReplayPlan, found: Examined, remedy: str) -> None:
         super().__init__(disk, directory, plan.mark, skip_invalid=True, promised=plan.promised, named=plan.named)

@@ -1,1 +1,1 @@
-"""The write-ahead log of a bookie."""
+"""Write-ahead log of a bookie."""

@@ -1,6 +1,7 @@
-"""The journal's bytes. Pure.
+"""Format of the journal. Pure.
 
-A journal is a folder of files `<hex id>.txn`; a new one at every start and when one is full. Big-endian, signed.
+A journal is a folder of files `<hex id>.txn`. A new file begins at every start and when one is full. Big-endian,
+signed.
 
     file     header(512) group*  [zeros: space taken in advance]
     header   "BKLG"(4) version(4)  mark  zeros
@@ -17,13 +18,13 @@ A journal is a folder of files `<hex id>.txn`; a new one at every start and when
     trailer  "QUIREGRP"(8) fileId(8) offset(8) size(4) crc32c(4)
              the group begins at `offset` of file `fileId` and has `size` bytes with its padding; the crc covers all
              of them but its own four
-             "QUIREGRU": the group before this one was not synced when this one was written (deferred sync), so that a
-             crash may have kept this one alone
+             "QUIREGRU": the group before this one was not synced when this one was written (deferred sync), so a crash
+             may have kept only this one
 
-The original's reader takes a padding record's padLength for the number of bytes to skip and does not look at them, so the
-trailer is invisible to it; nor does it look at the header past byte 8. The padding record is written even where none is needed for
-alignment, so every group has its trailer in the last 32 bytes before a multiple of 512: there a reader finds
-it without trusting any length.
+The original's reader skips padLength bytes of a padding record without looking at them, so it does not see the trailer.
+It does not read the header past byte 8 either. The padding record is written even where alignment needs none, so every
+group has its trailer in the last 32 bytes before a multiple of 512. A reader finds it there without trusting any
+length.
 
 Versions 1 to 5, and files of the original: see replay.py. Source: BookKeeper's Journal and JournalChannel.
 """
@@ -54,7 +55,7 @@ VERSION_NEEDED: Final = {LEDGER_KEY_ID: 3, FENCE_ID: 4, EXPLICIT_LAC_ID: 6}
 
 RECORD_LENGTH_MIN: Final = 16
 RUN_SIZE_MAX: Final = 1 << 20
-"""Replay cuts its runs at this many bytes."""
+"""Bytes at which replay ends a run."""
 
 _HEADER_MAGIC: Final = b"QUIREJNL"
 _HEADER = Struct("!4si8sqqq")
@@ -62,7 +63,7 @@ _HEADER_END: Final = _HEADER.size + 4  # 40 + 4
 TRAILER_MAGIC: Final = b"QUIREGRP"
 UNSYNCED_MAGIC: Final = b"QUIREGRU"
 MAGIC_PREFIX: Final = b"QUIREGR"
-"""Of both: what a search looks for."""
+"""Common prefix of both magic numbers: a search looks for it."""
 _TRAILER = Struct("!8sqqI")
 TRAILER_SIZE: Final = _TRAILER.size + 4  # 28 + 4
 _CRC = Struct("!I")
@@ -76,30 +77,30 @@ _ZEROS: Final = bytes(ALIGNMENT)
 
 
 class LogMark(NamedTuple):
-    """A place in the journal: bytes from the start of file `file_id`. Ordered."""
+    """Position in the journal: bytes from the start of file `file_id`. Ordered."""
 
     file_id: int
     offset: int
 
 
 NO_MARK: Final = LogMark(0, 0)
-"""Before every file: replay all there are."""
+"""Position before every file: replay reads all files."""
 
 _MARK = Struct("!qq")
 
 
 def encode_last_mark(mark: LogMark) -> bytes:
-    """The content of the file `lastMark`: 8 + 8 bytes."""
+    """Return the content of the file `lastMark`: 8 + 8 bytes."""
     return _MARK.pack(*mark)
 
 
 def decode_last_mark(data: bytes) -> LogMark | None:
-    """None unless it is exactly 16 bytes, as the original has it."""
+    """Decode `lastMark`; None unless it is exactly 16 bytes, as the original writes it."""
     return LogMark(*_MARK.unpack(data)) if len(data) == _MARK.size else None
 
 
 class LedgerKey(NamedTuple):
-    """The master key of a ledger, before its first entry in a process's journal."""
+    """Record of a ledger's master key, written before the ledger's first entry in a process's journal."""
 
     ledger_id: int
     key: bytes
@@ -110,7 +111,7 @@ class LedgerKey(NamedTuple):
 
 
 class Fence(NamedTuple):
-    """The ledger takes no more adds but those of a recovery."""
+    """Record of a fence: the ledger accepts no more adds except recovery's."""
 
     ledger_id: int
 
@@ -119,7 +120,7 @@ class Fence(NamedTuple):
 
 
 class ExplicitLac(NamedTuple):
-    """The last LAC package that the ledger's writer sent by itself."""
+    """Record of the last LAC package that the ledger's writer sent explicitly."""
 
     ledger_id: int
     package: bytes
@@ -130,7 +131,7 @@ class ExplicitLac(NamedTuple):
 
 
 class Force(NamedTuple):
-    """What was written without a sync is to be synced. Never in a file: it has no bytes."""
+    """Request to sync what was written without a sync. It has no bytes and is never in a file."""
 
     ledger_id: int
 
@@ -142,16 +143,16 @@ Record: TypeAlias = Run | LedgerKey | Fence | ExplicitLac | Force
 
 
 class BadRecordError(Exception):
-    """Bytes that are no record; replay.py makes a JournalDamagedError of it, which names the file."""
+    """Bytes that are not a record. replay.py turns this into a JournalDamagedError that names the file."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(reason)
         self.offset = offset
-        """Bytes from the start of the data that was looked at."""
+        """Bytes from the start of the examined data."""
 
 
 class BadHeaderError(Exception):
-    """The first bytes of a file are neither ours nor the original's."""
+    """The first bytes of a file are neither our header nor the original's."""
 
 
 def file_name(file_id: int) -> str:
@@ -163,7 +164,7 @@ def file_name(file_id: int) -> str:
 
 
 def file_id_of(name: str) -> int | None:
-    """The id in a journal file's name; None if it is not one."""
+    """Return the id in a journal file's name; None if it is not a journal file."""
     stem, dot, suffix = name.rpartition(".")
     if not dot or suffix != "txn":
         return None
@@ -177,28 +178,30 @@ def file_id_of(name: str) -> int | None:
 
 
 class FileHeader(NamedTuple):
-    """What the first bytes of a file say. `ours`: every group of it has a trailer, and `previous` tells where the file
-    before it ended (None: there was none)."""
+    """Header of a file.
+
+    `ours`: every group has a trailer, and `previous` is where the file before it ended (None: there was none).
+    """
 
     version: int
     start: int
-    """Where the first record is, in bytes from the start of the file."""
+    """Offset of the first record, in bytes from the start of the file."""
     ours: bool
     previous: LogMark | None
 
 
 def encode_header(file_id: int, previous: LogMark | None) -> bytes:
-    """512 bytes."""
+    """Return a header of 512 bytes."""
     head = _HEADER.pack(MAGIC, VERSION, _HEADER_MAGIC, file_id, *(previous or (-1, 0)))
     return (head + _CRC.pack(crc32c(head))).ljust(HEADER_SIZE, b"\0")
 
 
 def decode_header(data: bytes, file_id: int) -> FileHeader | None:
-    """`data` is the first 512 bytes of the file, or all it has. None if the file was never begun: nothing in it, or a header
-    that was not written to its end. BadHeaderError.
+    """Decode a header; None if the file was never begun (empty, or a header not written to its end). BadHeaderError.
 
-    Since ours is written and synced before the first group, a header of ours that is not whole says that the file is damaged,
-    unless it is all there is."""
+    `data` is the first 512 bytes of the file, or all of it. Our header is written and synced before the first group, so
+    an incomplete one means that the file is damaged, unless nothing follows it.
+    """
     if not any(data):
         return None
     begun = data.startswith(MAGIC) and len(data) >= 8
@@ -219,7 +222,7 @@ def _decode_ours(data: bytes, file_id: int) -> FileHeader:
     magic, version, own_magic, found_id, previous_id, previous_end = _HEADER.unpack(head)
     crc = _CRC.unpack_from(data, _HEADER.size)[0]
     if magic != MAGIC or own_magic != _HEADER_MAGIC or crc != crc32c(head) or any(data[_HEADER_END:]):
-        raise BadHeaderError("the header was not written so")
+        raise BadHeaderError("the header has a wrong checksum")
     if version != VERSION:
         raise BadHeaderError(f"version {version} with our mark; {VERSION} is known")
     if found_id != file_id:
@@ -231,8 +234,10 @@ def _decode_ours(data: bytes, file_id: int) -> FileHeader:
 
 
 def seal_group(parts: list[Buffer], size: int, file_id: int, offset: int, *, after_unsynced: bool = False) -> int:
-    """Append to the records `parts`, `size` bytes of them, the padding record that ends the group at `offset` of
-    file `file_id`. Returns the size of the whole group, a multiple of 512."""
+    """Append the padding record to the records `parts` of `size` bytes.
+
+    It ends the group at `offset` of file `file_id`. Return the size of the whole group, a multiple of 512.
+    """
     total = group_size(size)
     pad_length = total - size - _PADDING.size
     trailer = _TRAILER.pack(UNSYNCED_MAGIC if after_unsynced else TRAILER_MAGIC, file_id, offset, total)
@@ -245,7 +250,7 @@ def seal_group(parts: list[Buffer], size: int, file_id: int, offset: int, *, aft
 
 
 def group_size(size: int) -> int:
-    """Bytes of a group of `size` bytes of records, with its padding.
+    """Return the bytes of a group of `size` bytes of records, with its padding.
 
     >>> group_size(472), group_size(473)
     (512, 1024)
@@ -262,7 +267,7 @@ class Trailer(NamedTuple):
 
 
 def decode_trailer(data: Buffer) -> Trailer | None:
-    """The trailer in these 32 bytes, if they are one."""
+    """Return the trailer in these 32 bytes, None if they are not one."""
     magic, file_id, offset, size = _TRAILER.unpack_from(data)
     if magic not in (TRAILER_MAGIC, UNSYNCED_MAGIC):
         return None
@@ -270,7 +275,7 @@ def decode_trailer(data: Buffer) -> Trailer | None:
 
 
 def group_is_good(group: Buffer, trailer: Trailer) -> bool:
-    """Are these the bytes that the trailer was made for?"""
+    """Return whether these are the bytes that the trailer was made for."""
     return len(group) == trailer.size and crc32c(memoryview(group)[:-4]) == trailer.crc
 
 
@@ -278,7 +283,7 @@ def group_is_good(group: Buffer, trailer: Trailer) -> bool:
 
 
 class RunBuilder:
-    """Puts records together that lie side by side: consecutive entries of one ledger become one run."""
+    """Builder of runs: consecutive entries of one ledger that are adjacent in `data` become one run."""
 
     __slots__ = ("_data", "_end", "_expected", "_first", "_ledger_id", "_offsets", "_start")
 
@@ -292,7 +297,7 @@ class RunBuilder:
         self._end = 0
 
     def add(self, ledger_id: int, entry_id: int, start: int, stop: int) -> Run | None:
-        """Take the entry whose record is data[start:stop]; returns the run before it, if it does not go on."""
+        """Add the entry whose record is data[start:stop]; return the run before it if the entry does not continue it."""
         done: Run | None = None
         if (
             ledger_id != self._ledger_id
@@ -308,7 +313,7 @@ class RunBuilder:
         return done
 
     def take(self) -> Run | None:
-        """The run so far, if any; the next entry begins another."""
+        """Return the run so far, if any; the next entry begins another."""
         offsets = self._offsets
         if not offsets:
             return None
@@ -319,14 +324,16 @@ class RunBuilder:
 
 
 def decode_records(data: memoryview, version: int, unknown: list[int]) -> Iterator[Record]:
-    """The records in `data`, which holds only whole ones. Ids of records of a kind that nobody knows are put into
-    `unknown` and left out. BadRecordError. Runs are views of `data`."""
+    """Return the records in `data`, which holds only whole ones. Runs are views of `data`. BadRecordError.
+
+    Records of unknown kinds are left out; their ids are added to `unknown`.
+    """
     runs = RunBuilder(data)
     position = 0
     end = len(data)
     while position < end:
         if end - position < 8:
-            raise BadRecordError(position, f"{end - position} bytes are left of a record")
+            raise BadRecordError(position, f"{end - position} bytes of a record are left")
         length, word = _PADDING.unpack_from(data, position)
         if length == PADDING_MASK and version >= 5:
             if not 0 <= word <= end - position - 8:
@@ -376,7 +383,7 @@ def _decode_special(
 
 
 def record_bytes(records: Sequence[Record]) -> tuple[list[Buffer], int]:
-    """The parts that hold these records end to end, and how many bytes they are."""
+    """Return the parts that hold these records end to end, and their size in bytes."""
     parts: list[Buffer] = []
     size = 0
     for record in records:

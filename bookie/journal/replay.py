@@ -1,21 +1,25 @@
-"""Reading the journal at start: every record behind the last mark, the torn tail told from damage.
+"""Reading the journal at startup: every record behind the last mark, distinguishing a torn tail from damage.
 
-Files of ours carry a trailer per group (format.py), so each group is either good or not:
+Why this is hard: a crash may leave any part of the last, unsynced group on disk, and a broken disk may damage any
+group. The first is normal and must not stop the bookie; the second may hide acknowledged entries and must. Both look
+like a group with a wrong checksum.
 
-    a group that is not good, with a good one behind it        damage: never an accident of a crash, since a group is
+Our files have a trailer per group (format.py), so each group is either good or not:
+
+    a group that is not good, with a good one behind it        damage: a crash never leaves this, because a group is
                                                                written only when the one before it is on the disk
     a group that is not good, before the end that the next     damage, for the same reason
     file's header tells
-    a group that is not good, nothing good behind it           an unsynced tail: nobody was told that it is there; dropped,
+    a group that is not good, nothing good behind it           an unsynced tail: it was never acknowledged; dropped,
                                                                and logged with file, offset and bytes
     the same, and only groups behind it that say they were     an unsynced tail too, all of it: deferred sync, whose writer
-    written after an unsynced one                              was told nothing of a sync
+    written after an unsynced one                              got no answer that promised a sync
 
-Files of the original have no checksums; the original's rules hold: a length of 0 and a record that the file is too short
-for end the file, any other length that no record can have is damage.
+Files of the original have no checksums, and the original's rules apply. A length of 0, or a record longer than the rest
+of the file, ends the file. Any other impossible length is damage.
 
-Damage refuses the start (JournalDamagedError) unless `skip_invalid`: then a damaged group of ours is given up, or the rest of a
-damaged file of the original, with an ERROR that says what was lost.
+Damage refuses the start (JournalDamagedError) unless `skip_invalid` is set. Then a damaged group of ours, or the rest
+of a damaged file of the original, is discarded with an ERROR that says what was lost.
 Source: BookKeeper's Journal.scanJournal and Bookie.readJournal.
 """
 
@@ -58,12 +62,12 @@ _LENGTHS = Struct("!ii")
 
 
 def journal_ids(disk: Disk, directory: str) -> list[int]:
-    """Ids of the journal files in a folder, oldest first. Blocking."""
+    """Return the ids of the journal files in a folder, oldest first. Blocking."""
     return sorted(i for i in (file_id_of(name) for name in disk.names(directory)) if i is not None)
 
 
 def written_ids(disk: Disk, directory: str, after: int) -> list[int]:
-    """Ids of the journal files, oldest first, without those above `after` that hold nothing but a header. Blocking."""
+    """Return the ids of the journal files, oldest first, without those above `after` that hold only a header. Blocking."""
 
     def is_written(file_id: int) -> bool:
         file = disk.open(f"{directory}/{file_name(file_id)}", writable=False)
@@ -77,32 +81,32 @@ def written_ids(disk: Disk, directory: str, after: int) -> list[int]:
 
 @dataclass
 class Replay:
-    """One reading of the journal in `directory` from `mark` on. Blocking."""
+    """One pass over the journal in `directory` from `mark` on. Blocking."""
 
     disk: Disk
     directory: str
     mark: LogMark
     skip_invalid: bool = False
-    """skipReplayJournalInvalidRecord"""
+    """Value of skipReplayJournalInvalidRecord."""
     promised: LogMark | None = None
-    """So far the journal was synced, by the word of its seal: less than that is damage."""
+    """Position up to which the journal was synced according to its seal: a shorter journal is damaged."""
     named: int = 0
-    """Id of a file that must be there; 0: none."""
+    """Id of a file that must exist; 0: none."""
     quiet: bool = False
-    """Log nothing: this is only a look."""
+    """True to log nothing, for a pass that only examines."""
     end: LogMark = field(init=False)
-    """After `batches` is exhausted: where the next record would have been; the mark if there was no file."""
+    """Position of the next record after `batches` is exhausted; the mark if there was no file."""
     records: int = field(init=False, default=0)
     dropped: list[tuple[str, int, int]] = field(init=False, default_factory=list)
-    """(path, offset, bytes) of each unsynced tail."""
+    """Unsynced tails as (path, offset, bytes)."""
     given_up: list[tuple[str, int, int]] = field(init=False, default_factory=list)
-    """(path, offset, bytes) of each damaged place that was skipped."""
+    """Skipped damage as (path, offset, bytes)."""
 
     def __post_init__(self) -> None:
         self.end = self.mark
 
     def batches(self) -> Iterator[list[Record]]:
-        """The records, in order, a group or a megabyte or so at a time. JournalDamagedError, OSError."""
+        """Yield the records in order, a group or about a megabyte at a time. JournalDamagedError, OSError."""
         ids = [i for i in journal_ids(self.disk, self.directory) if i >= self.mark.file_id]
         if self.mark.file_id > 0 and (not ids or ids[0] != self.mark.file_id):
             self._missing(self.mark.file_id, "lastMark names this file, and it is missing")
@@ -143,7 +147,7 @@ class Replay:
             data = file.pread(HEADER_SIZE, 0)
             header = decode_header(data, file_id)
             if header is None and _extent(file, 0) > HEADER_SIZE:
-                raise BadHeaderError("no header, and something behind its place")
+                raise BadHeaderError("the header is missing, but data follows it")
         except BadHeaderError as error:
             self.give_up(path, 0, file.size(), str(error))
             return None
@@ -158,25 +162,27 @@ class Replay:
         self.give_up(f"{self.directory}/{file_name(file_id)}", 0, 0, reason)
 
     def drop(self, path: str, offset: int, size: int) -> None:
-        """Note an unsynced tail."""
+        """Record an unsynced tail."""
         if not self.quiet:
             log.warning("unsynced tail of the journal dropped", file=path, offset=offset, bytes=size)
         self.dropped.append((path, offset, size))
 
     def give_up(self, path: str, offset: int, size: int, reason: str) -> None:
-        """Raise JournalDamagedError, or note that we go on without these bytes."""
+        """Raise JournalDamagedError, or record that these bytes are skipped."""
         if not self.skip_invalid:
             raise JournalDamagedError(path, offset, reason)
         if not self.quiet:
-            log.error("damaged part of the journal given up", file=path, offset=offset, bytes=size, reason=reason)
+            log.error("damaged part of the journal skipped", file=path, offset=offset, bytes=size, reason=reason)
         self.given_up.append((path, offset, size))
 
 
 def replay(
     disk: Disk, directory: str, mark: LogMark, visit: Callable[[Record], None], *, skip_invalid: bool = False
 ) -> LogMark:
-    """Show every record behind `mark` to `visit`, in order; returns where the journal ends. Blocking.
-    JournalDamagedError, OSError."""
+    """Pass every record behind `mark` to `visit`, in order; return where the journal ends. Blocking.
+
+    Raises: JournalDamagedError, OSError.
+    """
     reading = Replay(disk, directory, mark, skip_invalid)
     for records in reading.batches():
         for record in records:
@@ -185,7 +191,7 @@ def replay(
 
 
 def _extent(file: File, start: int) -> int:
-    """Where the last byte from `start` on that is not zero ends; `start` if there is none."""
+    """Return the end of the last nonzero byte from `start` on; `start` if there is none."""
     end = start
     position = start
     while block := file.pread(_BLOCK, position):
@@ -197,7 +203,7 @@ def _extent(file: File, start: int) -> int:
 
 
 class _FileReader:
-    """Reads one file into `replay`, which keeps the results."""
+    """Reader of one file for `replay`, which keeps the results."""
 
     def __init__(self, replay: Replay, file: File, path: str, file_id: int, header: FileHeader, start: int) -> None:
         self._replay = replay
@@ -207,7 +213,7 @@ class _FileReader:
         self._version = header.version
         self._block = b""
         self._block_at = 0
-        """The last block that trailers were looked for in, which holds many groups if they are small."""
+        """Last block searched for trailers; it holds many groups if they are small."""
         self._start = start
 
     def _records(self, data: memoryview, base: int) -> list[Record]:
@@ -224,7 +230,7 @@ class _FileReader:
     # --- files of ours
 
     def read_ours(self, promised: int) -> Iterator[list[Record]]:
-        """Good groups until the end, which is not before `promised`: so far this one reached when the next was begun."""
+        """Read good groups until the end, which is not before `promised`: this file's length when the next was begun."""
         position = self._start - self._start % ALIGNMENT
         self._replay.end = LogMark(self._file_id, position)
         while (found := self._next_good_group(position)) is not None:
@@ -245,8 +251,11 @@ class _FileReader:
             self._replay.drop(self._path, position, size)
 
     def _next_good_group(self, start: int, *, synced: bool = False) -> tuple[Trailer, bytes] | None:
-        """The first good group from `start` on; with `synced`, the first that was written when all before it was synced.
-        Trailers stand right before multiples of 512, so that no length has to be trusted."""
+        """Find the first good group from `start` on; with `synced`, the first written when everything before it was
+        synced.
+
+        Trailers end at multiples of 512, so no length has to be trusted.
+        """
         position = start
         while True:
             block, skipped = self._block_from(position)
@@ -264,8 +273,10 @@ class _FileReader:
             position += len(block)
 
     def _block_from(self, position: int) -> tuple[bytes, int]:
-        """A block that has what stands at `position`, and how far into it that is; nothing more at the end of the file.
-        Positions are multiples of 512, and so are ends of trailers: none lies across two blocks."""
+        """Return a block that contains `position`, and the offset in it; an empty rest at the end of the file.
+
+        Positions and ends of trailers are multiples of 512, so none spans two blocks.
+        """
         skipped = position - self._block_at
         if not 0 <= skipped < len(self._block):
             self._block, self._block_at, skipped = self._file.pread(_BLOCK, position), position, 0
@@ -291,7 +302,7 @@ class _FileReader:
     # --- files of the original
 
     def read_originals(self) -> Iterator[list[Record]]:
-        """Whole records until a length of 0, or until the file is too short for one."""
+        """Read whole records until a length of 0, or until the file is too short for one."""
         position = self._start
         self._replay.end = LogMark(self._file_id, position)
         size = self._file.size()
@@ -308,7 +319,7 @@ class _FileReader:
                     continue
             if stop:
                 return
-            # One record, or one padding, that is longer than a block.
+            # A single record or padding that is longer than a block.
             length, word = _LENGTHS.unpack_from(window)
             if length == PADDING_MASK:
                 position += 8 + word
@@ -318,7 +329,9 @@ class _FileReader:
             self._replay.end = LogMark(self._file_id, position)
 
     def _whole_records(self, window: memoryview, base: int, size: int) -> tuple[int, bool]:
-        """How many bytes of `window`, which begins at `base`, are whole records, and whether the file ends there."""
+        """Return how many bytes of `window`, which begins at `base`, are whole records, and whether the file ends
+        there.
+        """
         position = 0
         end = len(window)
         at_end = base + end >= size

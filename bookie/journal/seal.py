@@ -1,20 +1,21 @@
-"""The seal: a proof, outside of the journal, of where replay begins and how far the journal was synced.
+"""The seal: a proof, outside of the journal, of the position where replay begins and the position up to which the
+journal was synced.
 
-`lastMark` has BookKeeper's 16 bytes and no checksum: one bit that makes it larger hides all that lies between. A journal that is
-cut, or whose newest file is missing, looks like one that ends earlier; a damaged last group looks like an unsynced tail. So
-beside lastMark stands `lastMark.sealed`, with a mark that is written, and synced, before lastMark, and the end of what the
-journal has synced.
+Why this is hard: `lastMark` has BookKeeper's 16 bytes and no checksum. A flipped bit that makes it larger hides all
+records in between. A journal that is cut, or whose newest file is missing, looks like one that ends earlier. A damaged
+last group looks like an unsynced tail. Therefore `lastMark.sealed` stands beside lastMark. It holds a mark that is
+written and synced before lastMark, and the end of the synced journal.
 
-The end is stored after every sync, before anything is acknowledged, into memory that the machine keeps when the process dies
-(`Disk.board`): 1 us, no call, no sync. It is synced with each mark and each new file of the journal; between these a power cut
-may set it back, never forward. It may be behind the truth and is never before it.
+The end is stored after every sync, before anything is acknowledged, into memory that survives the process
+(`Disk.board`). That takes 1 us, without a system call or sync. It is synced with each mark and each new journal file;
+in between a power cut may set it back, never forward. So it may be behind the real end and is never ahead of it.
 
     file    4 sectors of 512 bytes: two for the mark, written in turn, two for the end, likewise
     sector  "QUIREMRK" or "QUIREEND"(8) number(8) fileId(8) offset(8) crc32c(4) of these, zeros; the higher number counts
 
-What a start makes of it (`plan_replay`, pure):
+Use at startup (`plan_replay`, pure):
 
-    the seal's mark        replay begins there, whatever lastMark says; and the journal must reach to the seal's end
+    the seal's mark        replay begins there, whatever lastMark says; the journal must reach the seal's end
     no seal, or one that   a folder of BookKeeper's or of an older version, or one that such a program has served since (there
     others left behind     are newer journal files): everything that is in the journal is replayed. That a record is there
                            twice does no harm
@@ -45,8 +46,11 @@ _SUM: Final = Struct("!I")
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """What a seal says. `mark`: where replay begins; `end`: the journal was synced up to there; None: not known. `number`: of
-    the last mark and the last end. `damaged`: sectors that are neither good nor empty."""
+    """Content of a seal.
+
+    `mark`: where replay begins. `end`: the journal was synced up to there; None: unknown. `number`: of the last mark
+    and the last end. `damaged`: sectors that are neither good nor empty.
+    """
 
     mark: LogMark | None = None
     end: LogMark | None = None
@@ -61,7 +65,7 @@ def encode_sector(magic: bytes, number: int, mark: LogMark) -> bytes:
 
 
 def decode_seal(data: bytes) -> Sealed:
-    """The best of each pair of sectors."""
+    """Decode a seal, using the best sector of each pair."""
     found: dict[bytes, tuple[int, LogMark]] = {}
     damaged = 0
     for index in range(4):
@@ -80,7 +84,7 @@ def decode_seal(data: bytes) -> Sealed:
 
 
 def read_seal(disk: Disk, path: str) -> Sealed | None:
-    """None if there is none. Blocking."""
+    """Read the seal; None if there is none. Blocking."""
     try:
         return decode_seal(disk.read(path))
     except FileNotFoundError:
@@ -89,7 +93,10 @@ def read_seal(disk: Disk, path: str) -> Sealed | None:
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """Replay begins at `mark`; file `named` must be there (0: none need); the journal must reach to `promised`, if that is known."""
+    """Plan of a replay: it begins at `mark`.
+
+    File `named` must exist (0: none); the journal must reach `promised`, if known.
+    """
 
     mark: LogMark
     named: int = 0
@@ -100,8 +107,11 @@ class ReplayPlan:
 def plan_replay(
     last_mark: LogMark | None, sealed: Sealed | None, journal_ids: Sequence[int], *, last_mark_path: str, seal_path: str
 ) -> ReplayPlan:
-    """Pure. `last_mark`: what the file says; NO_MARK: it is missing, None: it is not 16 bytes long. `journal_ids`: of the files
-    that hold more than a header, ascending."""
+    """Plan the replay. Pure.
+
+    `last_mark`: content of the file; NO_MARK: it is missing, None: it is not 16 bytes long. `journal_ids`: ids of the
+    files that hold more than a header, ascending.
+    """
     findings: list[Finding] = []
 
     def note(file: str, what: str) -> None:
@@ -131,8 +141,10 @@ def plan_replay(
 
 
 class JournalSeal:
-    """Keeps the seal of a bookie that serves. `reached` is called by the journal's thread, `write_mark` by any other: they
-    write different sectors."""
+    """Seal of a serving bookie.
+
+    `reached` is called by the journal's thread, `write_mark` by any other: they write different sectors.
+    """
 
     def __init__(self, board: Board, sealed: Sealed) -> None:
         self._board = board
@@ -141,7 +153,7 @@ class JournalSeal:
 
     @classmethod
     def open(cls, disk: Disk, path: str) -> JournalSeal:
-        """The seal in file `path`, which is made if it is missing or was cut. Blocking. OSError."""
+        """Open the seal in file `path`; create it if it is missing or was cut. Blocking. OSError."""
         sealed = read_seal(disk, path)
         data = disk.read(path) if sealed is not None else b""
         if len(data) != SIZE:
@@ -149,19 +161,25 @@ class JournalSeal:
         return cls(disk.board(path), sealed or Sealed())
 
     def write_mark(self, mark: LogMark) -> None:
-        """Durable on return. OSError."""
+        """Store the mark; durable on return. OSError."""
         self._mark_number += 1
         place = self._mark_number % 2 * SECTOR
         self._board.store(place, encode_sector(_MARK_MAGIC, self._mark_number, mark))
         self._board.sync()
 
     def reached(self, end: LogMark) -> None:
-        """The journal is synced up to `end`. Never fails; durable when the next mark is, or the machine writes it."""
+        """Record that the journal is synced up to `end`.
+
+        Never fails; durable with the next mark, or when the kernel writes it back.
+        """
         number = self._end_number = self._end_number + 1
         self._board.store((2 + number % 2) * SECTOR, encode_sector(_END_MAGIC, number, end))
 
     def begun(self, end: LogMark) -> None:
-        """A file of the journal has been begun, and may not be missing from now on: durable on return. JournalFailedError."""
+        """Record that a file of the journal has been begun and must exist from now on: durable on return.
+
+        JournalFailedError.
+        """
         self.reached(end)
         try:
             self._board.sync()

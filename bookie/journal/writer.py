@@ -1,14 +1,16 @@
-"""Writing the journal: everything that queued while the last sync ran is one group, one write and one fdatasync.
+"""Writing the journal: everything queued during the last sync becomes one group, with one write and one fdatasync.
 
     append() on the loop  ->  Lane  ->  GroupWriter.write() in a thread of its own  ->  _done() on the loop, callbacks in order
 
-What holds:
-- A callback says None only after the fdatasync that covers its record; so an ack means that replay finds the record.
-- A group is written only when the one before it is synced. So a bad group with a good one behind it is damage (replay.py).
-  Groups of deferred adds alone are not synced, nor, with journalSyncData=false, any group without a force: those that follow
-  say so in their trailers, the next synced one syncs them first. A new file begins with all of the one before it synced.
-- A deferred add is reported when the kernel has it. `force` is reported after a sync that covers all that was reported before it.
-- A write that fails (disk full) fails its group alone: the file is cut back, the next group takes its place.
+Invariants:
+- A callback gets None only after the fdatasync that covers its record, so an ack means that replay finds the record.
+- A group is written only when the one before it is synced. So a bad group with a good one behind it is damage
+(replay.py). Exceptions: groups of deferred adds alone and, with journalSyncData=false, groups without a force are not
+synced. The trailers of later groups say so, and the next synced group syncs them first. A new file begins only when the
+file before it is synced completely.
+- A deferred add is reported when the kernel has it. `force` is reported after a sync that covers all that was reported
+earlier.
+- A failed write (disk full) fails only its group: the file is cut back, and the next group takes its place.
 - An fdatasync that fails is final. The kernel may have thrown the pages away and the next fdatasync would succeed
   without them; so nothing is acknowledged any more, and only a restart tells what is on the disk.
 - The mark covers only what is durable and was handed to the storage before it was appended: whoever appends puts it into the
@@ -36,14 +38,14 @@ from quire.world.doors import Lane, World
 log = get_logger(__name__)
 
 GROUP_WAIT_SIZE: Final = 512 << 10
-"""journalBufferedWritesThreshold"""
+"""Bytes that end the wait for more entries. Source: journalBufferedWritesThreshold."""
 
 ITEM_OVERHEAD: Final = 400
-"""Bytes that a waiting record costs besides its own: the queue's bound holds for fences and forces too."""
+"""Bytes that a waiting record costs besides its own: the queue's bound counts fences and forces too."""
 
 
 class Journal:
-    """The half on the loop. `failed` is set for good when a sync has failed.
+    """Half of the writer on the event loop. `failed` is set for good when a sync has failed.
 
     `on_pass`: called after the callbacks of a pass, so that answers can leave in one write."""
 
@@ -66,13 +68,16 @@ class Journal:
         self.queued_bytes = 0
         """Bytes appended and not yet reported, overhead included."""
         self.has_unsynced = False
-        """Deferred adds were reported that no sync has covered yet."""
+        """True if deferred adds were reported that no sync has covered yet."""
         self.groups = 0
         self.write_failures = 0
 
     async def open(self, previous: LogMark | None, seal: JournalSeal | None = None) -> None:
-        """Begin a new file behind all there are; `previous` is where replay found the journal to end (None: no journal).
-        OSError, JournalFailedError."""
+        """Begin a new file after all existing ones; `previous` is the end of the journal found by replay (None: no
+        journal).
+
+        Raises: OSError, JournalFailedError.
+        """
         self._writer.seal = seal
 
         def create() -> None:
@@ -86,7 +91,7 @@ class Journal:
         self._lane = self._world.offload.lane("journal", self._write, self._done)
 
     def has_room(self, size: int) -> bool:
-        """May `size` bytes more be queued? One record more than the bound is always taken."""
+        """Return whether `size` bytes more may be queued. One record above the bound is always accepted."""
         return self.queued_bytes == 0 or self.queued_bytes + size <= self._config.queue_size_max
 
     def append(
@@ -96,11 +101,13 @@ class Journal:
         key: bytes | None = None,
         deferred: bool = False,
     ) -> None:
-        """Queue a record; `on_durable(None)` when it is on the disk, `on_durable(error)` if it is not. With `key`, the
-        ledger's master key is written before it if this process has not written it yet, or was told to `forget_keys`. `deferred`: when the kernel has
-        it will do; `force` makes it durable.
+        """Queue a record; `on_durable(None)` is called when it is on disk, `on_durable(error)` if it failed.
 
-        The storage must have the record already (see `mark`). Raises JournalFailedError, and then calls nothing."""
+        With `key`, the ledger's master key is written before it, if this process has not written it yet or
+        `forget_keys` was called. `deferred`: report it when the kernel has it; `force` makes it durable.
+
+        The storage must have the record already (see `mark`). Raises JournalFailedError, and then calls nothing.
+        """
         if self.failed is not None:
             raise self.failed
         assert self._lane is not None, "open comes first"
@@ -115,7 +122,9 @@ class Journal:
             self._release()
 
     def hold(self) -> None:
-        """Keep what is appended until `let_go`, in the same pass: the journal's thread is woken once for all of it."""
+        """Hold back appended records until `let_go`, in the same pass, to wake the journal's thread only once for all
+        of them.
+        """
         self._held = True
 
     def let_go(self) -> None:
@@ -125,25 +134,30 @@ class Journal:
             self._release()
 
     def force(self, ledger_id: int, on_durable: OnDurable) -> None:
-        """Tell `on_durable` when everything reported until now is on the disk. Raises as `append`."""
+        """Call `on_durable` when everything reported so far is on disk. Raises as `append`."""
         self.append(Force(ledger_id), on_durable)
 
     def forget_keys(self, ledgers: Sequence[int]) -> None:
-        """The storage has forgotten these ledgers: what is appended from now on is the first of its ledger, and needs the
-        key before it, or a replay would take it for the rest of a deleted ledger."""
+        """Forget the keys of these ledgers, as the storage has.
+
+        The next append to such a ledger is the first of a new ledger and needs its key record. Otherwise a replay would
+        take it for the rest of the deleted ledger.
+        """
         if self.failed is None and self._lane is not None:
             self.append(KeysForgotten(ledgers), _whatever)
 
     async def sync_often(self) -> None:
-        """Without `sync`, sync what was written every `sync_interval_s`, for ever. Source: BookKeeper's
-        journalPageCacheFlushIntervalMSec."""
+        """Without `sync`, sync written records every `sync_interval_s` until cancelled.
+
+        Source: BookKeeper's journalPageCacheFlushIntervalMSec.
+        """
         while not self._config.sync:
             await trio.sleep(self._config.sync_interval_s)
             if self.has_unsynced and self.failed is None and self._lane is not None:
                 self.force(-1, _whatever)
 
     async def run(self) -> None:
-        """Begin groups when their time has come, for ever; needed only with `group_wait_s`."""
+        """Begin groups at their time until cancelled; needed only with `group_wait_s`."""
         while True:
             await self._wake.wait()
             deadline = trio.current_time() + self._config.group_wait_s
@@ -166,7 +180,8 @@ class Journal:
     def _done(self, batches: list[list[Item]], results: list[GroupResult] | None, error: BaseException | None) -> None:
         items = list(chain.from_iterable(batches))
         if results is None:
-            # Nothing of ours raises; who does not know what is on the disk must not go on.
+            # Our own code does not raise here. If it does, the content of the disk is unknown and the journal must
+            # stop.
             failure = JournalFailedError(f"the journal's thread failed: {error!r}")
             results = [GroupResult(len(items), None, failure)]
         index = 0
@@ -179,7 +194,7 @@ class Journal:
                 self._fail(group_error)
             else:
                 self.write_failures += 1
-                log.error("journal group not written, its adds are refused", error=str(group_error))
+                log.error("journal group not written, refusing its adds", error=str(group_error))
                 self.on_no_room(str(group_error))
             for item in items[index : index + count]:
                 self.queued_bytes -= item.size + ITEM_OVERHEAD
@@ -190,23 +205,27 @@ class Journal:
     def _fail(self, error: JournalFailedError) -> None:
         if self.failed is None:
             self.failed = error
-            log.error("the journal has failed, nothing is acknowledged any more", error=str(error))
+            log.error("journal failed, acknowledging nothing more; restart the bookie", error=str(error))
             self.on_failed(error)
 
     def mark(self) -> LogMark:
-        """Everything up to here is durable, and the storage has it in its write cache or further. Take it before a flush;
-        when the flush is done, replay may start here."""
+        """Return a position up to which everything is durable and in the storage's write cache, or further.
+
+        Take it before a flush. When the flush is done, replay may start here.
+        """
         return self._mark
 
     def economize(self, on: bool) -> None:
-        """Take as little of the disk as can be, because it is full, or no longer. The file that is written to is ended once, so that
-        the next checkpoint deletes it."""
+        """Start or stop saving disk space, while the disk is full.
+
+        The current file is ended once, so that the next checkpoint can delete it.
+        """
         if on and not self._writer.economizes:
             self._writer.roll_wanted = True
         self._writer.economizes = on
 
     async def checkpoint_complete(self, mark: LogMark) -> None:
-        """`mark` stands in lastMark: delete the files before it, but the newest `backups` of them. OSError."""
+        """Delete the files before `mark`, which lastMark holds now, except the newest `backups` of them. OSError."""
 
         def delete() -> None:
             old = [i for i in journal_ids(self._world.disk, self._directory) if i < mark.file_id]

@@ -1,1 +1,1 @@
-"""One client of a bookie: its requests in both versions of the protocol, and the reads that wait."""
+"""Sessions: one client's requests in both versions of the protocol, and the reads that wait."""

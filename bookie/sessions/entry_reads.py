@@ -1,4 +1,4 @@
-"""Reads that sessions have done by workers: they block, and run in a worker's thread."""
+"""Blocking reads that sessions pass to workers; they run in a worker's thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quire.wire.bookkeeper.v2 import Rc
 
 
 def read_entries(storage: DbLedgerStorage, places: list[tuple[int, int]]) -> list[tuple[Buffer | None, Rc]]:
-    """`read_entry` for each (ledger id, entry id), what it raised as a code. Blocking."""
+    """Run `read_entry` for each (ledger id, entry id), with errors returned as codes. Blocking."""
     return [attempt(read_entry, storage, ledger_id, entry_id) for ledger_id, entry_id in places]
 
 
@@ -24,7 +24,7 @@ def read_entry(storage: DbLedgerStorage, ledger_id: int, entry_id: int) -> Buffe
 
 
 def read_if_here(storage: DbLedgerStorage, ledger_id: int, entry_id: int) -> list[Buffer]:
-    """The entry alone in a list, which is empty if the entry is not here. Blocking. BookieError, OSError."""
+    """Read an entry into a list, which is empty if the entry is not here. Blocking. BookieError, OSError."""
     try:
         return [read_entry(storage, ledger_id, entry_id)]
     except NoEntryError:
@@ -32,7 +32,10 @@ def read_if_here(storage: DbLedgerStorage, ledger_id: int, entry_id: int) -> lis
 
 
 def last_confirmed(storage: DbLedgerStorage, ledger_id: int) -> int:
-    """The LAC that the storage knows of: the last entry's, or the explicit one. Blocking. BookieError, OSError."""
+    """Return the LAC known to the storage: the greater of the last entry's and the explicit one.
+
+    Blocking. BookieError, OSError.
+    """
     package = storage.explicit_lac(ledger_id)
     lac = NO_LAC if package is None else lac_of_package(package)
     try:

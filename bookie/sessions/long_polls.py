@@ -1,8 +1,8 @@
 """Reads that wait for new entries: version 3's READ with a previous LAC.
 
-Answered when the LAC is beyond the previous one, when the ledger is fenced, or when the time is over; with entry
-previous LAC + 1 if that was asked for (piggyback) and is here, else with the LAC alone. Without piggyback it is an ordinary
-read that begins then. Bounded in number over all sessions.
+A long poll is answered when the LAC exceeds the previous one, when the ledger is fenced, or when its time is over. The
+answer has entry previous LAC + 1 if that was requested (piggyback) and is here, else the LAC alone. Without piggyback
+an ordinary read begins then. The number of long polls over all sessions is bounded.
 
 Source: BookKeeper's LongPollReadEntryProcessorV3.
 """
@@ -25,7 +25,7 @@ from quire.wire.bookkeeper.v2 import Rc
 
 
 class Reads(Protocol):
-    """How a session's reads are served and answered."""
+    """Interface for serving and answering a session's reads."""
 
     def serve_read(self, request: v3.ReadRequest) -> None: ...
 
@@ -43,7 +43,7 @@ class Reads(Protocol):
 
 
 class LongPoll:
-    """A read that waits for the LAC to move."""
+    """A read that waits for the LAC to advance."""
 
     __slots__ = ("request", "timer", "updated_ms", "waiter")
 
@@ -52,26 +52,26 @@ class LongPoll:
         self.timer: Timer | None = None
         self.waiter: Callable[[bool], None] | None = None
         self.updated_ms: int | None = None
-        """When the LAC moved, if it did while we waited."""
+        """Time at which the LAC advanced, if it did during the wait."""
 
 
 class LongPolls:
-    """Those of one session."""
+    """Long polls of one session."""
 
     def __init__(self, session: Session, reads: Reads) -> None:
         self._session = session
         self._bookie = session.bookie
         self._reads = reads
-        self._polls: dict[LongPoll, None] = {}  # in the order in which they came, which a set does not keep
+        self._polls: dict[LongPoll, None] = {}  # a dict keeps the order of arrival, a set does not
 
     def close(self) -> None:
-        """The peer has gone: nothing waits any more."""
+        """End all long polls: the peer has disconnected."""
         for poll in self._polls:
             self._end(poll)
         self._polls.clear()
 
     def begin(self, request: v3.ReadRequest) -> None:
-        """A READ with a previous LAC, that does not fence."""
+        """Begin a READ with a previous LAC that does not fence."""
         storage = self._bookie.storage
         ledger_id = request.ledger_id
         if request.piggyback and request.entry_id != LAST_ENTRY:
@@ -95,7 +95,7 @@ class LongPolls:
             self._wait(request)
 
     def _wait(self, request: v3.ReadRequest) -> None:
-        """The LAC is known: wait until it moves, or answer at once if it has, or if there is nothing to wait for."""
+        """Wait until the known LAC advances; answer at once if it has, or if there is nothing to wait for."""
         bookie = self._bookie
         ledger_id, previous = request.ledger_id, request.previous_lac
         lac = bookie.lacs.known(ledger_id)
@@ -115,7 +115,7 @@ class LongPolls:
             poll.timer = bookie.timers.at(deadline, partial(self._waited_enough, poll))
 
     def _end(self, poll: LongPoll) -> None:
-        """It waits no more."""
+        """End the wait of a long poll."""
         self._bookie.long_polls -= 1
         assert poll.timer is not None
         assert poll.waiter is not None
@@ -126,7 +126,7 @@ class LongPolls:
         if moved:
             poll.updated_ms = self._bookie.world.clock.wall_ms()
         self._waited_enough(poll)
-        # Whoever moved it is in the middle of a pass of its own, which may end with a sync: we do not wait for that.
+        # The add that advanced the LAC is in a pass of its own, which may end with a sync. Do not wait for that sync.
         self._session.flush_if_idle()
 
     def _waited_enough(self, poll: LongPoll) -> None:
@@ -157,7 +157,10 @@ class LongPolls:
                 self._reads.answer_read(request, None, rc)
 
     def _piggyback_read(self, poll: LongPoll, entry_id: int, lac: int, found: list[Buffer] | None, rc: Rc) -> None:
-        """With a striped ledger the entry is often elsewhere: the LAC alone is an answer too."""
+        """Read the piggyback entry.
+
+        In a striped ledger it is often on another bookie, so the LAC alone is an answer too.
+        """
         if found is None:
             self._reads.answer_read(poll.request, None, rc)
         elif found:

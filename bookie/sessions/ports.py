@@ -1,4 +1,4 @@
-"""Protocols: the bookie as its sessions see it, and a session as its parts see it."""
+"""Protocols: the part of the bookie that sessions use, and the part of a session that its helpers use."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from quire.world.doors import World
 T = TypeVar("T")
 
 PLUGIN: Final = "AuthDisabledPlugin"
-"""Name of the authentication plugin in answers to AUTH: there is none."""
+"""Name of the authentication plugin in answers to AUTH: there is no authentication."""
 
 
 class AnsweringSession(Protocol):
-    """A session, as the bookie sees it: its answers leave at the end of a pass."""
+    """The part of a session that the bookie uses: its answers leave at the end of a pass."""
 
     is_dirty: bool
     """True from `SessionBookie.flush_later` to `flush`."""
 
     def flush(self) -> None:
-        """Write the answers that have gathered."""
+        """Write the gathered answers."""
 
 
 class SessionBookie(Protocol):
-    """The bookie, as a session sees it."""
+    """The part of the bookie that a session uses."""
 
     long_polls: int
-    """Reads of all sessions that wait for a LAC to move."""
+    """Number of reads of all sessions waiting for a LAC to move."""
 
     @property
     def world(self) -> World: ...
@@ -65,28 +65,28 @@ class SessionBookie(Protocol):
     def stats(self) -> BookieStats: ...
 
     def flush_later(self, session: AnsweringSession) -> None:
-        """Send the session's answers when this pass, the journal's or the readers', is over."""
+        """Send the session's answers at the end of this pass, of the journal or of the read workers."""
 
     def fence(self, ledger_id: int, key: bytes | None, done: Callable[[Rc], None]) -> None:
-        """Let the ledger take no more adds but recovery's. `done` is called when that is durable, or refused."""
+        """Refuse further adds to the ledger except recovery's. `done` is called when that is durable, or refused."""
 
     def write_lac(self, ledger_id: int, key: bytes, package: bytes, on_durable: OnDurable) -> Rc:
-        """Keep an explicit LAC. `on_durable` is called only if Rc.OK is returned."""
+        """Store an explicit LAC. `on_durable` is called only if Rc.OK is returned."""
 
     def read_by_worker(
         self, job: Callable[[], Any], done: Callable[[Any, Rc], None], *, urgent: bool = False, count: int = 1
     ) -> bool:
-        """Run a job that stands for `count` reads; False if too many are on their way."""
+        """Run a job that counts as `count` reads; return False if too many are in progress."""
 
     def read_room(self, *, urgent: bool) -> int:
-        """Reads that `read_by_worker` would take now."""
+        """Return the number of reads that `read_by_worker` would accept now."""
 
     def disk_space(self) -> tuple[int, int]:
-        """Bytes of the file system of the entry logs, and how many of them are free. Blocking."""
+        """Return the size in bytes of the entry logs' file system, and its free bytes. Blocking."""
 
 
 class Session(Protocol):
-    """A session, as version 3 and its long polls see it."""
+    """The part of a session that version 3 and its long polls use."""
 
     @property
     def bookie(self) -> SessionBookie: ...
@@ -95,22 +95,22 @@ class Session(Protocol):
     """Answers that leave with the next flush, whole frames."""
 
     closed: bool
-    """Nothing is answered any more."""
+    """True if nothing is answered any more."""
 
     def store(self, run: Run, key: bytes, flags: int, done: AddDone, *, deferred: bool = False) -> None:
-        """Put a run into write cache and journal, when there is room. `done` is called once, with the outcome."""
+        """Add a run to write cache and journal when there is room. `done` is called once, with the outcome."""
 
     def put(self, parts: Sequence[Buffer], size: int) -> None:
         """Answer with a whole frame, which carries `size` bytes of entries."""
 
     def by_worker(self, job: Callable[[], T], done: Callable[[T | None, Rc], None], flags: int) -> Rc:
-        """Have a worker run `job`. If that returns Rc.OK, `done` is called with the result, or with None and a code."""
+        """Run `job` in a worker. If it returns Rc.OK, `done` is called with its result, otherwise with None and a code."""
 
     def flush_later(self) -> None:
-        """Write the answers that have gathered at the end of this pass."""
+        """Write the gathered answers at the end of this pass."""
 
     def flush_if_idle(self) -> None:
-        """Write the answers that have gathered, unless a pass of this session is under way."""
+        """Write the gathered answers, unless a pass of this session is in progress."""
 
     def not_version_3(self, position: int) -> None:
-        """Take the last frame from `position` on as version 2, and all that follow."""
+        """Treat the last frame from `position` on, and all that follow, as version 2."""

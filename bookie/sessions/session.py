@@ -2,15 +2,15 @@
 
     ADD      checks -> write cache -> journal -> (group synced) -> answers, all of a pass in one write (adds.py)
     READ     memory, answered in this pass; otherwise a worker reads the entry log
-    fence    storage told -> FENCE record in the journal -> (group synced) -> the read's answer, found or not
+    fence    storage updated -> FENCE record in the journal -> (group synced) -> the read's answer, found or not
 
-Answers to adds come in the order of the adds; answers to reads when they are ready, as in the original.
+Answers to adds are in the order of the adds. Answers to reads are sent when they are ready, as in the original.
 
-The first frame decides the version: 3 if it begins as a message of that does, until a frame is none; then 2 for good.
-Here is what both versions share, and version 2; version_3.py has the rest.
+The first frame decides the version. It is 3 if the frame begins like a message of version 3, until a frame does not;
+from then on it is 2. This module has what both versions share, and version 2; version_3.py has the rest.
 
-A peer that asks for more than it takes, or sends more than can be stored, is paused, if there is a shell to pause it
-(`on_room`): what it has sent waits here until its answers are gone, and its adds have found room.
+A peer that requests more than it receives, or sends more than can be stored, is paused if the session has a shell that
+can pause it (`on_room`). Its requests wait here until its answers are sent and its adds have found room.
 """
 
 from __future__ import annotations
@@ -37,21 +37,23 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 URGENT: Final = HIGH_PRIORITY | DO_FENCING
-"""Flags of reads that have workers of their own: recovery does not wait behind those who catch up."""
+"""Flags of reads that have workers of their own: recovery does not wait behind catch-up reads."""
 _PLUGIN: Final = PLUGIN.encode()
 _AUTH_ANSWER: Final = v2.auth_response(b"\x0a" + bytes([len(_PLUGIN)]) + _PLUGIN + b"\x12\x00")
-"""AuthMessage {1: plugin name, 2: empty payload}: what a bookie without authentication says to anybody."""
+"""AuthMessage {1: plugin name, 2: empty payload}: the answer of a bookie without authentication."""
 OUT_MAX: Final = 4 << 20
-"""Bytes of answers of one pass at which the peer's next requests wait until it has taken some."""
+"""Bytes of answers of one pass at which the peer's next requests wait until it has received some."""
 _READ_SIZE_MIN: Final = 1024
 READING_MAX: Final = 32 << 20
-"""Bytes that workers may be reading for one peer, by the size of its last answer, before its next requests wait."""
+"""Bytes that workers may be reading for one peer, estimated by the size of its last answer, before its next requests
+wait.
+"""
 ADDS_WAITING_MAX: Final = 1 << 20
 """Bytes of a peer's adds that may wait for room before nothing more is received from it."""
 
 
 class BookieSession:
-    """The bookie's end of one connection. `write` takes buffers that hold whole frames end to end, and must not raise."""
+    """Bookie side of one connection. `write` receives buffers that hold whole frames end to end, and must not raise."""
 
     def __init__(self, bookie: SessionBookie, write: Callable[[list[Buffer]], None]) -> None:
         self.bookie = bookie
@@ -64,27 +66,27 @@ class BookieSession:
         self._serve: Callable[[Any], None] = self._request
         self._version_3: Version3 | None = None
         self._frame: v2.Frame = b""
-        """The last one of version 3."""
+        """Last frame of version 3."""
         self._rest: Iterator[Any] | None = None
         """Requests that wait for room."""
         self._out_size = 0
         self._reading = 0
         """Bytes that workers are reading for this session."""
         self._read_size = _READ_SIZE_MIN
-        """What a read is taken to be: the size of the last answer."""
+        """Assumed size of a read: the size of the last answer."""
         self._receiving = False
         self._wanted: list[tuple[int, int]] = []
-        """(ledger id, entry id) of single entries that workers are to read, gathered in this pass..."""
+        """Single entries (ledger id, entry id) for workers to read, gathered in this pass."""
         self._wanted_urgently: list[tuple[int, int]] = []
-        """...and those of recoveries."""
+        """The same for reads of recoveries."""
         self.adds_waiting = 0
         """Bytes of adds that wait for room; `Adds` counts them."""
         self.on_room: Callable[[], None] | None = None
-        """Called when a paused session might go on; None: the session is never paused."""
+        """Called when a paused session may be able to continue; None: the session is never paused."""
         self.closed = False
-        """Nothing is answered any more: the peer went, or sent what is not this protocol."""
+        """True if nothing is answered any more: the peer disconnected, or sent something that is not this protocol."""
         self.is_dirty = False
-        """The bookie knows that there are answers to send at the end of its pass."""
+        """True if the bookie knows that there are answers to send at the end of its pass."""
 
     def receive(self, frames: Sequence[v2.Frame]) -> None:
         """Serve the requests in `frames`, each a buffer of whole frames or a (head, payload) pair of one big ADD. Buffers
@@ -104,12 +106,12 @@ class BookieSession:
 
     @property
     def is_paused(self) -> bool:
-        """Requests wait for room: `resume` before the next `receive`."""
+        """Return whether requests wait for room: call `resume` before the next `receive`."""
         return self._rest is not None or (self.adds_waiting > ADDS_WAITING_MAX and self.on_room is not None)
 
     @property
     def has_room(self) -> bool:
-        """May a paused session go on, as far as its reads and adds are concerned?"""
+        """Return whether a paused session may continue, as far as its reads and adds are concerned."""
         return self.closed or (self._reading <= READING_MAX // 2 and self.adds_waiting <= ADDS_WAITING_MAX // 2)
 
     def resume(self) -> None:
@@ -133,7 +135,7 @@ class BookieSession:
         self.flush()
 
     def close(self) -> None:
-        """Answer nothing any more. What was received is still carried out."""
+        """Stop answering. Requests already received are still carried out."""
         self.closed = True
         self.out = []
         self._acks = None
@@ -146,7 +148,7 @@ class BookieSession:
             self.on_room()
 
     def flush(self) -> None:
-        """Write the answers that have gathered."""
+        """Write the gathered answers."""
         self.is_dirty = False
         if self._acks is not None:
             self._put_acks()
@@ -156,26 +158,26 @@ class BookieSession:
             self._write(out)
 
     def put(self, parts: Sequence[Buffer], size: int) -> None:
-        """An answer, a whole frame, that carries `size` bytes of entries."""
+        """Add an answer, a whole frame, that carries `size` bytes of entries."""
         self._out_size += size
         self.out += parts
 
     def flush_if_idle(self) -> None:
-        """Write the answers that have gathered, unless a pass of this session is under way and will."""
+        """Write the gathered answers, unless a pass of this session is in progress and will do so."""
         if not self._receiving:
             self.flush()
 
     def flush_later(self) -> None:
-        """There are answers: they leave at the end of this pass."""
+        """Request that answers be written at the end of this pass."""
         if not self._receiving and not self.is_dirty:
             self.bookie.flush_later(self)
 
     # --- versions
 
     def _decode_first(self, frame: v2.Frame) -> list[v2.Request] | list[v3.Request]:
-        """What the first frame is, all are."""
+        """Choose the version by the first frame; all later frames have it."""
         if not len(frame):
-            return []  # half a frame has come: it is not told here before it is whole
+            return []  # only half a frame has arrived: its version is not certain before it is complete
         if v3.is_version_3(frame):
             self._version_3 = Version3(self)
             self._serve = self._version_3.serve
@@ -189,7 +191,7 @@ class BookieSession:
         return v3.decode_requests(frame)
 
     def not_version_3(self, position: int) -> None:
-        """From `position` of the last frame on, the peer speaks version 2, for good."""
+        """Switch permanently to version 2, from `position` of the last frame on."""
         frame, self._frame = self._frame, b""
         self._serve = self._request
         self._decode = v2.decode_requests
@@ -209,7 +211,7 @@ class BookieSession:
                 return
 
     def _request(self, request: v2.Request) -> None:
-        """One of version 2, but for adds."""
+        """Serve one request of version 2, except adds."""
         if isinstance(request, v2.ReadRequest):
             self._read(request)
         elif isinstance(request, v2.BatchReadRequest):
@@ -227,11 +229,11 @@ class BookieSession:
     # --- adds
 
     def store(self, run: Run, key: bytes, flags: int, done: AddDone, *, deferred: bool = False) -> None:
-        """Put a run into write cache and journal, or have it wait for room there: `done` tells how it fared."""
+        """Add a run to write cache and journal, or let it wait for room there: `done` receives the outcome."""
         self.bookie.adds.add(Add(run, key, flags, deferred, done, self))
 
     def adds_left(self) -> None:
-        """For `Adds`: fewer adds wait."""
+        """Called by `Adds` when fewer adds wait."""
         if self.on_room is not None and self.has_room:
             self.on_room()
 
@@ -240,7 +242,7 @@ class BookieSession:
         self.store(Run(ledger_id, first, len(offsets), parts, size, offsets), key, flags, self._added)
 
     def _added(self, run: Run, rc: Rc) -> None:
-        """The run is on the disk, or will not be."""
+        """Answer a run that is on disk or has failed."""
         self._answer_adds(rc, run.ledger_id, run.first, run.last)
 
     def _answer_adds(self, rc: Rc, ledger_id: int, first: int, last: int) -> None:
@@ -273,7 +275,10 @@ class BookieSession:
             self._serve_read(ledger_id, entry_id, flags)
 
     def _fenced(self, ledger_id: int, entry_id: int, flags: int, rc: Rc) -> None:
-        """The FENCE record is on the disk, or is not: only now the read is answered, even if there is no such entry."""
+        """Answer the read of a fence: the FENCE record is durable or has failed.
+
+        Only now it is answered, even without such an entry.
+        """
         if self.closed:
             return
         if rc is Rc.OK:
@@ -301,7 +306,7 @@ class BookieSession:
             self._begin_reads()
 
     def _begin_reads(self) -> None:
-        """Hand what has gathered to workers, by shares: one job, one way to a thread and back for each."""
+        """Pass the gathered reads to workers, in shares: each share is one job, with one thread switch."""
         if self._wanted:
             wanted, self._wanted = self._wanted, []
             self._begin_shares(wanted, urgent=False)
@@ -378,8 +383,10 @@ class BookieSession:
     # --- workers
 
     def by_worker(self, job: Callable[[], T], done: Callable[[T | None, Rc], None], flags: int) -> Rc:
-        """Have a worker run `job`, then call `done` with what it answered, or with None and why not. Rc.OK, or why no
-        worker takes it."""
+        """Run `job` in a worker, then call `done` with its result, or with None and the reason.
+
+        Return Rc.OK, or the reason why no worker accepts it.
+        """
         guess = self._read_size
         if not self.bookie.read_by_worker(job, partial(self._read_done, done, guess, 1), urgent=flags & URGENT != 0):
             return Rc.TOO_MANY_REQUESTS

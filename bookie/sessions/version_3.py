@@ -1,12 +1,12 @@
-"""What version 3 of the protocol has beside version 2's adds and reads: long polls, explicit LACs, forces, bookie info, lists
-of entries. One per connection that speaks it, beside the connection's `BookieSession`.
+"""Requests of protocol version 3 besides version 2's adds and reads: long polls, explicit LACs, forces, bookie info,
+lists of entries. Each connection that uses version 3 has one `Version3` besides its `BookieSession`.
 
-    READ      as in version 2, and its answer tells the LAC that the bookie knows; fencing reads do not
+    READ      as in version 2, and its answer has the LAC that the bookie knows; answers to fencing reads do not
     long poll READ with a previous LAC: long_polls.py
     WRITE_LAC master key -> index -> record in the journal -> (group synced) -> answer
-    READ_LAC  explicit LAC and last entry, as far as there are. Without a last entry the code is IO though the explicit LAC
-              is told, NO_ENTRY without both: the original's way, which its clients know
-    FORCE     answered after a sync that covers everything answered before; of an unknown ledger, too
+    READ_LAC  explicit LAC and last entry, if they exist. Without a last entry the code is IO even with an explicit LAC,
+    and NO_ENTRY without both. The original does the same, and its clients expect it
+    FORCE     answered after a sync that covers everything answered before; also for an unknown ledger
     LIST      from both caches and the location index
 
 Source: BookKeeper's ReadEntryProcessorV3, WriteLacProcessorV3, ReadLacProcessorV3,
@@ -39,7 +39,7 @@ _LIST_MAX: Final = FRAME_MAX - 1024
 
 
 class Version3:
-    """Serves one session's requests of version 3."""
+    """Server of one session's requests of version 3."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -47,7 +47,7 @@ class Version3:
         self._polls = LongPolls(session, self)
 
     def serve(self, request: v3.Request) -> None:
-        """One request, in the order of their frequency."""
+        """Serve one request, tested in the order of frequency."""
         match request:
             case v3.AddRun():
                 self._add(request)
@@ -74,7 +74,7 @@ class Version3:
                 self._session.not_version_3(request.position)
 
     def close(self) -> None:
-        """The peer has gone: nothing waits any more."""
+        """End all waits: the peer has disconnected."""
         self._polls.close()
 
     # --- adds
@@ -108,7 +108,7 @@ class Version3:
         self._session.flush_later()
 
     def serve_read(self, request: v3.ReadRequest) -> None:
-        """Fencing is over, waiting too."""
+        """Serve a read whose fence or wait, if any, is over."""
         storage = self._bookie.storage
         ledger_id, entry_id = request.ledger_id, request.entry_id
         rc = check_read(storage.master_key(ledger_id) is not None, entry_id)
@@ -214,7 +214,7 @@ class Version3:
 
         def listed(availability: bytes | None, rc: Rc) -> None:
             if availability is not None and len(availability) > _LIST_MAX:
-                log.error("a list of entries is too long for a frame", ledger_id=ledger_id, bytes=len(availability))
+                log.error("the list of entries is too long for a frame", ledger_id=ledger_id, bytes=len(availability))
                 availability, rc = None, Rc.IO
             self._session.out.append(v3.list_of_entries_response(txn_id, rc, ledger_id, availability))
 

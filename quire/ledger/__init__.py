@@ -1,12 +1,12 @@
-"""The BookKeeper client, which is also the ledger API for applications: docs/ledger-api.md walks through it.
+"""The BookKeeper client and ledger API for applications. docs/ledger-api.md is a guide to it.
 
     async with open_client(world, "zk+hierarchical://zk1:2181/ledgers") as client:
         writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
         await writer.write(b"an entry")
         await writer.close()
 
-Append with callbacks by run where speed matters (`LedgerWriter.append`). Every failure is a `LedgerError` or, of the metadata
-service, a `MetadataError`.
+Where speed matters, append runs of entries with callbacks (`LedgerWriter.append`). Every failure is a `LedgerError` or,
+if it comes from the metadata service, a `MetadataError`.
 """
 
 from __future__ import annotations

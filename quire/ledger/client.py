@@ -38,8 +38,13 @@ def no_ops(ledger_id: int) -> Sequence[Op]:
 
 
 class LedgerClient:
-    """One per process; its handles share the connections to bookies. Made by `open_client`, `open_ledger_client`, or with a nursery
-    that owns its tasks: `nursery` must outlive every handle, and is cancelled by its owner."""
+    """Client of a ledger cluster: creates, opens, lists and deletes ledgers.
+
+    Its handles share the connections to bookies.
+
+    A process needs one. Create it with `open_client` or `open_ledger_client`, or with a nursery of your own, which must
+    outlive every handle and must be cancelled by its owner.
+    """
 
     def __init__(
         self,
@@ -53,9 +58,22 @@ class LedgerClient:
         placement: EnsemblePlacementPolicy | None = None,
         health: BookieHealth | None = None,
     ) -> None:
-        """`connect` makes a link to a bookie id, and may raise BookieUnavailableError. `bookies` names those that may be chosen,
-        at random; or it is a watcher, and ensembles are chosen as `config.placement` says. `placement` overrules both.
-        `health`: where what is learned of bookies is kept, if others are to know. PlacementPolicyError."""
+        """Create a client.
+
+        Args:
+            world: Doors to clock, network and random numbers.
+            ledgers: Ledger metadata.
+            connect: Opens a link to a bookie id; may raise BookieUnavailableError.
+            bookies: A function that returns the ids of available bookies, which are then chosen at random, or a
+                watcher, with ensembles chosen by `config.placement`.
+            nursery: Owner of the client's tasks.
+            config: Limits and choices; None for the defaults.
+            placement: Policy that overrides `bookies` and `config` for choosing ensembles.
+            health: Health records to share with other parts of the process; None for new ones.
+
+        Raises:
+            PlacementPolicyError: The configured policy cannot be loaded or created.
+        """
         config = config or LedgerConfig()
         watcher = None
         if callable(bookies):
@@ -94,13 +112,30 @@ class LedgerClient:
         high_priority: bool = False,
         also: Callable[[int], Sequence[Op]] = no_ops,
     ) -> LedgerWriter:
-        """A new, empty ledger, with the next id or the one given. With `deferred_sync` bookies acknowledge entries before they
-        are synced, see `OpenLedger`. The ops that `also` answers for the id are stored in the same write, all or nothing.
+        """Create a new, empty ledger.
 
-        `high_priority`: bookies that are read-only take its entries all the same, as long as they can.
+        Args:
+            ensemble_size: Number of bookies (E) that store the ledger.
+            write_quorum: Number of bookies (Qw) that store each entry.
+            ack_quorum: Number of bookies (Qa) that must acknowledge an entry before it is confirmed.
+            digest_type: Checksum of entries.
+            password: Needed to read the ledger and for digests with a key.
+            custom_metadata: Names and values stored with the ledger's metadata.
+            ledger_id: Id of the ledger; None for the next free one.
+            deferred_sync: Bookies acknowledge entries before they are synced; see `OpenLedger`.
+            high_priority: Read-only bookies accept entries of this ledger too, while they have room.
+            also: Returns, for the new id, metadata operations that are stored in the same write, all or nothing.
 
-        IncorrectParameterError, NotEnoughBookiesError, LedgerExistsError (of an id that was given), ClientClosedError,
-        MetadataError (with `.index` above 0 if it is of those ops).
+        Returns:
+            The writer of the new ledger. Nothing else may append to it.
+
+        Raises:
+            IncorrectParameterError: The arguments contradict each other.
+            NotEnoughBookiesError: Fewer than `ensemble_size` bookies are available.
+            PlacementPolicyError: The placement policy gave an invalid answer.
+            LedgerExistsError: `ledger_id` is in use.
+            ClientClosedError: The client is closed.
+            MetadataError: The metadata service failed; `.index` is above 0 if one of the operations of `also` did.
         """
         wanted = NewLedger(
             ensemble_size=ensemble_size,
@@ -127,7 +162,26 @@ class LedgerClient:
         deferred_sync: bool = False,
         also: Callable[[int], Sequence[Op]] = no_ops,
     ) -> AdvancedLedgerWriter:
-        """The same for a writer whose entry ids the application gives."""
+        """Create a new, empty ledger whose entry ids the application assigns.
+
+        Args:
+            ensemble_size: As for `create`, and so are the others.
+            write_quorum: See `create`.
+            ack_quorum: See `create`.
+            digest_type: See `create`.
+            password: See `create`.
+            custom_metadata: See `create`.
+            ledger_id: See `create`.
+            deferred_sync: See `create`.
+            also: See `create`.
+
+        Returns:
+            The writer of the new ledger.
+
+        Raises:
+            LedgerError: As `create`.
+            MetadataError: As `create`.
+        """
         wanted = NewLedger(
             ensemble_size=ensemble_size,
             write_quorum=write_quorum,
@@ -150,11 +204,26 @@ class LedgerClient:
         recover: bool,
         digest_type: DigestType = DigestType.CRC32C,
     ) -> LedgerReader:
-        """A reader of the ledger. With `recover` its writer is fenced and it is closed first, so that its end is final;
-        without, an open ledger is read up to what its bookies know to be confirmed, and can be followed.
+        """Open a ledger for reading.
 
-        `digest_type` is for ledgers whose metadata does not tell. NoSuchLedgerError, LedgerUnauthorizedError, MetadataError;
-        LedgerRecoveryError with `recover`; without, LedgerReadError if too few bookies of an open ledger answer.
+        With `recover`, the ledger's writer is fenced and the ledger is closed first, so its end is final. Without it,
+        an open ledger is read up to the last entry that its bookies know to be confirmed, and can be followed.
+
+        Args:
+            ledger_id: Id of the ledger.
+            password: Password the ledger was created with.
+            recover: Fence and close the ledger first.
+            digest_type: Used for ledgers whose metadata has no digest type.
+
+        Returns:
+            A reader of the ledger.
+
+        Raises:
+            NoSuchLedgerError: The ledger has no metadata.
+            LedgerUnauthorizedError: The password is wrong.
+            LedgerRecoveryError: With `recover`: the end of the ledger cannot be determined now; try again later.
+            LedgerReadError: Without `recover`: too few bookies of an open ledger answer.
+            MetadataError: The metadata service failed.
         """
         stored = await self._stored(ledger_id)
         metadata = stored.value
@@ -173,24 +242,37 @@ class LedgerClient:
     async def open_no_recovery(
         self, ledger_id: int, *, password: bytes = b"", digest_type: DigestType = DigestType.CRC32C
     ) -> LedgerReader:
-        """`open` without `recover`: for who follows a ledger that somebody else writes."""
+        """Open a ledger without recovery, to follow a ledger that another client writes.
+
+        Args:
+            ledger_id: Id of the ledger.
+            password: Password the ledger was created with.
+            digest_type: Used for ledgers whose metadata has no digest type.
+
+        Returns:
+            A reader of the ledger.
+
+        Raises:
+            LedgerError: As `open` with `recover=False`.
+            MetadataError: The metadata service failed.
+        """
         return await self.open(ledger_id, password=password, recover=False, digest_type=digest_type)
 
     # --- repair
 
     @property
     def cluster(self) -> Cluster | None:
-        """The bookies as they are known now; None where their ids were given."""
+        """Bookies as known now; None if the client was given a function instead of a watcher."""
         return None if self._context.watcher is None else self._context.watcher.cluster()
 
     @property
     def placement(self) -> EnsemblePlacementPolicy:
-        """What chooses bookies."""
+        """Policy that chooses bookies."""
         return self._context.placement
 
     @property
     def health(self) -> BookieHealth:
-        """What is known of bookies from what they answered."""
+        """Health of the bookies as seen from their answers."""
         return self._context.health
 
     def copies(
@@ -201,8 +283,17 @@ class LedgerClient:
         password: bytes = b"",
         digest_type: DigestType = DigestType.CRC32C,
     ) -> LedgerCopies:
-        """The copies that single bookies have of a ledger. The password is in its metadata; `password` and `digest_type`
-        are for those that do not tell."""
+        """Give access to the copies of a ledger on single bookies, for checks and repair.
+
+        Args:
+            ledger_id: Id of the ledger.
+            metadata: Metadata of the ledger.
+            password: Used if the metadata has no password.
+            digest_type: Used if the metadata has no password.
+
+        Returns:
+            Reads and writes of single copies.
+        """
         if metadata.password_known:
             password, digest_type = metadata.password, metadata.digest_type
         return LedgerCopies(self._context, ledger_id, Digest(digest_type, password), master_key(password))
@@ -210,20 +301,55 @@ class LedgerClient:
     async def replace_members(
         self, ledger_id: int, first: int, last: int, members: Mapping[int, tuple[str, str]]
     ) -> LedgerMetadata:
-        """Name other bookies in the fragment of the entries `first` to `last`, of which nothing more can come: by index, the old
-        member and the new one, which must have every entry of that index on its disk. Returns the metadata as it then
-        stands. FragmentChangedError, NoSuchLedgerError, MetadataError."""
+        """Replace members of a closed fragment in the metadata. Call it after the copies were written.
+
+        Args:
+            ledger_id: Id of the ledger.
+            first: First entry of the fragment.
+            last: Last entry of the fragment, inclusive.
+            members: Old and new bookie by index. The new one must have every entry of that index on its disk.
+
+        Returns:
+            The metadata as stored afterwards.
+
+        Raises:
+            FragmentChangedError: The fragment has other entries or members by now.
+            NoSuchLedgerError: The ledger is deleted.
+            MetadataError: The metadata service failed.
+        """
         rule = partial(metadata_updates.replace_members, first=first, last=last, members=members)
         return (await metadata_updates.update(self._context, ledger_id, rule)).value
 
     # --- ledgers as a whole
 
     async def read_metadata(self, ledger_id: int) -> LedgerMetadata:
-        """What is stored of a ledger. NoSuchLedgerError, MetadataError."""
+        """Read a ledger's metadata.
+
+        Args:
+            ledger_id: Id of the ledger.
+
+        Returns:
+            The stored metadata.
+
+        Raises:
+            NoSuchLedgerError: The ledger has no metadata.
+            MetadataError: The metadata service failed.
+        """
         return (await self._stored(ledger_id)).value
 
     async def read_stored(self, ledger_id: int) -> Versioned[LedgerMetadata]:
-        """The same with its version, and when it was stored. NoSuchLedgerError, MetadataError."""
+        """Read a ledger's metadata with its version and its time of storage.
+
+        Args:
+            ledger_id: Id of the ledger.
+
+        Returns:
+            The stored metadata with its version.
+
+        Raises:
+            NoSuchLedgerError: The ledger has no metadata.
+            MetadataError: The metadata service failed.
+        """
         return await self._stored(ledger_id)
 
     async def _stored(self, ledger_id: int) -> Versioned[LedgerMetadata]:
@@ -233,17 +359,35 @@ class LedgerClient:
         return stored
 
     async def list_ledgers(self, first: int = 0) -> AsyncIterator[int]:
-        """Every ledger id from `first` on, growing. Ledgers that come or go meanwhile may be seen or not. MetadataError."""
+        """List ledger ids in ascending order. Ledgers that are created or deleted in the meantime may be listed or not.
+
+        Args:
+            first: Lowest id to list.
+
+        Returns:
+            An iterator over the ids.
+
+        Raises:
+            MetadataError: The metadata service failed.
+        """
         async for ledger_id in self._context.ledgers.ledger_ids(first):
             yield ledger_id
 
     async def delete(self, ledger_id: int) -> None:
-        """Delete the ledger's metadata; fine if it is gone. Bookies free the space in their own time. An open ledger may be
-        deleted too: its writer goes on until it changes the ensemble or closes. MetadataError."""
+        """Delete the ledger's metadata; no effect if it does not exist. Bookies free the space later.
+
+        An open ledger may be deleted too: its writer continues until it changes the ensemble or closes.
+
+        Args:
+            ledger_id: Id of the ledger.
+
+        Raises:
+            MetadataError: The metadata service failed.
+        """
         await self._context.ledgers.delete(ledger_id)
 
     def close(self) -> None:
-        """Give up all connections. What is under way fails or is forgotten."""
+        """Close all connections. Pending requests fail or are forgotten."""
         self._context.bookies.close()
 
 
@@ -258,7 +402,23 @@ async def open_ledger_client(
     placement: EnsemblePlacementPolicy | None = None,
     health: BookieHealth | None = None,
 ) -> AsyncIterator[LedgerClient]:
-    """A ledger client whose tasks end with the block. What the block raises is raised as it is, in no group."""
+    """Open a ledger client whose tasks end with the block. Errors of the block are raised unchanged, not in a group.
+
+    Args:
+        world: Doors to clock, network and random numbers.
+        ledgers: Ledger metadata.
+        connect: Opens a link to a bookie id; may raise BookieUnavailableError.
+        bookies: A function that returns the ids of available bookies, or a watcher.
+        config: Limits and choices; None for the defaults.
+        placement: Policy that overrides `bookies` and `config` for choosing ensembles.
+        health: Health records to share with other parts of the process.
+
+    Returns:
+        The client, for `async with`.
+
+    Raises:
+        PlacementPolicyError: The configured policy cannot be loaded or created.
+    """
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
         try:

@@ -1,4 +1,4 @@
-"""What the handles of one ledger client share."""
+"""Configuration and shared state of a ledger client's handles."""
 
 from __future__ import annotations
 
@@ -22,62 +22,73 @@ from quire.world.faults import Faults
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerConfig:
-    """Limits and choices of a ledger client. The names of the originals' keys stand with the fields."""
+    """Limits and choices of a ledger client. Each field names the originals' key."""
 
     protocol: WireProtocol = "v2"
-    """useV2WireProtocol: what is spoken to bookies. With "v2" a second connection speaks v3 where v2 has no words."""
+    """useV2WireProtocol: protocol used with bookies. With "v2" a second connection uses v3 for requests that v2 lacks."""
     frame_max: int = v2.ORIGINAL_FRAME_MAX
-    """nettyMaxFrameSizeBytes: the largest request in bytes that is sent to bookies, at most `v2.FRAME_MAX`. An original bookie closes
-    the connection at a frame above its own setting, each time, so a larger entry is refused. Recovery and repair send what a ledger
-    has, whatever its size."""
+    """nettyMaxFrameSizeBytes: largest request in bytes that is sent to bookies, at most `v2.FRAME_MAX`.
+
+    An original bookie closes the connection at every frame above its own setting, so a larger entry is refused.
+    Recovery and repair send the entries of a ledger whatever their size.
+    """
     add_timeout_s: float = 30.0
-    """A bookie that has not acknowledged an entry for so long has failed. Pulsar: bookkeeperClientTimeoutInSeconds."""
+    """Seconds without an acknowledgement after which a bookie has failed. Pulsar: bookkeeperClientTimeoutInSeconds."""
     add_quorum_timeout_s: float | None = None
-    """addEntryQuorumTimeoutSec: an entry that is not confirmed for so long ends its writer; None for any time."""
+    """addEntryQuorumTimeoutSec: seconds without confirmation of an entry that end its writer; None for no limit."""
     read_timeout_s: float = 30.0
-    """A read that is not answered for so long has failed at that bookie; others are asked long before, see `reads`."""
+    """Seconds without an answer after which a read has failed at a bookie. Others are asked long before, see `reads`."""
     reads: ReadConfig = field(default_factory=ReadConfig)
     """Speculative reads, their order, batches, long polls."""
     retry_pause_s: float = 0.005
-    """First pause before a request is repeated that a bookie refused because it has too much to do; doubles each time."""
+    """First pause before repeating a request that a busy bookie refused; it doubles each time."""
     retry_pause_max_s: float = 0.2
     quarantine_s: float = 30.0
-    """A bookie that failed a writer is not chosen again by that writer for so long."""
+    """Seconds for which a writer does not choose a bookie again that failed it."""
     delay_ensemble_change: bool = False
-    """delayEnsembleChange: a failed bookie keeps its place as long as every write set can make an ack quorum without it.
-    A bookie that is read-only is replaced at once all the same."""
+    """delayEnsembleChange: a failed bookie keeps its place while every write set can form an ack quorum without it.
+
+    A read-only bookie is still replaced at once.
+    """
     disable_ensemble_change: bool = False
-    """disableEnsembleChange: failed bookies are not replaced but tried again, for ever or until the add quorum timeout."""
+    """disableEnsembleChange: failed bookies are not replaced but retried, without limit or until the add quorum
+    timeout.
+    """
     ensemble_changes_max: int | None = None
     """maxNumEnsembleChanges of one writer, after which it fails; None for no limit."""
     explicit_lac_interval_s: float = 0.0
-    """explicitLacInterval: how often a writer tells its LAC by itself if no entry carried it; 0 for never."""
+    """explicitLacInterval: seconds between explicit LACs of a writer whose LAC was not carried by an entry; 0 for
+    never.
+    """
     placement: PlacementConfig = field(default_factory=PlacementConfig)
-    """How ensembles are chosen, where a watcher tells of racks; at random from a fixed list."""
+    """How ensembles are chosen if a watcher reports racks; from a fixed list they are chosen at random."""
     pending_bytes_max: int | None = 64 << 20
-    """A writer with more bytes on their way than this takes no further append until some are confirmed; None for no limit, where
-    the caller has one. While a bookie is replaced nothing is confirmed, for minutes if the metadata service is away."""
+    """Pending bytes above which a writer refuses appends until some are confirmed; None for no limit, if the caller has
+    one.
+
+    While a bookie is replaced nothing is confirmed, for minutes if the metadata service is down.
+    """
     metadata_attempts: int = 8
-    """How often an update of ledger metadata is tried while the store is unavailable, with growing pauses."""
+    """Attempts to update ledger metadata while the store is unavailable, with growing pauses."""
     recovery_window: int = 128
-    """Entries that recovery reads ahead at most; fewer if they could be more than `recovery.ASKED_BYTES_MAX`."""
+    """Largest number of entries that recovery reads ahead; fewer if they could exceed `recovery.ASKED_BYTES_MAX`."""
 
     def __post_init__(self) -> None:
-        assert min(self.add_timeout_s, self.read_timeout_s, self.retry_pause_s) > 0, "times are positive"
-        assert self.add_quorum_timeout_s is None or self.add_quorum_timeout_s > 0, "times are positive"
-        assert self.explicit_lac_interval_s >= 0, "0 is never"
-        assert self.ensemble_changes_max is None or self.ensemble_changes_max >= 0, "0 allows none"
-        assert 1024 <= self.frame_max <= v2.FRAME_MAX, "a frame is a kilobyte to what is received"
-        assert min(self.metadata_attempts, self.recovery_window) > 0, "counts are positive"
-        assert self.pending_bytes_max is None or self.pending_bytes_max > 0, "a limit is positive"
+        assert min(self.add_timeout_s, self.read_timeout_s, self.retry_pause_s) > 0, "timeouts must be positive"
+        assert self.add_quorum_timeout_s is None or self.add_quorum_timeout_s > 0, "timeouts must be positive"
+        assert self.explicit_lac_interval_s >= 0, "explicit_lac_interval_s must not be negative; 0 means never"
+        assert self.ensemble_changes_max is None or self.ensemble_changes_max >= 0, "must not be negative"
+        assert 1024 <= self.frame_max <= v2.FRAME_MAX, "frame_max must be between 1024 and FRAME_MAX"
+        assert min(self.metadata_attempts, self.recovery_window) > 0, "attempts and window must be positive"
+        assert self.pending_bytes_max is None or self.pending_bytes_max > 0, "must be positive"
 
     def frame_max_of(self, *, deferred_sync: bool) -> int:
-        """Of the version 2 frames of a writer; what version 3 carries is longer on the way."""
+        """Return the largest version 2 frame of a writer; converted to version 3 it becomes longer."""
         return self.frame_max - (v3.ADD_EXTRA if deferred_sync or self.protocol == "v3" else 0)
 
 
 class Afterwards:
-    """Calls made in a pass of their own: what must not happen inside the caller's call happens right after it."""
+    """Deferred calls, for actions that must not happen inside the current call but right after it."""
 
     def __init__(self, faults: Faults | None = None) -> None:
         self._faults = faults or Faults()
@@ -85,42 +96,42 @@ class Afterwards:
         self._work = trio.Event()
 
     def call(self, function: Callable[[], None]) -> None:
-        """Call it soon, in order. It must not raise."""
+        """Call the function soon, in order. It must not raise."""
         self._calls.append(function)
         self._work.set()
 
     async def run(self) -> None:
-        """Make the calls, for ever."""
+        """Make the calls until cancelled."""
         while True:
             await self._work.wait()
             self._work = trio.Event()
             calls, self._calls = self._calls, []
             for call in calls:
-                self._faults.call("what a ledger does right after a call", call)
+                self._faults.call("deferred call of a ledger", call)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerContext:
-    """The client's connections, metadata, tasks and limits."""
+    """Connections, metadata, tasks and limits of a client."""
 
     ledgers: LedgerManager
     bookies: BookieClient
     placement: EnsemblePlacementPolicy
     """Chooses bookies for ensembles, and the order in which the copies of an entry are read."""
     watcher: BookieWatcher | None
-    """Who is there, and where; None where the ids of the bookies are given."""
+    """Registered bookies and their addresses; None if the client was given fixed ids."""
     rng: Rng
     wheel: DeadlineWheel
     afterwards: Afterwards
     nursery: trio.Nursery
     config: LedgerConfig
     health: BookieHealth = field(default_factory=BookieHealth)
-    """Who failed, is slow, has much to do."""
+    """Health of the bookies: failures, speed, load."""
     alarms: Alarms = field(default_factory=Alarms)
     faults: Faults = field(default_factory=Faults)
-    """Where exceptions of callbacks go."""
+    """Receives exceptions of callbacks."""
 
     def start(self, task: Callable[[], Awaitable[None]], name: str) -> None:
-        """Start a task that ends by itself, owned by the client's nursery; nothing if the client is closed."""
+        """Start a task that ends by itself, owned by the client's nursery; no effect if the client is closed."""
         if not self.bookies.closed:
             self.nursery.start_soon(task, name=name)

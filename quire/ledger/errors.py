@@ -1,9 +1,9 @@
-"""What can go wrong with a ledger. Each class says final or passing, and what to do.
+"""Errors of ledgers. Each class says whether a retry can help, and what to do.
 
 `code` is the number that BookKeeper's client gives the same failure, for operators and tools that know those numbers.
 Source: BookKeeper's BKException.Code.
 
-Calls that touch metadata also let `quire.metadata.errors.MetadataError` through: those failures are the store's.
+Calls that use metadata also raise `quire.metadata.errors.MetadataError`: failures of the metadata store.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from quire.wire.bookkeeper.v2 import Rc
 
 
 class LedgerError(Exception):
-    """Root: catching it catches every failure of the package."""
+    """Root of all errors of this package."""
 
     code: int = -999
 
 
 class IncorrectParameterError(LedgerError):
-    """What was asked for makes no sense, such as an ack quorum above the write quorum. Final; nothing was done."""
+    """The arguments contradict each other, such as an ack quorum above the write quorum. Final; nothing was done."""
 
     code = -14
 
@@ -32,7 +32,7 @@ class IllegalOperationError(LedgerError):
 
 
 class ClientClosedError(LedgerError):
-    """The ledger client was closed. Final: make another."""
+    """The ledger client was closed. Final: open another one."""
 
     code = -19
 
@@ -44,8 +44,10 @@ class NotEnoughBookiesError(LedgerError):
 
 
 class PlacementPolicyError(LedgerError):
-    """The placement policy cannot be loaded or made, does not go with the quorums, or answered what cannot be. Final: mend
-    ensemblePlacementPolicy and what belongs to it, or the policy."""
+    """The placement policy cannot be loaded or created, does not fit the quorums, or gave an invalid answer.
+
+    Final: correct ensemblePlacementPolicy and its settings, or the policy.
+    """
 
 
 class NoSuchLedgerError(LedgerError):
@@ -55,7 +57,7 @@ class NoSuchLedgerError(LedgerError):
 
 
 class LedgerExistsError(LedgerError):
-    """The id that the caller chose is another ledger's. Final for the id; nothing was done."""
+    """The chosen id belongs to another ledger. Final for the id; nothing was done."""
 
     code = -20
 
@@ -67,50 +69,60 @@ class LedgerFencedError(LedgerError):
 
 
 class LedgerClosedError(LedgerError):
-    """The ledger, or this handle to it, is closed. Final for the handle: go on with a new ledger."""
+    """The ledger, or this handle to it, is closed. Final for the handle: continue with a new ledger."""
 
     code = -11
 
 
 class LedgerConflictError(LedgerError):
-    """Somebody closed the ledger at another last entry than ours. Final: the stored metadata is right, reopen."""
+    """Another client closed the ledger at another last entry. Final: the stored metadata is right, reopen the ledger."""
 
     code = -17
 
 
 class LedgerUnauthorizedError(LedgerError):
-    """The password or the digest type is not the ledger's. Final; a mistake of the configuration, or a stranger."""
+    """The password or the digest type is not the ledger's. Final: wrong configuration, or a foreign ledger."""
 
     code = -102
 
 
 class LedgerWriteError(LedgerError):
-    """The writer cannot go on. Final for the writer: close it at its last confirmed entry, send the rest elsewhere."""
+    """The writer cannot continue.
+
+    Final for the writer: close it at its last confirmed entry and write the rest elsewhere.
+    """
 
     code = -12
 
 
 class AddQuorumTimeoutError(LedgerWriteError):
-    """An entry did not reach its ack quorum in the time that was set for it. Final for the writer, as any write error."""
+    """An entry did not reach its ack quorum within the configured time. Final for the writer, as any write error."""
 
     code = -21
 
 
 class DuplicateEntryError(LedgerError):
-    """The application gave an entry id twice. Final for those entries, of which none was sent; the writer goes on."""
+    """The application used an entry id twice. Final for those entries, none of which was sent; the writer continues."""
 
     code = -22
 
 
 class EntryTooLargeError(LedgerError):
-    """The entry would not fit a frame that bookies take (`LedgerConfig.frame_max`). Final for the entry; nothing was written."""
+    """The entry does not fit into a frame that bookies accept (`LedgerConfig.frame_max`).
+
+    Final for the entry; nothing was written.
+    """
 
     code = -14
 
 
 class TooManyPendingError(LedgerError):
-    """More is on its way than `LedgerConfig.pending_bytes_max`. Passing: nothing of this append was sent, the writer goes on.
-    Wait with `wait_room`, then append again."""
+    """More bytes are pending than `LedgerConfig.pending_bytes_max`.
+
+    Passing: nothing of this append was sent, the writer continues.
+
+    Wait with `wait_room`, then append again.
+    """
 
     code = -105
 
@@ -122,7 +134,7 @@ class LedgerReadError(LedgerError):
 
 
 class NoSuchEntryError(LedgerReadError):
-    """All bookies that should have the entry answered that they do not. Final for confirmed entries: data was lost."""
+    """All bookies that should have the entry answered that they do not. Final for confirmed entries: data is lost."""
 
     code = -13
 
@@ -134,23 +146,23 @@ class DigestMismatchError(LedgerReadError):
 
 
 class LedgerRecoveryError(LedgerError):
-    """Recovery could not decide where the ledger ends. Passing: the ledger stays in recovery; open it again later."""
+    """Recovery could not determine the end of the ledger. Passing: the ledger stays in recovery; open it again later."""
 
     code = -10
 
 
 class FragmentChangedError(LedgerError):
-    """Others changed a fragment while it was repaired. Passing: read the metadata again, and look what is left to do."""
+    """Another client changed a fragment during its repair. Passing: read the metadata again and plan again."""
 
     code = -200
 
 
 class BookieError(LedgerError):
-    """One bookie did not do what it was asked. Passing for the ledger: other bookies hold the other copies."""
+    """A bookie failed a request. Passing for the ledger: other bookies hold the other copies."""
 
 
 class BookieUnavailableError(BookieError):
-    """The connection to a bookie could not be made, or broke. What was under way has an unknown outcome."""
+    """The connection to a bookie could not be opened, or broke. Pending requests have an unknown outcome."""
 
     code = -8
 
@@ -162,7 +174,7 @@ class BookieTimeoutError(BookieUnavailableError):
 
 
 class BookieProtocolError(BookieUnavailableError):
-    """A bookie sent what is not an answer to anything asked. The connection is given up."""
+    """A bookie sent an answer to nothing that was asked. The connection is closed."""
 
 
 class BookieRefusedError(BookieError):
@@ -185,11 +197,11 @@ CODES: Mapping[int, int] = {
     Rc.TOO_MANY_REQUESTS: -105,
     Rc.UNKNOWN_LEDGER_STATE: -108,
 }
-"""What BookKeeper's client makes of a bookie's result code. Source: BookKeeper's PerChannelBookieClient."""
+"""BookKeeper client codes for a bookie's result codes. Source: BookKeeper's PerChannelBookieClient."""
 
 
 def rc_name(rc: int) -> str:
-    """The name of a result code of the bookie protocol, or its number.
+    """Return the name of a result code of the bookie protocol, or its number.
 
     >>> rc_name(104), rc_name(9999)
     ('FENCED', '9999')

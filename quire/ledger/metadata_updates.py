@@ -1,5 +1,5 @@
-"""What may become of a ledger's metadata. Pure: each rule sees the stored value and answers with the wanted one, with None if
-it is right as it is, or with an error. `update` brings them together with the store.
+"""Updates of a ledger's metadata. The rules are pure: each gets the stored value and returns the wanted one, None if
+the stored one is right, or raises an error. `update` applies a rule to the store.
 
 Source: BookKeeper's EnsembleUtils, LedgerHandle.doAsyncCloseInternal, ReadOnlyLedgerHandle.closeRecovered,
 LedgerFragmentReplicator.
@@ -32,14 +32,17 @@ FIRST_PAUSE_S = 0.05
 
 
 def with_ensemble(fragments: Sequence[Fragment], first: int, ensemble: Sequence[str]) -> tuple[Fragment, ...]:
-    """The fragments with `ensemble` holding the entries from `first` on."""
+    """Return the fragments with `ensemble` holding the entries from `first` on."""
     kept = fragments[:-1] if fragments[-1].first_entry_id == first else fragments
     return (*kept, Fragment(first, tuple(ensemble)))
 
 
 def with_repairs(fragments: Sequence[Fragment], stored: LedgerMetadata) -> tuple[Fragment, ...]:
-    """A writer's fragments with what repairs have made of those that are complete, as far as `stored` has them; all of `stored` if
-    the ledger was closed by others. Of an open ledger only its writer changes the last fragment, and may know better."""
+    """Return a writer's fragments with repairs of complete fragments taken from `stored`.
+
+    All of `stored` is returned if another client closed the ledger. Only its writer changes the last fragment of an
+    open ledger, and may have a newer state of it.
+    """
     if stored.state is LedgerState.CLOSED:
         return stored.fragments
     found = {each.first_entry_id: each for each in stored.fragments[:-1]}
@@ -49,10 +52,13 @@ def with_repairs(fragments: Sequence[Fragment], stored: LedgerMetadata) -> tuple
 def replace_failed(
     stored: LedgerMetadata, first: int, failed: Mapping[int, str], ensemble: Sequence[str]
 ) -> LedgerMetadata | None:
-    """A writer's ensemble change: where a bookie of `failed` (by index) still stands, take the one of `ensemble`, for entries
-    from `first` on. None if others have replaced them all: adopt theirs. LedgerClosedError, LedgerFencedError."""
+    """Rule of a writer's ensemble change: replace each bookie of `failed` (by index) that is still a member by the one
+    of `ensemble`, from entry `first` on.
+
+    None if other clients have replaced them all: adopt the stored fragments. LedgerClosedError, LedgerFencedError.
+    """
     if stored.state is LedgerState.CLOSED:
-        raise LedgerClosedError("the ledger was closed while its ensemble was to be changed")
+        raise LedgerClosedError("the ledger was closed before its ensemble could be changed")
     if stored.state is LedgerState.IN_RECOVERY:
         raise LedgerFencedError("the ledger is being recovered: another client has taken it over")
     bookies = list(stored.fragments[-1].bookies)
@@ -65,8 +71,11 @@ def replace_failed(
 
 
 def close(stored: LedgerMetadata, last: int, length: int) -> LedgerMetadata | None:
-    """A writer's close at its last confirmed entry. It overrides a recovery under way, which then adopts it: all that the writer
-    ever confirmed is below, and it has given up the rest. LedgerConflictError if it is closed elsewhere."""
+    """Rule of a writer's close at its last confirmed entry. LedgerConflictError if it is closed at another one.
+
+    It overrides a recovery in progress, which then adopts it: every confirmed entry is below, and the writer has
+    abandoned the rest.
+    """
     if stored.state is not LedgerState.CLOSED:
         return replace(stored, state=LedgerState.CLOSED, last_entry_id=last, length=length)
     if (stored.last_entry_id, stored.length) == (last, length):
@@ -77,21 +86,23 @@ def close(stored: LedgerMetadata, last: int, length: int) -> LedgerMetadata | No
 
 
 def begin_recovery(stored: LedgerMetadata) -> LedgerMetadata | None:
-    """None if it is closed, or in recovery already."""
+    """Rule of a recovery's start: None if the ledger is closed, or in recovery already."""
     return replace(stored, state=LedgerState.IN_RECOVERY) if stored.state is LedgerState.OPEN else None
 
 
 def end_recovery(
     stored: LedgerMetadata, started: LedgerMetadata, fragments: tuple[Fragment, ...], last: int, length: int
 ) -> LedgerMetadata | None:
-    """Recovery's close, with the ensembles it changed since `started`. None if others closed the ledger: adopt theirs.
+    """Rule of a recovery's close, with the ensembles it changed since `started`.
 
-    Fragments before the last one of `started` may have been repaired meanwhile: the stored ones are kept.
+    None if another client closed the ledger: adopt that.
+
+    Fragments before the last one of `started` may have been repaired in the meantime: the stored ones are kept.
     """
     if stored.state is LedgerState.CLOSED:
         return None
     if stored.state is LedgerState.OPEN:
-        raise LedgerRecoveryError("the ledger is open again while we recover it")
+        raise LedgerRecoveryError("the ledger was opened again during its recovery")
     if fragments != started.fragments:
         before = len(started.fragments) - 1
         fragments = (*stored.fragments[:before], *fragments[before:])
@@ -103,10 +114,10 @@ def end_recovery(
 def replace_members(
     stored: LedgerMetadata, first: int, last: int, members: Mapping[int, tuple[str, str]]
 ) -> LedgerMetadata | None:
-    """A repair's change: in the fragment of the entries `first` to `last`, of which nothing more can come, the member at an
-    index is replaced by another, (old, new), which has its copies. None if that was done.
+    """Rule of a repair: in the closed fragment of entries `first` to `last`, replace members by index, (old, new).
 
-    FragmentChangedError if the fragment is not what was repaired: other entries, other members.
+    The new member has the copies of the old one. None if that was done already. FragmentChangedError if the fragment
+    has other entries or members.
     """
     place = next((i for i, each in enumerate(stored.fragments) if each.first_entry_id == first), None)
     if place is None:
@@ -134,11 +145,11 @@ def replace_members(
 async def update(
     context: LedgerContext, ledger_id: int, rule: Rule, known: Versioned[LedgerMetadata] | None = None
 ) -> Versioned[LedgerMetadata]:
-    """Change the stored metadata by the rule, again after each lost race; returns it as it then stands. `known`: what is
-    thought to be stored, which saves the first read.
+    """Change the stored metadata by the rule, again after each lost race; return it as stored afterwards.
 
-    While the store is unavailable the rule is tried again, some times; it must recognise its own work. What the rule
-    raises, NoSuchLedgerError, MetadataError.
+    `known`: the value believed to be stored, which saves the first read. While the store is unavailable the rule is
+    tried again, a limited number of times; it must recognise its own work. Errors of the rule, NoSuchLedgerError,
+    MetadataError.
     """
     pause = FIRST_PAUSE_S
     for attempt in range(1, context.config.metadata_attempts + 1):

@@ -1,4 +1,4 @@
-"""A ledger client from a metadata service: ZooKeeper by its address, or any store that is open already.
+"""Opening a ledger client on a metadata service: ZooKeeper by its address, or any open store.
 
 store -> LAYOUT -> LedgerManager
       -> available, racks -> StoredBookies -> placement, and links to where the bookies are
@@ -37,13 +37,25 @@ async def open_client(
     watcher: WatcherConfig | None = None,
     zookeeper: ZooKeeperConfig | None = None,
 ) -> AsyncIterator[LedgerClient]:
-    """A ledger client of the cluster at `zk+hierarchical://host:port;host:port/ledgers`, until the block ends.
+    """Open a ledger client on a cluster in ZooKeeper. Errors of the block are raised unchanged, not in a group.
 
-    `watcher` and `zookeeper` may tell more than the URI does: health checks; credentials, TLS, timeouts (root, servers and chroot are
-    the URI's). InvalidConnectStringError; NoNodeError if the cluster was never initialised; UnsupportedLayoutError if it
-    has another layout than the URI says; MetadataUnavailableError. What the block raises is raised as it is.
+    Args:
+        world: Doors to clock, network and random numbers, e.g. `real_world()`.
+        metadata_service_uri: Address of the cluster, e.g. `zk+hierarchical://host:port;host:port/ledgers`.
+        config: Limits and choices of the client; None for the defaults.
+        watcher: Health checks and other settings for watching bookies. The root comes from the URI.
+        zookeeper: Credentials, TLS and timeouts. Servers and chroot come from the URI.
+
+    Returns:
+        The client, for `async with`. It is closed at the end of the block.
+
+    Raises:
+        InvalidConnectStringError: The URI is invalid.
+        NoNodeError: The cluster was never initialised.
+        UnsupportedLayoutError: The cluster has another layout than the URI says.
+        MetadataUnavailableError: ZooKeeper cannot be reached.
     """
-    # Only here: kazoo takes longer to import than a standalone server to start.
+    # Imported here because kazoo takes longer to import than a standalone server takes to start.
     from quire.metadata.zookeeper.config import SessionExpiredPolicy, ZooKeeperConfig, parse_connect_string
     from quire.metadata.zookeeper.store import open_store
 
@@ -76,8 +88,26 @@ async def open_client_on(
     watcher: WatcherConfig | None = None,
     turn: Turn | None = None,
 ) -> AsyncIterator[LedgerClient]:
-    """The same on a store that is open, and stays so. `layout`: the name that LAYOUT must have, if any. Ids come from the
-    sequence that original clients use too, unless `ids` are given. `turn`: see `TcpLink`."""
+    """Open a ledger client on an open metadata store, which stays open.
+
+    Args:
+        world: Doors to clock, network and random numbers.
+        store: Open metadata store.
+        config: Limits and choices of the client; None for the defaults.
+        root: Path of the cluster's ledgers.
+        layout: Name that the cluster's layout must have; None for any.
+        ids: Source of ledger ids; None for the sequence that original clients use too.
+        watcher: Settings for watching bookies.
+        turn: Pass of the event loop that sends output at its end; see `TcpLink`.
+
+    Returns:
+        The client, for `async with`. It is closed at the end of the block.
+
+    Raises:
+        NoNodeError: The cluster was never initialised.
+        UnsupportedLayoutError: The cluster has another layout than `layout`, or an unknown one.
+        MetadataError: The metadata service failed.
+    """
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
         try:

@@ -1,4 +1,4 @@
-"""(ledger, entry): where an entry stands in a managed ledger, and the order of such places."""
+"""Position of an entry in a managed ledger: (ledger, entry), and the order of positions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ LATEST_ID = (1 << 63) - 1
 
 
 class Position(NamedTuple):
-    """A place in a managed ledger. Ordered by ledger id, then entry id. Entry -1 is "before the first entry"."""
+    """Position in a managed ledger. Ordered by ledger id, then entry id. Entry -1 is "before the first entry"."""
 
     ledger_id: int
     entry_id: int

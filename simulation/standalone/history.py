@@ -51,7 +51,7 @@ EXPECTED_ERRORS = {
     "disk full": ("journal group not written", "checkpoint failed", "last checkpoint failed", "no room"),
     "failed sync": (
         "the server ends",
-        "the journal has failed",
+        "journal failed",
         "the storage has failed",
         "checkpoint failed",
         "last checkpoint failed",
@@ -207,7 +207,7 @@ class Story:
             disk.fail_syncs(1)
             with trio.move_on_after(1):
                 await server.wait_down()
-            if self.log.has("the journal has failed") or self.log.has("the storage has failed"):
+            if self.log.has("journal failed") or self.log.has("the storage has failed"):
                 self.log.forget()
                 await self._must_end()
             await server.crash()

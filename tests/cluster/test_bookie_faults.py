@@ -572,7 +572,7 @@ def test_d8_a_full_disk_costs_the_bookie_its_place_and_no_entry(bookies: BookieC
         await write(writer, 0, 200)
         members = await ensemble_of(bookies, client, writer.ledger_id)
         full = members[0]
-        full.announced += ["journal group not written, its adds are refused", "no room", "checkpoint failed"]
+        full.announced += ["journal group not written, refusing its adds", "no room", "checkpoint failed"]
         assert full.process is not None
         # No file of it may grow beyond this: writes fail as on a full disk, without mounting one.
         _, hard = resource.prlimit(full.process.pid, resource.RLIMIT_FSIZE)

@@ -339,7 +339,7 @@ def test_d9_a_sync_that_fails_once_ends_the_bookie_and_the_next_start_tells_what
         assert wire.add(7, 2) == Rc.IO
     assert bookie.wait_ended() == 5
     assert not flag.exists()
-    assert "the journal has failed, nothing is acknowledged any more" in bookie.log()
+    assert "journal failed, acknowledging nothing more; restart the bookie" in bookie.log()
     wire = bookie.start().connect()
     assert [wire.read(7, each) for each in range(2)] == [(0, entry(7, each)) for each in range(2)]
     assert wire.add(7, 2) == 0

@@ -51,7 +51,7 @@ def read_all(client: RawClient, name: str, count: int) -> list[bytes]:
     return [client.message()[1] for _ in range(count)]
 
 
-ANNOUNCED = ["journal group not written, its adds are refused", "no room", "checkpoint failed"]
+ANNOUNCED = ["journal group not written, refusing its adds", "no room", "checkpoint failed"]
 
 
 def refusal(client: RawClient) -> pb.CommandError:

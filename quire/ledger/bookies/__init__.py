@@ -1,1 +1,1 @@
-"""Connections to bookies, what is known of their health, and which of them there are."""
+"""Connections to bookies, their observed health, and the registered bookies."""

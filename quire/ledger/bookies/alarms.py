@@ -1,4 +1,4 @@
-"""Wakes who has waited for long enough, without a timeout scope per wait: most waits end before, and then cost next to nothing."""
+"""Timeouts for waits without a timeout scope per wait: most waits end early, and then cost next to nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import trio
 
 
 class Alarms:
-    """One task for all alarms of a ledger client, begun with the first."""
+    """Alarms of a ledger client, all in one task, which begins with the first alarm."""
 
     def __init__(self) -> None:
         self._alarms: list[tuple[float, int, trio.Event]] = []
@@ -17,13 +17,15 @@ class Alarms:
         self._running = False
         self._earlier = trio.Event()
         self._rings_at = 0.0
-        """Until when the task sleeps."""
+        """Time until which the task sleeps."""
 
     def set(
         self, deadline: float, event: trio.Event, start: Callable[[Callable[[], Awaitable[None]], str], None]
     ) -> None:
-        """Set `event` at that moment of trio's time, if nobody has by then. `start` starts a task that may live as long as the
-        client."""
+        """Set `event` at that time on trio's clock, unless it is set already.
+
+        `start` starts a task that may live as long as the client.
+        """
         self._count += 1
         heappush(self._alarms, (deadline, self._count, event))
         if not self._running:
@@ -33,7 +35,7 @@ class Alarms:
             self._earlier.set()
 
     async def run(self) -> None:
-        """Ring, for ever."""
+        """Set events at their time until cancelled."""
         alarms = self._alarms
         while True:
             while alarms and alarms[0][2].is_set():

@@ -1,4 +1,4 @@
-"""What bookies will say to requests other than adds: answers to wait for."""
+"""Pending answers of bookies to requests other than adds."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ Body: TypeAlias = (
     | v3.EntryList
     | v3.AuthAnswer
 )
-"""Each has `rc`, a code of version 2, whichever version it came by; v2.OtherResponse: a refusal that says no more than that."""
+"""Response body.
+
+Each has `rc`, a code of version 2 whatever the protocol version. v2.OtherResponse: a refusal that has only the code.
+"""
 
 
 class Answer:
-    """What a bookie will say to one request."""
+    """Pending answer of a bookie to one request."""
 
     __slots__ = ("frame", "notify", "outcome", "queued", "tick")
 
@@ -33,20 +36,23 @@ class Answer:
         """When the request was made, on the client's wheel."""
         self.frame = b""
         self.queued: list[Answer] | None = None
-        """Requests for the same that wait until this one is answered."""
+        """Requests for the same entry that wait until this one is answered."""
         self.outcome: Body | BookieUnavailableError | None = None
-        """The response, whatever its code, or why there is none; None until then."""
+        """Response, whatever its code, or the reason why there is none; None until then."""
         self.notify: Callable[[], None] | None = None
 
     def settle(self, outcome: Body | BookieUnavailableError) -> None:
-        """The first outcome counts."""
+        """Set the outcome; only the first one counts."""
         if self.outcome is None:
             self.outcome = outcome
             if self.notify is not None:
                 self.notify()
 
     async def wait(self) -> Body:
-        """The response, whatever its code; BookieUnavailableError, BookieTimeoutError. Giving up is fine."""
+        """Wait for the response, whatever its code. The wait may be cancelled.
+
+        Raises: BookieUnavailableError, BookieTimeoutError.
+        """
         if self.outcome is None:
             came = trio.Event()
             self.notify = came.set
@@ -58,7 +64,7 @@ class Answer:
 
 
 def failed(error: BookieUnavailableError) -> Answer:
-    """The answer to a request that could not even be sent."""
+    """Return the answer to a request that could not even be sent."""
     answer = Answer(0)
     answer.settle(error)
     return answer

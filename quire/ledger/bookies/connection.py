@@ -1,8 +1,9 @@
-"""One connection to a bookie, of whichever protocol: its add channels, and the requests that can be made on it.
+"""A connection to a bookie, for either protocol version: its add channels and its requests.
 
-No task, timeout scope or object per added entry. Adds are answered by (ledger, entry) in version 2, and are matched so in version 3
-too, so there is one channel per ledger and link: a second writer of the same ledger (a recovery beside a writer that lives
-on) gets a link of its own, and so does one that comes while answers to a former writer are still outstanding.
+There is no task, timeout scope or object per added entry. Version 2 answers adds by (ledger, entry), and version 3 is
+matched the same way, so there is one channel per ledger and link. A second writer of the same ledger (a recovery beside
+a live writer) gets a link of its own, and so does a writer that begins while answers to an earlier writer are
+outstanding.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.errors import BookkeeperWireError
 
 GIVE_UP_AFTER = 3
-"""A link with a request that is this many read timeouts old is closed."""
+"""Age in read timeouts of an unanswered request at which its link is closed."""
 
 
 class AddReceiver(Protocol):
-    """A writer, seen from its channels. Calls may come from within `AddChannel.send`; they must not raise."""
+    """The part of a writer that its channels use. Calls may come from within `AddChannel.send`; they must not raise."""
 
     def adds_answered(self, channel: AddChannel, rc: int, first: int, last: int) -> None:
-        """The bookie answered `rc` to the adds of entries `first` to `last`, inclusive."""
+        """Called when the bookie answered `rc` to the adds of entries `first` to `last`, inclusive."""
 
     def bookie_lost(self, channel: AddChannel, error: BookieUnavailableError) -> None:
-        """The link is broken; what was sent and not answered may or may not be stored."""
+        """Called when the link is broken. Adds sent and not answered may or may not be stored."""
 
 
 class AddChannel:
-    """The adds of one ledger on one link."""
+    """Adds of one ledger on one link."""
 
     __slots__ = ("_connection", "_ledger_id", "bookie_id", "index", "outstanding", "receiver", "write_flags")
 
@@ -51,7 +52,7 @@ class AddChannel:
         self.bookie_id = connection.bookie_id
         self.receiver: AddReceiver | None = receiver
         self.index = index
-        """The bookie's place in the writer's ensemble."""
+        """Index of the bookie in the writer's ensemble."""
         self.outstanding = 0
         """Adds sent and not answered."""
         self.write_flags = write_flags
@@ -63,17 +64,17 @@ class AddChannel:
         self._connection.send_adds(frames, self.write_flags)
 
     def release(self) -> None:
-        """The writer is not interested any more."""
+        """End the channel: the writer needs it no more."""
         self.receiver = None
         if self.outstanding <= 0:
             self._connection.forget(self._ledger_id)
 
 
 class BookieConnection(ABC):
-    """One link, with its channels and its requests under way. The requests never raise: what goes wrong is in the answer."""
+    """One link with its channels and pending requests. The requests never raise: failures are in the answer."""
 
     supports_batch: bool
-    """Whether `read_batch` may be used."""
+    """True if `read_batch` may be used."""
 
     def __init__(self, bookie_id: str, link: BookieLink, wheel: DeadlineWheel, read_timeout_s: float) -> None:
         self.bookie_id = bookie_id
@@ -89,7 +90,7 @@ class BookieConnection(ABC):
 
     @abstractmethod
     def send_adds(self, frames: Sequence[v2.Frame], write_flags: int) -> None:
-        """Send ADD frames of version 2, of one ledger; nothing happens on a broken link."""
+        """Send ADD frames of version 2, of one ledger; no effect on a broken link."""
 
     def open_channel(self, ledger_id: int, receiver: AddReceiver, index: int, write_flags: int = 0) -> AddChannel:
         assert ledger_id not in self.channels, f"ledger {ledger_id} has a channel to {self.bookie_id}"
@@ -103,15 +104,17 @@ class BookieConnection(ABC):
 
     @abstractmethod
     def read(self, ledger_id: int, entry_ids: Sequence[int], flags: int = 0, key: bytes | None = None) -> list[Answer]:
-        """Ask for entries one by one, all at once; -1 is the last entry that the bookie has. v2.ReadResponse."""
+        """Request entries one by one, all at once; -1 is the last entry that the bookie has. v2.ReadResponse."""
 
     @abstractmethod
     def read_batch(self, ledger_id: int, first: int, count_max: int, size_max: int) -> Answer:
-        """Ask for entries from `first` on: at most `count_max`, and about `size_max` bytes; at least one. v2.BatchResponse."""
+        """Request entries from `first` on: at most `count_max`, and about `size_max` bytes; at least one.
+        v2.BatchResponse.
+        """
 
     @abstractmethod
     def read_lac(self, ledger_id: int) -> Answer:
-        """Ask for the explicit LAC and the last entry. v3.LacAnswer."""
+        """Request the explicit LAC and the last entry. v3.LacAnswer."""
 
     @abstractmethod
     def write_lac(self, ledger_id: int, lac: int, key: bytes, body: bytes) -> Answer:
@@ -119,53 +122,63 @@ class BookieConnection(ABC):
 
     @abstractmethod
     def force(self, ledger_id: int) -> Answer:
-        """Ask that all adds answered so far be on the disk. v3.Done."""
+        """Request that all adds answered so far be synced to disk. v3.Done."""
 
     @abstractmethod
     def long_poll(self, ledger_id: int, previous_lac: int, timeout_ms: int, piggyback: bool = True) -> Answer:
-        """Ask for the LAC once it is beyond `previous_lac`, or as it is after `timeout_ms`; with `piggyback`, for entry
-        previous_lac + 1 too. v2.ReadResponse: `max_lac`, and `entry`, empty if it did not come."""
+        """Request the LAC once it exceeds `previous_lac`, or its value after `timeout_ms`. v2.ReadResponse.
+
+        With `piggyback`, entry previous_lac + 1 is requested too. The response has `max_lac`, and `entry`, empty if it
+        did not come.
+        """
 
     @abstractmethod
     def bookie_info(self, bits: int) -> Answer:
-        """Ask for disk sizes: v3.TOTAL_DISK_CAPACITY, v3.FREE_DISK_SPACE. v3.BookieInfo."""
+        """Request disk sizes: v3.TOTAL_DISK_CAPACITY, v3.FREE_DISK_SPACE. v3.BookieInfo."""
 
     @abstractmethod
     def list_of_entries(self, ledger_id: int) -> Answer:
-        """Ask which entries the bookie has. v3.EntryList. Original bookies with DbLedgerStorage never answer this."""
+        """Request the list of the bookie's entries. v3.EntryList.
+
+        Original bookies with DbLedgerStorage never answer this.
+        """
 
     @abstractmethod
     def start_tls(self) -> Answer:
-        """Ask for TLS. v2.OtherResponse; Rc.BAD_REQUEST from a bookie without it."""
+        """Request TLS. v2.OtherResponse; Rc.BAD_REQUEST from a bookie without it."""
 
     @abstractmethod
     def authenticate(self, plugin: str, payload: bytes) -> Answer:
-        """Say who we are. v3.AuthAnswer; a bookie without authentication answers OK under the name AuthDisabledPlugin."""
+        """Send credentials. v3.AuthAnswer; a bookie without authentication answers OK under the name
+        AuthDisabledPlugin.
+        """
 
     # --- deadlines, and the end
 
     @abstractmethod
     def tick(self, now: int) -> bool:
-        """Give up what is overdue, and the link if it owes an answer for far too long; returns whether anything is under way."""
+        """Fail overdue requests, and close the link if it owes an answer for far too long; return whether requests are
+        pending.
+        """
 
     def give_up(self, error: BookieUnavailableError) -> None:
-        """Close the link and tell everybody who waits."""
+        """Close the link and fail all its requests."""
         self._link.close()
         self._closed(error)
 
     @abstractmethod
     def _received(self, chunk: Buffer) -> None:
-        """All answers of one chunk. BookkeeperWireError before any is dealt with."""
+        """Handle all answers of one chunk. BookkeeperWireError is raised before any is handled."""
 
     @abstractmethod
     def _forget_answers(self) -> list[Answer]:
-        """All answers waited for, which nobody will give."""
+        """Return and forget all pending answers, which will not come."""
 
     def _take(self, chunk: Buffer) -> None:
         try:
             self._received(chunk)
         except BookkeeperWireError as error:
-            self.give_up(BookieProtocolError(f"bookie {self.bookie_id} sent what is no response: {error}"))
+            self.give_up(BookieProtocolError(f"bookie {self.bookie_id} sent something that is not a response: {error}"))
 
     def _adds_answered(self, acks: v2.AddAcks) -> None:
         channel = self.channels.get(acks.ledger_id)

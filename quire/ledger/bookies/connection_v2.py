@@ -1,8 +1,8 @@
-"""A connection that speaks version 2, and lets a second one speak version 3 where version 2 has no words.
+"""A connection of version 2, which uses a second connection of version 3 for requests that version 2 lacks.
 
-Version 2 matches answers by (ledger, entry, operation), so two reads of the same must never be under way on one link: the
-second waits until the first is answered. A read that was given up keeps its place until its answer comes, or until the link
-is given up for not answering. Batch reads carry an id.
+Version 2 matches answers by (ledger, entry, operation), so two reads of the same entry must never be in progress on one
+link: the second waits until the first is answered. An abandoned read keeps its place until its answer comes, or until
+the link is closed for not answering. Batch reads carry an id.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from quire.wire.bookkeeper.entry import Buffer
 
 
 def no_side() -> BookieConnection:
-    """For a connection that is never asked for more than version 2 has."""
+    """Default for a connection that is only used for requests of version 2."""
     raise BookieUnavailableError("there is no second connection for version 3")
 
 
 class V2Connection(BookieConnection):
-    """One link, with its channels and its reads under way. `side` is the connection of version 3 to the same bookie; it
-    may raise BookieUnavailableError."""
+    """One link with its channels and pending reads.
+
+    `side` is the connection of version 3 to the same bookie; it may raise BookieUnavailableError.
+    """
 
     supports_batch = True
 
@@ -78,7 +80,7 @@ class V2Connection(BookieConnection):
         self._ask([answer], [v2.batch_read_request(ledger_id, first, request_id, count_max, size_max)])
         return answer
 
-    # --- what version 2 cannot say
+    # --- requests that version 2 lacks
 
     def read_lac(self, ledger_id: int) -> Answer:
         return self._beside(lambda side: side.read_lac(ledger_id))
@@ -122,7 +124,7 @@ class V2Connection(BookieConnection):
             answer.settle(timeout)
         for answer in self._reads.values():
             if answer.tick > overdue:
-                continue  # one that had to wait for its turn stands behind younger ones
+                continue  # a read that had to wait for its turn stands behind younger ones
             answer.settle(timeout)
             for other in answer.queued or ():
                 if other.tick <= overdue:
@@ -157,7 +159,7 @@ class V2Connection(BookieConnection):
                 self._batch_refused(response)
             else:
                 self.give_up(
-                    BookieProtocolError(f"bookie {self.bookie_id} answered what was never asked: {response!r}")
+                    BookieProtocolError(f"bookie {self.bookie_id} answered what it was not asked: {response!r}")
                 )
             if self.broken is not None:
                 return
@@ -175,7 +177,7 @@ class V2Connection(BookieConnection):
         answer.settle(response)
 
     def _batch_refused(self, response: v2.OtherResponse) -> None:
-        """A refusal without a request id: the bookie knows no batch reads, so it refuses all that are under way."""
+        """Handle a refusal without a request id: the bookie does not know batch reads, so it refuses all pending ones."""
         for answer in self._batches.values():
             answer.settle(response)
         self._batches.clear()

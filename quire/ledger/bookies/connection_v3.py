@@ -1,6 +1,6 @@
-"""A connection that speaks version 3: every request has a transaction id, which its answer repeats.
+"""A connection of version 3: every request has a transaction id, which its answer repeats.
 
-adds     frames of version 2, as the writer keeps them, are put into messages of version 3 on their way
+adds     frames of version 2, as the writer keeps them, are converted to messages of version 3
 answers  to adds by (ledger, entry), as in version 2, so that nothing is kept per entry; to all else by transaction id
 """
 
@@ -24,9 +24,10 @@ _FLAGS: Final = 0xFFFF
 
 
 def add_messages(frames: Sequence[v2.Frame], first_txn_id: int, write_flags: int) -> tuple[list[v2.Frame], int]:
-    """Adds of one ledger, one key and one set of flags from frames of version 2 to frames of version 3; and how many they are.
+    """Convert adds of one ledger, key and set of flags from frames of version 2 to frames of version 3; also return
+    their number.
 
-    Transaction ids are given from `first_txn_id` on. Pure.
+    Transaction ids begin at `first_txn_id`. Pure.
     """
     unpack = _ADD.unpack_from
     entries: list[Buffer] = []
@@ -58,16 +59,16 @@ def add_messages(frames: Sequence[v2.Frame], first_txn_id: int, write_flags: int
 
 
 class V3Connection(BookieConnection):
-    """One link, with its channels and its requests under way."""
+    """One link with its channels and pending requests."""
 
     supports_batch = False
 
     def __init__(self, bookie_id: str, link: BookieLink, wheel: DeadlineWheel, read_timeout_s: float) -> None:
         self._next_txn_id = 1
         self._asked: dict[int, Answer] = {}
-        """By transaction id, in the order in which they were asked; kept after a timeout until the bookie answers."""
+        """Requests by transaction id, in order of sending; kept after a timeout until the bookie answers."""
         self._patient: dict[int, tuple[Answer, int]] = {}
-        """Requests that may take long or for ever, and the tick at which each is given up; that costs no link."""
+        """Requests that may take very long, and the tick at which each fails; that does not close the link."""
         super().__init__(bookie_id, link, wheel, read_timeout_s)
 
     def send_adds(self, frames: Sequence[v2.Frame], write_flags: int) -> None:
@@ -95,7 +96,7 @@ class V3Connection(BookieConnection):
         return answers
 
     def read_batch(self, ledger_id: int, first: int, count_max: int, size_max: int) -> Answer:
-        """Version 3 has no batch reads: refused, as by a bookie that does not know them."""
+        """Refuse a batch read, as a bookie does that does not know them: version 3 has none."""
         answer = Answer(self._wheel.now)
         answer.settle(v2.OtherResponse(v2.Opcode.BATCH_READ, Rc.BAD_REQUEST, ledger_id, first))
         return answer
@@ -181,11 +182,11 @@ class V3Connection(BookieConnection):
         if answer is not None:
             answer.settle(outcome)
         elif type(outcome) is v2.OtherResponse and outcome.opcode == v3.Operation.ADD_ENTRY:
-            # Nobody knows which add that was: all of the link's are lost.
+            # The failed add is unknown: all adds of the link are lost.
             text = f"bookie {self.bookie_id} refused an add without saying which: {rc_name(outcome.rc)}"
             self.give_up(BookieProtocolError(text))
         elif txn_id >= self._next_txn_id:
-            self.give_up(BookieProtocolError(f"bookie {self.bookie_id} answered what was never asked: {reply!r}"))
+            self.give_up(BookieProtocolError(f"bookie {self.bookie_id} answered what it was not asked: {reply!r}"))
 
     def _forget_answers(self) -> list[Answer]:
         answers = [*self._asked.values(), *(answer for answer, _ in self._patient.values())]

@@ -1,4 +1,4 @@
-"""One ticking task for all deadlines of a ledger client: nothing per entry, nothing at all while nothing is under way."""
+"""Deadlines of a ledger client in one ticking task: no cost per entry, and none while no request is pending."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from quire.world.faults import Faults
 
 
 class Watched(Protocol):
-    """Something that may have requests under way."""
+    """Object that may have pending requests."""
 
     def tick(self, now: int) -> bool:
-        """Give up what is overdue at tick `now`; return whether anything is still under way. Must not raise."""
+        """Fail requests overdue at tick `now`; return whether requests are still pending. Must not raise."""
 
 
 class DeadlineWheel:
-    """Calls `tick` of those who asked for it, every `tick_s` seconds, until they say that nothing is under way."""
+    """Wheel that calls `tick` of watched objects every `tick_s` seconds, until they return that no request is pending."""
 
     def __init__(self, tick_s: float, faults: Faults | None = None) -> None:
         self._faults = faults or Faults()
         self.tick_s = tick_s
         self.now = 0
-        """Ticks so far; stands still while nobody is watched."""
+        """Ticks so far; does not advance while no object is watched."""
         self._watched: dict[Watched, None] = {}
         self._work = trio.Event()
 
     def ticks(self, seconds: float) -> int:
-        """Ticks after which `seconds` have certainly passed."""
+        """Return the number of ticks after which `seconds` have certainly passed."""
         return math.ceil(seconds / self.tick_s) + 1
 
     def watch(self, watched: Watched) -> None:
-        """Tick it from now on; fine if it is watched already."""
+        """Watch an object from now on; no effect if it is watched already."""
         self._watched[watched] = None
         self._work.set()
 
     async def run(self) -> None:
-        """Tick for ever."""
+        """Tick until cancelled."""
         while True:
             if not self._watched:
                 self._work = trio.Event()

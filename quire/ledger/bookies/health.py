@@ -1,10 +1,10 @@
-"""BookieHealth: what a client knows of each bookie from its own requests. Pure but for the clock.
+"""BookieHealth: health of each bookie as seen from this client's requests. Pure except for the clock.
 
     failures, overtakings     for a minute: other bookies are asked first               (ReadHealth)
-    requests under way        who has far more than the least busy one is asked last    (ReadHealth)
-    errors                    counted for the watcher, which puts bookies into quarantine (FaultCounts)
-    out of reach              for some seconds: new ledgers go without them if they can
-    how long answers take     when a read is worth asking somebody else too
+    pending requests          a bookie with far more than the least busy is asked last    (ReadHealth)
+    errors                    counted for the watcher, which quarantines bookies        (FaultCounts)
+    unreachable               for some seconds: new ledgers avoid them if possible
+    answer times              decide when a read is sent to a second bookie
 
 Source: BookKeeper's BookiesHealthInfo, PerChannelBookieClient (which results are errors), PendingReadOp (slow bookies).
 """
@@ -22,18 +22,18 @@ from quire.wire.bookkeeper.v2 import Rc
 GAIN = 0.125
 DEVIATION_GAIN = 0.25
 DEVIATIONS = 4.0
-"""As TCP smooths round-trip times: RFC 6298."""
+"""Deviations added to the mean, as TCP does for round-trip times: RFC 6298."""
 
 UNREACHABLE_S = 3.0
-"""So long a bookie that could not be reached is kept out of new ledgers: until its session is over, or it is back."""
+"""Seconds for which an unreachable bookie is kept out of new ledgers: until its session expires, or it is back."""
 
 DOUBTFUL_S = 60.0
-"""So long a bookie that could not be reached has to answer once before a new ledger is made on it."""
+"""Seconds after a failure to reach a bookie during which it must answer once before a new ledger uses it."""
 
 HARMLESS = frozenset({Rc.OK, Rc.NO_ENTRY, Rc.NO_LEDGER, Rc.FENCED, Rc.READ_ONLY})
-"""Results that say nothing against the bookie."""
+"""Results that do not count against the bookie."""
 OF_THE_LEDGER = frozenset({Rc.UNAUTHORIZED, Rc.BAD_REQUEST, Rc.BAD_VERSION})
-"""Errors, but others would answer the same."""
+"""Errors that other bookies would return too."""
 
 
 class _Bookie:
@@ -49,25 +49,25 @@ class _Bookie:
 
 
 class BookieHealth:
-    """Of one ledger client; one small record per bookie that it ever asked."""
+    """Health records of one ledger client, one small record per bookie it has used."""
 
     def __init__(self, memory_s: float = 60.0) -> None:
-        """`memory_s`: so long a failure is a reason to ask others first."""
+        """`memory_s`: seconds for which a failure is a reason to ask other bookies first."""
         self._memory_s = memory_s
         self._bookies: dict[str, _Bookie] = {}
 
-    # --- what happens
+    # --- events
 
     def asked(self, bookie_id: str, count: int = 1) -> None:
-        """`count` requests are under way to it."""
+        """Record that `count` requests were sent to the bookie."""
         self._of(bookie_id).pending += count
 
     def answered(self, bookie_id: str, count: int = 1) -> None:
-        """They are not any more."""
+        """Record that `count` requests are no longer pending."""
         self._of(bookie_id).pending -= count
 
     def took(self, bookie_id: str, seconds: float) -> None:
-        """An answer came after so long."""
+        """Record the time an answer took."""
         bookie = self._of(bookie_id)
         if bookie.mean_s < 0:
             bookie.mean_s = seconds
@@ -78,11 +78,11 @@ class BookieHealth:
         bookie.deviation_s += DEVIATION_GAIN * (abs(error) - bookie.deviation_s)
 
     def overtaken(self, bookie_id: str) -> None:
-        """Another bookie, asked later, answered before it."""
+        """Record that another bookie, asked later, answered before this one."""
         self._of(bookie_id).failed_at = trio.current_time()
 
     def refused(self, bookie_id: str, rc: int) -> None:
-        """It answered with this result code."""
+        """Record an answer with this result code."""
         if rc in HARMLESS:
             return
         bookie = self._of(bookie_id)
@@ -91,7 +91,10 @@ class BookieHealth:
             bookie.failed_at = trio.current_time()
 
     def failed(self, bookie_id: str, error: BookieError) -> None:
-        """A request failed, or an add. That a bookie cannot be reached is no error of it: who is gone is not registered either."""
+        """Record a failed request or add.
+
+        An unreachable bookie gets no error count: a dead one does not stay registered.
+        """
         if isinstance(error, BookieRefusedError):
             self.refused(bookie_id, error.rc)
             return
@@ -103,23 +106,23 @@ class BookieHealth:
             bookie.errors += 1
 
     def reached(self, bookie_id: str) -> None:
-        """It answered, whatever that was."""
+        """Record that the bookie answered, whatever the answer was."""
         self._of(bookie_id).lost_at = -inf
 
-    # --- what is known
+    # --- queries
 
     def expected_s(self, bookie_id: str) -> float:
-        """In how many seconds it answers nearly always; 0 if it was never asked."""
+        """Return the time within which the bookie nearly always answers, in seconds; 0 if it was never asked."""
         bookie = self._bookies.get(bookie_id)
         return 0.0 if bookie is None or bookie.mean_s < 0 else bookie.mean_s + DEVIATIONS * bookie.deviation_s
 
     def pending(self, bookie_id: str) -> int:
-        """Reads that the bookie has not answered."""
+        """Return the number of reads that the bookie has not answered."""
         bookie = self._bookies.get(bookie_id)
         return 0 if bookie is None else bookie.pending
 
     def failed_at(self, bookie_id: str) -> float | None:
-        """When the bookie last failed or was overtaken, if that is not too long ago; None otherwise."""
+        """Return when the bookie last failed or was overtaken, if that is recent; None otherwise."""
         bookie = self._bookies.get(bookie_id)
         if bookie is None or bookie.failed_at is None:
             return None
@@ -128,17 +131,17 @@ class BookieHealth:
         return bookie.failed_at
 
     def unreachable(self) -> frozenset[str]:
-        """The bookies that could not be reached a moment ago, though they may still be registered."""
+        """Return the bookies that could not be reached a moment ago, though they may still be registered."""
         since = trio.current_time() - UNREACHABLE_S
         return frozenset([bookie_id for bookie_id, bookie in self._bookies.items() if bookie.lost_at > since])
 
     def is_doubtful(self, bookie_id: str) -> bool:
-        """Return whether the bookie could not be reached some time ago, and has not been since."""
+        """Return whether the bookie could not be reached some time ago and has not been reached since."""
         bookie = self._bookies.get(bookie_id)
         return bookie is not None and bookie.lost_at > trio.current_time() - DOUBTFUL_S
 
     def take_errors(self) -> Mapping[str, int]:
-        """Errors and timeouts per bookie since the last call; those without any are not in it."""
+        """Return the errors and timeouts per bookie since the last call, without bookies that have none."""
         errors: dict[str, int] = {}
         for bookie_id, bookie in self._bookies.items():
             if bookie.errors:

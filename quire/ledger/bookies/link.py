@@ -1,4 +1,7 @@
-"""BookieLink: one way to one bookie, in frames of the bookie protocol. Everything above it is the same in process and over TCP."""
+"""BookieLink: a transport for frames of the bookie protocol to one bookie.
+
+All layers above are the same in process and over TCP.
+"""
 
 from __future__ import annotations
 
@@ -15,38 +18,46 @@ Closed: TypeAlias = Callable[[BookieUnavailableError], None]
 
 
 class Turn(Protocol):
-    """A pass of the event loop, at whose end what it wants to send leaves. Of whoever has connections beside the links."""
+    """A pass of the event loop, which sends its output at its end.
+
+    Implemented by servers with connections besides the links.
+    """
 
     working: bool
-    """A pass is under way that calls `flush` at its end."""
+    """True during a pass that calls `flush` at its end."""
 
     def mark(self, outbox: Outbox) -> None:
-        """`outbox` has something to send at the end of this pass, or soon if none is under way."""
+        """Mark `outbox` to be sent at the end of this pass, or soon if none is running."""
 
     def flush(self) -> None:
-        """End of a pass: send what is marked."""
+        """End a pass: send all marked output."""
 
 
 class BookieLink(Protocol):
-    """Made unconnected if need be: frames sent meanwhile are kept, within a bound, and sent when it is up.
+    """Link to one bookie.
 
-    `send` neither waits nor raises. A link that breaks, or whose bookie takes too little of what was sent, calls `closed`
-    once, perhaps from within `send`; frames sent after that are dropped. Answers may come from within `send` too.
+    It may begin unconnected: frames sent meanwhile are kept, within a bound, and sent when it is connected.
+
+    `send` neither waits nor raises. A link that breaks, or whose bookie receives too little of the sent data, calls
+    `closed` once, perhaps from within `send`; frames sent after that are dropped. Answers may come from within `send`
+    too.
     """
 
     closed: Closed
     """Called once when the link is broken; not after `close`."""
 
     def set_receiver(self, receive: Receive) -> None:
-        """Say who gets what the bookie sends: buffers of whole frames, in order, of whatever version was spoken to it.
-        `receive` must not raise. Before the first `send`."""
+        """Set the function that receives the bookie's data, before the first `send`. It must not raise.
+
+        It gets buffers of whole frames, in order, of the protocol version that was used.
+        """
 
     def send(self, frames: Sequence[v2.Frame]) -> None:
         """Send whole frames, in order. The buffers must not change afterwards."""
 
     def close(self) -> None:
-        """Give the link up; safe twice."""
+        """Close the link; no effect the second time."""
 
 
 def ignore_closed(error: BookieUnavailableError) -> None:
-    """What a link calls until somebody sets `closed`."""
+    """Default value of `closed`: does nothing."""

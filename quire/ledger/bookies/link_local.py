@@ -13,7 +13,7 @@ Write: TypeAlias = Callable[[list[Buffer]], None]
 
 
 class Session(Protocol):
-    """The bookie's end of a connection, as far as a link needs it."""
+    """The part of a bookie's session that a link uses."""
 
     def receive(self, frames: Sequence[v2.Frame]) -> None: ...
 
@@ -21,10 +21,10 @@ class Session(Protocol):
 
 
 class LocalLink:
-    """A BookieLink whose bookie is a call away. Answers may come from within `send`."""
+    """Link to a bookie in the same process. Answers may come from within `send`."""
 
     def __init__(self, session_factory: Callable[[Write], Session], *, turn: Turn | None = None) -> None:
-        """`turn`: what a pass of answers causes leaves at its end, in one write per connection."""
+        """`turn`: the pass at whose end output caused by answers leaves, in one write per connection."""
         self._turn = turn
         self.closed: Closed = ignore_closed
         self._receive: Receive | None = None
@@ -44,7 +44,7 @@ class LocalLink:
             self._session.close()
 
     def _answered(self, parts: list[Buffer]) -> None:
-        """What the session writes: whole frames, in any number of parts."""
+        """Receive data from the session: whole frames, in any number of parts."""
         if not self._open:
             return
         assert self._receive is not None, "set_receiver comes before send"

@@ -1,4 +1,5 @@
-"""A link to a bookie over the Network door: connects by itself, sends what piles up in one pass with one write, reads in one task.
+"""A link to a bookie over the Network door: connects by itself, sends the output of a pass with one write, reads in one
+task.
 
 send -> waiting (until connected) -> outbox -> flush at the end of the pass -> socket
 socket -> FrameStream -> receiver, all whole frames of a chunk in one pass
@@ -29,7 +30,7 @@ OUTBOX_BYTES_MAX = 64 << 20
 
 
 async def address_of(bookie_id: str) -> tuple[str, int]:
-    """Host and port of a bookie whose id is its address, `host:port`, the usual kind. OSError if it is none."""
+    """Return host and port of a bookie whose id is its address, `host:port`, the usual kind. OSError if it is not."""
     host, colon, port = bookie_id.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit():
         raise OSError(f"bookie id {bookie_id!r} is not host:port")
@@ -37,10 +38,9 @@ async def address_of(bookie_id: str) -> tuple[str, int]:
 
 
 class TcpLink:
-    """A BookieLink over one connection, made in a task of `nursery`.
+    """Link over one TCP connection, opened in a task of `nursery`.
 
-    What the bookie does not take is kept up to `bytes_max` bytes; beyond that the link breaks, as a bookie that is so far
-    behind is of no use.
+    Up to `bytes_max` unsent bytes are kept. Above that the link breaks, because a bookie so far behind is of no use.
     """
 
     def __init__(
@@ -55,8 +55,9 @@ class TcpLink:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         bytes_max: int = OUTBOX_BYTES_MAX,
     ) -> None:
-        """`turn`: what ends the passes in which frames are sent, and is told when one of answers ends; None: a task of the
-        link's own sends, in the next step of the scheduler. `faults`: where exceptions of what answers cause go."""
+        """`turn`: the pass that sends frames at its end, and that is ended after answers; None: a task of the link
+        sends them, in the next step of the scheduler. `faults`: receives exceptions of the code that handles answers.
+        """
         self.closed: Closed = ignore_closed
         self._bookie_id = bookie_id
         self._receive: Receive | None = None
@@ -108,7 +109,7 @@ class TcpLink:
     def _broken(self, error: BookieUnavailableError) -> None:
         if not self._over:
             self.close()
-            self._faults.call(f"what hears of the end of the link to bookie {self._bookie_id}", self.closed, error)
+            self._faults.call(f"callback for the end of the link to bookie {self._bookie_id}", self.closed, error)
 
     def _outbox_broken(self, error: OSError) -> None:
         self._broken(BookieUnavailableError(f"bookie {self._bookie_id}: {error}"))
@@ -145,14 +146,14 @@ class TcpLink:
         return None
 
     async def _flush(self, outbox: Outbox) -> None:
-        """Send once per pass, whatever the number of `send`s in it."""
+        """Send once per pass, whatever the number of `send` calls in it."""
         while True:
             await self._written.wait()
             self._written = trio.Event()
             outbox.flush()
 
     async def _read(self, stream: Stream) -> None:
-        """Hand on responses until the connection ends."""
+        """Pass on responses until the connection ends."""
         frames = FrameStream()
         assert self._receive is not None, "set_receiver comes before the first response"
         try:
@@ -163,12 +164,12 @@ class TcpLink:
         except OSError as error:
             self._broken(BookieUnavailableError(f"bookie {self._bookie_id}: {error}"))
         except BookkeeperWireError as error:
-            self._broken(BookieProtocolError(f"bookie {self._bookie_id} sent what is no frame: {error}"))
+            self._broken(BookieProtocolError(f"bookie {self._bookie_id} sent something that is not a frame: {error}"))
         else:
             self._broken(BookieUnavailableError(f"bookie {self._bookie_id} closed the connection"))
 
     def _answered(self, chunk: Buffer) -> None:
-        """One pass: what the answers cause leaves at its end, and not a step of the scheduler later."""
+        """Handle answers in one pass: output caused by them leaves at its end, not in a later step of the scheduler."""
         assert self._receive is not None, "set_receiver comes before the first response"
         turn = self._turn
         if turn is not None:
@@ -176,7 +177,7 @@ class TcpLink:
         try:
             self._receive(chunk)
         except Exception as error:
-            self._faults.raised(f"what the answers of bookie {self._bookie_id} cause", error)
+            self._faults.raised(f"handler of answers of bookie {self._bookie_id} cause", error)
         finally:
             if turn is not None:
                 turn.flush()
@@ -190,7 +191,7 @@ def tcp_links(
     turn: Turn | None = None,
     faults: Faults | None = None,
 ) -> Callable[[str], BookieLink]:
-    """A `connect` for LedgerClient: links whose tasks `nursery` owns."""
+    """Return a `connect` function for LedgerClient whose links have their tasks in `nursery`."""
 
     def connect(bookie_id: str) -> BookieLink:
         return TcpLink(network, nursery, bookie_id, resolve=resolve, turn=turn, faults=faults)

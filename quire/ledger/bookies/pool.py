@@ -1,8 +1,8 @@
-"""The connections of one ledger client: who is connected to which bookie, by which version of the protocol.
+"""Connection pool of one ledger client, by bookie and protocol version.
 
-    protocol "v2"   a link of version 2 for adds and reads; one of version 3 beside it when something is asked that
-                    version 2 has no words for: explicit LACs, force, long poll, bookie info, deferred sync
-    protocol "v3"   everything by version 3
+    protocol "v2"   a link of version 2 for adds and reads; a second one of version 3 for requests that version 2 lacks:
+    explicit LACs, force, long poll, bookie info, deferred sync
+    protocol "v3"   all requests by version 3
 
 Source: BookKeeper's BookieClientImpl, whose v2 mode keeps a second pool of v3 connections too.
 """
@@ -39,7 +39,7 @@ WireProtocol: TypeAlias = Literal["v2", "v3"]
 
 
 class BookieClient:
-    """The connections, by bookie; made when first needed, forgotten when broken."""
+    """Connections by bookie; opened when first needed, forgotten when broken."""
 
     def __init__(
         self,
@@ -57,13 +57,16 @@ class BookieClient:
         self.closed = False
 
     def connection(self, bookie_id: str) -> BookieConnection:
-        """A connection for requests other than adds; BookieUnavailableError if one cannot even be begun."""
+        """Return a connection for requests other than adds; BookieUnavailableError if it cannot be opened."""
         return self._any(bookie_id, self._protocol)
 
     def channel(
         self, bookie_id: str, ledger_id: int, receiver: AddReceiver, index: int, write_flags: int = 0
     ) -> AddChannel:
-        """A channel for the adds of a ledger; with `write_flags` it speaks version 3 in any case. BookieUnavailableError."""
+        """Return a channel for the adds of a ledger; with `write_flags` it always uses version 3.
+
+        BookieUnavailableError.
+        """
         protocol = "v3" if write_flags else self._protocol
         for connection in self._usable(bookie_id, protocol):
             if ledger_id not in connection.channels:
@@ -71,7 +74,7 @@ class BookieClient:
         return self._open(bookie_id, protocol).open_channel(ledger_id, receiver, index, write_flags)
 
     def close(self) -> None:
-        """Give all connections up, without a word to the writers."""
+        """Close all connections without notifying the writers."""
         self.closed = True
         for by_bookie in self._connections.values():
             for connections in list(by_bookie.values()):

@@ -1,4 +1,4 @@
-"""Who is kept away for having failed too often. Pure.
+"""Bookies quarantined after repeated failures. Pure.
 
 Source: BookKeeper's BookieWatcherImpl, DefaultPerChannelBookieClientPool.
 """
@@ -11,21 +11,21 @@ from typing import Protocol
 
 
 class FaultCounts(Protocol):
-    """Who counts failures. `quire.ledger.bookies.health.BookieHealth` is one."""
+    """Source of failure counts. `quire.ledger.bookies.health.BookieHealth` implements this."""
 
     def take_errors(self) -> Mapping[str, int]:
-        """Errors and timeouts per bookie since the last call."""
+        """Return errors and timeouts per bookie since the last call."""
 
 
 class NoFaults:
-    """Nobody counts."""
+    """Failure counts that are always empty."""
 
     def take_errors(self) -> Mapping[str, int]:
         return {}
 
 
 class Quarantine:
-    """Who is kept away until when, in trio's seconds."""
+    """Quarantined bookies with the end of their quarantine, in trio's seconds."""
 
     def __init__(self, quarantine_s: float) -> None:
         self._quarantine_s = quarantine_s
@@ -33,7 +33,7 @@ class Quarantine:
         self._next = inf
 
     def put(self, bookie_id: str, now: float) -> bool:
-        """Whether it was not there before; who was is not kept longer for it."""
+        """Quarantine a bookie; return whether it was not quarantined before. An existing quarantine is not extended."""
         if bookie_id in self._until:
             return False
         self._until[bookie_id] = now + self._quarantine_s
@@ -41,7 +41,7 @@ class Quarantine:
         return True
 
     def release(self, now: float) -> list[str]:
-        """Those whose time is over, who are not kept any more."""
+        """Remove and return the bookies whose quarantine is over."""
         if now < self._next:
             return []
         over = [bookie_id for bookie_id, until in self._until.items() if until <= now]

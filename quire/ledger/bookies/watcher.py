@@ -1,12 +1,13 @@
-"""Who is there: the bookies that take entries, those that only serve reads, where they are, and how to reach them.
+"""Watcher of the cluster's bookies: writable and read-only ones, their locations and addresses.
 
     <root>/available                 children: writable bookies         BookieServiceInfo -> host, port
     <root>/available/readonly        children: read-only bookies        (empty, of an old bookie: its id is host:port)
-    <root>/disableHealthCheck        while it is there, nobody is put into quarantine for its errors
+    <root>/disableHealthCheck while it exists, no bookie is quarantined for errors
     /bookies                         Pulsar's rack map
 
-Each is watched and read again when it changed. While the metadata service cannot be reached, or after the session has
-gone, what was known last stays true: bookies serve without it. Somebody who is listed as both is taken as read-only.
+Each node is watched and read again after a change. While the metadata service cannot be reached, or after the session
+has ended, the last known state remains in use: bookies serve without the service. A bookie that is listed as both
+counts as read-only.
 
 Source: BookKeeper's BookieWatcherImpl, DefaultBookieAddressResolver, BookieClientImpl.getFaultyBookies.
 """
@@ -41,59 +42,62 @@ from quire.world.faults import Faults
 log = get_logger(__name__)
 
 RETRY_S = 1.0
-"""Between attempts to read while the metadata service cannot be reached and does not say when it can."""
+"""Seconds between attempts to read while the metadata service cannot be reached and gives no time to retry."""
 LOOK_UP_S = 2.0
-"""So long a bookie's address is asked for before what is known of it must do: the service may be away."""
+"""Seconds for looking up a bookie's address before the last known address is used: the service may be down."""
 
 
 class BookieWatcher(Protocol):
-    """What a ledger client knows of the bookies. `StoredBookies` is one."""
+    """A ledger client's view of the bookies. `StoredBookies` implements this."""
 
     @property
     def changed(self) -> trio.Event:
         """Set, and replaced by another, when the cluster changes."""
 
     def cluster(self) -> Cluster:
-        """As it is known now; the same object until something changes."""
+        """Return the cluster as known now; the same object until something changes."""
 
     def quarantine(self, bookie_id: str) -> None:
-        """The bookie fails too often: prefer others for new fragments, for a time."""
+        """Quarantine a bookie that fails too often: prefer others for new fragments, for some time."""
 
     async def resolve(self, bookie_id: str) -> tuple[str, int]:
-        """Host and port of a bookie, registered or not; OSError if nobody knows."""
+        """Return host and port of a bookie, registered or not; OSError if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatcherConfig:
-    """What a watcher reads, and when a bookie goes into quarantine. The names of the originals' keys stand with the
-    fields (BookKeeper's; Pulsar's)."""
+    """Configuration of a watcher. Each field names the originals' keys (BookKeeper's; Pulsar's)."""
 
     root: str = "/ledgers"
     rack_map_path: str = "/bookies"
-    """Empty if there is none."""
+    """Path of the rack map, empty if there is none."""
     health_check: bool = False
     """bookieHealthCheckEnabled; bookkeeperClientHealthCheckEnabled (true)."""
     health_check_interval_s: float = 60.0
     """bookieHealthCheckIntervalSeconds; bookkeeperClientHealthCheckIntervalSeconds."""
     health_check_errors: int = 100
-    """bookieErrorThresholdPerInterval; bookkeeperClientHealthCheckErrorThresholdPerInterval (5): so many in one interval
-    are too many."""
+    """bookieErrorThresholdPerInterval; bookkeeperClientHealthCheckErrorThresholdPerInterval (5): number of errors in
+    one interval that leads to quarantine.
+    """
     quarantine_s: float = 1800.0
     """bookieQuarantineTimeSeconds; bookkeeperClientHealthCheckQuarantineTimeInSeconds."""
     quarantine_ratio: float = 1.0
-    """bookieQuarantineRatio; bookkeeperClientQuarantineRatio: how probable it is that a client does put it there, so that
-    not all clients leave a bookie at once. 0 to 1."""
+    """bookieQuarantineRatio; bookkeeperClientQuarantineRatio: probability (0 to 1) that a client quarantines the
+    bookie, so that not all clients abandon it at once.
+    """
 
     def __post_init__(self) -> None:
-        assert self.health_check_interval_s > 0, "an interval is positive"
-        assert self.health_check_errors > 0, "a number of errors is positive"
-        assert self.quarantine_s > 0, "a quarantine takes its time"
-        assert 0 <= self.quarantine_ratio <= 1, "a probability is 0 to 1"
+        assert self.health_check_interval_s > 0, "health_check_interval_s must be positive"
+        assert self.health_check_errors > 0, "health_check_errors must be positive"
+        assert self.quarantine_s > 0, "quarantine_s must be positive"
+        assert 0 <= self.quarantine_ratio <= 1, "quarantine_ratio must be between 0 and 1"
 
 
 class StoredBookies:
-    """A BookieWatcher of a metadata store. `run` watches; start it with `await nursery.start(watcher.run)`, and the first
-    read is done when that returns."""
+    """Watcher of the bookies in a metadata store.
+
+    Start it with `await nursery.start(watcher.run)`; the first read is done when that returns.
+    """
 
     def __init__(
         self,
@@ -109,7 +113,7 @@ class StoredBookies:
         self._writable: list[str] = []
         self._read_only: list[str] = []
         self._addresses: dict[str, tuple[str, int]] = {}
-        """Of the bookies that are registered, and those known before."""
+        """Addresses of the registered bookies, and of those known earlier."""
         self._racks = RackMap()
         self._weights: dict[str, int] = {}
         self._quarantine = Quarantine(self._config.quarantine_s)
@@ -134,22 +138,24 @@ class StoredBookies:
             self._renew()
 
     def set_weights(self, weights: Mapping[str, int]) -> None:
-        """What the bookies weigh from now on in a weighted draw, e.g. bytes free."""
+        """Set the weights of bookies in a weighted draw, e.g. bytes free."""
         self._weights = dict(weights)
         self._renew()
 
     async def resolve(self, bookie_id: str) -> tuple[str, int]:
-        """As it is registered now; else as it was known; else what its id says, `host:port`."""
+        """Return the registered address, else the last known one, else the address in its id, `host:port`."""
         try:
             with trio.move_on_after(LOOK_UP_S):
                 await self._learn_address(bookie_id)
         except MetadataError as error:
-            log.info("bookie cannot be looked up", bookie=bookie_id, error=str(error))
+            log.info("address of a bookie cannot be looked up", bookie=bookie_id, error=str(error))
         return self._addresses.get(bookie_id) or await address_of(bookie_id)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Watch, until cancelled or the session has gone. Before the start is reported: NoNodeError if the cluster was
-        never initialised, MetadataError."""
+        """Watch until cancelled or until the session has ended.
+
+        Before the start is reported: NoNodeError if the cluster was never initialised, MetadataError.
+        """
         available = paths.join(self._config.root, "available")
         reads: list[tuple[str, Callable[[], Awaitable[None]]]] = [
             (paths.join(self._config.root, "disableHealthCheck"), self._read_switch),
@@ -181,11 +187,14 @@ class StoredBookies:
                 await self._read_again(changed.path, read)
         except SessionExpiredError as error:
             if not all_watching.cancel_called:
-                log.warning("bookies are no longer watched", error=str(error), writable=len(self._writable))
+                log.warning("watch of bookies ended", error=str(error), writable=len(self._writable))
             all_watching.cancel()
 
     async def _read_again(self, path: str, read: Callable[[], Awaitable[None]]) -> None:
-        """Until it was read; SessionExpiredError. What the service refuses is told, and tried with the next change."""
+        """Read until it succeeds; SessionExpiredError.
+
+        A refusal by the service is logged, and retried after the next change.
+        """
         while True:
             try:
                 return await read()
@@ -216,7 +225,7 @@ class StoredBookies:
         self._renew()
 
     async def _learn_addresses(self, names: Iterable[str], before: Iterable[str]) -> None:
-        """Of those who have come."""
+        """Read the addresses of new bookies."""
         known = frozenset(before)
         for bookie_id in names:
             if bookie_id not in known:
@@ -226,7 +235,7 @@ class StoredBookies:
         try:
             info = await bookies.service_info(self._store, bookie_id, root=self._config.root)
         except (MalformedMetadataError, InvalidPathError) as error:
-            log.warning("bookie cannot be reached by what is registered", bookie=bookie_id, error=str(error))
+            log.warning("registration of a bookie has no usable address", bookie=bookie_id, error=str(error))
             return
         endpoint = None if info is None else info.bookie_endpoint
         if endpoint is not None:
@@ -237,14 +246,14 @@ class StoredBookies:
         try:
             self._racks = decode_rack_map(b"" if node is None else node.value)
         except MalformedMetadataError as error:
-            log.warning("the rack map stays as it was", path=self._config.rack_map_path, error=str(error))
+            log.warning("keeping the previous rack map", path=self._config.rack_map_path, error=str(error))
         self._renew()
 
     async def _read_switch(self) -> None:
         self._health_check = await self._store.get(paths.join(self._config.root, "disableHealthCheck")) is None
 
     async def _check_health(self) -> None:
-        """Put those with too many errors in an interval into quarantine."""
+        """Quarantine bookies with too many errors in an interval."""
         config = self._config
         while True:
             await trio.sleep(config.health_check_interval_s)
@@ -254,7 +263,7 @@ class StoredBookies:
                     self.quarantine(bookie_id)
 
     def _renew(self) -> None:
-        """Make the cluster anew; tell, if it is another."""
+        """Build the cluster again; notify if it differs."""
         read_only = frozenset(self._read_only)
         writable = tuple([each for each in self._writable if each not in read_only])
         locations = {}
@@ -286,5 +295,5 @@ def watched_links(
     turn: Turn | None = None,
     faults: Faults | None = None,
 ) -> Callable[[str], BookieLink]:
-    """A `connect` for LedgerClient: links, whose tasks `nursery` owns, to where the watcher says that a bookie is."""
+    """Return a `connect` function for LedgerClient whose links, with tasks in `nursery`, use the watcher's addresses."""
     return tcp_links(network, nursery, resolve=watcher.resolve, turn=turn, faults=faults)

@@ -1,7 +1,7 @@
-"""Which bookies a new fragment gets, and in which order the copies of an entry are read.
+"""Choice of bookies for a new fragment, and of the order in which the copies of an entry are read.
 
-A policy is pure but for its generator: it asks for the cluster as it is now, and decides. `make_placement` makes the
-configured one; `random_placement` one for a list of bookies that somebody else knows.
+A policy is pure except for its random generator: it gets the current cluster and decides. `make_placement` creates the
+configured policy; `random_placement` creates one for a given list of bookies.
 """
 
 from __future__ import annotations

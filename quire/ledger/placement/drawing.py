@@ -1,6 +1,6 @@
-"""Drawing bookies at random: all alike, or in proportion to what they weigh. Pure, given the generator.
+"""Drawing bookies at random: uniformly, or in proportion to their weights. Pure, given the generator.
 
-Candidates are sorted before the draw, so that the same seed draws the same bookies whatever order they came in.
+Candidates are sorted before the draw, so that the same seed draws the same bookies whatever the input order.
 
 Source of the bounds on weights: BookKeeper's WeightedRandomSelectionImpl.
 """
@@ -16,7 +16,7 @@ from quire.world.doors import Rng
 
 
 def candidates(cluster: Cluster, exclude: Collection[str]) -> list[str]:
-    """The bookies that may be chosen, sorted."""
+    """Return the bookies that may be chosen, sorted."""
     if not exclude:
         return list(cluster.writable)
     excluded = frozenset(exclude)
@@ -24,17 +24,19 @@ def candidates(cluster: Cluster, exclude: Collection[str]) -> list[str]:
 
 
 def shuffled(bookie_ids: Sequence[str], cluster: Cluster, config: PlacementConfig, rng: Rng) -> list[str]:
-    """All of them in the order in which they are drawn, without putting back."""
+    """Return all bookies in the order in which they are drawn, without replacement."""
     if not config.disk_weighted:
         return rng.sample(bookie_ids, len(bookie_ids))
     weights = draw_weights([cluster.weights.get(each, 0) for each in bookie_ids], config.max_weight_multiple)
-    # The exponential with rate w that ends first is each one's with probability w / sum: a draw without putting back.
+    # Drawing an exponential variable with rate w for each bookie and sorting by it is a weighted draw without
+    # replacement: the least one belongs to each bookie with probability w / sum.
     ends = [rng.expovariate(weight) for weight in weights]
     return [bookie_id for _, bookie_id in sorted(zip(ends, bookie_ids, strict=True))]
 
 
 def draw_weights(weights: Sequence[int], max_multiple: int) -> list[float]:
-    """What counts in a draw: nothing counts as the least there is, and nobody for more than `max_multiple` medians.
+    """Return the weights used in a draw: 0 becomes the least positive weight, and no weight exceeds `max_multiple`
+    medians.
 
     >>> draw_weights([0, 10, 20, 400], 3)
     [10.0, 10.0, 20.0, 45.0]
@@ -48,6 +50,6 @@ def draw_weights(weights: Sequence[int], max_multiple: int) -> list[float]:
 
 
 def check_candidates(wanted: int, bookie_ids: Sequence[str]) -> None:
-    """NotEnoughBookiesError if there are fewer candidates than an ensemble needs."""
+    """Raise NotEnoughBookiesError if there are fewer candidates than an ensemble needs."""
     if len(bookie_ids) < wanted:
         raise NotEnoughBookiesError(f"an ensemble of {wanted} needs {wanted} bookies, {len(bookie_ids)} are available")

@@ -1,9 +1,9 @@
-"""GuardedPlacement: what the ledger client asks. Around any policy, of ours or of others:
+"""GuardedPlacement: wrapper of any policy, used by the ledger client. It adds:
 
-- bookies in quarantine are chosen only if it does not go without them
-- with opportunistic striping, fewer than E bookies if there are no more, Qw at least
-- what a policy answers is checked: a duplicate, a stranger or an excluded bookie would cost entries
-- an ensemble that fails the policy is told, once for each state of the cluster
+- bookies in quarantine are chosen only if there are not enough others
+- with opportunistic striping, fewer than E bookies if there are no more, but at least Qw
+- answers of the policy are checked: a duplicate, unknown or excluded bookie would cost entries
+- an ensemble that violates the policy is logged, once for each state of the cluster
 
 Source: BookKeeper's BookieWatcherImpl, LedgerCreateOp.
 """
@@ -42,7 +42,10 @@ class GuardedPlacement:
         exclude: Collection[str] = (),
         custom_metadata: Sequence[tuple[str, bytes]] = (),
     ) -> tuple[str, ...]:
-        """Shorter than `ensemble_size` only with opportunistic striping: its length is the E of the ledger then."""
+        """Choose an ensemble.
+
+        With opportunistic striping it may be shorter than `ensemble_size`; its length is then the ledger's E.
+        """
         assert 0 < ack_quorum <= write_quorum <= ensemble_size, f"E={ensemble_size}, Qw={write_quorum}, Qa={ack_quorum}"
         exclude = frozenset(exclude)
         error: NotEnoughBookiesError | None = None
@@ -124,7 +127,7 @@ class GuardedPlacement:
 
 
 def fixed_cluster(available: Callable[[], Iterable[str]]) -> Callable[[], Cluster]:
-    """A cluster of the bookies that `available` names whenever it is asked, without racks and read-only ones."""
+    """Return a cluster of the bookies that `available` currently names, without racks and read-only bookies."""
     now = Cluster(writable=())
 
     def cluster() -> Cluster:

@@ -1,14 +1,17 @@
-"""RackAwarePolicy: every write set on several racks, so that a rack can go without an entry going with it.
+"""RackAwarePolicy: places every write set on several racks, so that the loss of one rack loses no entry.
+
+Why this is hard: write sets overlap and wrap around, so the choice for one place constrains all others. A greedy draw
+can end without a valid bookie for the last place although an ensemble exists.
 
 A new ensemble: the first bookie in the own rack, if that is known; each next one not in a rack of the
-min(minNumRacksPerWriteQuorum, Qw) - 1 before it; every write set, those around the end too, on so many racks. Where that
-cannot be, on as many as can; with enforcement there is no such ensemble then, and bookies without a rack are not used.
+min(minNumRacksPerWriteQuorum, Qw) - 1 before it. Every write set spans that many racks, also those that wrap around. If
+that is impossible, it spans as many as possible; with enforcement it fails, and bookies without a rack are not used.
 
-A replacement: of those that leave the write sets as spread as can be, one in the rack of the failed bookie, or else one
-in a rack that has no other of the ensemble, or else any.
+A replacement: among the bookies that keep the write sets spread as far as possible, one in the rack of the failed
+bookie, else one in a rack without another member of the ensemble, else any.
 
-Source: BookKeeper's RackawareEnsemblePlacementPolicyImpl, TopologyAwareEnsemblePlacementPolicy. The original draws place
-by place and never goes back; its single-rack cluster is FAIL, and so is ours.
+Source: BookKeeper's RackawareEnsemblePlacementPolicyImpl, TopologyAwareEnsemblePlacementPolicy. The original draws
+place by place without backtracking. It rates a single-rack cluster as FAIL, and so do we.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from quire.world.doors import Rng
 
 
 class RackAwarePolicy:
-    """An EnsemblePlacementPolicy over racks; a rack is a whole location, `/rack` or `/region/rack`."""
+    """Placement policy over racks; a rack is a whole location, `/rack` or `/region/rack`."""
 
     def __init__(self, config: PlacementConfig, cluster: Callable[[], Cluster], rng: Rng) -> None:
         self._config = config
@@ -77,7 +80,7 @@ class RackAwarePolicy:
         return rack_adherence(ensemble, self._cluster(), write_quorum, self._config)
 
     def _pool(self, cluster: Cluster, exclude: Collection[str]) -> list[str]:
-        """Who may be chosen, in the order of a draw."""
+        """Return the bookies that may be chosen, in the order of a draw."""
         bookie_ids = candidates(cluster, exclude)
         if self._config.enforce_min_racks_per_write_quorum:
             bookie_ids = [each for each in bookie_ids if not is_default(rack_of(each, cluster))]
@@ -85,7 +88,7 @@ class RackAwarePolicy:
 
 
 def rack_of(bookie_id: str, cluster: Cluster) -> str:
-    """The location of a bookie; the default rack if it is not known."""
+    """Return the location of a bookie; the default rack if it is unknown."""
     return cluster.locations.get(bookie_id, DEFAULT_RACK)
 
 
@@ -99,14 +102,16 @@ def is_default(rack: str) -> bool:
 
 
 def racks_wanted(write_quorum: int, config: PlacementConfig) -> int:
-    """Racks for each write set."""
+    """Return the number of racks for each write set."""
     return min(write_quorum, config.min_racks_per_write_quorum)
 
 
 def choose_racks(
     pool: Sequence[str], cluster: Cluster, ensemble_size: int, write_quorum: int, config: PlacementConfig
 ) -> list[str]:
-    """A new ensemble of `pool`, which is in the order of a draw and large enough; NotEnoughBookiesError if enforced."""
+    """Choose a new ensemble from `pool`, which is in the order of a draw and large enough; NotEnoughBookiesError if
+    enforced.
+    """
     goal = racks_wanted(write_quorum, config)
     own = config.own_location
 
@@ -129,8 +134,11 @@ def most_spread(
     at_least: int,
     prefer: Prefer,
 ) -> list[str]:
-    """Bookies of `pool`, whose racks are `racks`, for the open places of `labels`, with `goal` racks in every write set
-    they take part in, or as many as can be; NotEnoughBookiesError if that is fewer than `at_least`."""
+    """Choose bookies of `pool`, whose racks are `racks`, for the open places of `labels`.
+
+    Every affected write set gets `goal` racks, or as many as possible; NotEnoughBookiesError if that is fewer than
+    `at_least`.
+    """
     queues: dict[str, list[int]] = {}
     for rank, rack in enumerate(racks):
         queues.setdefault(rack, []).append(rank)
@@ -146,8 +154,9 @@ def most_spread(
 
 
 def rack_adherence(ensemble: Sequence[str], cluster: Cluster, write_quorum: int, config: PlacementConfig) -> Adherence:
-    """MEETS_STRICT if every write set spans the racks wanted (and, if that is enforced, none has a bookie without a
-    rack), otherwise FAIL."""
+    """Return MEETS_STRICT if every write set spans the wanted racks (and, with enforcement, none has a bookie without a
+    rack), otherwise FAIL.
+    """
     racks = racks_of(ensemble, cluster)
     if config.enforce_min_racks_per_write_quorum and any(map(is_default, racks)):
         return Adherence.FAIL

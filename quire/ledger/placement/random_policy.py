@@ -1,4 +1,4 @@
-"""RandomPolicy: bookies at random among those available, wherever they are.
+"""RandomPolicy: chooses random bookies among the available ones, whatever their location.
 
 Source: BookKeeper's DefaultEnsemblePlacementPolicy.
 """
@@ -15,7 +15,7 @@ from quire.world.doors import Rng
 
 
 class RandomPolicy:
-    """An EnsemblePlacementPolicy; every ensemble meets it."""
+    """Placement policy that every ensemble meets."""
 
     def __init__(self, config: PlacementConfig, cluster: Callable[[], Cluster], rng: Rng) -> None:
         self._config = config
@@ -61,7 +61,7 @@ class RandomPolicy:
 
 
 def choose_ensemble(available: Iterable[str], size: int, rng: Rng) -> tuple[str, ...]:
-    """`size` distinct bookies in random order; NotEnoughBookiesError."""
+    """Return `size` distinct bookies in random order; NotEnoughBookiesError."""
     bookie_ids = sorted(set(available))
     check_candidates(size, bookie_ids)
     return tuple(rng.sample(bookie_ids, size))
@@ -75,16 +75,16 @@ def replace_bookies(
     *,
     avoid: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """The ensemble with another bookie at each index in `failed`; NotEnoughBookiesError.
+    """Return the ensemble with another bookie at each index in `failed`; NotEnoughBookiesError.
 
-    Nobody who is in the ensemble, or in `avoid` (failed a moment ago), is chosen.
+    Members of the ensemble and bookies in `avoid` (failed a moment ago) are not chosen.
     """
     bookie_ids = sorted(set(available) - {*ensemble, *avoid})
     return with_replacements(ensemble, failed, rng.sample(bookie_ids, min(len(failed), len(bookie_ids))))
 
 
 def with_replacements(ensemble: Sequence[str], failed: Collection[int], chosen: Sequence[str]) -> tuple[str, ...]:
-    """The ensemble with the first of `chosen` at the indices of `failed`, in order; NotEnoughBookiesError."""
+    """Return the ensemble with the first of `chosen` at the indices of `failed`, in order; NotEnoughBookiesError."""
     check_replacements(len(failed), len(chosen))
     changed = list(ensemble)
     for index, bookie_id in zip(sorted(failed), chosen, strict=False):
@@ -93,6 +93,6 @@ def with_replacements(ensemble: Sequence[str], failed: Collection[int], chosen: 
 
 
 def check_replacements(failed: int, others: int) -> None:
-    """NotEnoughBookiesError if more failed than there are others."""
+    """Raise NotEnoughBookiesError if more bookies failed than there are others."""
     if others < failed:
         raise NotEnoughBookiesError(f"{failed} bookies of the ensemble failed, {others} others are available")

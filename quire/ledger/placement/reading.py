@@ -1,12 +1,12 @@
-"""In which order the bookies of a write set are asked for an entry. Pure.
+"""Order in which the bookies of a write set are asked for an entry. Pure.
 
-    this region -> (the first two of it) -> one of another region -> the rest of this region -> other regions
+    this region (the first two) -> one of another region -> the rest of this region -> other regions
     -> read-only -> slow (failed lately, or far more to do than the least busy) -> not registered
 
-Within one kind the order of the write set stays; among the slow the one whose failure is oldest comes first.
+Within one kind the order of the write set is kept; among the slow ones the oldest failure comes first.
 
-Source: BookKeeper's RackawareEnsemblePlacementPolicyImpl.reorderReadSequence, RegionAwareEnsemblePlacementPolicy. A
-bookie that failed and one that has too much to do are one kind here, behind the read-only ones, which are well.
+Source: BookKeeper's RackawareEnsemblePlacementPolicyImpl.reorderReadSequence, RegionAwareEnsemblePlacementPolicy. Here
+failed bookies and overloaded ones are one kind, behind the read-only ones, which are healthy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quire.ledger.placement.policy import Cluster, ReadHealth
 LOCAL, REMOTE, READ_ONLY, SLOW, UNAVAILABLE = range(5)
 
 LOCAL_BEFORE_REMOTE = 2
-"""Bookies of the own region that are asked before the first of another, so that another region is asked in time."""
+"""Bookies of the own region asked before the first of another region, so that another region is asked in time."""
 
 
 def read_order(
@@ -29,8 +29,11 @@ def read_order(
     threshold_pending: int = 0,
     is_remote: Callable[[str], bool] | None = None,
 ) -> list[int]:
-    """`write_set`, a list of ensemble indices, in the order in which to ask. `threshold_pending` as in PlacementConfig;
-    `is_remote` tells of a bookie whether it is in another region, if that is known."""
+    """Return `write_set`, a list of ensemble indices, in the order in which to ask.
+
+    `threshold_pending` as in PlacementConfig; `is_remote` returns whether a bookie is in another region, if that is
+    known.
+    """
     members = cluster.members
     if is_remote is None and not threshold_pending:
         for index in write_set:
@@ -38,7 +41,7 @@ def read_order(
             if bookie_id not in members or health.failed_at(bookie_id) is not None:
                 break
         else:
-            return list(write_set)  # all are well, as nearly always
+            return list(write_set)  # all are healthy, as nearly always
     busy: float = float("inf")
     if threshold_pending:
         busy = min([health.pending(ensemble[index]) for index in write_set]) + threshold_pending

@@ -1,16 +1,19 @@
-"""RegionAwarePolicy: copies over regions as evenly as they have bookies, and over racks within each region.
+"""RegionAwarePolicy: spreads copies over regions as evenly as their sizes allow, and over racks within each region.
+
+Why this is hard: three requirements meet in each write set (regions for durability, even shares, racks), write sets
+overlap and wrap around, and regions differ in size. A greedy choice misses ensembles that exist.
 
     region = first part of a location      regions_to_write: only these; empty for all
-    durability: with regions to write named, no minRegions - 1 regions hold an ack quorum of any write set between them
+    durability: with regions to write named, no minRegions - 1 regions together hold an ack quorum of any write set
 
-Each region gets its share of the ensemble (one more for some, drawn, if it does not divide), and the places are laid out
-so that every write set spans as many regions as can be. One region alone is placed as the rack-aware policy places.
+Each region gets its share of the ensemble (some, drawn at random, get one more if it does not divide). The places are
+laid out so that every write set spans as many regions as possible. A single region is handled by the rack-aware policy.
 
-A replacement comes from the rack of the failed bookie, or else its region, or else another region; of those the ones
-that leave the write sets as spread as can be.
+A replacement comes from the rack of the failed bookie, else its region, else another region; among those, from the
+bookies that keep the write sets spread as far as possible.
 
-Source: BookKeeper's RegionAwareEnsemblePlacementPolicy, RRTopologyAwareCoverageEnsemble. Adherence is ours: what the
-original demands is MEETS_SOFT, and MEETS_STRICT if beside it no two bookies of a write set share a rack.
+Source: BookKeeper's RegionAwareEnsemblePlacementPolicy, RRTopologyAwareCoverageEnsemble. The rating is ours: the
+original's requirement is MEETS_SOFT; MEETS_STRICT also requires that no two bookies of a write set share a rack.
 """
 
 from __future__ import annotations
@@ -30,10 +33,10 @@ from quire.world.doors import Rng
 
 
 class RegionAwarePolicy:
-    """An EnsemblePlacementPolicy over regions."""
+    """Placement policy over regions."""
 
     def __init__(self, config: PlacementConfig, cluster: Callable[[], Cluster], rng: Rng) -> None:
-        """PlacementPolicyError if the configuration demands more regions than it names."""
+        """Create the policy. PlacementPolicyError if the configuration requires more regions than it names."""
         named = len(config.regions_to_write)
         if 0 < named < config.min_regions_for_durability:
             raise PlacementPolicyError(
@@ -127,7 +130,7 @@ class RegionAwarePolicy:
         return Adherence.MEETS_STRICT if apart else Adherence.MEETS_SOFT
 
     def _pool(self, cluster: Cluster, exclude: Collection[str]) -> list[str]:
-        """Who may be chosen, in the order of a draw."""
+        """Return the bookies that may be chosen, in the order of a draw."""
         config = self._config
         bookie_ids = candidates(cluster, exclude)
         if config.regions_to_write:
@@ -137,7 +140,7 @@ class RegionAwarePolicy:
         return shuffled(bookie_ids, cluster, config, self._rng)
 
     def _racks_suffice(self, ensemble: Sequence[str], cluster: Cluster, write_quorum: int) -> bool:
-        """Whether it is on the racks that are enforced, if they are."""
+        """Return whether the ensemble spans the enforced number of racks, if enforced."""
         if not self._config.enforce_min_racks_per_write_quorum:
             return True
         fits = covers(racks_wanted(write_quorum, self._config))
@@ -146,8 +149,11 @@ class RegionAwarePolicy:
     def _fill(
         self, labels: Labels, pool: Sequence[str], cluster: Cluster, write_quorum: int, durable: Fits, prefer: Prefer
     ) -> list[str] | None:
-        """Bookies of `pool` for the open places of `labels`, which are locations, with as many regions in a write set as
-        can be; None if none are durable and on the racks that are enforced."""
+        """Choose bookies of `pool` for the open places of `labels`, which are locations, with as many regions in a
+        write set as possible.
+
+        None if no choice is durable and on the enforced number of racks.
+        """
         queues: dict[str, list[int]] = {}
         for rank, bookie_id in enumerate(pool):
             queues.setdefault(location(bookie_id, cluster), []).append(rank)
@@ -168,7 +174,7 @@ class RegionAwarePolicy:
 
 
 def location(bookie_id: str, cluster: Cluster) -> str:
-    """Of a bookie; the default region and rack if it is not known."""
+    """Return the location of a bookie; the default region and rack if it is unknown."""
     found = cluster.locations.get(bookie_id)
     return DEFAULT_REGION_AND_RACK if found is None or is_default(found) else found
 
@@ -178,8 +184,11 @@ def region(bookie_id: str, cluster: Cluster) -> str:
 
 
 def durability(write_quorum: int, ack_quorum: int, config: PlacementConfig) -> Fits:
-    """Whether a write set survives: any min_regions - 1 regions hold fewer than Qa of its bookies, so that an entry that
-    was confirmed is in one more. PlacementPolicyError if the quorums can never do that."""
+    """Return a test whether a write set survives: any min_regions - 1 regions hold fewer than Qa of its bookies, so
+    that a confirmed entry is in one more region.
+
+    PlacementPolicyError if the quorums can never satisfy that.
+    """
     wanted = config.min_regions_for_durability
     if not config.regions_to_write or wanted <= 1:
         return lambda regions: True
@@ -197,7 +206,7 @@ def durability(write_quorum: int, ack_quorum: int, config: PlacementConfig) -> F
 
 
 def not_again(write_quorum: int) -> Prefer:
-    """A preference among locations: one in a region that the write set does not have yet."""
+    """Return a preference for locations in a region that the write set does not have yet."""
 
     def prefer(place: int, labels: Labels, label: str) -> tuple[int, ...]:
         before = labels[max(0, place - write_quorum + 1) : place]
@@ -207,8 +216,10 @@ def not_again(write_quorum: int) -> Prefer:
 
 
 def rack_by_rack(bookie_ids: Sequence[str], cluster: Cluster) -> list[str]:
-    """The bookies of one region in such an order that every beginning of it is spread over the racks: all first ones of
-    the racks, then all second ones, each time in the order given."""
+    """Return the bookies of one region in an order whose every prefix is spread over the racks.
+
+    It takes the first one of each rack, then the second ones, and so on, each time in the given order.
+    """
     seen: Counter[str] = Counter()
     keyed: list[tuple[int, int, str]] = []
     for place, bookie_id in enumerate(bookie_ids):
@@ -219,7 +230,8 @@ def rack_by_rack(bookie_ids: Sequence[str], cluster: Cluster) -> list[str]:
 
 
 def shares(sizes: Mapping[str, int], ensemble_size: int) -> dict[str, int]:
-    """How many bookies each region gives: as equal as its size allows; who comes first gives one more if need be.
+    """Return how many bookies each region provides, as equal as sizes allow; the first regions provide one more if
+    needed.
 
     >>> shares({"a": 1, "b": 9, "c": 9}, 6)
     {'a': 1, 'b': 3, 'c': 2}
@@ -237,7 +249,7 @@ def shares(sizes: Mapping[str, int], ensemble_size: int) -> dict[str, int]:
 def spread(
     lines: Mapping[str, Sequence[str]], ensemble_size: int, write_quorum: int, durable: Fits
 ) -> list[str] | None:
-    """An ensemble of the regions' lines of bookies, each taken from its front; None if none is durable."""
+    """Choose an ensemble from the regions' lists of bookies, each taken from its front; None if none is durable."""
     goal = min(write_quorum, len(lines))
 
     def prefer(place: int, labels: Labels, name: str) -> tuple[int, ...]:
@@ -246,7 +258,7 @@ def spread(
     order = list(lines)
     even = shares({name: len(line) for name, line in lines.items()}, ensemble_size)
     for most in (even, {name: len(line) for name, line in lines.items()}):
-        # A candidate's rank says nothing but which region is tried first: the order of the draw, in turn.
+        # A candidate's rank only decides which region is tried first: the order of the draw, in turn.
         queues = {name: [turn * len(order) + order.index(name) for turn in range(most[name])] for name in order}
         for regions_each in range(goal, 0, -1):
             spans = covers(regions_each)

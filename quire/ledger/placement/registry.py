@@ -1,4 +1,4 @@
-"""Policies by name: ours, the original's class names for them, and anybody's `module:Class`."""
+"""Placement policies by name: ours, the original's class names for them, and `module:Class` of other packages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ METHODS = ("new_ensemble", "replace_bookie", "read_order", "adherence")
 
 
 def load_policy(name: str) -> PolicyFactory:
-    """What makes the policy of that name; an empty name is the default. PlacementPolicyError."""
+    """Return the factory of the named policy; an empty name is the default. PlacementPolicyError."""
     name = name.strip() or PlacementConfig().policy
     factory = POLICIES.get(JAVA_NAMES.get(name, name))
     if factory is not None:
@@ -40,10 +40,10 @@ def load_policy(name: str) -> PolicyFactory:
     module_name, colon, class_name = name.partition(":")
     if not colon:
         known = ", ".join([*POLICIES, *JAVA_NAMES])
-        raise PlacementPolicyError(f"ensemblePlacementPolicy={name} is not known: one of {known}, or module:Class")
+        raise PlacementPolicyError(f"ensemblePlacementPolicy={name} is unknown: use one of {known}, or module:Class")
     try:
         made = getattr(import_module(module_name), class_name)
-    except Exception as error:  # whatever a stranger's module does while it is imported
+    except Exception as error:  # the import of a foreign module may raise anything
         raise PlacementPolicyError(f"ensemblePlacementPolicy={name} cannot be loaded: {error!r}") from error
     missing = [method for method in METHODS if not callable(getattr(made, method, None))]
     if missing or not isinstance(made, type):
@@ -54,17 +54,17 @@ def load_policy(name: str) -> PolicyFactory:
 
 
 def make_placement(config: PlacementConfig, cluster: Callable[[], Cluster], rng: Rng) -> EnsemblePlacementPolicy:
-    """The configured policy, guarded; PlacementPolicyError. `cluster` is `BookieWatcher.cluster`."""
+    """Return the configured policy, guarded; PlacementPolicyError. `cluster` is `BookieWatcher.cluster`."""
     factory = load_policy(config.policy)
     try:
         policy = factory(config, cluster, rng)
     except PlacementPolicyError:
         raise
-    except Exception as error:  # a stranger's constructor
-        raise PlacementPolicyError(f"ensemblePlacementPolicy={config.policy} cannot be made: {error!r}") from error
+    except Exception as error:  # a foreign constructor may raise anything
+        raise PlacementPolicyError(f"ensemblePlacementPolicy={config.policy} cannot be created: {error!r}") from error
     return GuardedPlacement(policy, cluster, opportunistic_striping=config.opportunistic_striping)
 
 
 def random_placement(available: Callable[[], Iterable[str]], rng: Rng) -> EnsemblePlacementPolicy:
-    """For a list of bookies that somebody else knows: one fixed bookie, a test's, a simulator's."""
+    """Return a random policy for a given list of bookies, e.g. one fixed bookie, or those of a test or simulator."""
     return make_placement(PlacementConfig(policy="random"), fixed_cluster(available), rng)

@@ -1,8 +1,11 @@
-"""Filling the open places of an ensemble so that every write set is as spread as is wanted. Pure.
+"""Search for bookies to fill the open places of an ensemble, so that every write set is spread as required. Pure.
 
-Places get labels, a rack or a region each, in an order of preference; when a place can get none, the one before it is
-tried with its next label. A greedy choice, as the original's, misses ensembles that exist (of racks a a b with Qw = 2
-and E = 3 it may draw the two of a first).
+Why this is hard: write sets overlap and wrap around, so a label fits a place only together with its neighbours, and
+exhaustive search is exponential in the ensemble size.
+
+Places get labels (racks or regions) in an order of preference. If a place cannot get any, the search goes back to the
+place before it and tries its next label. The original's greedy choice misses ensembles that exist (of racks a a b with
+Qw = 2 and E = 3 it may draw the two of a first).
 """
 
 from __future__ import annotations
@@ -12,16 +15,16 @@ from typing import TypeAlias
 
 Labels: TypeAlias = Sequence[str | None]
 Fits: TypeAlias = Callable[[Labels], bool]
-"""Whether a write set can still become what is wanted; its open places are None."""
+"""Test whether a write set can still meet the requirement; its open places are None."""
 Prefer: TypeAlias = Callable[[int, Labels, str], tuple[int, ...]]
-"""A key by which labels are tried at a place, the least first: (place, labels so far, label)."""
+"""Key that orders labels at a place, the least first: (place, labels so far, label)."""
 
 STEPS_MAX = 1_000
-"""Labels tried before an attempt gives up: some milliseconds, and far more than ensembles of the usual sizes need."""
+"""Labels tried before an attempt ends: some milliseconds, and far more than ensembles of usual sizes need."""
 
 
 def windows(labels: Labels, write_quorum: int) -> list[list[str | None]]:
-    """The write sets of an ensemble, one per rotation.
+    """Return the write sets of an ensemble, one per rotation.
 
     >>> windows(["a", "b", None], 2)
     [['a', 'b'], ['b', None], [None, 'a']]
@@ -33,7 +36,7 @@ def windows(labels: Labels, write_quorum: int) -> list[list[str | None]]:
 
 
 def covers(goal: int) -> Fits:
-    """At least `goal` distinct labels in a write set.
+    """Return a test for at least `goal` distinct labels in a write set.
 
     >>> covers(2)(["a", "a"]), covers(2)(["a", None])
     (False, True)
@@ -49,9 +52,13 @@ def covers(goal: int) -> Fits:
 
 
 class Search:
-    """Two attempts, the second, if the first gives up, with the labels that have most candidates left before others: what
-    is plentiful must be used early. Only write sets with an open place are asked to fit. `queues` gives, for each label, the ranks of the candidates that have it, ascending: the smaller its
-    next candidate's rank, the earlier a label is tried among those that are equally preferred."""
+    """Search in two attempts.
+
+    If the first attempt reaches its limit, the second prefers the labels with the most candidates left, because
+    plentiful labels must be used early. Only write sets with an open place are tested. `queues` gives, for each label,
+    the ranks of the candidates that have it, ascending: among equally preferred labels the one with the smallest next
+    rank is tried first.
+    """
 
     def __init__(
         self,
@@ -73,7 +80,7 @@ class Search:
         self._dead: set[tuple[object, ...]] = set()
 
     def run(self) -> list[int] | None:
-        """The ranks of the candidates for the open places, in order; None if none was found."""
+        """Return the ranks of the candidates for the open places, in order; None if none was found."""
         if not self._fill(0):
             if self._steps:
                 return None
@@ -121,11 +128,11 @@ class Search:
             for label, queue in self._queues.items()
             if used[label] < len(queue)
         ]
-        keyed.sort()  # no two have one rank
+        keyed.sort()  # ranks are unique
         return [label for _, _, label in keyed]
 
     def _fit_at(self, place: int) -> bool:
-        """Whether every write set that has the place is still possible."""
+        """Return whether every write set with this place is still possible."""
         labels, size, quorum = self._labels, len(self._labels), self._write_quorum
         if quorum == size:
             return self._fits(labels)
@@ -135,7 +142,9 @@ class Search:
         )
 
     def _state(self, depth: int) -> tuple[object, ...]:
-        """What the rest depends on: the labels near the open places, and what is left."""
+        """Return the state that the rest of the search depends on: the labels near the open places, and the remaining
+        candidates.
+        """
         reach = self._write_quorum - 1
         place = self._open[depth]
         near = tuple(self._labels[max(0, place - reach) : place]), tuple(self._labels[:reach])

@@ -1,4 +1,4 @@
-"""Where bookies are: network locations, and the rack map that Pulsar keeps in `/bookies`. Pure.
+"""Network locations of bookies, and the rack map that Pulsar keeps in `/bookies`. Pure.
 
     location = /rack | /region/rack          unknown: /default-rack, or /default-region/default-rack with regions
 
@@ -21,7 +21,7 @@ DEFAULT_REGION_AND_RACK = "/default-region/default-rack"
 
 
 def clean_location(text: str) -> str | None:
-    """The location that an operator means; None if the text says nothing.
+    """Return the location that an operator's text means; None if the text is empty.
 
     >>> clean_location("r1"), clean_location("/eu/r1/"), clean_location(" / ")
     ('/r1', '/eu/r1', None)
@@ -31,7 +31,7 @@ def clean_location(text: str) -> str | None:
 
 
 def region_of(location: str) -> str:
-    """The first part of a location; of a bookie without a region that is its rack, as in the original.
+    """Return the first part of a location. Without a region that is the rack, as in the original.
 
     >>> region_of("/eu/r1"), region_of("/r1")
     ('eu', 'r1')
@@ -41,16 +41,18 @@ def region_of(location: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RackMap:
-    """What operators told about racks."""
+    """Racks assigned by operators."""
 
     racks: Mapping[str, str] = field(default_factory=dict)
     """Location by bookie id (in Pulsar's commands usually `host:port`)."""
     hosts: Mapping[str, str] = field(default_factory=dict)
-    """Location by host, where all that is said of a host's bookies agrees."""
+    """Location by host, if all assignments for the host's bookies agree."""
 
     def location(self, bookie_id: str, host: str | None = None, port: int | None = None) -> str | None:
-        """Of a bookie with that id, which is reached at `host:port`; None if nobody told. What names the bookie wins
-        over what names another one of its host."""
+        """Return the location of the bookie with that id at `host:port`; None if unassigned.
+
+        An assignment of the bookie wins over one of another bookie on its host.
+        """
         if bookie_id in self.racks:
             return self.racks[bookie_id]
         if host is None:
@@ -59,7 +61,7 @@ class RackMap:
 
 
 def decode_rack_map(data: bytes) -> RackMap:
-    """MalformedMetadataError. Empty data is an empty map; an entry without a rack says nothing.
+    """Decode a rack map. MalformedMetadataError. Empty data is an empty map; entries without a rack are ignored.
 
     >>> decode_rack_map(b'{"default": {"bk1:3181": {"rack": "r1"}}}').location("bk1:3181")
     '/r1'
@@ -75,7 +77,7 @@ def decode_rack_map(data: bytes) -> RackMap:
         ]
         located = [(each, clean_location(rack), host) for each, rack, host in entries]
     except (ValueError, AttributeError) as error:
-        raise MalformedMetadataError(f"the rack map is not as Pulsar writes it: {error}") from error
+        raise MalformedMetadataError(f"the rack map is not in Pulsar's format: {error}") from error
     racks = {bookie_id: rack for bookie_id, rack, _ in located if rack is not None}
     by_host: dict[str, list[str]] = {}
     for bookie_id, rack, host in located:

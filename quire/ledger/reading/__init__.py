@@ -1,1 +1,1 @@
-"""Reads of a ledger: order of the copies, second tries, races, the tail."""
+"""Reads of a ledger: order of the copies, speculative requests, races between bookies, tailing."""

@@ -1,12 +1,12 @@
-"""LedgerCopies: the entries of a ledger as single bookies keep them. What repair is made of: read the copies of one bookie,
-put them on another, byte for byte as the writer sealed them.
+"""LedgerCopies: the copies of a ledger's entries on single bookies, for repair. Copies are read from one bookie and
+written to another, byte for byte as the writer sealed them.
 
-A copy that is handed out was checked against its digest and its place; what is wrong with a copy is told as one of
+Every returned copy was checked against its digest and its place. Faults of a copy:
 
     MISSING      the bookie says that it does not have the entry
-    DAMAGED      it sent something that is not the entry
-    UNREADABLE   it answered that it cannot say, e.g. as its disk fails: the copy may exist
-    BUSY         it has too much to do, for longer than a read may take: the copy may exist
+    DAMAGED      it sent data that is not the entry
+    UNREADABLE   it could not read the entry, e.g. because its disk fails: the copy may exist
+    BUSY         it was overloaded for longer than a read may take: the copy may exist
     UNREACHABLE  it did not answer: the copy may exist
 
 Source: BookKeeper's LedgerFragmentReplicator, LedgerChecker (which does not look at digests).
@@ -31,11 +31,11 @@ from quire.wire.bookkeeper.entry import Digest
 from quire.wire.bookkeeper.v2 import Rc
 
 COPY_BYTES = 1 << 20
-"""Bytes of entries that are asked for at once, unless the caller says another number."""
+"""Bytes of entries requested at once, unless the caller chooses another number."""
 
 
 class CopyFault(Enum):
-    """What is wrong with a copy."""
+    """Fault of a copy."""
 
     MISSING = "missing"
     DAMAGED = "damaged"
@@ -51,7 +51,7 @@ class BadCopy(NamedTuple):
 
 
 class LedgerCopies:
-    """Made by `LedgerClient.copies`. Calls may overlap."""
+    """Access to single copies, created by `LedgerClient.copies`. Calls may overlap."""
 
     def __init__(self, context: LedgerContext, ledger_id: int, digest: Digest, key: bytes) -> None:
         self.ledger_id = ledger_id
@@ -65,8 +65,10 @@ class LedgerCopies:
     async def read(
         self, bookie_id: str, entry_ids: Sequence[int], *, size_max: int = COPY_BYTES
     ) -> tuple[list[memoryview], BadCopy | None]:
-        """Good copies of the first so many of `entry_ids` (growing, at least one), about `size_max` bytes; and what is wrong
-        with the copy after them. None if nothing is known to be: ask on from there."""
+        """Read good copies of the first of `entry_ids` (ascending, at least one), about `size_max` bytes.
+
+        Also return the fault of the copy after them; None if no fault is known: continue reading from there.
+        """
         config = self._context.config
         give_up_at = trio.current_time() + config.read_timeout_s
         pause = config.retry_pause_s
@@ -79,8 +81,10 @@ class LedgerCopies:
             pause = min(2 * pause, config.retry_pause_max_s)
 
     async def bad_copies(self, bookie_id: str, entry_ids: Sequence[int], *, count_max: int) -> list[BadCopy]:
-        """The first `count_max` of these entries of which the bookie has no good copy; one that does not answer is asked no
-        further."""
+        """Return the first `count_max` of these entries of which the bookie has no good copy.
+
+        A bookie that does not answer is not asked further.
+        """
         found: list[BadCopy] = []
         at = 0
         while at < len(entry_ids) and len(found) < count_max:
@@ -110,7 +114,7 @@ class LedgerCopies:
     async def _read_batch(
         self, connection: BookieConnection, first: int, count: int, size_max: int
     ) -> tuple[list[memoryview], BadCopy | None] | None:
-        """None if the bookie does not know batch reads. BookieUnavailableError."""
+        """Read with a batch request; None if the bookie does not know batch reads. BookieUnavailableError."""
         body = await connection.read_batch(self.ledger_id, first, count, size_max).wait()
         if not isinstance(body, v2.BatchResponse) or body.rc in (Rc.BAD_REQUEST, Rc.BAD_VERSION):
             self._without_batches.add(connection.bookie_id)
@@ -126,7 +130,7 @@ class LedgerCopies:
     async def _read_single(
         self, connection: BookieConnection, entry_ids: Sequence[int], size_max: int
     ) -> tuple[list[memoryview], BadCopy | None]:
-        """BookieUnavailableError if the first did not come."""
+        """Read entries one by one. BookieUnavailableError if the first did not arrive."""
         entries: list[memoryview] = []
         size = 0
         for entry_id, answer in zip(entry_ids, connection.read(self.ledger_id, entry_ids), strict=True):
@@ -160,7 +164,7 @@ class LedgerCopies:
     # --- writing
 
     async def write(self, bookie_id: str, entry_ids: Sequence[int], entries: Sequence[memoryview]) -> None:
-        """Put copies, as `read` gave them, on a bookie, fenced or not; they are on its disk on return. BookieError."""
+        """Write copies returned by `read` to a bookie, fenced or not; they are on its disk on return. BookieError."""
         config = self._context.config
         pause = config.retry_pause_s
         give_up_at = trio.current_time() + config.add_timeout_s
@@ -180,7 +184,7 @@ class LedgerCopies:
     async def _write_once(
         self, bookie_id: str, entry_ids: Sequence[int], entries: Sequence[memoryview], give_up_at: float
     ) -> set[int]:
-        """Which entries the bookie was too busy for. BookieError."""
+        """Write once; return the entries that the bookie was too busy for. BookieError."""
         adds = _Adds(self.ledger_id, len(entries))
         channel = self._context.bookies.channel(bookie_id, self.ledger_id, adds, 0)
         try:
@@ -199,12 +203,12 @@ class LedgerCopies:
 
 
 class _Adds:
-    """An AddReceiver: the answers to one run of adds."""
+    """Receiver of the answers to one run of adds."""
 
     def __init__(self, ledger_id: int, count: int) -> None:
         self.error: BookieError | None = None
         self.refused: set[int] = set()
-        """Entries that the bookie had no time for."""
+        """Entries refused because the bookie was too busy."""
         self.over = trio.Event()
         self._ledger_id = ledger_id
         self._left = count
@@ -225,8 +229,10 @@ class _Adds:
 
 
 def add_frames(entries: Sequence[memoryview], key: bytes, overhead: int) -> list[v2.Frame]:
-    """Recovery adds of whole entries, each with `overhead` bytes before its payload: small ones joined, big ones as they
-    lie. Pure; the hot loop."""
+    """Return recovery adds of whole entries, each with `overhead` bytes before its payload. Pure; the hot loop.
+
+    Small entries are joined, big ones are not copied.
+    """
     frames: list[v2.Frame] = []
     parts: list[bytes | memoryview] = []
     add = parts.append

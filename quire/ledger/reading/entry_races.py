@@ -1,7 +1,7 @@
-"""The two ways to read entries of a ledger, as races between the bookies that have them.
+"""Two ways to read entries of a ledger, as races between the bookies that have them.
 
-    BatchRead       many entries with one request, where every bookie has every entry
-    SingleReads     one request per entry, all at once, each at its first replica
+    BatchRead       many entries with one request, if every bookie has every entry
+    SingleReads     one request per entry, all at once, each to its first replica
 
 Source: BookKeeper's PendingReadOp, BatchedReadOp.
 """
@@ -27,14 +27,14 @@ log = get_logger(__name__)
 
 
 def ignore_lac(lac: int) -> None:
-    """Nobody wants to know."""
+    """Default callback for LACs: does nothing."""
 
 
 class LedgerReads(Protocol):
-    """The reads of one ledger, as a race sees them."""
+    """The part of a ledger's reads that a race uses."""
 
     batches: bool
-    """Whether batch reads are tried; a race sets it to False when a bookie does not know them."""
+    """True while batch reads are tried; a race sets it to False when a bookie does not know them."""
     on_lac: Callable[[int], None]
     """Called with the LAC that an answer carries, unless it is `ignore_lac`."""
 
@@ -55,7 +55,7 @@ class LedgerReads(Protocol):
 
 
 class _EntryRace(Race):
-    """What both ways to read have in common."""
+    """Common part of both ways to read."""
 
     def __init__(
         self,
@@ -71,9 +71,9 @@ class _EntryRace(Race):
         self._first = items[0]
         self._size_max = size_max
         self._expected = expected
-        """Bytes that one bookie will send, about."""
+        """Estimated bytes that one bookie will send."""
         self._failures = failures
-        """Of the first entry: those of the others are of no interest."""
+        """Failures of the first entry; those of the others are not needed."""
         self._damaged: set[str] = set()
         self._rotations: dict[int, list[int]] = {}
         reads.doubled.earn(len(items))
@@ -100,7 +100,7 @@ class _EntryRace(Race):
             self._failures.refused(bookie_id, rc)
 
     def _opened(self, item: int, ask: Ask, entries: Sequence[memoryview]) -> list[memoryview]:
-        """The payloads of the entries from `item` on; none, and a word about it, if the first is damaged."""
+        """Return the payloads of the entries from `item` on; none, with a log line, if the first is damaged."""
         payloads = open_entries(self._reads.digest, self._reads.ledger_id, item, entries)
         if not payloads:
             if ask.bookie_id not in self._damaged:
@@ -113,7 +113,7 @@ class _EntryRace(Race):
 
 
 class BatchRead(_EntryRace):
-    """Many entries with one request. The one item stands for all of them."""
+    """Read of many entries with one request. The race's only item stands for all of them."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class BatchRead(_EntryRace):
         self._payloads: list[memoryview] = []
 
     async def result(self) -> list[memoryview]:
-        """Payloads from the first entry on; none if it was not found, or batches are not known."""
+        """Return payloads from the first entry on; none if it was not found, or batches are not known."""
         await self.run()
         return self._payloads
 
@@ -139,7 +139,7 @@ class BatchRead(_EntryRace):
 
     def take(self, item: int, ask: Ask, body: Body) -> bool:
         if not isinstance(body, v2.BatchResponse) or body.rc in (Rc.BAD_REQUEST, Rc.BAD_VERSION):
-            self._reads.batches = False  # A bookie of an older kind: entries one by one from now on.
+            self._reads.batches = False  # A bookie of an older version: read entries one by one from now on.
             return True
         if body.rc != Rc.OK:
             self._refused(item, ask.bookie_id, body.rc)
@@ -159,7 +159,7 @@ class BatchRead(_EntryRace):
 
 
 class SingleReads(_EntryRace):
-    """Entries one by one: all are asked for at once, each at its first replica."""
+    """Read of entries one by one: all are requested at once, each from its first replica."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class SingleReads(_EntryRace):
         self._full = False
 
     async def result(self) -> list[memoryview]:
-        """Payloads from the first entry on, up to one that was not found; none if that is the first."""
+        """Return payloads from the first entry on, up to one that was not found; none if that is the first."""
         await self.run()
         self.done()
         return self._payloads
@@ -201,7 +201,10 @@ class SingleReads(_EntryRace):
         return True
 
     def done(self) -> bool:
-        """Move what is found and next to the payloads; whether there is enough, or the next one was denied by all."""
+        """Move found entries to the payloads.
+
+        Return whether there is enough, or the next entry was denied by all its bookies.
+        """
         payloads = self._payloads
         while not self._full:
             item = self._first + len(payloads)

@@ -1,7 +1,7 @@
-"""Reading entries of one ledger: by the write set, next replica on an error, a mismatch or a long wait, many entries per
-request where every bookie has every entry.
+"""Reads of entries of one ledger from their write sets. The next replica is asked after an error, a digest mismatch or
+a long wait. If every bookie has every entry, one request reads many entries.
 
-Every payload handed out was checked against its digest, and is a view of the response it came in.
+Every returned payload was checked against its digest, and is a view of the response that carried it.
 
 Source: BookKeeper's PendingReadOp, BatchedReadOp.
 """
@@ -37,11 +37,11 @@ __all__ = [
 ]
 
 READ_SIZE_MAX = v2.FRAME_MAX - 64
-"""Most bytes of entries asked for at once."""
+"""Largest number of bytes of entries requested at once."""
 SINGLE_READS_MAX = 128
-"""Most single reads of one call under way at once."""
+"""Largest number of pending single reads of one call."""
 SINGLE_READ_GUESS = 4096
-"""Bytes per entry taken for granted before the size of entries is known."""
+"""Assumed bytes per entry before the size of entries is known."""
 
 
 class EntryReads:
@@ -56,16 +56,17 @@ class EntryReads:
         self.order = ReadOrder(striping, context.placement, context.health, config, context.rng)
         self.doubled = DoubledReads(config.speculative_share)
         self.on_lac: Callable[[int], None] = ignore_lac
-        """Told of a last add confirmed, perhaps an old one, that came along with entries."""
+        """Called with a last add confirmed, perhaps an old one, that arrived with entries."""
         self.batches = config.batch_reads and not striping.striped
-        """Whether many entries are asked for with one request; not any more once a bookie did not know how."""
+        """True while batch reads are used; False once a bookie did not know them."""
 
     async def read(
         self, metadata: LedgerMetadata, first: int, last: int, size_max: int, *, size_guess: int
     ) -> list[memoryview]:
-        """Payloads of entries from `first` on, at least one, to `last` (inclusive) at most and about `size_max` bytes.
+        """Return payloads of entries from `first` on: at least one, at most up to `last` (inclusive) and about
+        `size_max` bytes.
 
-        `size_guess` is the expected size of an entry in bytes. While bookies have too much to do the read is repeated.
+        `size_guess` is the expected size of an entry in bytes. While bookies are too busy the read is repeated.
         """
         bookies = metadata.fragment_at(first).bookies
         following = [each.first_entry_id for each in metadata.fragments if each.first_entry_id > first]
@@ -93,7 +94,7 @@ class EntryReads:
     async def _read_batch(
         self, bookies: Sequence[str], first: int, count: int, size_max: int, guess: int, failures: ReadFailures
     ) -> list[memoryview]:
-        """As BatchRead, but that the usual case, in which the first bookie answers well and in time, needs no race."""
+        """Read a batch. In the usual case, in which the first bookie answers well and in time, this needs no race."""
         context = self.context
         health = context.health
         order = self.order.of_entry(bookies, first)
@@ -136,7 +137,10 @@ class EntryReads:
 async def read_range(
     reads: EntryReads, metadata: LedgerMetadata, ledger_id: int, first: int, last: int, size_max: int, length: int
 ) -> list[memoryview]:
-    """What readers and writers have in common; `last` is within what is confirmed, `length` the bytes of about that much."""
+    """Read a range, for readers and writers.
+
+    `last` must be confirmed; `length` is the payload length at about that entry.
+    """
     assert first >= 0, f"entry {first}"
     if first > last:
         raise NoSuchEntryError(f"entry {ledger_id}:{first} is past the last confirmed one")

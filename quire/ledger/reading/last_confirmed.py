@@ -1,9 +1,9 @@
-"""How far a ledger is confirmed, asked of its last ensemble; and asking bookies patiently.
+"""Queries of a ledger's last confirmed entry to its last ensemble, with retries.
 
-    read_last_confirmed     by the last entry of each bookie (read -1), fencing if wanted: what recovery begins with
+    read_last_confirmed by the last entry of each bookie (read -1), optionally fencing; recovery begins with it
     ask_last_confirmed      by READ_LAC: the greater of the explicit LAC and that of the last entry, for readers
 
-Both want answers from so many that no write set can hide a confirmed entry: the coverage of `FenceCoverage`.
+Both need answers from so many bookies that no write set can hide a confirmed entry: see `FenceCoverage`.
 
 Source: BookKeeper's ReadLastConfirmedOp, PendingReadLacOp, TryReadLastConfirmedOp.
 """
@@ -38,14 +38,14 @@ LAST_ENTRY = -1
 
 @dataclass(frozen=True, slots=True)
 class LastConfirmed:
-    """What the bookies of the last ensemble know. `lac` -1 for none; `length` in payload bytes, of about that entry."""
+    """Answer of the last ensemble. `lac` -1 for none; `length` in payload bytes, at about that entry."""
 
     lac: int
     length: int
 
 
 def open_last(digest: Digest, ledger_id: int, entry: memoryview) -> EntryHeader | None:
-    """The header of a valid entry of the ledger, whichever it is; None if it is not valid."""
+    """Return the header of a valid entry of the ledger; None if it is not valid."""
     try:
         header = read_header(entry)
         digest.open(ledger_id, header.entry_id, entry)
@@ -57,7 +57,7 @@ def open_last(digest: Digest, ledger_id: int, entry: memoryview) -> EntryHeader 
 def ask(
     context: LedgerContext, bookie_id: str, ledger_id: int, entry_ids: Sequence[int], flags: int, key: bytes
 ) -> list[Answer]:
-    """Read requests to one bookie; those to a bookie that cannot be reached are answered so."""
+    """Send read requests to one bookie; if it cannot be reached they are answered with that error."""
     try:
         connection = context.bookies.connection(bookie_id)
     except BookieUnavailableError as error:
@@ -66,7 +66,7 @@ def ask(
 
 
 def ignore_lost(place: int, error: BookieUnavailableError) -> None:
-    """Nobody wants to know."""
+    """Default for `lost`: does nothing."""
 
 
 async def take_patiently(
@@ -76,17 +76,19 @@ async def take_patiently(
     take: Callable[[int, Body | BookieUnavailableError], bool],
     lost: Callable[[int, BookieUnavailableError], None] = ignore_lost,
 ) -> None:
-    """Hand the outcomes to `take(place, outcome)` as they come in, each place once, until it returns True or all are in.
+    """Pass outcomes to `take(place, outcome)` as they arrive, each place once, until it returns True or all have
+    arrived.
 
-    Some bookies are asked again first, with growing pauses, until the read timeout: those that have too much to do; and those
-    that cannot be reached, as long as another one may still answer, for that may be one that hangs, while they are
-    starting. `lost` hears of the latter at once, perhaps more than once."""
+    Two kinds of bookies are asked again, with growing pauses, until the read timeout: overloaded ones, and unreachable
+    ones while an answer of another bookie is still pending, since that one may hang while they are starting. `lost` is
+    called for the latter at once, perhaps more than once.
+    """
     config = context.config
     give_up_at = trio.current_time() + config.read_timeout_s
     pause = config.retry_pause_s
     waiting = dict(enumerate(answers))
     last: dict[int, Body | BookieUnavailableError] = {}
-    """What those that are asked again said last, by place."""
+    """Last outcome of the places that are asked again."""
     again_at = inf
     while True:
         came = trio.Event()
@@ -132,9 +134,10 @@ def _is_busy(outcome: Body | BookieUnavailableError) -> bool:
 async def read_last_confirmed(
     context: LedgerContext, ledger_id: int, metadata: LedgerMetadata, digest: Digest, password: bytes, *, fence: bool
 ) -> LastConfirmed:
-    """The last add confirmed, as far as the last ensemble knows; with `fence` the old writer can confirm nothing more.
+    """Return the last add confirmed known to the last ensemble; with `fence` the old writer can confirm no more
+    entries.
 
-    LedgerUnauthorizedError at the first bookie that says so; LedgerRecoveryError without coverage.
+    LedgerUnauthorizedError as soon as one bookie answers it; LedgerRecoveryError without coverage.
     """
     fragment = metadata.fragments[-1]
     coverage = FenceCoverage(Striping(metadata.ensemble_size, metadata.write_quorum), metadata.ack_quorum)
@@ -183,7 +186,7 @@ async def read_last_confirmed(
 
 
 class LacAnswers:
-    """What READ_LAC brought from the bookies of the last ensemble. Pure."""
+    """Answers of the last ensemble to READ_LAC. Pure."""
 
     def __init__(self, ledger_id: int, metadata: LedgerMetadata, digest: Digest) -> None:
         self._ledger_id = ledger_id
@@ -192,19 +195,19 @@ class LacAnswers:
         self._coverage = FenceCoverage(Striping(metadata.ensemble_size, metadata.write_quorum), metadata.ack_quorum)
         self.best = LastConfirmed(metadata.fragments[-1].first_entry_id - 1, 0)
         self.causes: list[str] = []
-        """Why bookies do not count."""
+        """Reasons why bookies do not count."""
         self.answered = 0
         self.unauthorized = False
 
     @property
     def covered(self) -> bool:
-        """Whether no entry was confirmed, before we asked, without one of those that answered having it."""
+        """Return whether every entry confirmed before the request is on at least one bookie that answered."""
         return self._coverage.covered
 
     def take(self, index: int, outcome: Body | BookieUnavailableError) -> None:
-        """What the bookie at `index` said. A damaged part makes it count for nothing but what the other part tells."""
+        """Take the answer of the bookie at `index`. If a part is damaged, only the other part counts."""
         if isinstance(outcome, v3.LacAnswer) and (outcome.rc == Rc.OK or outcome.explicit_lac_body):
-            # (Without a last entry the original answers IO, and the explicit LAC all the same.)
+            # (Without a last entry the original answers IO, but sends the explicit LAC.)
             if not self._explicit(outcome.explicit_lac_body) or not self._last_entry(outcome.last_entry):
                 self.causes.append(f"{self._bookies[index]}: the digest does not match")
                 return
@@ -244,10 +247,11 @@ async def ask_last_confirmed(
     *,
     more_than: int | None = None,
 ) -> LastConfirmed:
-    """The last add confirmed. With `more_than` the first bookie that knows more is enough, else what those who answer know;
-    without, it is no less than what was confirmed before we asked.
+    """Return the last add confirmed.
 
-    LedgerUnauthorizedError; LedgerReadError if too few bookies answered (with `more_than`: none).
+    With `more_than`, the first bookie with a greater one is enough, else the greatest answer counts. Without it, the
+    result is no less than what was confirmed before the request. LedgerUnauthorizedError; LedgerReadError if too few
+    bookies answered (with `more_than`: none).
     """
     bookies = metadata.fragments[-1].bookies
     answers = LacAnswers(ledger_id, metadata, digest)
@@ -275,5 +279,5 @@ async def ask_last_confirmed(
     if answers.unauthorized:
         raise LedgerUnauthorizedError(f"ledger {ledger_id} has another password: {causes}")
     if not answers.answered or (more_than is None and not answers.covered):
-        raise LedgerReadError(f"too few bookies tell how far ledger {ledger_id} is confirmed: {causes}")
+        raise LedgerReadError(f"too few bookies answered how far ledger {ledger_id} is confirmed: {causes}")
     return answers.best

@@ -1,11 +1,11 @@
-"""Race: asks the bookies of one or many entries one after the other, the next one when one fails or takes too long; the first
-good answer to an entry wins.
+"""Race: asks the bookies of entries one after the other, the next one when one fails or takes too long. The first good
+answer to an entry wins.
 
-    asked ---- answered well -> won; those asked before who have not answered were overtaken
+    asked ---- answered well -> won; bookies asked earlier that have not answered were overtaken
           ---- failed        -> the next one is asked at once
-          ---- nothing yet   -> after a while the next one is asked too; who fails or answers last does no harm
+          ---- nothing yet   -> after a while the next one is asked too; late answers and failures do no harm
 
-What one call asks of one bookie is one request run. Nothing is done per entry but what its answer needs.
+The requests of one call to one bookie are one run. The only work per entry is handling its answer.
 
 Source: BookKeeper's PendingReadOp.SequenceReadRequest, ReadLastConfirmedAndEntryOp.
 """
@@ -29,7 +29,7 @@ Outcome: TypeAlias = Body | BookieUnavailableError
 
 
 class Ask:
-    """What was asked of one bookie at once."""
+    """Requests sent to one bookie at once."""
 
     __slots__ = ("again", "asked_at", "bookie_id", "doubled", "health", "index", "items", "left", "timed", "wait_until")
 
@@ -47,24 +47,24 @@ class Ask:
     ) -> None:
         self.health = health
         self.index = index
-        """The bookie's place in the ensemble."""
+        """Index of the bookie in the ensemble."""
         self.bookie_id = bookie_id
         self.items = items
         self.left = len(items)
-        """Answers that have not come."""
+        """Number of pending answers."""
         self.asked_at = now
         self.wait_until = inf
-        """When others are asked for what has not come."""
+        """Time at which other bookies are asked for the missing items."""
         self.doubled = doubled
-        """Bookies that were asked for the same before, and had not answered."""
+        """Bookies that were asked for the same earlier, and had not answered."""
         self.again = again
-        """Whether any was asked for the same before."""
+        """True if a bookie was asked for the same earlier."""
         self.timed = timed
-        """Whether it says something about the bookie how long this takes."""
+        """True if the response time says something about the bookie."""
         health.asked(bookie_id, self.left)
 
     def came(self, outcome: Outcome | None) -> None:
-        """One of the answers came."""
+        """Count one answer."""
         self.left -= 1
         if self.left:
             return
@@ -74,7 +74,7 @@ class Ask:
 
 
 class _Late:
-    """An answer that nobody waits for any more."""
+    """Answer that is not awaited any more."""
 
     __slots__ = ("answer", "ask")
 
@@ -87,27 +87,27 @@ class _Late:
 
 
 class Race(ABC):
-    """One call's reads. An item is an entry id, or whatever the subclass makes of the number."""
+    """Reads of one call. An item is an entry id, or another number chosen by the subclass."""
 
     timed = True
-    """Whether the time until an answer says something about the bookie."""
+    """True if the time until an answer says something about the bookie."""
 
     def __init__(self, context: LedgerContext, bookies: Sequence[str], items: Sequence[int]) -> None:
         self._context = context
         self._bookies = bookies
         self._items = items
         self._orders: dict[int, list[int]] = {}
-        """By item: the indices of the bookies that were not asked yet, the next one last."""
+        """By item: indices of the bookies that were not asked yet, the next one last."""
         self._under_way: dict[int, list[tuple[Answer, Ask]]] = {}
         self._asks: list[Ask] = []
         self._came: trio.Event | None = None
         self._stopped = False
 
-    # --- what is to be read
+    # --- items, defined by subclasses
 
     @abstractmethod
     def order(self, item: int) -> list[int]:
-        """Indices of the bookies in the order in which they are asked for the item, the last one first; a list of its own."""
+        """Return indices of the bookies in the order in which to ask for the item, first one last, in a new list."""
 
     @abstractmethod
     def send(self, connection: BookieConnection, items: list[int]) -> list[Answer]:
@@ -115,37 +115,37 @@ class Race(ABC):
 
     @abstractmethod
     def take(self, item: int, ask: Ask, body: Body) -> bool:
-        """Whether this answer settles the item; if not, the next bookie is asked."""
+        """Return whether this answer settles the item; if not, the next bookie is asked."""
 
     @abstractmethod
     def failed(self, item: int, bookie_id: str, error: BookieUnavailableError) -> None:
-        """A bookie did not answer."""
+        """Record that a bookie did not answer."""
 
     @abstractmethod
     def wait_s(self, next_bookie: str, doubled: int) -> float:
-        """How long to wait before the next bookie is asked too; infinite for until it fails."""
+        """Return how long to wait before the next bookie is asked too; infinite to wait until it fails."""
 
     def may_double(self, count: int) -> bool:
-        """Whether other bookies may be asked too now; if not, they are after the time that the original waits."""
+        """Return whether other bookies may be asked now; if not, they are asked after the original's time."""
         return True
 
     @abstractmethod
     def done(self) -> bool:
-        """Whether what is still missing is of no interest."""
+        """Return whether the missing items are no longer needed."""
 
     def given_up(self, item: int) -> bool:
-        """Whether nobody is, or will be, asked for the item."""
+        """Return whether all bookies of the item were asked and none is pending."""
         return item not in self._under_way and not self._orders.get(item)
 
     # --- the race
 
     def stop(self) -> None:
-        """End it soon, with what there is."""
+        """End the race soon, with the answers received."""
         self._stopped = True
         self._notify()
 
     def begun(self, answer: Answer, order: list[int], asked_at: float, wait_until: float) -> None:
-        """The only item was asked for already, of the first bookie in order."""
+        """Start with a request for the only item that was sent already, to the first bookie in order."""
         item = self._items[0]
         self._orders[item] = order[:0:-1]
         ask = self._new_ask(order[0], [item], asked_at, 0, again=False)
@@ -154,7 +154,7 @@ class Race(ABC):
         self._under_way[item] = [(answer, ask)]
 
     async def run(self) -> None:
-        """Until it is done, or every item is settled or was denied by all its bookies."""
+        """Run until it is done, or every item is settled or was denied by all its bookies."""
         try:
             if not self._orders:
                 for item in self._items:
@@ -169,7 +169,7 @@ class Race(ABC):
             self._let_go()
 
     def _ask_next(self, items: Sequence[int], doubled: int, *, again: bool = True) -> None:
-        """Ask the next bookie of each, if there is one."""
+        """Ask the next bookie for each item, if there is one."""
         context = self._context
         orders = self._orders
         while items:
@@ -216,7 +216,7 @@ class Race(ABC):
             self._came.set()
 
     def _collect(self) -> None:
-        """Deal with all answers that have come; ask on for those that were none."""
+        """Handle all received answers; ask the next bookies for items not settled by them."""
         under_way = self._under_way
         health = self._context.health
         again = True
@@ -246,7 +246,7 @@ class Race(ABC):
                     self._ask_next(items, doubled)
 
     def _won(self, item: int, winner: Ask) -> None:
-        """Whoever was asked before and has not answered is slow; nobody waits for the rest."""
+        """Record a win: bookies asked earlier that have not answered are slow; stop waiting for the rest."""
         for answer, ask in self._under_way.pop(item):
             if ask is winner:
                 continue
@@ -255,7 +255,7 @@ class Race(ABC):
             _let_go(answer, ask)
 
     async def _wait(self) -> None:
-        """For an answer; or until it is time to ask others too, which is done then."""
+        """Wait for an answer, or until other bookies must be asked, which is done then."""
         came = self._came = trio.Event()
         deadline = min([ask.wait_until for ask in self._asks if ask.left], default=inf)
         if deadline < inf:
@@ -268,7 +268,7 @@ class Race(ABC):
             self._ask_others(now)
 
     def _ask_others(self, now: float) -> None:
-        """Of those who have been waited for long enough."""
+        """Ask other bookies for requests that have waited long enough."""
         for ask in list(self._asks):
             if ask.wait_until > now:
                 continue
@@ -284,7 +284,7 @@ class Race(ABC):
         return any([each is ask for _, each in self._under_way.get(item, ())])
 
     def _let_go(self) -> None:
-        """Nobody waits any more; what comes is only counted."""
+        """Stop waiting; later answers are only counted."""
         for requests in self._under_way.values():
             for answer, ask in requests:
                 _let_go(answer, ask)

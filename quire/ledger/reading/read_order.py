@@ -1,9 +1,10 @@
-"""In which order the bookies of an entry are asked, for one ledger.
+"""Order in which the bookies of an entry are asked, for one ledger.
 
     striped       by the entry's write set
     not striped   beginning with the ledger's favourite, whose read-ahead then serves the whole ledger
 
-and then by health and place, as the placement policy says: who failed, is slow or only reads comes later, who is gone last.
+The placement policy then orders by health and location: failed, slow and read-only bookies later, unregistered ones
+last.
 
 Source: BookKeeper's LedgerHandle (sticky reads), EnsemblePlacementPolicy.reorderReadSequence, reorderReadLACSequence.
 """
@@ -20,7 +21,7 @@ from quire.world.doors import Rng
 
 
 class ReadOrder:
-    """Pure, but that the favourite is drawn and moves."""
+    """Read order of one ledger. Pure, except that the favourite is drawn and changes."""
 
     def __init__(
         self,
@@ -38,15 +39,15 @@ class ReadOrder:
         self._favourite = rng.randrange(striping.ensemble_size)
 
     def of_entry(self, bookies: Sequence[str], entry_id: int) -> list[int]:
-        """Indices of `bookies`, the ensemble, that store the entry, in the order in which they are asked."""
+        """Return indices of `bookies`, the ensemble, that store the entry, in the order in which to ask."""
         write_set = self._striping.write_set(self._favourite if self._sticky else entry_id)
         return self._placement.read_order(bookies, write_set, self._health) if self._reorder else write_set
 
     def of_all(self, bookies: Sequence[str], entry_id: int) -> list[int]:
-        """The same, with the rest of the ensemble behind: who knows the LAC need not have the entry."""
+        """As `of_entry`, followed by the rest of the ensemble: a bookie may know the LAC without having the entry."""
         order = self.of_entry(bookies, entry_id)
         return order + [index for index in range(len(bookies)) if index not in order]
 
     def prefer(self, index: int) -> None:
-        """This bookie answered where others before it did not: stay with it."""
+        """Prefer this bookie from now on: it answered where others before it did not."""
         self._favourite = index

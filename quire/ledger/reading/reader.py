@@ -1,11 +1,10 @@
 """LedgerReader: reads a ledger, closed or still being written.
 
     closed     up to its last entry
-    open       up to the last add confirmed as far as it is known: from when it was opened, from `read_last_confirmed`,
-               from what comes along with entries, and from waiting (`wait_for_next`, `tail`)
+    open up to the last add confirmed as far as known: from opening, from `read_last_confirmed`, from answers that carry
+    entries, and from waiting (`wait_for_next`, `tail`)
 
-A read that fails looks at the metadata again: the writer, or a repair, may have put other bookies in the place of those
-that failed.
+A failed read reads the metadata again: the writer, or a repair, may have replaced the failed bookies.
 
 Source: BookKeeper's LedgerHandle, ReadOnlyLedgerHandle.
 """
@@ -44,11 +43,16 @@ from quire.wire.bookkeeper.entry import Digest
 __all__ = ["EntryReads", "LacAndEntry", "LedgerReader", "open_entries", "read_range"]
 
 POLL_PAUSE_MAX_S = 1.0
-"""Between long polls that bookies answer at once without news, e.g. as they do not know the ledger yet."""
+"""Longest pause in seconds between long polls that bookies answer at once without news, e.g. before they know the
+ledger.
+"""
 
 
 class LedgerReader:
-    """Made by `LedgerClient.open`. An open ledger that was waited for is watched until it is closed, or `close`."""
+    """Reader of one ledger, created by `LedgerClient.open`.
+
+    If an open ledger was waited for, its metadata is watched until it is closed, or until `close`.
+    """
 
     def __init__(
         self,
@@ -78,22 +82,36 @@ class LedgerReader:
 
     @property
     def metadata(self) -> LedgerMetadata:
-        """As it was last read."""
+        """Metadata as last read."""
         return self._stored.value
 
     @property
     def closed(self) -> bool:
-        """Whether the ledger is closed: nothing more can come."""
+        """True if the ledger is closed, so that no more entries follow."""
         return self._stored.value.state is LedgerState.CLOSED
 
     # --- entries
 
     async def read(self, first: int, last: int, *, size_max: int | None = None) -> list[memoryview]:
-        """Payloads of entries `first` to `last`, inclusive: all of them, of which none may be past the last one.
+        """Read payloads of the entries `first` to `last`.
 
-        With `size_max`: at least one of them, at most up to the last one and about `size_max` bytes; fewer than asked for is
-        usual, read on from there. NoSuchEntryError for entries past the last one, and for those that all their bookies
-        deny; DigestMismatchError; LedgerReadError; LedgerUnauthorizedError; IncorrectParameterError.
+        Without `size_max` all of them are returned, and `last` must be confirmed. With `size_max` fewer entries are
+        usual; continue reading after them.
+
+        Args:
+            first: First entry id.
+            last: Last entry id, inclusive.
+            size_max: Return at least one entry, and about this many bytes at most; None for no limit.
+
+        Returns:
+            Views of the payloads, in order.
+
+        Raises:
+            NoSuchEntryError: An entry is past the last confirmed one, or all its bookies deny it.
+            DigestMismatchError: No copy could be read, and at least one was damaged.
+            LedgerReadError: No copy of an entry could be read; a retry may help.
+            LedgerUnauthorizedError: A bookie refuses the password.
+            IncorrectParameterError: `first` is negative.
         """
         if size_max is not None:
             return await self._read(first, min(last, self.last_entry_id), size_max)
@@ -103,14 +121,40 @@ class LedgerReader:
         return await self._read_all(first, last)
 
     async def batch_read(self, first: int, count_max: int, size_max: int = READ_SIZE_MAX) -> list[memoryview]:
-        """Payloads from `first` on: at least one, at most `count_max` and about `size_max` bytes. As `read` otherwise."""
+        """Read a batch of payloads from `first` on.
+
+        Args:
+            first: First entry id.
+            count_max: Return at most this many entries, at least 1.
+            size_max: Return at least one entry, and about this many bytes at most.
+
+        Returns:
+            Views of the payloads, in order.
+
+        Raises:
+            IncorrectParameterError: `count_max` is less than 1.
+            LedgerError: As `read`.
+        """
         if count_max < 1:
             raise IncorrectParameterError(f"a batch of {count_max} entries")
         return await self._read(first, min(first + count_max - 1, self.last_entry_id), size_max)
 
     async def read_unconfirmed(self, first: int, last: int, *, size_max: int | None = None) -> list[memoryview]:
-        """As `read`, without a look at what is confirmed: entries of an open ledger that its writer may yet give up. Of a
-        closed ledger there is nothing past its end."""
+        """Read entries whether they are confirmed or not. Their writer may still abandon unconfirmed entries.
+
+        For a closed ledger this is `read`.
+
+        Args:
+            first: First entry id.
+            last: Last entry id, inclusive.
+            size_max: As for `read`.
+
+        Returns:
+            Views of the payloads, in order.
+
+        Raises:
+            LedgerError: As `read`.
+        """
         if not self.closed:
             return await self._read_all(first, last) if size_max is None else await self._read(first, last, size_max)
         return await self.read(first, last, size_max=size_max)
@@ -118,23 +162,50 @@ class LedgerReader:
     # --- the last add confirmed
 
     async def read_last_confirmed(self) -> int:
-        """Ask the bookies for the last add confirmed: everything that was confirmed when we asked, or nearly (a bookie learns
-        of a confirmation with the next entry, or an explicit LAC). Returns `last_entry_id`.
+        """Ask the bookies for the last add confirmed.
 
-        LedgerReadError if too few bookies answer; LedgerUnauthorizedError; MetadataError.
+        The answer includes every entry confirmed before the call, or nearly: a bookie learns of a confirmation with the
+        next entry, or with an explicit LAC.
+
+        Returns:
+            The new `last_entry_id`.
+
+        Raises:
+            LedgerReadError: Too few bookies answer.
+            LedgerUnauthorizedError: A bookie refuses the password.
+            MetadataError: The metadata service failed.
         """
         return await self._ask(None)
 
     async def try_read_last_confirmed(self) -> int:
-        """The same, but what a single bookie knows is good enough. LedgerReadError if none answers."""
+        """As `read_last_confirmed`, but the answer of a single bookie is enough.
+
+        Returns:
+            The new `last_entry_id`.
+
+        Raises:
+            LedgerReadError: No bookie answers.
+            MetadataError: The metadata service failed.
+        """
         return await self._ask(self.last_entry_id)
 
     async def wait_for_next(self, entry_id: int | None = None, *, timeout_s: float = inf) -> LacAndEntry:
-        """Wait until entry `entry_id` is confirmed (the next one, if it is not given), the ledger is closed, or the time is
-        over. While no bookie answers it waits on.
+        """Wait until an entry is confirmed, the ledger is closed, or the time is over.
 
-        NoSuchLedgerError if the ledger is deleted; LedgerClosedError after `close`; ClientClosedError; MetadataError if it
-        cannot be watched any more.
+        Continues while no bookie answers.
+
+        Args:
+            entry_id: Entry to wait for; None for the one after `last_entry_id`.
+            timeout_s: Longest wait in seconds.
+
+        Returns:
+            The last entry that may be read, with the payload of `entry_id` if a bookie sent it along.
+
+        Raises:
+            NoSuchLedgerError: The ledger is deleted.
+            LedgerClosedError: The reader was closed.
+            ClientClosedError: The client was closed.
+            MetadataError: The metadata cannot be watched any more.
         """
         entry_id = self.last_entry_id + 1 if entry_id is None else entry_id
         deadline = trio.current_time() + timeout_s
@@ -155,10 +226,20 @@ class LedgerReader:
         return LacAndEntry(self.last_entry_id, entry if self.last_entry_id >= entry_id else None)
 
     async def tail(self, first: int = 0, *, size_max: int = 1 << 20) -> AsyncIterator[tuple[int, memoryview]]:
-        """Every entry from `first` on, with its id, in order, as they are confirmed, until the ledger is closed.
+        """Iterate over all entries from `first` on as they are confirmed, until the ledger is closed.
 
-        `size_max`: bytes that are read ahead. Raises what `read` and `wait_for_next` raise; go on from the entry after the
-        last one that came.
+        After an error, continue from the entry after the last one received.
+
+        Args:
+            first: First entry id.
+            size_max: Bytes to read ahead.
+
+        Returns:
+            An iterator over (entry id, payload), in order.
+
+        Raises:
+            LedgerError: As `read` and `wait_for_next`.
+            MetadataError: As `wait_for_next`.
         """
         entry_id = first
         while True:
@@ -176,22 +257,22 @@ class LedgerReader:
                 entry_id += 1
 
     def close(self) -> None:
-        """Do not watch the ledger any more; who waits gets LedgerClosedError. Safe twice."""
+        """Stop watching the ledger; waiting calls raise LedgerClosedError. May be called twice."""
         self._given_up = True
         if self._watch is not None:
             self._watch.close()
         self._stir()
 
-    # --- inside
+    # --- internals
 
     async def _read(self, first: int, last: int, size_max: int) -> list[memoryview]:
-        """Some of the entries, `first` at least; once more for each change of the metadata."""
+        """Read some of the entries, at least `first`; retry after each change of the metadata."""
         if first < 0:
             raise IncorrectParameterError(f"entry {first}")
         while True:
             known = self.last_entry_id
             length = self.length if known >= 0 else 0
-            if last > known:  # What is not confirmed is not in the length.
+            if last > known:  # Unconfirmed entries are not in the length.
                 length = last * (length // (known + 1)) if length else SINGLE_READ_GUESS * last
             try:
                 return await read_range(self._reads, self.metadata, self.ledger_id, first, last, size_max, length)
@@ -208,12 +289,12 @@ class LedgerReader:
         return payloads
 
     async def _look_again(self) -> bool:
-        """Read the metadata; whether entries lie elsewhere than we thought."""
+        """Read the metadata; return whether entries are on other bookies than assumed."""
         before = self.metadata.fragments
         try:
             stored = await self._context.ledgers.read(self.ledger_id)
         except MetadataError:
-            return False  # What went wrong at the bookies tells more.
+            return False  # The errors of the bookies say more.
         if stored is not None:
             self._adopt(stored)
         return self.metadata.fragments != before
@@ -233,7 +314,7 @@ class LedgerReader:
         return self.last_entry_id
 
     async def _poll(self, entry_id: int, time_s: float) -> memoryview | None:
-        """One long poll, which a change of the metadata ends early; the entry, if it came."""
+        """Make one long poll, which a change of the metadata ends early; return the entry, if it arrived."""
         bookies = self.metadata.fragments[-1].bookies
         poll = LongPoll(self._reads, bookies, entry_id - 1, min(time_s, self._context.config.reads.long_poll_s))
         self._polls[poll] = None
@@ -245,7 +326,7 @@ class LedgerReader:
         return poll.entry
 
     def _follow(self) -> None:
-        """See to it that the metadata is watched."""
+        """Start watching the metadata unless it is watched already."""
         if self._given_up:
             raise LedgerClosedError(f"the reader of ledger {self.ledger_id} is closed")
         if self._context.bookies.closed:
@@ -259,7 +340,7 @@ class LedgerReader:
             raise error
 
     def _adopt(self, stored: Versioned[LedgerMetadata]) -> None:
-        """What is stored, if it is newer than what we have: a server of the store may be behind."""
+        """Take stored metadata if it is newer than ours: a server of the store may lag."""
         if stored.version <= self._stored.version:
             return
         self._stored = stored
@@ -279,7 +360,7 @@ class LedgerReader:
             self._stir()
 
     def _stir(self) -> None:
-        """Wake who waits, to look again."""
+        """Wake all waiting calls, to check again."""
         self._changed.set()
         self._changed = trio.Event()
         for poll in self._polls:  # (in the order in which they began: a simulation repeats it)

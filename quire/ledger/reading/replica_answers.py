@@ -1,4 +1,4 @@
-"""What the replicas of an entry answered: payloads checked against their digests, and what failures mean in the end. Pure.
+"""Answers of the replicas of an entry: checked payloads, and the error that a set of failures amounts to. Pure.
 
 Source: BookKeeper's DigestManager, PendingReadOp.
 """
@@ -28,7 +28,7 @@ _HEADER_CRC32C = Struct("!qqqqI")
 
 
 def open_entries(digest: Digest, ledger_id: int, first: int, entries: Sequence[memoryview]) -> list[memoryview]:
-    """The payloads of the entries from `first` on, up to the first one that is not what it should be. Pure; the hot loop."""
+    """Return the payloads of the entries from `first` on, up to the first invalid one. Pure; the hot loop."""
     payloads: list[memoryview] = []
     add = payloads.append
     if digest.type is not DigestType.CRC32C:
@@ -59,10 +59,10 @@ def open_entries(digest: Digest, ledger_id: int, first: int, entries: Sequence[m
 
 
 class ReadFailures:
-    """What went wrong at the replicas of one entry, and what that means in the end. Pure.
+    """Failures at the replicas of one entry, and the resulting error. Pure.
 
-    Missing everywhere: NoSuchEntryError. Anything worse anywhere: that, since the entry may exist; damage before other
-    errors.
+    Missing everywhere gives NoSuchEntryError. Any other failure takes precedence, because the entry may exist; damage
+    comes before other errors.
     """
 
     def __init__(self, ledger_id: int, entry_id: int) -> None:
@@ -70,7 +70,7 @@ class ReadFailures:
         self._causes: list[str] = []
         self._worst: type[LedgerError] = NoSuchEntryError
         self.busy = False
-        """Whether a bookie refused because it has too much to do: worth another try."""
+        """True if a bookie refused because it is overloaded: worth another try."""
 
     def refused(self, bookie_id: str, rc: int) -> None:
         self._causes.append(f"{bookie_id}: {rc_name(rc)}")

@@ -1,7 +1,7 @@
-"""Following a ledger that is still written: its metadata by a watch, its last add confirmed by long polls.
+"""Following a ledger that is still being written: its metadata by a watch, its last add confirmed by long polls.
 
-A bookie learns the LAC from the entries that follow, or from an explicit LAC, so a reader is one entry behind a writer that
-pauses and tells nothing. The close of the ledger tells the rest.
+A bookie learns the LAC from the entries that follow, or from an explicit LAC. So a reader is one entry behind a writer
+that pauses without sending an explicit LAC. The last entry becomes known when the ledger is closed.
 
 Source: BookKeeper's ReadOnlyLedgerHandle (metadata listener), ReadLastConfirmedAndEntryOp.
 """
@@ -27,27 +27,27 @@ from quire.wire.bookkeeper.entry import read_header
 from quire.wire.bookkeeper.v2 import Rc
 
 METADATA_RETRY_S = 1.0
-"""Between attempts to read the metadata while the store cannot be reached."""
+"""Seconds between attempts to read the metadata while the store cannot be reached."""
 
 
 class LacAndEntry(NamedTuple):
-    """What a long wait brought."""
+    """Result of a wait for an entry."""
 
     last_entry_id: int
-    """The last entry that may be read, -1 for none."""
+    """Last entry that may be read, -1 for none."""
     entry: memoryview | None
-    """The payload of the entry waited for, if it came along."""
+    """Payload of the entry waited for, if a bookie sent it along."""
 
 
 class MetadataWatch:
-    """Tells what becomes of a ledger's metadata, until it is closed. One task, begun by `start`."""
+    """Watch of a ledger's metadata until the ledger is closed. It is one task, begun by `start`."""
 
     def __init__(
         self, context: LedgerContext, ledger_id: int, tell: Callable[[Versioned[LedgerMetadata]], None]
     ) -> None:
-        """`tell` is called with what is stored: at the start, and after each change."""
+        """`tell` is called with the stored metadata: at the start, and after each change."""
         self.error: MetadataError | LedgerError | None = None
-        """Why nothing more will be told, if so."""
+        """Error that ended the watch, if any."""
         self.on_error: Callable[[], None] = lambda: None
         self._context = context
         self._ledger_id = ledger_id
@@ -58,7 +58,7 @@ class MetadataWatch:
         self._context.start(self._run, f"ledger {self._ledger_id} watch")
 
     def close(self) -> None:
-        """Tell nothing more."""
+        """Stop reporting."""
         self._scope.cancel()
 
     async def _run(self) -> None:
@@ -90,18 +90,20 @@ class MetadataWatch:
 
 
 class LongPoll(Race):
-    """Asks bookies to answer when the LAC is beyond `previous`: so many at once that whichever entry brings the news is stored by
-    one of them (one, if all store every entry), and after a while others too. The one item is the entry that comes next, which
-    a bookie sends along if it has it."""
+    """Long poll: asks bookies to answer when the LAC exceeds `previous`.
+
+    Enough bookies are asked at once that one of them stores the next entry, whichever it is (one, if all store every
+    entry), and after a while others too. The only item is the next entry, which a bookie sends along if it has it.
+    """
 
     timed = False
 
     def __init__(self, reads: EntryReads, bookies: Sequence[str], previous: int, timeout_s: float) -> None:
         super().__init__(reads.context, bookies, (previous + 1,))
         self.lac = -1
-        """The greatest LAC told."""
+        """Greatest LAC received."""
         self.entry: memoryview | None = None
-        """The payload of entry previous + 1, if it came."""
+        """Payload of entry previous + 1, if it arrived."""
         self._reads = reads
         self._previous = previous
         self._timeout_ms = max(1, round(timeout_s * 1000))
@@ -126,7 +128,7 @@ class LongPoll(Race):
         return True
 
     def failed(self, item: int, bookie_id: str, error: BookieUnavailableError) -> None:
-        """The health knows; the next bookie is asked."""
+        """Ask the next bookie; the failure is already in the health records."""
 
     def wait_s(self, next_bookie: str, doubled: int) -> float:
         if doubled < self._more_at_once:

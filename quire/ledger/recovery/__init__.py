@@ -1,1 +1,1 @@
-"""Recovery of a ledger that was left open: the rules, and what obeys them."""
+"""Recovery of a ledger that was left open: the rules (pure), and the tasks that apply them."""

@@ -1,15 +1,16 @@
-"""Recovery: fence a ledger that its writer has left open, find its last entry, copy the tail to full quorums, close it.
+"""Recovery: fence a ledger left open by its writer, find its last entry, copy the tail to full quorums, close it.
 
     OPEN -> IN_RECOVERY (CAS)
     fence every bookie of the last ensemble, until no ack quorum can form any more; LAC = highest LAC seen,
         at least the entry before the last fragment
-    read LAC+1, LAC+2, ... from the ensemble as it was now, each read fencing too:
+    read LAC+1, LAC+2, ... from the current ensemble, each read fencing too:
         one valid copy: the entry exists; write it again to its write set (RECOVERY_ADD)
-        denied by so many that it cannot have been confirmed: the ledger ends before it
+        denied by enough bookies that it cannot have been confirmed: the ledger ends before it
         neither: fail, the ledger stays IN_RECOVERY
-    IN_RECOVERY -> CLOSED (CAS), with the ensembles changed on the way; if others closed it, theirs is right
+    IN_RECOVERY -> CLOSED (CAS), with the ensembles changed meanwhile; if another client closed it, adopt that
 
-The decisions are in `rules` and `metadata_updates`; this awaits and obeys. Source: BookKeeper's LedgerRecoveryOp,
+`rules` and `metadata_updates` decide; this module waits and applies the decisions. Source: BookKeeper's
+LedgerRecoveryOp,
 ReadLastConfirmedOp, ListenerBasedPendingReadOp; BookKeeperProtocol.tla.
 """
 
@@ -46,14 +47,18 @@ log = get_logger(__name__)
 RECOVERY_READ = v2.DO_FENCING | v2.HIGH_PRIORITY
 FIRST_WINDOW = 4
 WINDOW_BYTES = 4 << 20
-"""A window that brought more than this is made smaller."""
+"""Bytes in a window above which the next window is made smaller."""
 ASKED_BYTES_MAX = 64 << 20
-"""Most bytes that one bookie may have to answer at once, should every entry be as large as entries can be: what the entries before
-were like does not tell."""
+"""Largest number of bytes that one bookie may have to send at once if every entry had the maximal size.
+
+Earlier entries do not predict the size of later ones.
+"""
 LENGTH_WAIT_S = 3.0
-"""Seconds to wait for a copy of the last entry, which only tells the ledger's length; then it is closed without one."""
+"""Seconds to wait for a copy of the last entry, which is only needed for the ledger's length; then it is closed without
+one.
+"""
 PENDING_BYTES_MAX = 16 << 20
-"""Recovery waits for confirmations before it keeps more than this of entries written again."""
+"""Bytes of rewritten entries above which recovery waits for confirmations."""
 
 
 class Recovery:
@@ -74,7 +79,7 @@ class Recovery:
         self._failed_bookies: list[str] = []
 
     async def run(self) -> LedgerMetadata:
-        """The metadata of the ledger, closed."""
+        """Recover the ledger; return its metadata, closed."""
         found = await read_last_confirmed(
             self._context, self._ledger_id, self._started, self._digest, self._password, fence=True
         )
@@ -82,7 +87,7 @@ class Recovery:
             found.lac >= self._started.fragments[-1].first_entry_id
             and self._started.ack_quorum < self._started.write_quorum
         ):
-            # What was confirmed to the writer is not written again, whether every member has it or not.
+            # Entries confirmed to the writer are not written again, even if a member lacks them.
             note = partial(note_unacked, self._context, self._ledger_id, WHOLE)
             self._context.start(note, f"ledger {self._ledger_id} unacked")
         appender = self._appender(found)
@@ -139,14 +144,19 @@ class Recovery:
             window = min(2 * window, window_max) if size < WINDOW_BYTES else 1 + window // 2
 
     def _window_max(self) -> int:
-        """Most entries asked for at once; of a striped ledger a bookie is asked for its part of them."""
+        """Return the largest number of entries requested at once; in a striped ledger a bookie gets only its part of
+        them.
+        """
         striping = self._striping
         rounds, rest = divmod(ASKED_BYTES_MAX // v2.FRAME_MAX, striping.write_quorum)
         return min(self._context.config.recovery_window, rounds * striping.ensemble_size + rest)
 
     def _runs(self, first: int, entries: Sequence[memoryview]) -> list[tuple[int, list[memoryview]]]:
-        """Runs of payloads, each with the length that goes before it: every entry keeps the length it came with, which does not
-        grow with the ids if the application gave them out of order."""
+        """Yield runs of payloads, each with the length before it.
+
+        Every entry keeps its original length, which does not grow with the ids if the application assigned them out of
+        order.
+        """
         runs: list[tuple[int, list[memoryview]]] = []
         expected = -1
         for entry_id, entry in enumerate(entries, first):
@@ -159,8 +169,10 @@ class Recovery:
         return runs
 
     async def _length_after(self, found: LastConfirmed) -> int:
-        """Payload bytes up to the LAC, after which nothing came. (`found` may tell the length at a later entry, which was never
-        confirmed, or nothing, if the last fragment is empty.)"""
+        """Return the payload bytes up to the LAC if no entry follows it.
+
+        (`found` may have the length at a later, never confirmed entry, or none if the last fragment is empty.)
+        """
         if found.lac < 0:
             return 0
         length = await self._length_at(found.lac)
@@ -175,7 +187,9 @@ class Recovery:
         return found.length
 
     async def _length_at(self, entry_id: int) -> int | None:
-        """Payload bytes up to the entry, as it tells itself; None if none of its bookies gives a copy for `LENGTH_WAIT_S`."""
+        """Return the payload bytes up to the entry, as stored in it; None if none of its bookies sends a copy within
+        `LENGTH_WAIT_S`.
+        """
         bookies = self._started.fragment_at(entry_id).bookies
         write_set = self._striping.write_set(entry_id)
         lengths: list[int] = []
@@ -202,7 +216,7 @@ class Recovery:
         return lengths[0] if lengths else None
 
     async def _read_tail(self, first: int, window: int) -> list[memoryview]:
-        """Entries from `first` on that exist, up to `window`; fewer if the ledger ends there. LedgerRecoveryError."""
+        """Read existing entries from `first` on, up to `window`; fewer if the ledger ends there. LedgerRecoveryError."""
         bookies = self._started.fragments[-1].bookies
         entry_ids = range(first, first + window)
         asked: dict[tuple[int, int], Answer] = {}
@@ -223,7 +237,7 @@ class Recovery:
         return entries
 
     async def _decide(self, entry_id: int, bookies: Sequence[str], answers: Sequence[Answer]) -> memoryview | None:
-        """A valid copy of the entry, or None if it cannot have been confirmed."""
+        """Return a valid copy of the entry, or None if it cannot have been confirmed."""
         reading = RecoveryRead(self._started.write_quorum, self._started.ack_quorum)
         copies: list[memoryview] = []
         causes: list[str] = []
@@ -254,7 +268,7 @@ class Recovery:
         return copies[0] if copies else None
 
     async def _confirmed(self, appender: Appender, pending_max: int) -> None:
-        """Wait until at most `pending_max` bytes are not confirmed."""
+        """Wait until at most `pending_max` bytes are unconfirmed."""
         while appender.error is None and appender.pending_bytes > pending_max:
             self._progress = trio.Event()
             await self._progress.wait()
@@ -266,7 +280,7 @@ class Recovery:
             raise LedgerRecoveryError(text) from appender.error
 
     def _replace_failed(self, appender: Appender) -> None:
-        """Change the ensemble, in memory: the metadata learns of it with the close."""
+        """Change the ensemble in memory; the metadata is updated at the close."""
         if not appender.failed or appender.error is not None:
             return
         failed = dict(appender.failed)
@@ -290,7 +304,7 @@ class Recovery:
 
 
 async def recover(context: LedgerContext, ledger_id: int, digest: Digest, password: bytes) -> LedgerMetadata:
-    """Close the ledger, whatever its writer does; returns its metadata, CLOSED by us or by others.
+    """Recover and close the ledger, whatever its writer does; return its metadata, CLOSED by us or by another client.
 
     LedgerRecoveryError (it stays in recovery: try later), LedgerUnauthorizedError, NoSuchLedgerError, MetadataError.
     """
@@ -300,7 +314,7 @@ async def recover(context: LedgerContext, ledger_id: int, digest: Digest, passwo
     try:
         return await Recovery(context, ledger_id, metadata, digest, password).run()
     except LedgerError:
-        # Another recovery may have been faster; then its result is ours, and our failure is nobody's business.
+        # Another recovery may have been faster. Then its result is ours, and our failure does not matter.
         stored = await context.ledgers.read(ledger_id)
         if stored is not None and stored.value.state is LedgerState.CLOSED:
             return stored.value

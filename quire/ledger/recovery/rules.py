@@ -1,4 +1,8 @@
-"""What the answers of bookies prove when a ledger is recovered. Pure.
+"""Rules of recovery: conclusions from the answers of bookies. Pure.
+
+Why this is hard: a bookie that does not answer may or may not have the entry. Ending the ledger too early loses a
+confirmed entry; waiting for every bookie lets one lost bookie block recovery. So "missing" is proved by enough denials
+that no ack quorum can exist, which holds only once enough bookies refuse the old writer.
 
 Source: BookKeeper's RoundRobinDistributionSchedule.RRQuorumCoverageSet, PendingReadOp for recovery; BookKeeperProtocol.tla.
 """
@@ -11,9 +15,10 @@ from quire.ledger.striping import Striping
 
 
 class FenceCoverage:
-    """Which bookies of an ensemble are known to refuse the old writer, and whether that is enough. Pure.
+    """Bookies of an ensemble that are known to refuse the old writer, and whether they are enough. Pure.
 
-    Enough: in each of the E write sets fewer than ack-quorum bookies are not known, so no entry can be confirmed any more.
+    They are enough if in each of the E write sets fewer than ack-quorum bookies are unknown: then no further entry can
+    be confirmed.
     An answer counts if it is OK with a valid entry, or "no such entry" or "ledger".
     """
 
@@ -40,9 +45,9 @@ class Verdict(Enum):
 
 
 class RecoveryRead:
-    """Whether an entry may have been confirmed, from what its write set answers. Pure.
+    """Decides from the answers of an entry's write set whether the entry may have been confirmed. Pure.
 
-    One copy is enough to keep it; `write_quorum - ack_quorum + 1` denials are enough to know that no ack quorum has it.
+    One copy is enough to keep it. `write_quorum - ack_quorum + 1` denials prove that no ack quorum has it.
     """
 
     def __init__(self, write_quorum: int, ack_quorum: int) -> None:

@@ -1,17 +1,21 @@
-"""From acknowledgements, in any order and by run, to confirmations, in entry order. Pure.
+"""AckTracker: turns acknowledgements, in any order and by run, into confirmations, in entry order. Pure.
 
-An entry is complete when `ack_quorum` distinct bookies of its write set have it; it is confirmed when it and every entry
-before it are complete. Per bookie we keep the entries it has as one watermark, `through`, and the few ranges ahead of it
-that came out of order. Entries that a bookie does not store count as had by it, so that striping leaves no holes in a
-range; they count for nothing when an entry's copies are counted, which looks only at its write set.
+Why this is hard: each bookie acknowledges its own subset of entries, in runs that may arrive out of order, and a failed
+bookie may change the ensemble in between. Counting copies per entry would be simple but too slow: there is one call per
+acknowledged run and no object per entry.
+
+An entry is complete when `ack_quorum` distinct bookies of its write set have it. It is confirmed when it and every
+entry before it are complete. The entries of each bookie are kept as one watermark, `through`, and the few ranges ahead
+of it that arrived out of order. Entries that a bookie does not store count as present, so that striping leaves no gaps
+in a range. They do not count as copies, because copies are only counted in the entry's write set.
 
     confirmed of one write set = the ack_quorum-th highest `through` of its bookies
     confirmed                  = the entry before the first one that its write set has not confirmed
 
 So an in-order acknowledgement costs the same for one entry and for a thousand.
 
-While a failed bookie waits for its replacement nothing is confirmed: the new fragment begins at confirmed + 1, and that must
-not move. Acks of a replaced bookie are dropped with it.
+While a failed bookie is not replaced nothing is confirmed: the new fragment begins at confirmed + 1, which must not
+move. Acks of a replaced bookie are dropped.
 
 Source: BookKeeper's PendingAddOp and LedgerHandle.sendAddSuccessCallbacks.
 """
@@ -26,7 +30,7 @@ EMPTY = range(0)
 
 
 class AckTracker:
-    """Counts the copies of the entries in flight of one writer, which pushes them in the order of their ids."""
+    """Counts copies of a writer's entries in flight. The writer pushes entries in the order of their ids."""
 
     __slots__ = ("_ack_quorum", "_ahead", "_failed", "_reach", "_striping", "_through", "confirmed", "pushed_last")
 
@@ -39,25 +43,26 @@ class AckTracker:
         self.pushed_last = confirmed
         """Last entry pushed (LAP), inclusive."""
         self._reach = confirmed
-        """Last entry before the first that was not pushed: nothing above can be confirmed."""
+        """Last entry before the first one that was not pushed: no entry above it can be confirmed."""
         size = striping.ensemble_size
         self._through = [self._vacuous(index, confirmed) for index in range(size)]
         self._ahead: list[list[tuple[int, int]]] = [[] for _ in range(size)]
         self._failed = [False] * size
 
     def pushed(self, first: int, last: int) -> None:
-        """Note that entries `first` to `last` were sent to their write sets."""
+        """Record that entries `first` to `last` were sent to their write sets."""
         assert first == self.pushed_last + 1 <= last, f"pushed {first}..{last} after {self.pushed_last}"
         self.pushed_last = self._reach = last
 
     def sent(self, first: int, last: int) -> bool:
-        """Whether entries `first` to `last` were pushed, as far as can be told by their ends."""
+        """Return whether entries `first` to `last` were pushed, judging by both ends."""
         return first >= 0 and last <= self.pushed_last
 
     def acked(self, index: int, first: int, last: int) -> range:
-        """Note that bookie `index` has those of the entries `first` to `last` that it stores; return what this confirms.
+        """Record that bookie `index` has those of the entries `first` to `last` that it stores; return what this
+        confirms.
 
-        The same acknowledgement may come twice. Nothing counts from a bookie that has failed.
+        The same acknowledgement may arrive twice. Acks of a failed bookie are ignored.
         """
         assert last <= self.pushed_last, f"ack of {last}, which was never pushed (LAP={self.pushed_last})"
         if self._failed[index]:
@@ -78,49 +83,49 @@ class AckTracker:
         return self._advance()
 
     def failed(self, index: int) -> None:
-        """Bookie `index` is out: its acks no longer count, and nothing is confirmed until it is replaced."""
+        """Record that bookie `index` failed: its acks no longer count, and nothing is confirmed until it is replaced."""
         self._failed[index] = True
 
     def replaced(self, index: int) -> None:
-        """A new bookie stands at `index`; it has none of the unconfirmed entries. `resume` afterwards."""
+        """Record a new bookie at `index`, which has none of the unconfirmed entries. Call `resume` afterwards."""
         self._failed[index] = False
         self._through[index] = self._vacuous(index, self.confirmed)
         self._ahead[index].clear()
 
     def resume(self) -> range:
-        """What can be confirmed now that the failed bookies have been replaced; empty while one has not."""
+        """Return the entries confirmed now that the failed bookies have been replaced; empty while one has not."""
         return self._advance()
 
     def lacks(self, index: int, last: int) -> bool:
-        """Whether bookie `index` still has to acknowledge an entry up to `last` that it stores."""
+        """Return whether bookie `index` has not yet acknowledged all entries up to `last` that it stores."""
         return self._through[index] < last and self._striping.stored_until(index, last) > self._through[index]
 
-    # --- for deadlines: what was pushed up to a moment, and who has not all of it
+    # --- for deadlines: entries pushed up to a moment, and bookies that lack some of them
 
     def moment(self) -> object:
-        """What `overdue` needs to know of the entries pushed until now."""
+        """Return a record of the entries pushed so far, for `overdue`."""
         return self.pushed_last
 
     def overdue(self, index: int, moment: object) -> bool:
-        """Whether bookie `index` still has to acknowledge an entry that had been pushed at that moment."""
+        """Return whether bookie `index` has not yet acknowledged an entry that was pushed at that moment."""
         assert isinstance(moment, int), "a moment of this tracker"
         return self.lacks(index, moment)
 
     def unconfirmed(self, moment: object) -> bool:
-        """Whether an entry that had been pushed at that moment is not confirmed."""
+        """Return whether an entry that was pushed at that moment is unconfirmed."""
         assert isinstance(moment, int), "a moment of this tracker"
         return self.confirmed < moment
 
     def waits(self, index: int) -> bool:
-        """Whether bookie `index` still has to acknowledge anything."""
+        """Return whether bookie `index` has any acknowledgement outstanding."""
         return self.lacks(index, self.pushed_last)
 
     def _vacuous(self, index: int, confirmed: int) -> int:
-        """The watermark of a bookie that has nothing after `confirmed`."""
+        """Return the watermark of a bookie that has no entry after `confirmed`."""
         return self._striping.stored_from(index, confirmed + 1) - 1
 
     def _insert_ahead(self, index: int, first: int, last: int) -> None:
-        """Add a range beyond the watermark, merging it with those it touches."""
+        """Add a range ahead of the watermark, merging it with those it touches."""
         ahead = self._ahead[index]
         start = bisect_left(ahead, (first, last))
         if start and ahead[start - 1][1] >= first - 1:
@@ -157,7 +162,7 @@ class AckTracker:
         return range(before + 1, after + 1)
 
     def _by_watermarks(self) -> int:
-        """The last entry that watermarks alone confirm."""
+        """Return the last entry that watermarks alone confirm."""
         striping = self._striping
         if not striping.striped:
             through = self._through
@@ -175,7 +180,7 @@ class AckTracker:
         return after
 
     def _by_counting(self, after: int) -> int:
-        """The last entry confirmed if ranges ahead of the watermarks count as well; looked at entry by entry."""
+        """Return the last entry confirmed if ranges ahead of the watermarks count too; checks entry by entry."""
         while after < self._reach and self._copies(after + 1) >= self._ack_quorum:
             after += 1
         return after

@@ -1,6 +1,6 @@
-"""When adds are overdue: at a bookie, and at their ack quorum. Pure; by tick, nothing per entry.
+"""Deadlines of adds, per bookie and per ack quorum. Pure; works by tick, at no cost per entry.
 
-A `moment` is what an ack tracker says of the entries pushed until now; it comes back here once it is old enough.
+A `moment` is an ack tracker's record of the entries pushed so far. It is returned here once it is old enough.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections import deque
 
 
 class AddDeadlines:
-    """Of one appender; in ticks of the client's wheel."""
+    """Deadlines of one appender, in ticks of the client's wheel."""
 
     __slots__ = ("_bookie_ticks", "_moments", "_quorum_moments", "_quorum_ticks")
 
     def __init__(self, bookie_ticks: int, quorum_ticks: int | None) -> None:
-        """None: an entry may take any time to reach its ack quorum."""
+        """Create deadlines. If the quorum timeout is None, an entry may take any time to reach its ack quorum."""
         self._bookie_ticks = bookie_ticks
         self._quorum_ticks = quorum_ticks
         self._moments: deque[tuple[int, object]] = deque()
@@ -22,30 +22,30 @@ class AddDeadlines:
 
     @property
     def of_quorums(self) -> bool:
-        """Whether entries have a deadline of their own."""
+        """Return whether confirmations have a deadline of their own."""
         return self._quorum_ticks is not None
 
     def passed(self, now: int, moment: object) -> list[object]:
-        """Note the moment of tick `now`; the moments that every bookie should have acknowledged by now."""
+        """Record the moment of tick `now`; return the moments that every bookie should have acknowledged by now."""
         self._moments.append((now, moment))
         if self._quorum_ticks is not None:
             self._quorum_moments.append((now, moment))
         return self._pop(self._moments, now - self._bookie_ticks)
 
     def quorums_due(self, now: int) -> list[object]:
-        """The moments whose entries should be confirmed by now."""
+        """Return the moments whose entries should be confirmed by now."""
         return [] if self._quorum_ticks is None else self._pop(self._quorum_moments, now - self._quorum_ticks)
 
     def again(self, now: int, moment: object) -> None:
-        """Ask for this moment once more, a whole timeout from now."""
+        """Check this moment again after another timeout."""
         self._moments.append((now, moment))
 
     def opened_in_time(self, now: int, opened: int) -> bool:
-        """Whether a channel opened at tick `opened` had a whole timeout."""
+        """Return whether a channel opened at tick `opened` has had a whole timeout."""
         return opened <= now - self._bookie_ticks
 
     def clear(self) -> None:
-        """Nothing is under way."""
+        """Forget all moments: nothing is pending."""
         self._moments.clear()
         self._quorum_moments.clear()
 

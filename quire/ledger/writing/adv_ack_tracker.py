@@ -1,11 +1,11 @@
-"""From acknowledgements to confirmations when the application gives the entry ids, in any order. Pure.
+"""AdvAckTracker: turns acknowledgements into confirmations if the application assigns entry ids, in any order. Pure.
 
     confirmed ..... reach      island        island            ids ->
     ==========------------.....------........---
                pushed      gap  pushed   gap  pushed
 
-What is below `reach` is tracked as for ids that grow; nothing above it can be confirmed before the gap is filled, but
-acknowledgements are counted all the same. An id is pushed once: islands never overlap.
+Entries below `reach` are tracked as for ascending ids. Entries above it cannot be confirmed before the gap is filled,
+but their acknowledgements are counted. An id is pushed once: islands never overlap.
 
 Source: BookKeeper's LedgerHandleAdv.
 """
@@ -19,13 +19,13 @@ from quire.ledger.striping import Striping
 from quire.ledger.writing.ack_tracker import AckTracker
 
 ID_END = 1 << 63
-"""Above every entry id."""
+"""Number above every entry id."""
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
 
 class AdvAckTracker(AckTracker):
-    """As AckTracker, but entries may be pushed in any order of their ids."""
+    """Ack tracker for entries pushed in any order of their ids."""
 
     __slots__ = ("_islands", "_recent")
 
@@ -37,14 +37,14 @@ class AdvAckTracker(AckTracker):
         """Ranges pushed since the last `moment`."""
 
     def is_new(self, first: int, last: int) -> bool:
-        """Whether none of the entries `first` to `last` was pushed before."""
+        """Return whether none of the entries `first` to `last` was pushed before."""
         if first <= self._reach:
             return False
         place = bisect_right(self._islands, (last, ID_END))
         return not place or self._islands[place - 1][1] < first
 
     def pushed(self, first: int, last: int) -> None:
-        """Note that entries `first` to `last`, which are new, were sent to their write sets."""
+        """Record that entries `first` to `last`, which are new, were sent to their write sets."""
         assert first <= last, f"no entries {first}..{last}"
         assert self.is_new(first, last), f"pushed {first}..{last} twice"
         self.pushed_last = max(self.pushed_last, last)
@@ -72,7 +72,7 @@ class AdvAckTracker(AckTracker):
         return place >= 0 and self._islands[place][0] <= max(first, self._reach + 1) and last <= self._islands[place][1]
 
     def moment(self) -> object:
-        """The ranges pushed since the last moment: each belongs to one of them."""
+        """Return the ranges pushed since the last moment: each belongs to one moment."""
         recent = tuple(self._recent)
         self._recent.clear()
         return recent
@@ -91,7 +91,7 @@ class AdvAckTracker(AckTracker):
         return self.lacks(index, self._reach) or any(self._lacks_any(index, *island) for island in self._islands)
 
     def _lacks_any(self, index: int, first: int, last: int) -> bool:
-        """Whether bookie `index` lacks one of the pushed entries `first` to `last` that it stores."""
+        """Return whether bookie `index` lacks one of the pushed entries `first` to `last` that it stores."""
         first = max(self._striping.stored_from(index, first), self._through[index] + 1)
         last = self._striping.stored_until(index, last)
         if first > last:

@@ -1,7 +1,7 @@
-"""AdvancedLedgerWriter: a ledger whose entry ids the application gives, in any order.
+"""AdvancedLedgerWriter: writer of a ledger whose entry ids the application assigns, in any order.
 
-Entries are confirmed in the order of their ids: a gap holds up all that is behind it, and the ledger ends before it when it is closed
-or recovered. The length that an entry carries counts the entries sent before it, whatever their ids.
+Entries are confirmed in the order of their ids. A gap delays all entries behind it, and a ledger that is closed or
+recovered ends before the gap. The length stored in an entry counts the entries sent before it, whatever their ids.
 
 Source: BookKeeper's LedgerHandleAdv.
 """
@@ -22,7 +22,7 @@ from quire.wire.bookkeeper.entry import Buffer
 
 
 class AdvancedLedgerWriter(OpenLedger):
-    """Writes one ledger from its creation on."""
+    """Writer of one ledger from its creation on, with entry ids assigned by the application."""
 
     def __init__(
         self, context: LedgerContext, ledger_id: int, metadata: LedgerMetadata, *, deferred_sync: bool = False
@@ -30,12 +30,23 @@ class AdvancedLedgerWriter(OpenLedger):
         super().__init__(context, ledger_id, metadata, deferred_sync=deferred_sync, tracker=self._make_tracker)
 
     def append(self, first: int, payloads: Sequence[Buffer]) -> None:
-        """Send a run of entries with the ids `first`, first + 1, ...; never waits.
+        """Send a run of entries with consecutive ids; never waits.
 
-        DuplicateEntryError if one of them was sent before, IncorrectParameterError, EntryTooLargeError: none was sent, and
-        the writer goes on; so does TooManyPendingError, but for the run that begins after the last confirmed entry, which is
-        always taken: the others may wait for it. LedgerFencedError, LedgerClosedError, or what else ended the writer. Payloads
-        as with LedgerWriter.append.
+        An append that begins right after the last confirmed entry is always accepted, because the others may wait for
+        it.
+
+        Args:
+            first: Id of the first entry.
+            payloads: Payloads of the entries. Those above `v2.JOIN_MAX` bytes must not change until confirmed.
+
+        Raises:
+            DuplicateEntryError: An entry was sent before; none of the run was sent, and the writer continues.
+            IncorrectParameterError: The ids are invalid, or there is no payload; the writer continues.
+            EntryTooLargeError: A payload is too large; none of the run was sent, and the writer continues.
+            TooManyPendingError: Too many bytes are unconfirmed; the writer continues.
+            LedgerFencedError: Another client has taken the ledger over.
+            LedgerClosedError: The writer is closed.
+            LedgerError: Another failure has ended the writer.
         """
         if first < 0 or not payloads:
             raise IncorrectParameterError(f"entry {first} and {len(payloads)} payloads are no run of entries")
@@ -49,7 +60,15 @@ class AdvancedLedgerWriter(OpenLedger):
         self._appender.append_at(first, payloads)
 
     async def write(self, entry_id: int, payload: Buffer) -> None:
-        """Append one entry, when there is room for it, and wait until it, and thus every one before it, is confirmed."""
+        """Append one entry when there is room for it, and wait until it and every entry before it are confirmed.
+
+        Args:
+            entry_id: Id of the entry.
+            payload: Payload of the entry.
+
+        Raises:
+            LedgerError: As `append`; or the writer ended before the entry was confirmed.
+        """
         while self.error is None and self._is_full(entry_id):
             await self.wait_confirmed(self.last_confirmed + 1)
         self.append(entry_id, [payload])

@@ -1,12 +1,13 @@
-"""Appender: sends sealed runs to the bookies of the current ensemble and reports what is confirmed. Synchronous throughout.
+"""Appender: sends sealed runs to the bookies of the current ensemble and reports confirmations. It is synchronous
+throughout.
 
-It is the engine of the writer and of recovery, which differ in what becomes of a failed bookie: it tells them by
-`on_bookies_failed`, and they answer with `change_ensemble` or `fail`. Until then nothing is confirmed. Where `excuses` says
-so, a failed bookie keeps its place: the others go on without it, and it is taken back after a pause.
+It is used by writers and by recovery, which handle failed bookies differently: it calls `on_bookies_failed`, and they
+call `change_ensemble` or `fail`. Until then nothing is confirmed. If `excuses` returns True, a failed bookie keeps its
+place: the others continue without it, and it is used again after a pause.
 
     append -> seal -> pending -> channels (one per bookie) ... adds_answered -> AckTracker -> on_confirmed -> run let go
 
-Nothing is reported from within `append`: answers that come that early are reported in a pass of their own right after.
+Nothing is reported from within `append`: answers that arrive so early are reported in a pass of their own right after.
 """
 
 from __future__ import annotations
@@ -41,24 +42,24 @@ from quire.wire.bookkeeper.v2 import Rc
 
 
 def ignore_confirmed(first: int, last: int) -> None:
-    """Nobody wants to know."""
+    """Default callback for confirmations: does nothing."""
 
 
 def ignore_failed(error: LedgerError) -> None:
-    """Nobody wants to know."""
+    """Default callback for the end of the appender: does nothing."""
 
 
 def ignore_bookies_failed() -> None:
-    """Part of the default: a failed bookie stays failed."""
+    """Default callback for failed bookies: a failed bookie stays failed."""
 
 
 def excuse_nobody(index: int, error: BookieError) -> bool:
-    """Every bookie that fails is to be replaced."""
+    """Default for `excuses`: every failed bookie must be replaced."""
     return False
 
 
 class Appender:
-    """Appends to one ledger, as the only writer in this process."""
+    """Appender to one ledger. It must be the only one in this process."""
 
     __slots__ = (
         "__weakref__",  # (the simulator keeps its observations by writer)
@@ -105,31 +106,39 @@ class Appender:
         tracker: AckTracker | None = None,
         write_flags: int = 0,
     ) -> None:
-        """`tracker`: another than that of entries whose ids grow. `write_flags`: v3.DEFERRED_SYNC or 0; with it the LAC
-        is moved by the owner."""
+        """`tracker`: an ack tracker for ids that do not ascend.
+
+        `write_flags`: v3.DEFERRED_SYNC or 0; with it the owner advances the LAC.
+        """
         self.on_confirmed: Callable[[int, int], None] = ignore_confirmed
-        """Called with the first and the last entry confirmed, inclusive, in order. Their payloads are `sealed` until it returns."""
+        """Called with the first and the last confirmed entry, inclusive, in order.
+
+        Their payloads are `sealed` until it returns.
+        """
         self.on_failed: Callable[[LedgerError], None] = ignore_failed
-        """Called once: nothing more will be confirmed."""
+        """Called once, when nothing more will be confirmed."""
         self.on_bookies_failed: Callable[[], None] = ignore_bookies_failed
         """Called when `failed` has grown."""
         self.excuses: Callable[[int, BookieError], bool] = excuse_nobody
-        """Whether the bookie at an index, which failed so, keeps its place; if not, those excused before fail with it."""
+        """Decides whether the bookie at an index keeps its place after this error.
+
+        If not, bookies excused earlier fail with it.
+        """
         self.ensemble = tuple(ensemble)
         self.failed: dict[int, BookieError] = {}
-        """Ensemble indices that wait for a replacement, and why."""
+        """Ensemble indices that wait for a replacement, with the errors."""
         self.error: LedgerError | None = None
-        """Why no more can be appended."""
+        """Error that ended the appender, if any."""
         self.last_confirmed = confirmed
         """Last entry reported as confirmed, -1 for none."""
         self.lac = confirmed
-        """Last add confirmed, as entries carry it; that which is reported, unless syncs are deferred."""
+        """Last add confirmed as carried by entries: the reported one, unless syncs are deferred."""
         self.lac_sent = -1
-        """The LAC that the last entry sent carries."""
+        """LAC carried by the last entry sent."""
         self.length = length
         """Payload bytes of the ledger up to the last entry pushed."""
         self.pending_bytes = 0
-        """Bytes of the frames kept for entries that are not confirmed."""
+        """Bytes of the frames kept for unconfirmed entries."""
         self._context = context
         self._ledger_id = ledger_id
         self._striping = striping
@@ -142,31 +151,31 @@ class Appender:
         self._opened: list[int] = [0] * striping.ensemble_size
         self._sending = 0
         self._lingering: trio.Event | None = None
-        """Set when a member answers after the end, while its last acknowledgements are waited for."""
+        """Set when a member answers after the end, while its last acknowledgements are awaited."""
         self._ticking = False
         self._deadlines: AddDeadlines | None = None
-        """While `_ticking`."""
+        """Deadlines while the appender is `_ticking`, else None."""
         self._second: SecondTries | None = None
-        """From the first bookie on that is asked again."""
+        """Second tries, created when the first bookie has to be asked again."""
 
     @property
     def last_pushed(self) -> int:
-        """Last entry sent (LAP), -1 for none."""
+        """Return the last entry sent (LAP), -1 for none."""
         return self._tracker.pushed_last
 
     @property
     def excused(self) -> dict[int, BookieError]:
-        """Ensemble indices that failed and keep their place, and why. They are sent nothing for now."""
+        """Return ensemble indices that failed and keep their place, with the errors. They are sent nothing for now."""
         return {} if self._second is None else self._second.excused
 
     @property
     def confirmed(self) -> int:
-        """Last entry confirmed, perhaps not reported yet."""
+        """Return the last entry confirmed, perhaps not reported yet."""
         return self._tracker.confirmed
 
     @property
     def confirmed_length(self) -> int:
-        """Payload bytes of the ledger up to the last confirmed entry."""
+        """Return the payload bytes of the ledger up to the last confirmed entry."""
         length = self.length
         for run in self._pending:
             unconfirmed = run.sizes[max(0, self.confirmed + 1 - run.first) :]
@@ -174,7 +183,7 @@ class Appender:
         return length
 
     def append(self, payloads: Sequence[Buffer]) -> int:
-        """Send a run of entries; returns the id of the first. Raises the writer's error, or EntryTooLargeError."""
+        """Send a run of entries; return the id of the first. Raises the appender's error, or EntryTooLargeError."""
         if self.error is not None:
             raise type(self.error)(*self.error.args)
         first = self._tracker.pushed_last + 1
@@ -184,7 +193,7 @@ class Appender:
         return first
 
     def append_at(self, first: int, payloads: Sequence[Buffer]) -> None:
-        """The same with the id of the first given; the tracker must know how to deal with that."""
+        """As `append`, with the id of the first entry given; the tracker must support that."""
         if self.error is not None:
             raise type(self.error)(*self.error.args)
         run = self._sealer.seal(first, self.lac, self.length, payloads)
@@ -196,7 +205,7 @@ class Appender:
         self._push(run)
 
     def _push(self, run: PendingRun) -> None:
-        """Send what was put among the pending."""
+        """Send the run that was added to the pending ones."""
         self.length += run.payload_size
         self.pending_bytes += run.size
         self.lac_sent = self.lac
@@ -218,7 +227,10 @@ class Appender:
         self._sending -= 1
 
     def sealed(self, first: int, last: int) -> list[memoryview]:
-        """Payloads of pending entries, `first` to `last` inclusive, without a copy. A view keeps its run's frame alive."""
+        """Return views of the payloads of pending entries, `first` to `last` inclusive.
+
+        A view keeps its run's frame alive.
+        """
         views: list[memoryview] = []
         for run in self._pending:
             if run.first > last:
@@ -228,7 +240,7 @@ class Appender:
         return views
 
     def change_ensemble(self, ensemble: Sequence[str]) -> None:
-        """Go on with these bookies: those that are new at their index get everything that is not confirmed."""
+        """Continue with these bookies: those that are new at their index get all unconfirmed entries."""
         if self.error is not None:
             return
         changed = [index for index, bookie_id in enumerate(ensemble) if bookie_id != self.ensemble[index]]
@@ -244,7 +256,7 @@ class Appender:
             self._report_confirmed()
 
     def resend(self, index: int) -> None:
-        """Send everything that is not confirmed to the bookie at `index`."""
+        """Send all unconfirmed entries to the bookie at `index`."""
         if self._pending and not self._ticking:
             self._watch()
         self._sending += 1
@@ -259,7 +271,7 @@ class Appender:
         self._sending -= 1
 
     def fail(self, error: LedgerError) -> None:
-        """Nothing more is appended or confirmed. What is pending stays `sealed`."""
+        """End the appender with an error: nothing more is appended or confirmed. Pending entries stay `sealed`."""
         if self.error is not None:
             return
         self.error = error
@@ -270,7 +282,7 @@ class Appender:
             self._report_failed()
 
     def stop(self, error: LedgerError) -> None:
-        """The same at the owner's wish: reported only if entries are pending."""
+        """End the appender at the owner's request; reported only if entries are pending."""
         if self.error is not None:
             return
         self._report_confirmed()
@@ -280,17 +292,17 @@ class Appender:
             self.error = error
             self._linger()
 
-    # --- what the channels and the wheel say
+    # --- called by the channels and the wheel
 
     def adds_answered(self, channel: AddChannel, rc: int, first: int, last: int) -> None:
-        """Part of AddReceiver."""
+        """Handle answers to adds. Part of AddReceiver."""
         if not self._tracker.sent(first, last):
             error = BookieProtocolError(
                 f"bookie {channel.bookie_id} answered adds {first}..{last}, which were not sent"
             )
             self._bookie_failed(channel.index, error)
         elif rc == Rc.OK and self.error is not None:
-            # Entries that were not confirmed by the end never are: the ledger is closed before them.
+            # Entries that are unconfirmed at the end are never confirmed: the ledger is closed before them.
             last = min(last, self._tracker.confirmed)
             if first <= last:
                 self._tracker.acked(channel.index, first, last)
@@ -317,8 +329,11 @@ class Appender:
             self._bookie_failed(channel.index, BookieRefusedError(text, rc))
 
     def bookie_lost(self, channel: AddChannel, error: BookieUnavailableError) -> None:
-        """Part of AddReceiver. With nothing under way the link is only made anew at the next append; but if syncs are deferred
-        the bookie may have lost what it acknowledged, unless it was forced."""
+        """Handle a broken link. Part of AddReceiver.
+
+        If nothing is pending, the link is only opened again at the next append. But with deferred syncs the bookie may
+        have lost acknowledged entries, unless they were forced.
+        """
         index = channel.index
         if self._channels[index] is not channel:
             return
@@ -331,7 +346,7 @@ class Appender:
             self._channels[index] = None
 
     def tick(self, now: int) -> bool:
-        """Part of Watched: bookies that lack what was sent before the timeout have failed."""
+        """Fail bookies that have not acknowledged entries sent before the timeout. Part of Watched."""
         tracker = self._tracker
         deadlines = self._deadlines
         assert deadlines is not None, "an appender that is watched has deadlines"
@@ -362,12 +377,15 @@ class Appender:
     # --- members that lack confirmed entries
 
     def lacking(self) -> list[int]:
-        """Indices of members that have not acknowledged all confirmed entries that they store."""
+        """Return indices of members that have not acknowledged all confirmed entries that they store."""
         tracker = self._tracker
         return [index for index in range(len(self._channels)) if tracker.lacks(index, tracker.confirmed)]
 
     def _linger(self) -> None:
-        """Let go of the members; of those that lack confirmed entries when they have acknowledged them, or in a while."""
+        """Release the members.
+
+        Members that lack confirmed entries are released when they have acknowledged them, or after a while.
+        """
         late = self.lacking() if self._ack_quorum < self._striping.write_quorum else []
         for index in range(len(self._channels)):
             if index not in late:
@@ -388,10 +406,10 @@ class Appender:
         if late:
             await note_unacked(self._context, self._ledger_id, WHOLE)
 
-    # --- inside
+    # --- internals
 
     def _open_channel(self, index: int) -> AddChannel | None:
-        """The channel to the bookie at `index`, made now; None if it has failed."""
+        """Open the channel to the bookie at `index`; None if it has failed."""
         if index in self.failed or index in self.excused or self.error is not None:
             return None
         self._opened[index] = self._context.wheel.now
@@ -427,14 +445,16 @@ class Appender:
         self.on_bookies_failed()
 
     def _renew(self, index: int) -> None:
-        """Take a bookie back that was excused: what it acknowledged before is asked for again, if it is not confirmed."""
+        """Use an excused bookie again: send the unconfirmed entries that it acknowledged before once more."""
         if self.error is None and index not in self.failed:
             self._tracker.replaced(index)
             self.resend(index)
 
     def _add_refused(self, channel: AddChannel, first: int, last: int) -> None:
-        """The bookie has too much to do: the same entries again after a pause, until the timeout. If they are confirmed
-        and gone the bookie has failed, as it would miss them."""
+        """Send the entries again after a pause, until the timeout: the bookie is overloaded.
+
+        If the entries are confirmed and no longer kept, the bookie has failed, because it would lack them.
+        """
         frames: list[v2.Frame] = []
         count = 0
         for run in self._pending:
@@ -477,7 +497,7 @@ class Appender:
         try:
             self.on_confirmed(first, last)
         except Exception as error:
-            self._context.faults.raised(f"what hears of confirmed entries of ledger {self._ledger_id}", error)
+            self._context.faults.raised(f"callback for confirmed entries of ledger {self._ledger_id}", error)
         pending = self._pending
         done = 0
         for run in pending:
@@ -493,4 +513,4 @@ class Appender:
         try:
             self.on_failed(self.error)
         except Exception as error:
-            self._context.faults.raised(f"what hears of the end of the writer of ledger {self._ledger_id}", error)
+            self._context.faults.raised(f"callback for the end of the writer of ledger {self._ledger_id}", error)

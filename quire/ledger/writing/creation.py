@@ -1,4 +1,4 @@
-"""Making a ledger: what may be asked for, and ids that the caller chose.
+"""Creation of a ledger: valid arguments, and ids chosen by the caller.
 
 Source: BookKeeper's LedgerCreateOp, CreateBuilderImpl.
 """
@@ -27,15 +27,15 @@ from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import DigestType
 
 PROBE_S: Final = 2.0
-"""A bookie in doubt that does not answer for so long is not part of a new ledger."""
+"""Seconds within which a doubtful bookie must answer to be part of a new ledger."""
 ENSEMBLES_KEPT_MAX: Final = 256
 PROBED_LEDGER: Final = LONG_ID_LIMIT - 1
-"""A ledger that there is not: what the bookie answers does not matter."""
+"""Id of a ledger that does not exist: the answer of the bookie does not matter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewLedger:
-    """What a caller wants. IncorrectParameterError if it makes no sense."""
+    """Arguments of a creation. IncorrectParameterError if they contradict each other."""
 
     ensemble_size: int
     write_quorum: int
@@ -55,26 +55,29 @@ class NewLedger:
             raise IncorrectParameterError(f"{self.ledger_id} is no ledger id: 0 to {v2.ID_MAX} are")
         names = [name for name, _ in self.custom_metadata]
         if len(set(names)) != len(names):
-            raise IncorrectParameterError(f"custom metadata has a name twice: {', '.join(names)}")
+            raise IncorrectParameterError(f"custom metadata contains a name twice: {', '.join(names)}")
 
 
 class GivenLedgerId:
-    """One id, of the caller's choice, where a manager asks for the next one. Asked again, it was taken."""
+    """Id source with one id, chosen by the caller, for a manager that asks for the next one.
+
+    A second request means that the id is in use.
+    """
 
     def __init__(self, ledger_id: int) -> None:
         self._ledger_id = ledger_id
         self._given = False
 
     async def next_id(self) -> int:
-        """LedgerExistsError."""
+        """Return the id; LedgerExistsError the second time."""
         if self._given:
-            raise LedgerExistsError(f"there is a ledger {self._ledger_id} already")
+            raise LedgerExistsError(f"there already is a ledger {self._ledger_id} already")
         self._given = True
         return self._ledger_id
 
 
 class GivenIdManager(LedgerManager):
-    """The ledgers of another manager; the next one made gets the id that was given."""
+    """Ledger manager that gives the next new ledger a chosen id."""
 
     def __init__(self, manager: LedgerManager, ledger_id: int) -> None:
         super().__init__(
@@ -84,15 +87,19 @@ class GivenIdManager(LedgerManager):
 
 @lru_cache(ENSEMBLES_KEPT_MAX)
 def _first_fragments(ensemble: tuple[str, ...]) -> tuple[Fragment, ...]:
-    """One object for all ledgers on the same bookies: there are tens of thousands of them, and few ensembles."""
+    """Return the fragments, sharing one object among ledgers on the same bookies: there may be tens of thousands of
+    them, and few ensembles.
+    """
     return (Fragment(0, ensemble),)
 
 
 async def create(
     context: LedgerContext, wanted: NewLedger, also: Callable[[int], Sequence[Op]]
 ) -> tuple[int, LedgerMetadata]:
-    """Choose an ensemble and store the metadata of a new, open ledger; returns its id and metadata. ClientClosedError,
-    NotEnoughBookiesError, PlacementPolicyError, LedgerExistsError, MetadataError."""
+    """Choose an ensemble and store the metadata of a new, open ledger; return its id and metadata.
+
+    Raises: ClientClosedError, NotEnoughBookiesError, PlacementPolicyError, LedgerExistsError, MetadataError.
+    """
     if context.bookies.closed:
         raise ClientClosedError("the ledger client is closed")
     ensemble = await _ensemble(context, wanted)
@@ -111,9 +118,13 @@ async def create(
 
 
 async def _ensemble(context: LedgerContext, wanted: NewLedger) -> tuple[str, ...]:
-    """Bookies that are registered, and answer as far as that is in doubt. One that died is registered until its session is over,
-    and each would cost the ledger an ensemble change, or the ledger itself. Those that could not be reached a moment ago are
-    asked only if there are not enough others. NotEnoughBookiesError before anything is stored."""
+    """Choose bookies that are registered, and answer if that is in doubt.
+
+    NotEnoughBookiesError before anything is stored.
+
+    A dead bookie is registered until its session expires, and would cost the ledger an ensemble change, or the ledger
+    itself. Bookies that were unreachable a moment ago are asked only if there are not enough others.
+    """
     choose = partial(
         context.placement.new_ensemble,
         wanted.ensemble_size,
@@ -141,7 +152,7 @@ async def _ensemble(context: LedgerContext, wanted: NewLedger) -> tuple[str, ...
 
 
 async def _silent(context: LedgerContext, bookies: Sequence[str]) -> frozenset[str]:
-    """Those of the bookies that do not answer now."""
+    """Return those of the bookies that do not answer now."""
     if not bookies:
         return frozenset()
     silent = set(bookies)

@@ -1,12 +1,15 @@
-"""What becomes of bookies that fail a writer: replaced, in rounds, until none is left; or excused, where ensemble changes
-are delayed or disabled.
+"""Handling of bookies that fail a writer. They are replaced, in rounds, until none is left, or excused if ensemble
+changes are delayed or disabled.
 
-    one round    failed bookies -> placement -> compare-and-set of the metadata -> appender goes on with the new ensemble
-    delayed      a failed bookie is excused as long as every write set can make an ack quorum of the others; then all go
+    one round    failed bookies -> placement -> compare-and-set of the metadata -> appender continues with the new
+    ensemble
+    delayed      a failed bookie is excused while every write set can form an ack quorum of the others; then all are
+    replaced
     disabled     every failed bookie is excused
 
-A round that finds the ledger closed or in recovery ends the writer; one that finds the bookies replaced by others adopts
-theirs. Source: BookKeeper's LedgerHandle.handleBookieFailure, EnsembleChangeLoop, PendingAddOp.writeComplete.
+A round that finds the ledger closed or in recovery ends the writer. A round that finds the bookies replaced by another
+client adopts those replacements. Source: BookKeeper's LedgerHandle.handleBookieFailure, EnsembleChangeLoop,
+PendingAddOp.writeComplete.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ log = get_logger(__name__)
 
 
 def quorums_survive(striping: Striping, ack_quorum: int, out: Collection[int]) -> bool:
-    """Whether every write set can make an ack quorum without the bookies at the indices `out`. Pure.
+    """Return whether every write set can form an ack quorum without the bookies at the indices `out`. Pure.
 
     >>> quorums_survive(Striping(3, 3), 2, [0]), quorums_survive(Striping(3, 3), 2, [0, 2])
     (True, False)
@@ -41,7 +44,7 @@ def quorums_survive(striping: Striping, ack_quorum: int, out: Collection[int]) -
 
 
 class EnsembleChanges:
-    """Of one writer."""
+    """Ensemble changes of one writer."""
 
     def __init__(
         self,
@@ -53,7 +56,7 @@ class EnsembleChanges:
         stored: Callable[[LedgerMetadata], None],
         allowed: bool = True,
     ) -> None:
-        """`stored` hears of the metadata as it is after each change. Not `allowed`: a failure ends the writer."""
+        """`stored` is called with the metadata after each change. If not `allowed`, a failure ends the writer."""
         self._context = context
         self._ledger_id = ledger_id
         self._ack_quorum = metadata.ack_quorum
@@ -88,7 +91,7 @@ class EnsembleChanges:
             self._context.start(self._change, f"ledger {self._ledger_id} ensemble change")
 
     async def _change(self) -> None:
-        """Replace failed bookies until none is left; failures that come meanwhile make for another round."""
+        """Replace failed bookies until none is left; failures in the meantime lead to another round."""
         appender = self._appender
         try:
             while appender.failed and appender.error is None:
@@ -102,7 +105,7 @@ class EnsembleChanges:
 
     def _give_up(self, error: LedgerError) -> None:
         if self._appender.error is None:
-            log.warning("ledger given up", ledger_id=self._ledger_id, error=str(error))
+            log.warning("writer of a ledger ended", ledger_id=self._ledger_id, error=str(error))
             self._appender.fail(error)
 
     async def _replace_failed(self) -> None:

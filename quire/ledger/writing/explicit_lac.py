@@ -1,6 +1,6 @@
-"""A writer that has nothing to write tells its LAC by itself, so that readers of the open ledger can read its last entries.
+"""Explicit LACs: an idle writer sends its LAC, so that readers of the open ledger can read its last entries.
 
-Each entry carries the LAC that was known when it was sent, so bookies always lag by what came after. Source: BookKeeper's
+Each entry carries the LAC known when it was sent, so bookies always lag by the entries since then. Source: BookKeeper's
 ExplicitLacUpdateFlow, PendingWriteLacOp.
 """
 
@@ -21,7 +21,7 @@ log = get_logger(__name__)
 
 
 class ExplicitLac:
-    """Of one writer."""
+    """Explicit LACs of one writer."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class ExplicitLac:
         self._told = -1
 
     async def run(self) -> None:
-        """Tell it every `explicit_lac_interval_s` if it moved, until the writer ends."""
+        """Send the LAC every `explicit_lac_interval_s` if it advanced, until the writer ends."""
         appender = self._appender
         while appender.error is None:
             await trio.sleep(self._context.config.explicit_lac_interval_s)
@@ -52,7 +52,7 @@ class ExplicitLac:
                 self._told = lac
 
     async def tell(self, lac: int) -> bool:
-        """Write it to the write set of its entry; whether an ack quorum of them has it."""
+        """Send the LAC to the write set of its entry; return whether an ack quorum stored it."""
         package = self._digest.seal_lac(self._ledger_id, lac)
         answers: list[Answer] = []
         for index in self._striping.write_set(lac):
@@ -60,7 +60,7 @@ class ExplicitLac:
             try:
                 connection = self._context.bookies.connection(bookie_id)
             except BookieUnavailableError as error:
-                log.debug("LAC not told", ledger_id=self._ledger_id, bookie=bookie_id, error=str(error))
+                log.debug("explicit LAC not sent", ledger_id=self._ledger_id, bookie=bookie_id, error=str(error))
                 continue
             answers.append(connection.write_lac(self._ledger_id, lac, self._key, package))
         accepted = 0
@@ -68,9 +68,9 @@ class ExplicitLac:
             try:
                 rc = (await answer.wait()).rc
             except BookieUnavailableError as error:
-                log.debug("LAC not told", ledger_id=self._ledger_id, error=str(error))
+                log.debug("explicit LAC not sent", ledger_id=self._ledger_id, error=str(error))
                 continue
             accepted += rc == Rc.OK
             if rc != Rc.OK:
-                log.debug("LAC refused", ledger_id=self._ledger_id, rc=rc_name(rc))
+                log.debug("explicit LAC refused", ledger_id=self._ledger_id, rc=rc_name(rc))
         return accepted >= self._ack_quorum

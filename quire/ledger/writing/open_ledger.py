@@ -1,9 +1,9 @@
-"""What both kinds of writers have in common: one ledger, from its creation to its close.
+"""OpenLedger: the common part of both kinds of writers, from a ledger's creation to its close.
 
-    LedgerWriter             gives the entry ids itself, one after the other
-    AdvancedLedgerWriter     takes them from the application, in any order
+    LedgerWriter             assigns the entry ids, in order
+    AdvancedLedgerWriter     gets them from the application, in any order
 
-Appending is synchronous and goes by run; only a change of the ensemble, a force and the close wait for others.
+Appending is synchronous and handles runs. Only a change of the ensemble, a force and the close wait for answers.
 
 Source: BookKeeper's LedgerHandle.
 """
@@ -46,15 +46,15 @@ from quire.wire.bookkeeper.v2 import Rc
 
 
 class OpenLedger:
-    """The writing end of one ledger.
+    """Writer of one ledger.
 
-    `on_confirmed(first, last)` is called in entry order, with ranges inclusive, when ack-quorum bookies have the entries
-    on disk; `on_failed(error)` at most once, when nothing more will be confirmed. Neither is called from within
-    `append`; neither may raise. Set both before the first append.
+    `on_confirmed(first, last)` is called in entry order, with inclusive ranges, when ack-quorum bookies have the
+    entries on disk. `on_failed(error)` is called at most once, when nothing more will be confirmed. Neither is called
+    from within `append`, and neither may raise. Set both before the first append.
 
-    With deferred syncs bookies acknowledge before the entries are on their disks: `on_confirmed` then says only that they
-    were taken, `last_add_confirmed` moves with `force` alone, and the ledger is closed there. No bookie of such a ledger
-    can be replaced; one that is lost with entries not forced ends the writer.
+    With deferred syncs bookies acknowledge entries before they are on disk. `on_confirmed` then only means that the
+    entries were received, `last_add_confirmed` advances with `force` alone, and the ledger is closed there. A bookie of
+    such a ledger cannot be replaced: the loss of one with unforced entries ends the writer.
     """
 
     __slots__ = (
@@ -87,7 +87,7 @@ class OpenLedger:
     ) -> None:
         self.ledger_id = ledger_id
         self.metadata = metadata
-        """As this writer last stored or read it."""
+        """Metadata as this writer last stored or read it."""
         self.deferred_sync = deferred_sync
         self._context = context
         self._on_confirmed: Callable[[int, int], None] = ignore_confirmed
@@ -115,11 +115,11 @@ class OpenLedger:
         appender.excuses = self._excuses_first
         self._entry_reads: EntryReads | None = None
         self._version: int | None = 0
-        """Of the metadata in the store, as far as is known."""
+        """Known version of the metadata in the store, None if unknown."""
         self._pending_max: float = math.inf if (most := context.config.pending_bytes_max) is None else most
         self._forced_length = 0
         self._seen_version = -1
-        """Of the metadata that was read last, after a failed read of entries."""
+        """Version of the metadata that was last read after a failed read of entries."""
         self._closing = RareLock()
         self._closed = False
         self._moved: trio.Event | None = None
@@ -149,53 +149,74 @@ class OpenLedger:
 
     @property
     def last_pushed(self) -> int:
-        """Last entry appended (LAP), the highest id, -1 for none."""
+        """Return the last entry appended (LAP), the highest id, -1 for none."""
         return self._appender.last_pushed
 
     @property
     def last_confirmed(self) -> int:
-        """Last entry reported by `on_confirmed`, -1 for none."""
+        """Return the last entry reported by `on_confirmed`, -1 for none."""
         return self._appender.last_confirmed
 
     @property
     def last_add_confirmed(self) -> int:
-        """The LAC, up to which readers may read: `last_confirmed`, or with deferred syncs the last entry forced."""
+        """Return the LAC, up to which readers may read: `last_confirmed`, or with deferred syncs the last entry forced."""
         return self._appender.lac
 
     @property
     def length(self) -> int:
-        """Payload bytes of all entries appended."""
+        """Return the payload bytes of all entries appended."""
         return self._appender.length
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes kept for entries that are not confirmed, frame heads included."""
+        """Return the bytes kept for unconfirmed entries, frame heads included."""
         return self._appender.pending_bytes
 
     @property
     def error(self) -> LedgerError | None:
-        """Why nothing more can be appended, if so."""
+        """Return the error that ended the writer, None while it can append."""
         return self._appender.error
 
     @property
     def failed_bookies(self) -> dict[str, str]:
-        """Bookies of the ensemble that failed and were not replaced yet, or are kept all the same; and why."""
+        """Return the failed bookies of the ensemble, whether to be replaced or kept, with their errors as text."""
         appender = self._appender
         failed = {**appender.failed, **appender.excused}
         return {appender.ensemble[index]: str(error) for index, error in failed.items()}
 
     def sealed(self, first: int, last: int) -> list[memoryview]:
-        """Views of the payloads of entries `first` to `last` (inclusive) as far as they are not confirmed, or being
-        reported as confirmed right now; after a failure, of all that never were. No copy: a view of a payload up to
-        `v2.JOIN_MAX` bytes keeps the frames of its whole run alive, a bigger one only its own buffer."""
+        """Return views of the payloads of unconfirmed entries; during `on_confirmed`, also of those being reported.
+
+        After a failure all entries that were never confirmed are available, to write them elsewhere. Nothing is copied:
+        a view of a payload up to `v2.JOIN_MAX` bytes keeps the frames of its whole run alive, a bigger one only its own
+        buffer.
+
+        Args:
+            first: First entry id.
+            last: Last entry id, inclusive.
+
+        Returns:
+            The views, in order.
+        """
         return self._appender.sealed(first, last)
 
     def resend(self, bookie_index: int) -> None:
-        """Send everything that is not confirmed again to one bookie of the ensemble."""
+        """Send all unconfirmed entries to one bookie again.
+
+        Args:
+            bookie_index: Index of the bookie in the ensemble.
+        """
         self._appender.resend(bookie_index)
 
     async def wait_confirmed(self, entry_id: int) -> None:
-        """Wait until the entry is confirmed. Raises what ended the writer if it will never be."""
+        """Wait until an entry is confirmed.
+
+        Args:
+            entry_id: Id of the entry.
+
+        Raises:
+            LedgerError: The writer has ended, and the entry will never be confirmed.
+        """
         appender = self._appender
         while appender.last_confirmed < entry_id:
             if appender.error is not None:
@@ -207,12 +228,16 @@ class OpenLedger:
             await self._moved.wait()
 
     async def wait_room(self) -> None:
-        """Wait until the next append would not be refused with TooManyPendingError. Raises what ended the writer."""
+        """Wait until the next append would not be refused with TooManyPendingError.
+
+        Raises:
+            LedgerError: The writer has ended.
+        """
         while self._appender.pending_bytes > self._pending_max:
             await self.wait_confirmed(self.last_confirmed + 1)
 
     def _refuse(self) -> None:
-        """What ended the writer, or else TooManyPendingError."""
+        """Raise the error that ended the writer, or else TooManyPendingError."""
         error = self._appender.error
         if error is not None:
             raise type(error)(*error.args)
@@ -221,8 +246,21 @@ class OpenLedger:
         )
 
     async def read(self, first: int, last: int, *, size_max: int) -> list[memoryview]:
-        """As LedgerReader.read, up to the last add confirmed; once more for each change of the metadata: a repair may have put
-        other bookies in the place of those of an earlier fragment."""
+        """Read payloads of entries up to the last add confirmed.
+
+        Retries after each change of the metadata, because a repair may have replaced bookies of an earlier fragment.
+
+        Args:
+            first: First entry id.
+            last: Last entry id, inclusive; entries above `last_add_confirmed` are left out.
+            size_max: Return at least one entry, and about this many bytes at most.
+
+        Returns:
+            Views of the payloads, in order.
+
+        Raises:
+            LedgerError: As `LedgerReader.read`.
+        """
         last = min(last, self.last_add_confirmed)
         while True:
             try:
@@ -243,10 +281,14 @@ class OpenLedger:
         return reads
 
     async def force(self) -> None:
-        """Have everything confirmed so far synced by all bookies of the ensemble; then the LAC covers it.
+        """Sync everything confirmed so far on all bookies of the ensemble; afterwards the LAC covers it.
 
-        BookieUnavailableError, BookieRefusedError: one did not say so, nothing has changed, try again. What ended the
-        writer. Source: BookKeeper's ForceLedgerOp.
+        Source: BookKeeper's ForceLedgerOp.
+
+        Raises:
+            BookieUnavailableError: A bookie did not answer; nothing has changed, try again.
+            BookieRefusedError: A bookie refused; nothing has changed, try again.
+            LedgerError: The writer has ended.
         """
         appender = self._appender
         if appender.error is not None:
@@ -269,11 +311,16 @@ class OpenLedger:
             self._forced_length = length
 
     async def close(self) -> None:
-        """End the ledger at its last add confirmed; fine if done before.
+        """Close the ledger at its last add confirmed; no effect if it is closed.
 
-        Entries not confirmed are given up: `on_failed` says LedgerClosedError if there are any. With deferred syncs
-        entries not forced are cut off: `force` first. A fenced writer leaves the metadata to whom fenced it.
-        LedgerConflictError, NoSuchLedgerError, MetadataError.
+        Unconfirmed entries are abandoned: `on_failed` gets LedgerClosedError if there are any. With deferred syncs
+        unforced entries are cut off, so call `force` first. A fenced writer leaves the metadata to the client that
+        fenced it.
+
+        Raises:
+            LedgerConflictError: Another client closed the ledger at another entry.
+            NoSuchLedgerError: The ledger is deleted.
+            MetadataError: The metadata service failed; the ledger may be open still.
         """
         self._appender.stop(LedgerClosedError(f"ledger {self.ledger_id} is closed"))
         if self._moved is not None:
@@ -292,7 +339,7 @@ class OpenLedger:
             self._appender.on_failed = ignore_failed
 
     def _excuses_first(self, index: int, error: BookieError) -> bool:
-        """Make what decides on failed bookies, and have it decide on the first one."""
+        """Create the handler of failed bookies, and let it decide on the first one."""
         EnsembleChanges(
             self._context,
             self.ledger_id,
@@ -300,7 +347,7 @@ class OpenLedger:
             self._appender,
             stored=self._stored,
             allowed=not self.deferred_sync,
-        )  # from now on the appender asks it
+        )  # from now on the appender calls it directly
         return self._appender.excuses(index, error)
 
     def _stored(self, metadata: LedgerMetadata) -> None:
@@ -308,13 +355,13 @@ class OpenLedger:
         self._version = None
 
     async def _look_again(self) -> bool:
-        """Read the metadata; whether entries of earlier fragments lie elsewhere than we thought."""
+        """Read the metadata; return whether entries of earlier fragments are on other bookies than assumed."""
         try:
             stored = await self._context.ledgers.read(self.ledger_id)
         except MetadataError:
-            return False  # What went wrong at the bookies tells more.
+            return False  # The errors of the bookies say more.
         if stored is None or stored.version <= self._seen_version:
-            return False  # (a server of the store may be behind)
+            return False  # (a server of the store may lag)
         self._seen_version = stored.version
         self._version = None
         before = self.metadata.fragments

@@ -1,13 +1,13 @@
-"""Entries on their way: sealed once, kept until confirmed, so that they can be sent again. Pure.
+"""Pending entries: sealed once, and kept until confirmed so that they can be sent again. Pure.
 
 A sealed entry in an ADD frame of the bookie protocol, as it is kept here:
 
     frameLength(4) header(4) masterKey(20) | ledgerId(8) entryId(8) LAC(8) length(8) digest(d) payload
     `----------- 28 bytes ------------'      `----------- 32 + d bytes -----------'
 
-What pins what: payloads up to `v2.JOIN_MAX` are copied once, into the run's joined frames, and the received chunk is let go;
-bigger ones stay where they lie, and their chunk with them. A view of one small payload keeps the joined frame of its run.
-A run is let go when all its entries are confirmed; the outbox of a slow bookie may hold its frames longer.
+Memory: payloads up to `v2.JOIN_MAX` are copied once, into the run's joined frames, which releases the received chunk.
+Bigger ones are not copied and keep their chunk alive. A view of one small payload keeps the joined frame of its run
+alive. A run is released when all its entries are confirmed; the outbox of a slow bookie may hold its frames longer.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ class PendingRun:
         self._striping = striping
 
     def frames_between(self, index: int, first: int, last: int) -> tuple[list[v2.Frame], int]:
-        """What the bookie at `index` of the ensemble is sent of the entries `first` to `last` (inclusive), as far as the run
-        has them; and how many entries that is."""
+        """Return the frames of entries `first` to `last` (inclusive) for the bookie at `index`, as far as the run has
+        them, and their number.
+        """
         first = max(first, self.first)
         last = min(last, self.last)
         if first > last:
@@ -84,7 +85,7 @@ class PendingRun:
         return cut, last - first + 1
 
     def payloads(self, first: int, last: int) -> list[memoryview]:
-        """Views of the payloads of the entries `first` to `last` (inclusive), as far as the run has them."""
+        """Return views of the payloads of the entries `first` to `last` (inclusive), as far as the run has them."""
         views: list[memoryview] = []
         add = views.append
         head_size = self._head_size
@@ -110,7 +111,7 @@ class PendingRun:
 
 
 def join_small(frames: Sequence[v2.Frame]) -> list[v2.Frame]:
-    """The same frames with neighbours that are plain buffers joined."""
+    """Return the same frames with adjacent plain buffers joined."""
     joined: list[v2.Frame] = []
     small: list[Buffer] = []
     for frame in frames:
@@ -127,7 +128,7 @@ def join_small(frames: Sequence[v2.Frame]) -> list[v2.Frame]:
 
 
 class Sealer:
-    """Turns payloads of one ledger into runs of frames."""
+    """Converter of payloads of one ledger into runs of frames."""
 
     __slots__ = ("_digest", "_header", "_key", "_ledger_id", "_striping", "head_size", "payload_max")
 
@@ -141,7 +142,7 @@ class Sealer:
         flags: int = 0,
         frame_max: int = v2.FRAME_MAX,
     ) -> None:
-        """`frame_max`: the largest frame that bookies take, without its length field."""
+        """`frame_max`: the largest frame that bookies accept, without its length field."""
         self._ledger_id = ledger_id
         self._digest = digest
         self._key = key
@@ -152,13 +153,16 @@ class Sealer:
         self.payload_max = frame_max + 4 - self.head_size
 
     def seal(self, first: int, lac: int, length: int, payloads: Sequence[Buffer]) -> PendingRun:
-        """The run of entries from `first` on; `length` is the ledger's payload bytes before it. EntryTooLargeError."""
+        """Return the run of entries from `first` on; `length` is the ledger's payload bytes before it.
+
+        EntryTooLargeError.
+        """
         sizes = list(map(len, payloads))
         assert sizes, "a run has entries"
         biggest = max(sizes)
         if biggest > self.payload_max:
             raise EntryTooLargeError(
-                f"an entry of {biggest} bytes; {self.payload_max} are the most that bookies take (nettyMaxFrameSizeBytes)"
+                f"an entry of {biggest} bytes; {self.payload_max} is the limit of bookies (nettyMaxFrameSizeBytes)"
             )
         if self._digest.type is DigestType.CRC32C:
             heads = self._heads_crc32c(first, lac, length, payloads, sizes)
@@ -182,7 +186,7 @@ class Sealer:
     def _heads_crc32c(
         self, first: int, lac: int, length: int, payloads: Sequence[Buffer], sizes: list[int]
     ) -> list[bytes]:
-        """What goes before each payload. The hot loop of an append: two packs and two checksums per entry."""
+        """Return the bytes before each payload. The hot loop of an append: two packs and two checksums per entry."""
         heads: list[bytes] = []
         add = heads.append
         pack_metadata = _METADATA.pack
@@ -201,7 +205,7 @@ class Sealer:
         return heads
 
     def _heads(self, first: int, lac: int, length: int, payloads: Sequence[Buffer], sizes: list[int]) -> list[bytes]:
-        """The same for any digest."""
+        """As `_heads_crc32c`, for any digest."""
         heads: list[bytes] = []
         compute = self._digest.compute
         frame_extra = self.head_size - 4

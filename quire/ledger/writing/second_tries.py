@@ -1,7 +1,7 @@
-"""What is sent to a bookie once more, after a pause: adds that it refused because it has too much to do, and everything
-unconfirmed for a bookie that failed and stays in the ensemble all the same (delayed or disabled ensemble changes).
+"""Repeated sends to a bookie after a pause: adds that an overloaded bookie refused, and all unconfirmed entries for a
+failed bookie that stays in the ensemble (delayed or disabled ensemble changes).
 
-The pauses grow, so a bookie that stays away costs a connection attempt every few seconds.
+The pauses grow, so an unreachable bookie costs one connection attempt every few seconds.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from quire.wire.bookkeeper import v2
 EXCUSED_PAUSE_S = 0.1
 EXCUSED_PAUSE_MAX_S = 2.0
 EXCUSED_CALM_S = 30.0
-"""After so long without a failure the pauses begin anew."""
+"""Seconds without a failure after which the pauses begin anew."""
 
 
 class SecondTries:
-    """Of one appender."""
+    """Repeated sends of one appender."""
 
     def __init__(
         self,
@@ -32,9 +32,11 @@ class SecondTries:
         send: Callable[[AddChannel, Sequence[v2.Frame], int], None],
         renew: Callable[[int], None],
     ) -> None:
-        """`send` sends refused adds again; `renew` takes a bookie back, by its ensemble index, with all that it may lack."""
+        """`send` sends refused adds again; `renew` uses a bookie again, by its ensemble index, with all entries it may
+        lack.
+        """
         self.excused: dict[int, BookieError] = {}
-        """Ensemble indices that failed, are sent nothing for now, and are not to be replaced; and why."""
+        """Ensemble indices that failed, are sent nothing for now, and are not replaced, with the errors."""
         self._context = context
         self._name = name
         self._send = send
@@ -46,14 +48,14 @@ class SecondTries:
         self._excused_at = 0.0
 
     def refused(self, channel: AddChannel, frames: Sequence[v2.Frame], count: int) -> None:
-        """Send `count` adds again in a moment."""
+        """Send `count` adds again after a pause."""
         self._refused.append((channel, frames, count))
         if not self._sending:
             self._sending = True
             self._context.start(self._send_refused, f"{self._name} retry")
 
     def excuse(self, index: int, error: BookieError) -> None:
-        """Take the bookie back after a pause."""
+        """Use the bookie again after a pause."""
         now = trio.current_time()
         if now - self._excused_at > EXCUSED_CALM_S:
             self._pause_s = EXCUSED_PAUSE_S

@@ -1,4 +1,4 @@
-"""Writing down that copies of a ledger may be missing, for the auditor to check (`quire.metadata.unacked`)."""
+"""Notes that copies of a ledger may be missing, for the auditor to check (`quire.metadata.unacked`)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ RETRY_MAX_S = 30.0
 
 
 async def note_unacked(context: LedgerContext, ledger_id: int, before: int) -> None:
-    """Note it, after some tries if the metadata service is away. What cannot be noted is found by the auditor's next check of all
-    ledgers."""
+    """Store the note, with retries if the metadata service is down.
+
+    If it cannot be stored, the auditor's next check of all ledgers finds the missing copies.
+    """
     pause_s = RETRY_FIRST_S
     attempt = 1
     while True:
@@ -35,5 +37,5 @@ async def note_unacked(context: LedgerContext, ledger_id: int, before: int) -> N
             failure: MetadataError = error
         except MetadataError as error:
             failure = error
-        log.warning("copies may be missing, and it cannot be noted", ledger_id=ledger_id, error=str(failure))
+        log.warning("copies may be missing, cannot store a note", ledger_id=ledger_id, error=str(failure))
         return

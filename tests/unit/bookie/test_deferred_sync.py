@@ -148,7 +148,7 @@ def test_a_full_file_is_synced_before_the_next_promises_it() -> None:
         assert found == [(1, i) for i in range(len(found))]
 
 
-@pytest.mark.expect_error("the journal has failed")
+@pytest.mark.expect_error("journal failed")
 def test_a_sync_that_fails_before_a_group_is_final() -> None:
     async def story(bookie: Bookie) -> None:
         client = Client3(bookie)

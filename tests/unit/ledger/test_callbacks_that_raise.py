@@ -65,7 +65,7 @@ def test_what_hears_of_confirmations_may_be_wrong() -> None:
         writer.on_confirmed = boom
         writer.append(payloads(0, 4))
 
-    with_client(story, "what hears of confirmed entries of ledger 0: KeyError('confirmed')")
+    with_client(story, "callback for confirmed entries of ledger 0: KeyError('confirmed')")
 
 
 @pytest.mark.expect_error(ENDS)
@@ -76,7 +76,7 @@ def test_so_may_what_hears_of_them_after_a_change_of_the_ensemble() -> None:
         writer.on_confirmed = boom
         writer.append(payloads(0, 4))
 
-    with_client(story, "what hears of confirmed entries of ledger 0")
+    with_client(story, "callback for confirmed entries of ledger 0")
 
 
 @pytest.mark.expect_error(ENDS)
@@ -88,7 +88,7 @@ def test_so_may_what_hears_of_the_end_of_a_writer() -> None:
             bookie.hung = True
         writer.append(payloads(0, 4))
 
-    with_client(story, "what hears of the end of the writer of ledger 0")
+    with_client(story, "callback for the end of the writer of ledger 0")
 
 
 def test_without_a_server_the_exception_goes_its_way() -> None:

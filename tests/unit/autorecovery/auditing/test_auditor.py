@@ -277,7 +277,7 @@ def test_a_damaged_ledger_does_not_keep_the_others_from_being_marked(log_events:
         assert sorted(await cluster.marked()) == [0, 2]
 
     run(story)
-    assert any(event["event"].startswith("the metadata of a ledger cannot be read") for event in log_events)
+    assert any(event["event"].startswith("cannot read the metadata of a ledger") for event in log_events)
 
 
 @story_of(*ALL, bookie_check_interval_s=3600)

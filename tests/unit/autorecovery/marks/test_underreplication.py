@@ -397,8 +397,8 @@ def test_a_damaged_mark_is_a_mark_all_the_same(log_events: list[Event]) -> None:
 
     run(story)
     assert {event["event"] for event in log_events} == {
-        "the mark of a ledger is damaged, its copies are looked at all the same",
-        "the mark of a ledger is damaged, it is written anew",
+        "mark of a ledger is damaged, checking its copies anyway",
+        "mark of a ledger is damaged, writing it again",
     }
 
 

@@ -105,7 +105,7 @@ def test_every_damaged_byte_and_every_torn_file_refuses_the_start(fences: Forgot
     bad += [bytes([*good[:at], good[at] ^ 4, *good[at + 1 :]]) for at in range(len(good))]
     for data in bad:
         fences._disk.write_atomic(PATH, data)
-        with pytest.raises(StorageDamagedError, match="may take its place"):
+        with pytest.raises(StorageDamagedError, match="create an empty file instead"):
             again(fences, clock)
 
 

@@ -104,7 +104,7 @@ def test_a_policy_of_an_outside_package_is_asked(outside: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("stranger_policies.letters.Alphabetical", "is not known: one of random, rack-aware, region-aware, org.apache"),
+        ("stranger_policies.letters.Alphabetical", "is unknown: use one of random, rack-aware, region-aware, org.apache"),
         ("org.apache.bookkeeper.client.ZoneawareEnsemblePlacementPolicy", "is not known"),
         ("no_such_package:Policy", "cannot be loaded: ModuleNotFoundError"),
         ("stranger_policies.broken:Policy", "a_module_that_nobody_has"),
@@ -113,7 +113,7 @@ def test_a_policy_of_an_outside_package_is_asked(outside: str) -> None:
         (":Policy", "cannot be loaded"),
         ("stranger_policies.letters:NoPolicy", "no replace_bookie, read_order, adherence"),
         ("stranger_policies.letters:function", "is no placement policy"),
-        ("stranger_policies.letters:NotMade", "cannot be made: ValueError"),
+        ("stranger_policies.letters:NotMade", "cannot be created: ValueError"),
     ],
 )
 def test_a_name_that_is_no_policy_is_refused_with_the_reason(outside: str, name: str, text: str) -> None:

@@ -764,7 +764,7 @@ def test_an_entry_that_an_original_bookie_would_not_take_is_refused_unless_booki
         largest = v2.ORIGINAL_FRAME_MAX + 4 - v2.ADD_OVERHEAD - 36
         async with cluster.client() as client, cluster.client(frame_max=v2.FRAME_MAX) as told:
             writer = await client.create()
-            with pytest.raises(EntryTooLargeError, match="the most that bookies take"):
+            with pytest.raises(EntryTooLargeError, match="is the limit of bookies"):
                 writer.append([bytes(largest + 1)])
             assert await writer.write(bytes(largest)) == 0
             writer = await told.create()
