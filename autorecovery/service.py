@@ -130,7 +130,7 @@ async def _until_expired(metadata: MetadataStore) -> None:
 
 
 def first_cause(error: BaseException) -> Exception:
-    """The first failure in a group; of a lost session that, as the rest follows from it."""
+    """Return the first failure in a group; prefer a lost session, because the other failures follow from it."""
     failures = [leaf for leaf in leaves(error) if isinstance(leaf, Exception)]
     return next((each for each in failures if isinstance(each, SessionExpiredError)), failures[0])
 

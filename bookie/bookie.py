@@ -99,7 +99,7 @@ class Bookie:
         self._urgent_readers = self._workers("bookie urgent read", config.urgent_workers)
         self._dirty: list[AnsweringSession] = []
         self.job_failures = JobFailures()
-        """Of background jobs, by name: each is tried again."""
+        """Failures of background jobs by job name. A failed job is tried again."""
         self._checkpoints = Checkpoints(
             world,
             config,
@@ -242,7 +242,7 @@ class Bookie:
 
     @property
     def last_mark(self) -> LogMark:
-        """What the file lastMark says."""
+        """Position stored in the file lastMark."""
         return self._checkpoints.last_mark
 
     def set_read_only(self, read_only: bool) -> None:
@@ -302,13 +302,17 @@ class Bookie:
             self.failed.set()
 
     async def checkpoint(self) -> None:
-        """Everything acknowledged until now is in the storage for good, and lastMark says so. OSError, StorageFailedError:
-        lastMark stands where it stood."""
+        """Flush everything acknowledged so far to the storage and record it in lastMark.
+
+        OSError, StorageFailedError: lastMark is unchanged.
+        """
         await self._checkpoints.make()
 
     async def collect_garbage(self, metadata: MetadataStore, instance_id: str) -> Collected:
-        """Drop what belongs to deleted ledgers; a stop breaks it off. MetadataError, OSError, BookieError: nothing or a part
-        was dropped."""
+        """Delete data of deleted ledgers; a stop interrupts it.
+
+        MetadataError, OSError, BookieError: nothing or only a part was deleted.
+        """
         return await self._garbage.collect(metadata, instance_id)
 
     # --- start and stop
@@ -329,7 +333,7 @@ class Bookie:
             await checkpoints.write_last_mark(end)
         await self.journal.open(end, seal)
         if end is None:
-            # From now on a start without the journal is refused, even if this run never comes to a checkpoint.
+            # From here on a start without the journal is refused, even if this run never completes a checkpoint.
             await checkpoints.write_last_mark(self.journal.mark())
 
     def _start(self, nursery: trio.Nursery, metadata: MetadataStore, instance_id: str) -> None:
@@ -370,7 +374,7 @@ class Bookie:
         self._garbage.stop()
         await self._garbage.end()
         await self._checkpoints.ended()
-        await self._readers.aclose()  # they use what is closed below
+        await self._readers.aclose()  # the jobs use what is closed below
         await self._urgent_readers.aclose()
         await self._checkpoints.close_journal()
         try:

@@ -32,7 +32,7 @@ log = get_logger(__name__)
 RETRY_S: Final = 1.0
 """Seconds from a checkpoint that failed to the next try."""
 LOGGED_EVERY_S: Final = 60.0
-"""Between two log lines about checkpoints that fail one after the other."""
+"""Seconds between two log lines about consecutive failed checkpoints."""
 
 
 class Checkpoints:
@@ -89,7 +89,7 @@ class Checkpoints:
     async def _make(self) -> None:
         async with self._making:
             removed = self._storage.removed_ledgers()
-            # The mark has to pass every record of a removed ledger, those on their way to the disk included.
+            # The mark must pass every record of a removed ledger, including records not yet on disk.
             await self._force(drain=bool(removed))
             mark = self._journal.mark()
             await self._storage.flush()
@@ -104,8 +104,10 @@ class Checkpoints:
                 await self._journal.checkpoint_complete(mark)
 
     async def _force(self, *, drain: bool = False) -> None:
-        """Sync what was written without a sync: the mark waits for it. With `drain`, also wait until everything appended
-        so far is on the disk."""
+        """Sync what was written without a sync; the mark waits for it.
+
+        With `drain`, also wait until everything appended so far is on disk.
+        """
         if (drain or self._journal.has_unsynced) and not self._journal_closed:
             synced = trio.Event()
             try:
@@ -119,7 +121,7 @@ class Checkpoints:
         self.last_mark = mark
 
     def _write_mark_files(self, mark: LogMark) -> None:
-        # The sealed copy first: a start goes by that, and lastMark is never ahead of it.
+        # Write the sealed copy first: startup uses it, and lastMark must never be ahead of it.
         assert self.seal is not None
         self.seal.write_mark(mark)
         self._world.disk.write_atomic(last_mark_path(self._config), encode_last_mark(mark))
@@ -146,7 +148,7 @@ class Checkpoints:
                 return
             except OSError as error:
                 if trio.current_time() >= log_again:
-                    log.error("checkpoint failed, it will be tried again", error=str(error))
+                    log.error("checkpoint failed, retrying", error=str(error))
                     log_again = trio.current_time() + LOGGED_EVERY_S
                 self._disks.failed(f"a checkpoint failed: {error}")
                 await trio.sleep(RETRY_S)

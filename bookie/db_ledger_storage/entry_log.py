@@ -44,12 +44,12 @@ _log = get_logger(__name__)
 _WRITE_BYTES: Final = 2 << 20
 """Runs are gathered up to this many bytes for one vectored write..."""
 _WRITE_PARTS: Final = 1000
-"""...or this many buffers."""
+"""...or this many buffers, whichever is reached first."""
 _LAST_ID: Final = "lastId"
 _IDS_AHEAD_MAX: Final = 1 << 28
 """Largest plausible distance of `lastId` from the newest existing log. A larger one is caused by a flipped bit."""
 _ENDED_BYTES_MIN: Final = 1 << 20
-"""A log with less in it is not ended for the room that it takes."""
+"""A log with fewer bytes than this is not ended to free its room."""
 
 
 class _ActiveLog:
@@ -265,7 +265,7 @@ class EntryLogs:
         with suppress(OSError):
             log.file.truncate(log.safe)
         log.file.close()
-        # Should the cut have failed: no row of the index leads there, and what lies there is in the journal.
+        # If the cut fails: no index row points there, and the entries are in the journal.
         self.contents.remember(LogMetadata(log_id=log.log_id, size=log.safe, ledgers=log.safe_ledgers))
         self._ends[log.log_id] = log.safe
         if empty:

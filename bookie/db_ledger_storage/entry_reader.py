@@ -24,7 +24,7 @@ from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import FRAME_MAX
 
 _STEP_MAX: Final = 16
-"""Entries by which a reader moves on that reads one after the other: a striped ledger has holes on each bookie."""
+"""Largest step between entries of a sequential reader: a striped ledger has gaps on each bookie."""
 _READERS_MAX: Final = 10_000
 
 
@@ -49,15 +49,15 @@ class EntryReader:
         self._options = options
         self._stats = stats
         self._read_before: dict[int, int] = {}
-        """By ledger, the entry that was last read from the disk by itself."""
+        """Last entry read singly from disk, by ledger."""
 
     def get_cached(self, ledger_id: int, entry_id: int) -> memoryview | None:
-        """One entry, if a cache has it."""
+        """Return one entry if a cache has it."""
         run = self._cache.find(ledger_id, entry_id) or self._read_cache.find(ledger_id, entry_id)
         return None if run is None else run.entry(entry_id)
 
     def read_cached(self, ledger_id: int, first: int, count_max: int, size_max: int) -> list[Buffer] | None:
-        """As `read_run`, from the caches alone: what they have together from `first` on, None if they lack `first`."""
+        """As `read_run`, from the caches alone: adjacent entries from `first` on, None if `first` is not cached."""
         parts: list[Buffer] = []
         self._take_cached(parts, ledger_id, first, count_max, size_max, read_cache=True)
         return parts or None
@@ -65,7 +65,7 @@ class EntryReader:
     def _take_cached(
         self, parts: list[Buffer], ledger_id: int, first: int, count_max: int, size_max: int, *, read_cache: bool
     ) -> tuple[int, int, bool]:
-        """Append cached entries from `first` on to `parts`; returns (entries, bytes, whether a bound ended it)."""
+        """Append cached entries from `first` on to `parts`; return (entries, bytes, whether a bound ended it)."""
         cache = self._cache
         count = size = 0
         while True:
@@ -90,8 +90,7 @@ class EntryReader:
                 return count, size, True
 
     def read_entry(self, ledger_id: int, entry_id: int) -> Buffer:
-        """One entry. Blocking. Those behind it are read ahead only for who comes from shortly before it. Raises as
-        `read_run`."""
+        """Read one entry. Reads ahead only for a reader that read shortly before it. Raises as `read_run`. Blocking."""
         run = self._cache.find(ledger_id, entry_id)
         if run is not None:
             return run.entry(entry_id)
@@ -111,11 +110,12 @@ class EntryReader:
         return memoryview(body)[SIZE_LENGTH:]
 
     def read_run(self, ledger_id: int, first: int, count_max: int, size_max: int) -> list[Buffer]:
-        """Entries from `first` on that follow each other, at most `count_max` of them and `size_max` bytes, at least one.
+        """Read adjacent entries from `first` on: at most `count_max` entries and `size_max` bytes, but at least one.
+
         Blocking.
 
-        The parts end to end are (size field, entry)*. NoLedgerError, NoEntryError if `first` is not here;
-        StorageDamagedError if it was here and cannot be read, OSError: neither ever means that it is absent.
+        The parts end to end are (size field, entry)*. NoLedgerError; NoEntryError if `first` is not here.
+        StorageDamagedError if it was here and cannot be read, OSError: neither ever means that the entry is absent.
         """
         parts: list[Buffer] = []
         count = size = 0
@@ -131,7 +131,7 @@ class EntryReader:
                 region = self._read_region(ledger_id, first + count, count_max - count, size_max - size)
             except (StorageDamagedError, OSError):
                 if parts:
-                    return parts  # the next call begins with the bad one
+                    return parts  # the next call begins with the damaged entry
                 raise
             if region is None:
                 break
@@ -142,7 +142,7 @@ class EntryReader:
                 parts.extend(cut_parts(run, run.first, last))
                 count += last - run.first + 1
                 size += taken_size
-            if run.last - last > last - run.first:  # not scraps: see `read_region`
+            if run.last - last > last - run.first:  # avoids scraps: see `read_region`
                 self._read_cache.arrived.append(cut(run, last + 1, run.last))
             if last < run.last or region.bounded or count >= count_max or size >= size_max:
                 return parts
@@ -176,23 +176,23 @@ class EntryReader:
         raise NoEntryError(f"entry {entry_id} of ledger {ledger_id} is not here")
 
     def last_entry_id(self, ledger_id: int) -> int:
-        """The highest entry id of the ledger that is here. NoLedgerError, NoEntryError. Blocking."""
+        """Return the highest entry id of the ledger stored here. NoLedgerError, NoEntryError. Blocking."""
         last = max(self._cache.last_entry_id(ledger_id), self._locations.last_entry_id(ledger_id))
         if last < 0:
             self._raise_absent(ledger_id, last)
         return last
 
     def entry_ids(self, ledger_id: int) -> Iterator[int]:
-        """Every entry of the ledger that is here, ascending. NoLedgerError. Blocking."""
+        """Return every entry id of the ledger stored here, ascending. NoLedgerError. Blocking."""
         if ledger_id not in self._ledgers:
             self._raise_absent(ledger_id, 0)
-        # The caches first: a flush that ends in between has put its rows into the index by then.
+        # Read the caches first: a flush that ends in the meantime has put its rows into the index by then.
         cached = self._cache.ranges(ledger_id)
         return merge_ranges(cached, self._locations.ranges(ledger_id))
 
 
 def merge_ranges(*ranges: Iterable[tuple[int, int]]) -> Iterator[int]:
-    """The ids in all of these ranges (first, last), each sequence of which ascends; ascending, each once.
+    """Yield the ids in all of these ranges (first, last), ascending, each once. Each sequence of ranges must ascend.
 
     >>> list(merge_ranges([(2, 4)], [(0, 2), (6, 6)]))
     [0, 1, 2, 3, 4, 6]
@@ -204,8 +204,10 @@ def merge_ranges(*ranges: Iterable[tuple[int, int]]) -> Iterator[int]:
 
 
 def _fitting(run: Run, first: int, last: int, size_max: int, *, at_least_one: bool) -> tuple[int, int]:
-    """The last entry, up to `last`, such that entries from `first` on take at most `size_max` bytes, and these bytes;
-    `first - 1` if not even one fits and none must."""
+    """Find how many entries fit, from `first` up to `last`, into `size_max` bytes; return the last one and the bytes.
+
+    Returns `first - 1` if not even one fits and none must.
+    """
     offsets = run.offsets
     begin = first - run.first
     start = offsets[begin]

@@ -25,17 +25,17 @@ from bookie.errors import StorageDamagedError
 from quire.world.doors import Disk, File
 
 _SCANNED_LEDGERS_MAX: Final = 1 << 17
-"""Ledgers that are remembered of logs without a map, which had to be read record by record; 100 bytes each."""
+"""Ledgers remembered of logs without a map, which had to be scanned; 100 bytes each."""
 _SCAN_STEP: Final = 2000
-"""Records of such a log that are read in one step."""
+"""Records of such a log read in one step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogMetadata:
-    """What a log that is not written any more holds. `ledgers`: ledger id to bytes, size fields included.
+    """Contents of a log that is no longer written. `ledgers`: ledger id to bytes, size fields included.
 
-    `proven`: a checksum guards the ledgers map. A torn log is read only to the tear, and nothing guards the map of a log of
-    the original against a flipped bit: before such a log is dropped, the location index is asked too.
+    `proven`: a checksum guards the ledgers map. A torn log can be read only up to the tear, and nothing guards the map
+    of an original's log against a flipped bit. Before such a log is deleted, the location index is checked too.
     """
 
     log_id: int
@@ -45,7 +45,10 @@ class LogMetadata:
 
 
 class FoundMap(NamedTuple):
-    """`ledgers` is None if there is no good map at `offset`; `proven` if its checksum is there and right."""
+    """Result of looking for a ledgers map.
+
+    `ledgers` is None if there is no good map at `offset`; `proven` if its checksum is present and right.
+    """
 
     offset: int
     ledgers: dict[int, int] | None
@@ -53,7 +56,7 @@ class FoundMap(NamedTuple):
 
 
 def read_ledgers_map(file: File) -> FoundMap:
-    """The ledgers map of a log, if it has a good one."""
+    """Return the ledgers map of a log, if it has a good one."""
     with suppress(StorageDamagedError):
         head = file.pread(HEADER_LENGTH, 0)
         header = decode_header(head)
@@ -72,15 +75,18 @@ class LogContents:
         self._disk = disk
         self._directory = directory
         self._scanned: dict[int, LogMetadata] = {}
-        """What was found in logs without a map."""
+        """Contents found by scanning logs without a map."""
 
     def metadata(self, log_id: int) -> LogMetadata:
-        """What a log holds that is not written any more. StorageDamagedError if it is missing, OSError."""
+        """Return the contents of a log that is no longer written. StorageDamagedError if it is missing, OSError."""
         return next(found for found in self.read(log_id) if found is not None)
 
     def read(self, log_id: int) -> Generator[LogMetadata | None, None, None]:
-        """As `metadata`, from the ledgers map or by reading all of the log, in steps of a few milliseconds: None after each
-        of them, the result in the end. The table of open files is left as it is: it belongs to the readers of entries."""
+        """As `metadata`, from the ledgers map or by scanning the log, in steps of a few milliseconds.
+
+        Yield None after each step and the result at the end. The table of open files is not changed: it belongs to
+        entry reads.
+        """
         known = self._scanned.get(log_id)
         if known is not None:
             yield known
@@ -95,7 +101,7 @@ class LogContents:
             if found.ledgers is not None:
                 yield LogMetadata(log_id=log_id, size=size, ledgers=found.ledgers, proven=found.proven)
                 return
-            # Without a map a log is not empty: it was being written when its bookie died.
+            # A log without a map is not empty: it was being written when its bookie died.
             ledgers: dict[int, int] = {}
             scan = iter(Scan(file.pread, size))
             while step := list(islice(scan, _SCAN_STEP)):
@@ -105,7 +111,7 @@ class LogContents:
         yield self.remember(LogMetadata(log_id=log_id, size=size, ledgers=ledgers))
 
     def remember(self, metadata: LogMetadata) -> LogMetadata:
-        """Keep what a log without a map holds, at the expense of what was found first."""
+        """Remember the contents of a log without a map; forget the oldest ones beyond the bound."""
         scanned = self._scanned
         scanned[metadata.log_id] = metadata
         ledgers = sum([len(each.ledgers) for each in scanned.values()])

@@ -28,10 +28,10 @@ class OpenLogs:
         self._directory = directory
         self._files: dict[int, File] = {}
         self._reads: dict[int, int] = {}
-        """The log that each read which is under way reads from."""
+        """Log id of each read in progress."""
         self._read_ids = count()
         self._retired: deque[tuple[File, frozenset[int]]] = deque()
-        """Files that were pushed out, each with the reads that may still use it."""
+        """Evicted files, each with the reads that may still use it."""
 
     @contextmanager
     def reading(self, log_id: int) -> Iterator[File]:
@@ -49,13 +49,13 @@ class OpenLogs:
         return read_id
 
     def end_read(self, read_id: int) -> None:
-        """End the read that `begin_read` returned, and close the files that were pushed out and have no reader left."""
+        """End the read that `begin_read` returned. Close the evicted files that no other read uses."""
         del self._reads[read_id]
         if self._retired:
             self.close_retired()
 
     def file(self, log_id: int) -> File:
-        """The log, between `begin_read` and `end_read`. StorageDamagedError."""
+        """Return the file of the log, between `begin_read` and `end_read`. StorageDamagedError."""
         file = self._files.get(log_id)
         if file is not None:
             return file
@@ -75,13 +75,15 @@ class OpenLogs:
         """Take the file of a log out of the table; it is closed when its reads have ended."""
         file = self._files.pop(log_id, None)
         if file is not None:
-            # Out of the table first: a read that is not in this list cannot find the file any more.
+            # Remove it from the table first: a read that is not in this list can then no longer find the file.
             reads = frozenset(read_id for read_id, read in list(self._reads.items()) if read == log_id)
             self._retired.append((file, reads))
 
     def close_retired(self) -> None:
-        """Close the files that no read uses any more. Any worker may call this at any time: a file that is taken out of the
-        queue belongs to one of them."""
+        """Close the evicted files that no read uses any more.
+
+        Any worker may call this at any time: a file taken out of the queue belongs to one worker.
+        """
         retired = self._retired
         for _ in range(len(retired)):
             try:

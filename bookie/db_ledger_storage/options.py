@@ -7,18 +7,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageOptions:
-    """Bounds. In brackets the original's key."""
+    """Bounds of the storage. The original's key is in brackets."""
 
     write_cache_bytes_max: int = 64 << 20
     """Bytes of both tables of the write cache, overhead included (dbStorage_writeCacheMaxSizeMb)."""
     flush_at_bytes: int = 16 << 20
-    """Bytes in the filling table at which `on_flush_due` is called; the room above it is for what comes meanwhile."""
+    """Bytes in the filling table at which `on_flush_due` is called.
+
+    The room above it takes adds that arrive during the flush.
+    """
     read_cache_bytes_max: int = 16 << 20
-    """Bytes of entries that were read ahead (dbStorage_readAheadCacheMaxSizeMb)."""
+    """Bytes of entries read ahead (dbStorage_readAheadCacheMaxSizeMb)."""
     read_ahead_entries: int = 100
-    """Entries read by one read at least, as far as they lie together (dbStorage_readAheadCacheBatchSize)."""
+    """Entries read by one disk read, as far as they are adjacent (dbStorage_readAheadCacheBatchSize)."""
     read_ahead_bytes: int = 256 << 10
-    """Bytes that reading ahead adds up to at most (dbStorage_readAheadCacheBatchBytesSize)."""
+    """Largest number of bytes read ahead at a time (dbStorage_readAheadCacheBatchBytesSize)."""
     log_size_max: int = 1 << 30
     """Bytes after which an entry log is sealed (logSizeLimit)."""
     sync_every_bytes: int = 32 << 20
@@ -44,4 +47,4 @@ class StorageStats:
     """Regions read from entry logs."""
     disk_read_bytes: int = 0
     garbage_steps: int = 0
-    """Steps in which garbage collection looked through rows of the location index."""
+    """Steps of garbage collection over rows of the location index."""

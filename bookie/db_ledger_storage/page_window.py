@@ -11,11 +11,15 @@ from collections import deque
 from typing import Final
 
 _PAGES_TOGETHER: Final = 2 << 20
-"""Bytes; pages are given back up to a multiple of it, or to the end of a log: a kernel keeps large pages that a range cuts."""
+"""Bytes.
+
+Pages are released up to a multiple of this or to the end of a log: a kernel keeps a large page if the range covers only
+part of it.
+"""
 
 
 class PageWindow:
-    """Which pages may be given back: all but those of the newest `size` bytes; none at all if that is 0. Pure.
+    """Decide which pages may be released: all but those of the newest `size` bytes; none if `size` is 0. Pure.
 
     >>> window = PageWindow(4 << 20)
     >>> window.synced(0, 3 << 20), window.synced(0, 7 << 20), window.synced(1, 2 << 20)
@@ -28,8 +32,10 @@ class PageWindow:
         self._kept_bytes = 0
 
     def synced(self, log_id: int, end: int) -> list[tuple[int, int, int]]:
-        """Log `log_id` is on the disk up to byte `end`; logs come one after the other. The ranges (log id, first byte, end)
-        that may be given back now, oldest first, each once."""
+        """Record that log `log_id` is on disk up to byte `end`; logs come in order.
+
+        Return the ranges (log id, first byte, end) that may be released now, oldest first, each once.
+        """
         if not self._size:
             return []
         kept = self._kept

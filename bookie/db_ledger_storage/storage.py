@@ -80,7 +80,7 @@ class DbLedgerStorage:
         self.reader: EntryReader
         """From `open` on."""
         self._is_new = True
-        """The indexes may be made; otherwise they must be there."""
+        """True if the indexes may be created; otherwise they must exist."""
         self._removal = LedgerRemoval()
         self._strays: dict[int, None] | None = None
         """Ledgers with rows but unknown, as of the last search; None before it."""
@@ -377,7 +377,7 @@ class DbLedgerStorage:
             return self._logs.inactive_ids()
 
     async def log_metadata(self, log_id: int) -> LogMetadata:
-        """What an inactive log holds. StorageDamagedError, OSError."""
+        """Return the contents of an inactive log. StorageDamagedError, OSError."""
         with closing(self._logs.contents.read(log_id)) as steps:
             while True:
                 found = await self._world.offload.run(steps.__next__, name="entry log metadata")

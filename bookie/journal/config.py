@@ -10,19 +10,23 @@ class JournalConfig:
     """Sizes in bytes."""
 
     file_size_max: int = 2048 << 20
-    """journalMaxSizeMB: a group that would pass it begins a new file."""
+    """journalMaxSizeMB: a group that would exceed it begins a new file."""
     preallocate: int = 16 << 20
     """journalPreAllocSizeMB; 0: none."""
     backups: int = 5
-    """journalMaxBackups: old files kept behind the mark."""
+    """journalMaxBackups: old files kept before the mark."""
     queue_size_max: int = 64 << 20
     """journalMaxMemorySizeMb: bytes that may wait to be written."""
     group_wait_s: float = 0.0
-    """journalMaxGroupWaitMSec: wait so long for more before a group is begun; GROUP_WAIT_SIZE bytes end the wait."""
+    """journalMaxGroupWaitMSec: seconds to wait for more records before a group begins; GROUP_WAIT_SIZE bytes end the
+    wait.
+    """
     sync: bool = True
-    """journalSyncData: false acknowledges what the kernel has taken; a power cut then loses acknowledged entries of up to
-    the last `sync_interval_s`. A force is synced nevertheless."""
+    """journalSyncData: false acknowledges records that the kernel has taken.
+
+    A power cut then loses acknowledged entries of up to the last `sync_interval_s`. A force is synced nevertheless.
+    """
     sync_interval_s: float = 1.0
     """journalPageCacheFlushIntervalMSec: without `sync`, seconds between two syncs."""
     remove_from_page_cache: bool = True
-    """journalRemoveFromPageCache: write past the page cache, or have it give up what is synced."""
+    """journalRemoveFromPageCache: bypass the page cache, or release synced pages."""

@@ -1,11 +1,12 @@
 """The blocking half of writing the journal: one group, one write, one fdatasync. See writer.py for what holds.
 
-Space is reserved 16 MB ahead (posix_fallocate), so that fdatasync mostly has no new file size to commit. Measured on ext4:
-1.5 KB groups 0.15 ms instead of 0.20 growing; writing zeros instead of reserving gives 0.13 (64 KB groups: 0.17 instead of 0.26), but
+Space is reserved 16 MB ahead (posix_fallocate), so that fdatasync rarely has to commit a new file size. Measured on
+ext4: 1.5 KB groups take 0.15 ms instead of 0.20 ms in a growing file; writing zeros instead of reserving gives 0.13 (64
+KB groups: 0.17 instead of 0.26), but
 stalls for 4 ms per 4 MB, 60 ms per 16 MB, and is slower in total from 256 KB on.
 
-What is written is hardly read, at the next start only: so it goes past the page cache (`direct`), unless the configuration
-wants it kept there or does not wait for the disk. Measured on ext4, CPU of a group of 64 KB 115 us instead of 140, of 3 MB 0.75 ms
+The journal is read only at startup, so it bypasses the page cache (`direct`), unless the configuration wants it kept
+there or does not wait for the disk. Measured on ext4, CPU of a group of 64 KB 115 us instead of 140, of 3 MB 0.75 ms
 instead of 1.15.
 """
 
@@ -41,14 +42,20 @@ GROUP_SIZE_MAX: Final = 4 << 20
 """A group is closed at the first run that passes this many bytes; a long queue is written as several, each synced."""
 
 KEYS_REMEMBERED_MAX: Final = 1 << 16
-"""Ledgers whose key record is known to be written; past that many they are forgotten, and a key may be written twice."""
+"""Ledgers whose key record is known to be written.
+
+Above this number they are forgotten, and a key may be written twice.
+"""
 
 FORGET_STEP: Final = 4 << 20
-"""Bytes after which the journal's pages are given back."""
+"""Bytes after which the journal's pages are released."""
 
 
 class KeysForgotten(NamedTuple):
-    """The storage forgot these ledgers: their keys are written again before their next records. Never in a file."""
+    """Note that the storage forgot these ledgers: their keys are written again before their next records.
+
+    Never in a file.
+    """
 
     ledgers: Sequence[int]
     ledger_id: int = -1
@@ -58,7 +65,7 @@ class KeysForgotten(NamedTuple):
 
 
 class Item(NamedTuple):
-    """What waits on the lane. `key` is the ledger's master key, written before its first record."""
+    """Item waiting on the lane. `key` is the ledger's master key, written before its first record."""
 
     record: Record | KeysForgotten
     size: int
@@ -68,7 +75,10 @@ class Item(NamedTuple):
 
 
 class GroupResult(NamedTuple):
-    """How the next `items` of them fared; `mark` is where the journal is synced to now, None if they are not in it."""
+    """Result for the next `items` items.
+
+    `mark` is the position up to which the journal is synced, None if they are not in it.
+    """
 
     items: int
     mark: LogMark | None
@@ -77,38 +87,40 @@ class GroupResult(NamedTuple):
 
 
 class GroupWriter:
-    """The half that blocks: owns the open file. Called from one thread at a time."""
+    """Blocking half of the writer: owns the open file. Called from one thread at a time."""
 
     def __init__(self, disk: Disk, directory: str, config: JournalConfig) -> None:
         self._disk = disk
         self._directory = directory
         self._config = config
         self.seal: JournalSeal | None = None
-        """Where the end of what is synced is noted."""
+        """Seal that records the end of the synced journal."""
         self._file: File | None = None
         self._file_id = -1
         self._position = 0
         self._reserved = 0
-        """Space is reserved up to here; preallocation is not tried again before this place."""
+        """End of the reserved space; preallocation is not tried again before this position."""
         self._forgotten = 0
-        """Up to here the machine was told to forget the file."""
+        """End of the part of the file whose pages were released."""
         self._keys: set[int] = set()
         self._synced = -1
-        """Up to here the file is on the disk, if something behind it is not; -1 if nothing is."""
+        """End of the synced part of the file, if unsynced bytes follow; -1 if none do."""
         self._failed: JournalFailedError | None = None
         self.economizes = False
-        """The disk is full: no space is reserved ahead. Set from another thread."""
+        """True while the disk is full: no space is reserved ahead. Set from another thread."""
         self.roll_wanted = False
-        """Begin a new file with the next group, so that this one may go. Set from another thread."""
+        """True to begin a new file with the next group, so that this one can be deleted. Set from another thread."""
 
     @property
     def mark(self) -> LogMark:
-        """Where the next group goes; while there are unsynced groups, where the first of them stands."""
+        """Return where the next group goes; while there are unsynced groups, where the first of them begins."""
         return LogMark(self._file_id, self._position if self._synced < 0 else self._synced)
 
     def create(self, file_id: int, previous: LogMark | None) -> None:
-        """Begin file `file_id`: its header and its name are durable on return. OSError: nothing has changed.
-        JournalFailedError: the seal is not sure to know of it."""
+        """Begin file `file_id`: its header and its name are durable on return.
+
+        OSError: nothing has changed. JournalFailedError: the seal may not have recorded it.
+        """
         path = f"{self._directory}/{file_name(file_id)}"
         direct = self._config.sync and self._config.remove_from_page_cache
         file = self._disk.open(path, create=True, direct=direct)
@@ -130,7 +142,7 @@ class GroupWriter:
             self.seal.begun(self.mark)
 
     def write(self, items: list[Item]) -> list[GroupResult]:
-        """Write the items as one group, or as several if they are many; a result per group, in order."""
+        """Write the items as one group, or as several if they are many; return a result per group, in order."""
         results: list[GroupResult] = []
         start = 0
         size = 0
@@ -177,13 +189,13 @@ class GroupWriter:
         return GroupResult(len(items), self.mark, None, not deferred)
 
     def _is_deferred(self, items: list[Item]) -> bool:
-        """May the group be reported before it is synced?"""
+        """Return whether the group may be reported before it is synced."""
         if self._config.sync:
             return items[0].deferred and all([item.deferred for item in items])
         return not any([type(item.record) is Force for item in items])
 
     def _gather(self, items: list[Item]) -> tuple[list[Buffer], int, set[int]]:
-        """The group's parts, their size, and the ledgers whose key is in it."""
+        """Return the group's parts, their size, and the ledgers whose key is in it."""
         parts: list[Buffer] = []
         size = 0
         written = self._keys
@@ -206,19 +218,19 @@ class GroupWriter:
         return parts, size, keys
 
     def _make_room(self, size: int) -> None:
-        """A new file if this one is full, and reserved space. JournalWriteError, JournalFailedError."""
+        """Begin a new file if this one is full, and reserve space. JournalWriteError, JournalFailedError."""
         config = self._config
         full = self._position + size > config.file_size_max
         if (full or self.roll_wanted) and self._position > HEADER_SIZE:
             if self._synced >= 0:
                 assert self._file is not None
-                self._sync(self._file)  # the next file's header promises all of this one
+                self._sync(self._file)  # the next file's header promises that this file is complete
             mark = self.mark
             try:
                 self.create(mark.file_id + 1, mark)
             except OSError as error:
                 if full:
-                    raise JournalWriteError(f"no new journal file: {error}") from error
+                    raise JournalWriteError(f"cannot begin a new journal file: {error}") from error
             self.roll_wanted = False
         if config.preallocate and not self.economizes and self._position + size > self._reserved:
             start = max(self._position, self._reserved)
@@ -229,7 +241,7 @@ class GroupWriter:
             try:
                 file.preallocate(start, length)
             except OSError as error:
-                # The write itself will tell whether there is room for it.
+                # The write itself shows whether there is room for it.
                 log.warning("journal space cannot be reserved", file=file_name(self._file_id), error=str(error))
 
     def _write_synced(self, file: File, parts: Sequence[Buffer]) -> None:
@@ -241,7 +253,7 @@ class GroupWriter:
             self._cut_back(file, error)
 
     def _sync(self, file: File) -> None:
-        """Sync what was written without."""
+        """Sync what was written without a sync."""
         try:
             file.sync()
         except OSError as error:
@@ -255,7 +267,7 @@ class GroupWriter:
             self._cut_back(file, error)
 
     def _cut_back(self, file: File, error: OSError) -> NoReturn:
-        """The group is not written: nothing of it stays."""
+        """Remove all bytes of a group that could not be written."""
         try:
             file.truncate(self._position)
         except OSError as second:
@@ -264,7 +276,7 @@ class GroupWriter:
         raise JournalWriteError(f"the journal cannot be written: {error}") from error
 
     def close(self) -> None:
-        """Give the reserved space back and close; what was written is on the disk already."""
+        """Release the reserved space and close; what was written is on disk already."""
         file, self._file = self._file, None
         if file is None:
             return
@@ -272,5 +284,5 @@ class GroupWriter:
             if self._failed is None:
                 file.truncate(self._position)
         except OSError as error:
-            log.warning("reserved journal space is kept", file=file_name(self._file_id), error=str(error))
+            log.warning("reserved journal space cannot be released", file=file_name(self._file_id), error=str(error))
         file.close()

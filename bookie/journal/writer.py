@@ -12,9 +12,9 @@ file before it is synced completely.
 earlier.
 - A failed write (disk full) fails only its group: the file is cut back, and the next group takes its place.
 - An fdatasync that fails is final. The kernel may have thrown the pages away and the next fdatasync would succeed
-  without them; so nothing is acknowledged any more, and only a restart tells what is on the disk.
-- The mark covers only what is durable and was handed to the storage before it was appended: whoever appends puts it into the
-  write cache first.
+  without them. So nothing is acknowledged any more, and only a restart can determine what is on disk.
+- The mark covers only records that are durable and that the storage had before they were appended: callers of `append`
+add the record to the write cache first.
 """
 
 from __future__ import annotations

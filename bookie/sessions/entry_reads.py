@@ -17,7 +17,7 @@ def read_entries(storage: DbLedgerStorage, places: list[tuple[int, int]]) -> lis
 
 
 def read_entry(storage: DbLedgerStorage, ledger_id: int, entry_id: int) -> Buffer:
-    """One entry, or the last one. Blocking. NoLedgerError, NoEntryError, StorageDamagedError, OSError."""
+    """Read one entry, or the last one. Blocking. NoLedgerError, NoEntryError, StorageDamagedError, OSError."""
     return storage.reader.read_entry(
         ledger_id, storage.reader.last_entry_id(ledger_id) if entry_id == LAST_ENTRY else entry_id
     )
