@@ -297,7 +297,7 @@ class Bookie:
 
     def _storage_failed(self, error: StorageFailedError) -> None:
         if not self.failed.is_set():
-            log.error("the storage has failed", error=str(error))
+            log.error("the storage has failed", reason=str(error))
             self.failed.set()
 
     async def _checkpoint(self) -> None:
@@ -359,7 +359,7 @@ class Bookie:
                 return
             except OSError as error:
                 if trio.current_time() >= say_again:
-                    log.error("checkpoint failed, it will be tried again", error=str(error))
+                    log.error("checkpoint failed, it will be tried again", reason=str(error))
                     say_again = trio.current_time() + CHECKPOINT_SAY_S
                 self.disks.failed(f"a checkpoint failed: {error}")
                 await trio.sleep(CHECKPOINT_RETRY_S)
@@ -406,7 +406,7 @@ class Bookie:
             try:
                 collected = await self.collect_garbage(metadata, instance_id)
             except (MetadataError, BookieError, OSError) as error:
-                log.warning("garbage collection failed, it will be tried again", error=str(error))
+                log.warning("garbage collection failed, it will be tried again", reason=str(error))
                 continue
             if collected.ledgers or collected.logs:
                 log.info(
@@ -497,7 +497,7 @@ class Bookie:
         try:
             await self.checkpoint()
         except (OSError, StorageFailedError) as error:
-            log.error("last checkpoint failed, the journal has everything", error=str(error))
+            log.error("last checkpoint failed, the journal has everything", reason=str(error))
         await self.storage.close()
         if self._seal is not None:
             self._seal.close()

@@ -121,7 +121,7 @@ async def _apply(storage: DbLedgerStorage, record: Record) -> None:
         case Run():
             if storage.master_key(record.ledger_id) is None:
                 # Its key is written before its first entry: the ledger has been deleted since.
-                log.info("journal record of a deleted ledger left out", ledger_id=record.ledger_id)
+                log.info("journal record of a deleted ledger left out", ledger=record.ledger_id)
                 return
             try:
                 storage.add(record)

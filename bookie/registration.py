@@ -76,7 +76,7 @@ async def _keep(
         except MetadataUnavailableError as error:
             if first:
                 raise
-            log.warning("the bookie cannot be registered, it will be tried again", error=str(error))
+            log.warning("the bookie cannot be registered, it will be tried again", reason=str(error))
             await trio.sleep(RETRY_S)
         except MetadataError:
             raise

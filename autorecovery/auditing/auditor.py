@@ -163,7 +163,7 @@ class Auditor:
                 try:
                     found = await until_available(self._marks.read_recovery_delay)
                 except MalformedMetadataError as error:
-                    log.warning("the recovery delay stays as it was", error=str(error))
+                    log.warning("the recovery delay stays as it was", reason=str(error))
                     found = None
                 if found is not None and found.version != version:
                     version = found.version
@@ -210,7 +210,7 @@ class Auditor:
             except SessionExpiredError:
                 raise
             except MetadataError as error:
-                log.warning("the audit of bookies could not be done, it will be tried again", error=str(error))
+                log.warning("the audit of bookies could not be done, it will be tried again", reason=str(error))
                 self.stats.audits_failed += 1
                 schedule.failed(trio.current_time() + RETRY_S)
             else:
@@ -254,7 +254,7 @@ class Auditor:
             try:
                 last_ms = await until_available(partial(self._marks.check_time, check))
             except MalformedMetadataError as error:
-                log.warning("nobody knows when a check was made last, it is made now", error=str(error))
+                log.warning("nobody knows when a check was made last, it is made now", reason=str(error))
                 last_ms = None
             await trio.sleep(wait_before_check(interval_s, last_ms, self._wall_ms()))
             await self._until_no_audit_waits()
@@ -279,7 +279,7 @@ class Auditor:
         except SessionExpiredError:
             raise
         except (MetadataError, AutoRecoveryError) as error:
-            log.warning("a check of all ledgers could not be finished", check=check.value, error=str(error))
+            log.warning("a check of all ledgers could not be finished", check=check.value, reason=str(error))
             if check is CheckTime.ALL_LEDGERS:
                 self.stats.ledger_checks_failed += 1
             return False

@@ -82,8 +82,8 @@ async def read_or_none(ledgers: Ledgers, ledger_id: int) -> LedgerMetadata | Non
     except (MalformedMetadataError, UnsupportedLayoutError) as error:
         log.warning(
             "the metadata of a ledger cannot be read, its copies are not looked after",
-            ledger_id=ledger_id,
-            error=str(error),
+            ledger=ledger_id,
+            reason=str(error),
         )
         return None
 

@@ -80,7 +80,7 @@ class AuditorElection:
                     started = True
                 await self._wait_or_audit(self._mine)
             except MetadataUnavailableError as error:
-                log.info("the auditor's election cannot be reached, it will be tried again", error=str(error))
+                log.info("the auditor's election cannot be reached, it will be tried again", reason=str(error))
                 await trio.sleep(RETRY_S)
 
     async def _stand(self) -> str:

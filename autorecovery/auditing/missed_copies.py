@@ -111,7 +111,7 @@ class MissedCopies:
         except SessionExpiredError:
             raise
         except MetadataError as error:
-            log.info("missed copies cannot be looked for now", what=what, error=str(error))
+            log.info("missed copies cannot be looked for now", what=what, reason=str(error))
             return False
         finally:
             self._copies.telling.end()

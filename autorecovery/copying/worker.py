@@ -98,7 +98,7 @@ class ReplicationWorker:
             except SessionExpiredError:
                 raise
             except MetadataError as error:
-                log.warning("no ledger can be taken", error=str(error))
+                log.warning("no ledger can be taken", reason=str(error))
                 self._unsure = True
                 await self._pause()
                 continue
@@ -131,9 +131,9 @@ class ReplicationWorker:
                 else:
                     wait_s = self._config.open_ledger_grace_period_ms / 1000
                     self.stats.deferred += 1
-                    log.info("open ledger is left to its writer for now", ledger_id=ledger_id, seconds=wait_s)
+                    log.info("open ledger is left to its writer for now", ledger=ledger_id, seconds=wait_s)
             except NoSuchLedgerError:
-                log.info("marked ledger was deleted", ledger_id=ledger_id)
+                log.info("marked ledger was deleted", ledger=ledger_id)
                 await self._marks.unmark(ledger_id)
             if wait_s is None:
                 return True
@@ -143,7 +143,7 @@ class ReplicationWorker:
             wait_s = self._failed(ledger_id)
             open_ones = False
             if not isinstance(error, StillBadError):
-                log.warning("ledger cannot be repaired now", ledger_id=ledger_id, error=str(error), retry_s=wait_s)
+                log.warning("ledger cannot be repaired now", ledger=ledger_id, reason=str(error), retry_s=wait_s)
         finally:
             if wait_s is None:
                 await self._release(locked)
@@ -157,7 +157,7 @@ class ReplicationWorker:
         if await self._marks.done(locked):
             self._failures.pop(locked.ledger_id, None)
             self.stats.ledgers += 1
-            log.info("ledger replicated", ledger_id=locked.ledger_id)
+            log.info("ledger replicated", ledger=locked.ledger_id)
 
     # --- locks that are kept
 
@@ -180,9 +180,9 @@ class ReplicationWorker:
         except SessionExpiredError:
             raise
         except NoSuchLedgerError:
-            log.info("marked ledger was deleted", ledger_id=locked.ledger_id)
+            log.info("marked ledger was deleted", ledger=locked.ledger_id)
         except (LedgerError, MetadataError) as error:
-            log.warning("open ledger cannot be closed now", ledger_id=locked.ledger_id, error=str(error))
+            log.warning("open ledger cannot be closed now", ledger=locked.ledger_id, reason=str(error))
         finally:
             self._deferred.release()
         await self._release(locked)
@@ -195,6 +195,6 @@ class ReplicationWorker:
         except SessionExpiredError:
             raise
         except MetadataError as error:
-            log.warning("lock cannot be given up", ledger_id=locked.ledger_id, error=str(error))
+            log.warning("lock cannot be given up", ledger=locked.ledger_id, reason=str(error))
         self._mine.pop(locked.ledger_id, None)
         self._waiting.cancel()

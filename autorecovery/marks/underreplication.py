@@ -278,7 +278,7 @@ class UnderreplicatedLedgers:
             try:
                 found = await self.read_recovery_delay()
             except MalformedMetadataError as error:
-                log.warning("the recovery delay cannot be read, it is set anew", seconds=seconds, error=str(error))
+                log.warning("the recovery delay cannot be read, it is set anew", seconds=seconds, reason=str(error))
                 await self.set_recovery_delay(seconds)
                 continue
             if found is not None:
@@ -305,8 +305,8 @@ def _decoded(ledger_id: int, value: bytes) -> Underreplicated:
     except MalformedMetadataError as error:
         log.warning(
             "the mark of a ledger is damaged, its copies are looked at all the same",
-            ledger_id=ledger_id,
-            error=str(error),
+            ledger=ledger_id,
+            reason=str(error),
         )
         return Underreplicated(ledger_id, (), None)
 
@@ -315,5 +315,5 @@ def _merged(ledger_id: int, value: bytes, missing: Collection[str], ctime_ms: in
     try:
         return form.merge_mark(value, missing, ctime_ms)
     except MalformedMetadataError as error:
-        log.warning("the mark of a ledger is damaged, it is written anew", ledger_id=ledger_id, error=str(error))
+        log.warning("the mark of a ledger is damaged, it is written anew", ledger=ledger_id, reason=str(error))
         return form.encode_mark(dict.fromkeys(missing), ctime_ms)

@@ -278,7 +278,7 @@ class GroupWriter:
                 file.preallocate(start, length)
             except OSError as error:
                 # The write itself will tell whether there is room for it.
-                log.warning("journal space cannot be reserved", file=file_name(self._file_id), error=str(error))
+                log.warning("journal space cannot be reserved", file=file_name(self._file_id), reason=str(error))
 
     def _write_synced(self, file: File, parts: Sequence[Buffer]) -> None:
         try:
@@ -320,7 +320,7 @@ class GroupWriter:
             if self._failed is None:
                 file.truncate(self._position)
         except OSError as error:
-            log.warning("reserved journal space is kept", file=file_name(self._file_id), error=str(error))
+            log.warning("reserved journal space is kept", file=file_name(self._file_id), reason=str(error))
         file.close()
 
 
@@ -461,7 +461,7 @@ class Journal:
                 self._fail(group_error)
             else:
                 self.write_failures += 1
-                log.error("journal group not written, its adds are refused", error=str(group_error))
+                log.error("journal group not written, its adds are refused", reason=str(group_error))
                 self.on_no_room(str(group_error))
             for item in items[index : index + count]:
                 self.queued_bytes -= item.size + ITEM_OVERHEAD
@@ -472,7 +472,7 @@ class Journal:
     def _fail(self, error: JournalFailedError) -> None:
         if self.failed is None:
             self.failed = error
-            log.error("the journal has failed, nothing is acknowledged any more", error=str(error))
+            log.error("the journal has failed, nothing is acknowledged any more", reason=str(error))
             self.on_failed(error)
 
     def mark(self) -> LogMark:

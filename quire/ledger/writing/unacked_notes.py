@@ -35,5 +35,5 @@ async def note_unacked(context: LedgerContext, ledger_id: int, before: int) -> N
             failure: MetadataError = error
         except MetadataError as error:
             failure = error
-        log.warning("copies may be missing, and it cannot be noted", ledger_id=ledger_id, error=str(failure))
+        log.warning("copies may be missing, and it cannot be noted", ledger=ledger_id, reason=str(failure))
         return
