@@ -298,7 +298,7 @@ class Bookie:
 
     def _storage_failed(self, error: StorageFailedError) -> None:
         if not self.failed.is_set():
-            log.error("the storage has failed", error=str(error))
+            log.error("the storage has failed", reason=str(error))
             self.failed.set()
 
     async def checkpoint(self) -> None:
@@ -380,7 +380,7 @@ class Bookie:
         try:
             await self.checkpoint()
         except (OSError, StorageFailedError) as error:
-            log.error("last checkpoint failed; the journal has all acknowledged entries", error=str(error))
+            log.error("last checkpoint failed; the journal has all acknowledged entries", reason=str(error))
         await self.storage.close()
         self._checkpoints.close()
 

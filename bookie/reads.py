@@ -125,7 +125,7 @@ class ReadWorkers:
         self._loads[index] -= count
         self.waiting -= count
         if found is None:
-            log.error("a read failed", error=repr(error))
+            log.error("a read failed", reason=repr(error))
             found = [(None, Rc.IO)] * len(reads), None
         results, sectors = found
         if sectors is not None:
@@ -156,5 +156,5 @@ def attempt(job: Callable[..., T], *args: Any) -> tuple[T | None, Rc]:
     except (BookieError, OSError) as error:
         rc = rc_of(error)
         if rc is Rc.IO:
-            log.error("read failed", error=str(error))
+            log.error("read failed", reason=str(error))
         return None, rc

@@ -133,7 +133,7 @@ async def _apply(storage: DbLedgerStorage, record: Record) -> None:
         case Run():
             if storage.master_key(record.ledger_id) is None:
                 # A ledger's key is written before its first entry: without it the ledger has been deleted since.
-                log.info("journal record of a deleted ledger left out", ledger_id=record.ledger_id)
+                log.info("journal record of a deleted ledger left out", ledger=record.ledger_id)
                 return
             try:
                 storage.add(record)

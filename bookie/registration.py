@@ -80,7 +80,7 @@ async def _keep(
         except MetadataUnavailableError as error:
             if first:
                 raise
-            log.warning("registration of the bookie failed, retrying", error=str(error))
+            log.warning("registration of the bookie failed, retrying", reason=str(error))
             await trio.sleep(RETRY_S)
         except MetadataError:
             raise

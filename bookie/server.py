@@ -179,7 +179,7 @@ async def serve_client(bookie: Bookie, stream: Stream, *, drain: Drain | None = 
         outbox.write(parts)
         outbox.flush()
 
-    session = BookieSession(bookie, write)
+    session = BookieSession(bookie, write, peer=stream.peer)
     room = trio.Event()
 
     def has_room() -> None:
@@ -208,7 +208,7 @@ async def serve_client(bookie: Bookie, stream: Stream, *, drain: Drain | None = 
             with suppress(MalformedError):
                 session.receive([frames.received(size)])
             if frames.error is not None:
-                log.info("connection closed: not the bookie protocol", peer=stream.peer, reason=str(frames.error))
+                log.info("connection closed: not the bookie protocol", connection=stream.peer, reason=str(frames.error))
                 return
             await serve_waiting()
 

@@ -33,7 +33,7 @@ async def see_through(nursery: trio.Nursery, job: Callable[[], Awaitable[T]], *,
         except BrokerError as error:
             errors.append(error)
         except Exception as error:
-            log.error(f"{name} failed", error=repr(error), exc_info=True)
+            log.error(f"{name} failed", reason=repr(error), exc_info=True)
             errors.append(ServiceNotReadyError(f"{name} failed"))
         finally:
             done.set()

@@ -25,13 +25,10 @@ from broker.turn import Turn
 from managed_ledger.config import LogConfig, ManagedLedgerConfig
 from managed_ledger.factory import ManagedLedgerFactory
 from quire.metadata.store import MetadataStore
-from quire.service.log import get_logger
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.metadata import encode_entry
 from quire.wire.pulsar.names import TopicName
 from quire.world.doors import Stream, World
-
-log = get_logger(__name__)
 
 CONNECTIONS_IN_STEP = 500
 TOPICS_IN_STEP = 200
@@ -126,7 +123,7 @@ class Broker:
                     if trio.current_time() - connection.opened_at >= self.context.options.handshake_timeout_s:
                         connection.abort("no CONNECT in time")
                 elif silent >= 2 * interval:
-                    log.warning("connection dropped: silent", peer=connection.stream.peer, silent_s=round(silent, 1))
+                    connection.log.warning("connection dropped: silent", silent_s=round(silent, 1))
                     connection.abort("silent")
                 elif silent >= interval and not connection.pinged:
                     connection.pinged = True

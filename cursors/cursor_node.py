@@ -20,10 +20,11 @@ from cursors.doors import Writer
 from cursors.errors import CursorClosedError, CursorFencedError
 from cursors.position_info import NO_LEDGER, CursorNode, Stored, decode_node, encode_node, node_takes
 from cursors.services import Services
+from cursors.topic_log import topic_log
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
 from quire.metadata.errors import BadVersionError, MetadataError, MetadataUnavailableError, NoNodeError
 from quire.metadata.store import Create, Delete, Op, Put
-from quire.service.log import get_logger
+from quire.service.log import Logger, get_logger
 
 log = get_logger(__name__)
 
@@ -44,6 +45,11 @@ class StoredNode:
         """The node's ledger, while it has no confirmed entry."""
         self._unlearned: dict[int, CursorNode] = {}
         """Values whose writing may have happened, by the ledger that they name."""
+
+    @property
+    def log(self) -> Logger:
+        """A logger with the topic and the cursor bound."""
+        return topic_log(log, self._log_name, cursor=self._cursor_name)
 
     async def create(self, state: AckState, cursor_properties: Sequence[tuple[str, str]]) -> None:
         """Make the node; durable on return. CursorFencedError, NodeExistsError and other MetadataError."""
@@ -201,7 +207,7 @@ class StoredNode:
             except NoSuchLedgerError:
                 pass
             except (LedgerError, MetadataError) as error:
-                log.warning("cursor ledger not deleted yet", ledger_id=ledger_id, reason=str(error))
+                self.log.warning("cursor ledger not deleted yet", ledger=ledger_id, reason=str(error))
 
     def _encode(self, node: CursorNode, state: AckState, *, whole: bool = False) -> bytes:
         return encode_node(node, state, count_max=None if whole else self._services.config.node_ranges_max)

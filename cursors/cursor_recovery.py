@@ -14,9 +14,6 @@ from cursors.doors import Ledgers, Reader
 from cursors.errors import CursorDamagedError, CursorRecoveryError
 from cursors.position_info import NO_LEDGER, Stored, base_of, decode_chain
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
-from quire.service.log import get_logger
-
-log = get_logger(__name__)
 
 _READ_BYTES = 1 << 20
 
@@ -36,7 +33,7 @@ async def recover(node: StoredNode, ledgers: Ledgers, cursor_name: str) -> Store
         stored = await _from_ledger(node, ledgers, named.previous_ledger_id, cursor_name)
         if stored is not None:
             return stored
-        log.warning("cursor goes back to the snapshot in its node", cursor=cursor_name)
+        node.log.warning("cursor goes back to the snapshot in its node")
     return snapshot
 
 
@@ -56,7 +53,7 @@ async def _from_ledger(node: StoredNode, ledgers: Ledgers, ledger_id: int, curso
         return decode_chain(await _read(reader, base, last_entry_id))
     except NoSuchLedgerError:
         await node.check()
-        log.warning("cursor ledger is gone", cursor=cursor_name, ledger_id=ledger_id)
+        node.log.warning("cursor ledger is gone", ledger=ledger_id)
         return None
     except LedgerError as error:
         raise CursorRecoveryError(f"cursor {cursor_name}: ledger {ledger_id} cannot be read: {error}") from error

@@ -32,6 +32,7 @@ from cursors.entry_chain import EntryChain
 from cursors.errors import CursorClosedError, CursorError, CursorFencedError, CursorPersistError, CursorTooLargeError
 from cursors.position_info import NO_LEDGER, Stored, node_takes
 from cursors.services import Services
+from cursors.topic_log import topic_log
 from quire.ledger.errors import LedgerError
 from quire.ledger.position import EARLIEST, Position
 from quire.metadata.errors import BadVersionError, MetadataError, NoNodeError
@@ -146,7 +147,7 @@ class CursorStore:
 
     @property
     def _log(self) -> Logger:
-        return log.bind(cursor=self._name, log=self._log_name)
+        return topic_log(log, self._log_name, cursor=self._name)
 
     # Persisting
 
@@ -253,7 +254,7 @@ class CursorStore:
         writer = self._leave()
         if writer is None:
             return  # its failure was reported while something was appended, and is raised there, too
-        self._log.warning("cursor ledger failed", ledger_id=writer.ledger_id, reason=str(error))
+        self._log.warning("cursor ledger failed", ledger=writer.ledger_id, reason=str(error))
         if self._busy:
             self._waiting = self._in_flight + self._waiting
             self._in_flight = []

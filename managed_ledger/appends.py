@@ -29,6 +29,7 @@ from typing import Protocol, cast
 import trio
 
 from cursors.doors import Writer
+from cursors.topic_log import topic_log
 from managed_ledger.barren import RETRY_FIRST_S, RETRY_MAX_S, BarrenLedgers
 from managed_ledger.entry_cache import EntryCache
 from managed_ledger.errors import (
@@ -164,7 +165,7 @@ class Appends:
 
     @property
     def _log(self) -> Logger:
-        return log.bind(log=self._name)
+        return topic_log(log, self._name)
 
     # The hot path
 
@@ -340,7 +341,7 @@ class Appends:
         self._failed_writer = writer
         self._failure = str(error)
         if self.state is State.OPEN:
-            self._log.warning("ledger failed", ledger_id=writer.ledger_id, reason=str(error))
+            self._log.warning("ledger failed", ledger=writer.ledger_id, reason=str(error))
             self._start_switch()
         if self._unclosed is not None and isinstance(error, LedgerFencedError | LedgerConflictError):
             self._unclosed.contested = True

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import trio
 
 from cursors.doors import Writer
+from cursors.topic_log import topic_log
 from managed_ledger.errors import LedgerIdOrderError, ManagedLedgerFencedError
 from managed_ledger.stored_list import StoredList
 from quire.ledger.errors import LedgerError
@@ -58,7 +59,7 @@ class LedgerAhead:
                     self._quorums = quorums
         except (LedgerError, MetadataError, LedgerIdOrderError, ManagedLedgerFencedError) as error:
             # The roll finds the same, if it lasts, and deals with it.
-            log.info("next ledger not made ahead", log=self._name, reason=str(error))
+            topic_log(log, self._name).info("next ledger not made ahead", reason=str(error))
             self._not_before = trio.current_time() + RETRY_S
         finally:
             self._making = None

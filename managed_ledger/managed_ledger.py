@@ -20,6 +20,7 @@ from cursors.doors import Ledgers
 from cursors.errors import CursorClosedError, CursorError, CursorFencedError
 from cursors.opening import create_cursor, memory_cursor, recover_cursor
 from cursors.services import Services as CursorServices
+from cursors.topic_log import topic_log
 from managed_ledger.appends import Appends, State
 from managed_ledger.config import LogConfigSource, ManagedLedgerConfig
 from managed_ledger.entry_cache import CacheBudget, EntryCache
@@ -44,7 +45,7 @@ from quire.ledger.errors import LedgerError
 from quire.ledger.position import EARLIEST, LATEST, Position
 from quire.metadata.errors import MetadataError, NodeExistsError
 from quire.metadata.store import MetadataStore, Op
-from quire.service.log import get_logger
+from quire.service.log import Logger, get_logger
 from quire.service.rare_lock import RareLock
 from quire.world.doors import Buffer, World
 
@@ -548,7 +549,7 @@ class ManagedLedger:
             try:
                 await self._appends.close()
             except (LedgerError, MetadataError) as error:
-                log.warning("ledger not closed; the next open recovers it", log=self.name, reason=str(error))
+                self._log.warning("ledger not closed; the next open recovers it", reason=str(error))
             unneeded = self._appends.unneeded()
             if self.cursors or unneeded is not None:
                 async with trio.open_nursery() as nursery:
@@ -561,12 +562,16 @@ class ManagedLedger:
             self.closed.set()
             self._services.on_gone(self)
 
+    @property
+    def _log(self) -> Logger:
+        return topic_log(log, self.name)
+
     async def _close_cursor(self, cursor: Cursor) -> None:
         try:
             if cursor.store is not None:
                 await cursor.store.close()
         except (CursorError, LedgerError, MetadataError) as error:
-            log.warning("cursor not closed; the next open recovers it", cursor=cursor.name, reason=str(error))
+            self._log.warning("cursor not closed; the next open recovers it", cursor=cursor.name, reason=str(error))
 
 
 def _with(cursors: Mapping[str, Cursor], cursor: Cursor) -> Mapping[str, Cursor]:

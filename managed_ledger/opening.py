@@ -19,6 +19,7 @@ import trio
 from cursors.cursor import Cursor
 from cursors.errors import CursorError
 from cursors.opening import recover_cursor
+from cursors.topic_log import topic_log
 from managed_ledger.config import LogConfigSource
 from managed_ledger.errors import (
     ManagedLedgerError,
@@ -83,7 +84,7 @@ async def _recover_last(services: Services, managed_ledger: ManagedLedger, value
         try:
             reader = await services.ledgers.open(last.ledger_id, recover=True)
         except NoSuchLedgerError:
-            log.warning("a ledger of the list is gone", log=managed_ledger.name, ledger_id=last.ledger_id)
+            topic_log(log, managed_ledger.name).warning("a ledger of the list is gone", ledger=last.ledger_id)
             value = value.without([last.ledger_id])
             continue
         now_ms = services.world.clock.wall_ms()

@@ -12,6 +12,7 @@ the list was read again.
 from __future__ import annotations
 
 from cursors.doors import Writer
+from cursors.topic_log import topic_log
 from managed_ledger.errors import ManagedLedgerFencedError
 from managed_ledger.ledger_list import LedgerList
 from managed_ledger.stored_list import StoredList
@@ -56,16 +57,16 @@ class Predecessor:
             raise ManagedLedgerFencedError(f"ledger {writer.ledger_id} was deleted while it was written") from error
         last = reader.last_entry_id
         if last < writer.last_confirmed:
-            log.error(
+            topic_log(log, stored.name).error(
                 "a ledger was closed below what its bookies had confirmed",
-                ledger_id=writer.ledger_id,
+                ledger=writer.ledger_id,
                 closed_at=last,
                 confirmed=writer.last_confirmed,
             )
             raise ManagedLedgerFencedError(f"ledger {writer.ledger_id} was closed at {last}, below what was confirmed")
-        log.warning(
+        topic_log(log, stored.name).warning(
             "a ledger was closed by others, and the log is ours",
-            ledger_id=writer.ledger_id,
+            ledger=writer.ledger_id,
             last_entry_id=last,
             confirmed=writer.last_confirmed,
         )

@@ -36,11 +36,11 @@ class StoredList:
         "_ledgers",
         "_lock",
         "_metadata",
-        "_name",
         "_path",
         "_unlearned",
         "_version",
         "config",
+        "name",
         "value",
     )
 
@@ -48,7 +48,7 @@ class StoredList:
         self.config = config
         self._metadata = metadata
         self._ledgers = ledgers
-        self._name = name
+        self.name = name
         self._path = log_path(name)
         self._version = _NO_NODE
         self._given_up = ""
@@ -96,7 +96,7 @@ class StoredList:
         def also(ledger_id: int) -> list[Op]:
             self._check_kept()
             if before.ledgers and ledger_id <= before.ledgers[-1].ledger_id:
-                raise LedgerIdOrderError(f"{self._name}: {ledger_id} comes after {before.ledgers[-1].ledger_id}")
+                raise LedgerIdOrderError(f"{self.name}: {ledger_id} comes after {before.ledgers[-1].ledger_id}")
             attempt = attempts[ledger_id] = naming(ledger_id)
             value = encode(attempt)
             self._bytes = len(value)
@@ -127,7 +127,7 @@ class StoredList:
                     ensemble_size=config.ensemble_size,
                     write_quorum=config.write_quorum,
                     ack_quorum=config.ack_quorum,
-                    custom_metadata=ledger_metadata(self._name),
+                    custom_metadata=ledger_metadata(self.name),
                     also=also,
                 )
             except LedgerIdOrderError:
@@ -221,7 +221,7 @@ class StoredList:
         return self._version
 
     def _fenced(self, reason: object) -> ManagedLedgerFencedError:
-        return ManagedLedgerFencedError(f"{self._name} was taken over: {reason}")
+        return ManagedLedgerFencedError(f"{self.name} was taken over: {reason}")
 
 
 class _Held:

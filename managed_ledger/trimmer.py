@@ -14,6 +14,7 @@ from typing import Protocol
 import trio
 
 from cursors.doors import Ledgers
+from cursors.topic_log import topic_log
 from managed_ledger.appends import Appends, State
 from managed_ledger.errors import ManagedLedgerError, ManagedLedgerFencedError, ManagedLedgerUnavailableError
 from managed_ledger.log_index import LogIndex
@@ -121,7 +122,7 @@ class Trimmer:
                 self._wanted = False
                 await self.trim()
         except ManagedLedgerError as error:
-            log.warning("ledgers not trimmed", log=self._log.name, reason=str(error))
+            topic_log(log, self._log.name).warning("ledgers not trimmed", reason=str(error))
         finally:
             self._trimming = False
 
@@ -184,7 +185,7 @@ class Trimmer:
             except NoSuchLedgerError:
                 done.append(ledger_id)
             except (LedgerError, MetadataError) as error:
-                log.warning("ledger not deleted yet", log=self._log.name, ledger_id=ledger_id, reason=str(error))
+                topic_log(log, self._log.name).warning("ledger not deleted yet", ledger=ledger_id, reason=str(error))
         with suppress(ManagedLedgerFencedError, MetadataError):  # whoever stores the list next finds them gone
             async with self._stored.held():
                 self._stored.change_of(lambda value: value.deleted(done))

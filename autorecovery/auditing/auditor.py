@@ -166,7 +166,7 @@ class Auditor:
                 try:
                     found = await until_available(self._marks.read_recovery_delay)
                 except MalformedMetadataError as error:
-                    log.warning("cannot read the recovery delay, keeping the previous one", error=str(error))
+                    log.warning("cannot read the recovery delay, keeping the previous one", reason=str(error))
                     found = None
                 if found is not None and found.version != version:
                     version = found.version
@@ -213,7 +213,7 @@ class Auditor:
             except SessionExpiredError:
                 raise
             except MetadataError as error:
-                log.warning("audit of bookies failed, retrying", error=str(error))
+                log.warning("audit of bookies failed, retrying", reason=str(error))
                 self.stats.audits_failed += 1
                 schedule.failed(trio.current_time() + RETRY_S)
             else:
@@ -257,7 +257,7 @@ class Auditor:
             try:
                 last_ms = await until_available(partial(self._marks.check_time, check))
             except MalformedMetadataError as error:
-                log.warning("time of the last check unknown, running it now", error=str(error))
+                log.warning("time of the last check unknown, running it now", reason=str(error))
                 last_ms = None
             await trio.sleep(wait_before_check(interval_s, last_ms, self._wall_ms()))
             await self._until_no_audit_waits()
@@ -282,7 +282,7 @@ class Auditor:
         except SessionExpiredError:
             raise
         except (MetadataError, AutoRecoveryError) as error:
-            log.warning("check of all ledgers could not be finished", check=check.value, error=str(error))
+            log.warning("check of all ledgers could not be finished", check=check.value, reason=str(error))
             if check is CheckTime.ALL_LEDGERS:
                 self.stats.ledger_checks_failed += 1
             return False

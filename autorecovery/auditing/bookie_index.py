@@ -85,8 +85,8 @@ async def read_or_none(ledgers: Ledgers, ledger_id: int) -> LedgerMetadata | Non
     except (MalformedMetadataError, UnsupportedLayoutError) as error:
         log.warning(
             "cannot read the metadata of a ledger, skipping its copies",
-            ledger_id=ledger_id,
-            error=str(error),
+            ledger=ledger_id,
+            reason=str(error),
         )
         return None
 

@@ -63,7 +63,7 @@ class Telling:
     def tell(self, ledger_id: int, **more: object) -> None:
         self.count += 1
         if self.count <= TOLD_MAX:
-            log.warning(self._event, ledger_id=ledger_id, **more)
+            log.warning(self._event, ledger=ledger_id, **more)
 
     def end(self) -> None:
         if self.count > TOLD_MAX:
@@ -182,7 +182,7 @@ async def check_replicas(
                 if bookie_id not in silent:
                     silent.add(bookie_id)
                     log.warning(
-                        "a bookie does not list its entries", bookie=bookie_id, ledger_id=ledger_id, error=str(error)
+                        "a bookie does not list its entries", bookie=bookie_id, ledger=ledger_id, reason=str(error)
                     )
         found = compare(metadata, lists)
         if not found.missing:

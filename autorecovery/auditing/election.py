@@ -83,7 +83,7 @@ class AuditorElection:
                     started = True
                 await self._wait_or_audit(self._mine)
             except MetadataUnavailableError as error:
-                log.info("auditor election unreachable, retrying", error=str(error))
+                log.info("auditor election unreachable, retrying", reason=str(error))
                 await trio.sleep(RETRY_S)
 
     async def _stand(self) -> str:

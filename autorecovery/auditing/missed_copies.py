@@ -113,7 +113,7 @@ class MissedCopies:
         except SessionExpiredError:
             raise
         except MetadataError as error:
-            log.info("search for missed copies failed, retrying", what=what, error=str(error))
+            log.info("search for missed copies failed, retrying", what=what, reason=str(error))
             return False
         finally:
             self._copies.telling.end()

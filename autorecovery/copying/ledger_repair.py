@@ -107,7 +107,7 @@ class LedgerRepair:
                 ledger_id, password=metadata.password_or(self._password), recover=False, digest_type=self._digest_type
             )
         except LedgerReadError as error:
-            log.info("cannot read the last confirmed entry of the ledger", ledger_id=ledger_id, error=str(error))
+            log.info("cannot read the last confirmed entry of the ledger", ledger=ledger_id, reason=str(error))
             return metadata, metadata.fragments[-1].first_entry_id - 1
         reader.close()
         return reader.metadata, reader.last_entry_id
@@ -130,9 +130,9 @@ class LedgerRepair:
         if isinstance(error, LedgerReadError):
             self._stats.unreadable += 1
         if isinstance(error, NoSuchEntryError):
-            log.error("entries are lost: no member has them", fragment=str(bad), error=str(error))
+            log.error("entries are lost: no member has them", ledger=bad.ledger_id, fragment=str(bad), reason=str(error))
         elif not isinstance(error, NotEnoughBookiesError):
-            log.warning("fragment cannot be replicated now", fragment=str(bad), error=str(error))
+            log.warning("fragment cannot be replicated now", ledger=bad.ledger_id, fragment=str(bad), reason=str(error))
 
     async def close_if_needed(self, ledger_id: int, marked: Collection[str]) -> None:
         """Close a ledger, unless its writer has changed the ensemble. LedgerError, MetadataError."""
@@ -143,7 +143,7 @@ class LedgerRepair:
             bad = await self._check(ledger_id, metadata, lac, marked)
             if all([each.fragment.closed for each in bad]):
                 return
-        log.warning("closing an open ledger, bookies of its last fragment are lost", ledger_id=ledger_id)
+        log.warning("closing an open ledger, bookies of its last fragment are lost", ledger=ledger_id)
         reader = await self._client.open(
             ledger_id, password=metadata.password_or(self._password), recover=True, digest_type=self._digest_type
         )

@@ -181,7 +181,7 @@ class Replicator:
         done.moved += members.values()
         log.info(
             "fragment replicated",
-            ledger_id=fragment.ledger_id,
+            ledger=fragment.ledger_id,
             first=fragment.first,
             last=fragment.last,
             moved=",".join([f"{old}->{new}" for old, new in members.values()]),
@@ -199,13 +199,13 @@ class Replicator:
             try:
                 await self._copy(metadata, bad, {index: bookie_id}, entry_ids, done)
             except _NewcomerFailedError as failure:
-                log.info("copies refused", ledger_id=bad.ledger_id, bookie=bookie_id, error=str(failure))
+                log.info("copies refused", ledger=bad.ledger_id, bookie=bookie_id, reason=str(failure))
                 continue
             del faults[index]
             done.mended.append(bookie_id)
             log.info(
                 "copies added that a bookie lacked",
-                ledger_id=bad.ledger_id,
+                ledger=bad.ledger_id,
                 first=bad.fragment.first,
                 bookie=bookie_id,
                 entries=len(entry_ids),
@@ -226,7 +226,7 @@ class Replicator:
         done.mended.append(bookie_id)
         log.info(
             "no other bookie available, copies restored in place",
-            ledger_id=bad.ledger_id,
+            ledger=bad.ledger_id,
             first=bad.fragment.first,
             bookie=bookie_id,
             entries=mended,

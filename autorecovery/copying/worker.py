@@ -102,7 +102,7 @@ class ReplicationWorker:
             except SessionExpiredError:
                 raise
             except MetadataError as error:
-                log.warning("cannot take a ledger", error=str(error))
+                log.warning("cannot take a ledger", reason=str(error))
                 self._unsure = True
                 await self._pause()
                 continue
@@ -138,9 +138,9 @@ class ReplicationWorker:
                 else:
                     wait_s = self._config.open_ledger_grace_period_ms / 1000
                     self.stats.deferred += 1
-                    log.info("leaving an open ledger to its writer for now", ledger_id=ledger_id, seconds=wait_s)
+                    log.info("leaving an open ledger to its writer for now", ledger=ledger_id, seconds=wait_s)
             except NoSuchLedgerError:
-                log.info("marked ledger was deleted", ledger_id=ledger_id)
+                log.info("marked ledger was deleted", ledger=ledger_id)
                 await self._marks.unmark(ledger_id)
             if wait_s is None:
                 return True
@@ -150,7 +150,7 @@ class ReplicationWorker:
             wait_s = self._failed(ledger_id)
             open_ones = False
             if not isinstance(error, StillBadError):
-                log.warning("ledger cannot be repaired now", ledger_id=ledger_id, error=str(error), retry_s=wait_s)
+                log.warning("ledger cannot be repaired now", ledger=ledger_id, reason=str(error), retry_s=wait_s)
         finally:
             if wait_s is None:
                 await self._release(locked)
@@ -164,7 +164,7 @@ class ReplicationWorker:
         if await self._marks.done(locked):
             self._failures.pop(locked.ledger_id, None)
             self.stats.ledgers += 1
-            log.info("ledger replicated", ledger_id=locked.ledger_id)
+            log.info("ledger replicated", ledger=locked.ledger_id)
 
     # --- locks kept for a while
 
@@ -189,9 +189,9 @@ class ReplicationWorker:
         except SessionExpiredError:
             raise
         except NoSuchLedgerError:
-            log.info("marked ledger was deleted", ledger_id=locked.ledger_id)
+            log.info("marked ledger was deleted", ledger=locked.ledger_id)
         except (LedgerError, MetadataError) as error:
-            log.warning("cannot close an open ledger now", ledger_id=locked.ledger_id, error=str(error))
+            log.warning("cannot close an open ledger now", ledger=locked.ledger_id, reason=str(error))
         finally:
             self._deferred.release()
         await self._release(locked)
@@ -207,6 +207,6 @@ class ReplicationWorker:
         except SessionExpiredError:
             raise
         except MetadataError as error:
-            log.warning("lock cannot be released", ledger_id=locked.ledger_id, error=str(error))
+            log.warning("lock cannot be released", ledger=locked.ledger_id, reason=str(error))
         self._mine.pop(locked.ledger_id, None)
         self._waiting.cancel()

@@ -292,7 +292,7 @@ class UnderreplicatedLedgers:
             try:
                 found = await self.read_recovery_delay()
             except MalformedMetadataError as error:
-                log.warning("recovery delay unreadable, setting it again", seconds=seconds, error=str(error))
+                log.warning("recovery delay unreadable, setting it again", seconds=seconds, reason=str(error))
                 await self.set_recovery_delay(seconds)
                 continue
             if found is not None:
@@ -319,8 +319,8 @@ def _decoded(ledger_id: int, value: bytes) -> Underreplicated:
     except MalformedMetadataError as error:
         log.warning(
             "mark of a ledger is damaged, checking its copies anyway",
-            ledger_id=ledger_id,
-            error=str(error),
+            ledger=ledger_id,
+            reason=str(error),
         )
         return Underreplicated(ledger_id, (), None)
 
@@ -329,5 +329,5 @@ def _merged(ledger_id: int, value: bytes, missing: Collection[str], ctime_ms: in
     try:
         return form.merge_mark(value, missing, ctime_ms)
     except MalformedMetadataError as error:
-        log.warning("mark of a ledger is damaged, writing it again", ledger_id=ledger_id, error=str(error))
+        log.warning("mark of a ledger is damaged, writing it again", ledger=ledger_id, reason=str(error))
         return form.encode_mark(dict.fromkeys(missing), ctime_ms)

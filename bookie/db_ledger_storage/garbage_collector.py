@@ -136,7 +136,7 @@ async def _drop_logs(
             contents = await storage.log_metadata(log_id)
         except (OSError, BookieError) as error:
             dropped.failed.append(log_id)
-            _log.warning("entry log cannot be read", log=f"{log_id:x}", reason=str(error))
+            _log.warning("entry log cannot be read", entry_log=f"{log_id:x}", reason=str(error))
             continue
         anchors[log_id] = anchor_of(contents, local)
         if anchors[log_id] < 0:
@@ -146,7 +146,7 @@ async def _drop_logs(
     for log in candidates:
         log_id = log.log_id
         if log_id in used:
-            _log.warning("entry log holds more than its ledgers map lists", log=f"{log_id:x}")
+            _log.warning("entry log holds more than its ledgers map lists", entry_log=f"{log_id:x}")
             continue
         try:
             dropped.bytes += await storage.delete_log(log_id)
@@ -154,4 +154,4 @@ async def _drop_logs(
             anchors.pop(log_id, None)
         except OSError as error:
             dropped.failed.append(log_id)
-            _log.warning("entry log cannot be removed", log=f"{log_id:x}", reason=str(error))
+            _log.warning("entry log cannot be removed", entry_log=f"{log_id:x}", reason=str(error))

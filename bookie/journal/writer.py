@@ -194,7 +194,7 @@ class Journal:
                 self._fail(group_error)
             else:
                 self.write_failures += 1
-                log.error("journal group not written, refusing its adds", error=str(group_error))
+                log.error("journal group not written, refusing its adds", reason=str(group_error))
                 self.on_no_room(str(group_error))
             for item in items[index : index + count]:
                 self.queued_bytes -= item.size + ITEM_OVERHEAD
@@ -205,7 +205,7 @@ class Journal:
     def _fail(self, error: JournalFailedError) -> None:
         if self.failed is None:
             self.failed = error
-            log.error("journal failed, acknowledging nothing more; restart the bookie", error=str(error))
+            log.error("journal failed, acknowledging nothing more; restart the bookie", reason=str(error))
             self.on_failed(error)
 
     def mark(self) -> LogMark:

@@ -55,8 +55,12 @@ ADDS_WAITING_MAX: Final = 1 << 20
 class BookieSession:
     """Bookie side of one connection. `write` receives buffers that hold whole frames end to end, and must not raise."""
 
-    def __init__(self, bookie: SessionBookie, write: Callable[[list[Buffer]], None]) -> None:
+    def __init__(
+        self, bookie: SessionBookie, write: Callable[[list[Buffer]], None], *, peer: str = "this process"
+    ) -> None:
+        """`peer`: the client's address, for the log."""
         self.bookie = bookie
+        self._peer = peer
         self._write = write
         self.out: list[Buffer] = []
         """Answers that leave with the next `flush`, whole frames."""
@@ -222,7 +226,7 @@ class BookieSession:
             opcode, ledger_id, entry_id, rc = request
             self.out.append(v2.response_head(opcode, rc, ledger_id, entry_id))
         elif isinstance(request, v2.Malformed):
-            log.info("connection closed: not the bookie protocol", reason=request.reason)
+            log.info("connection closed: not the bookie protocol", connection=self._peer, reason=request.reason)
             self.flush()
             self.close()
 

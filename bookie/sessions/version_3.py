@@ -214,7 +214,7 @@ class Version3:
 
         def listed(availability: bytes | None, rc: Rc) -> None:
             if availability is not None and len(availability) > _LIST_MAX:
-                log.error("the list of entries is too long for a frame", ledger_id=ledger_id, bytes=len(availability))
+                log.error("the list of entries is too long for a frame", ledger=ledger_id, bytes=len(availability))
                 availability, rc = None, Rc.IO
             self._session.out.append(v3.list_of_entries_response(txn_id, rc, ledger_id, availability))
 

@@ -176,7 +176,7 @@ class Administration:
         try:
             await self.delete_partitioned_topic(name, force=True)
         except BrokerError as error:
-            log.warning("deletion of a partitioned topic not ended yet", topic=name.full, error=str(error))
+            log.warning("deletion of a partitioned topic not ended yet", topic=name.full, reason=str(error))
         finally:
             self._finishing.discard(name.full)
 
@@ -318,7 +318,7 @@ class Administration:
             node = await self._metadata.get(ledger_path(self.ledgers_root, ledger_id))
             return None if node is None else ledger_codec.decode(node.value)
         except MetadataError as error:
-            log.warning("ledger metadata not read", ledger_id=ledger_id, error=str(error))
+            log.warning("ledger metadata not read", ledger=ledger_id, reason=str(error))
             return None
 
     async def message_id_at(self, name: TopicName, epoch_ms: int) -> Position:

@@ -91,7 +91,7 @@ class Resource(BaseRoute):
         except ClientDisconnect:
             return reason(400, "the client went away before its request was read")
         except Exception as error:
-            log.error("admin request failed", request=call.line, error=repr(error), exc_info=True)
+            log.error("admin request failed", request=call.line, reason=repr(error), exc_info=True)
             return reason(500, f"the broker made a mistake ({type(error).__name__}); its log says more")
         finally:
             self._service.under_way -= 1

@@ -20,11 +20,8 @@ from broker.positions import position_of
 from cursors.batch_acks import ACK_SET_WORDS_MAX, BATCH_SIZE_MAX
 from cursors.errors import CursorError, InvalidAckError
 from quire.ledger.position import Position
-from quire.service.log import get_logger
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.large_commands import LargeCommand
-
-log = get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -44,7 +41,7 @@ def acknowledge(connection: Connection, command: pb.BaseCommand) -> Iterator[Non
     if consumer is None:
         return None
     if ack.HasField("validation_error"):
-        _unreadable(consumer, ack)
+        _unreadable(connection, consumer, ack)
     step = _ids_per_step(consumer)
     if len(ids) > step:
         return _acknowledge_in_steps(connection, ack, _slices((ids,), step))
@@ -52,9 +49,9 @@ def acknowledge(connection: Connection, command: pb.BaseCommand) -> Iterator[Non
     return None
 
 
-def _unreadable(consumer: Consumer[Subscription], ack: pb.CommandAck) -> None:
+def _unreadable(connection: Connection, consumer: Consumer[Subscription], ack: pb.CommandAck) -> None:
     """A client gave up a message that it could not read; the operator has to know."""
-    log.warning(
+    connection.log.warning(
         "a client acknowledges a message that it cannot read",
         topic=consumer.subscription.topic.name.full,
         subscription=consumer.subscription.name,
@@ -180,7 +177,7 @@ def answer(connection: Connection, ack: pb.CommandAck, code: pb.ServerError, mes
     if ack.HasField("request_id"):
         connection.write((replies.ack_response(ack.consumer_id, ack.request_id, code, message),))
     else:
-        log.debug("ack refused", peer=connection.stream.peer, consumer_id=ack.consumer_id, reason=message)
+        connection.log.debug("ack refused", consumer_id=ack.consumer_id, reason=message)
 
 
 def redeliver(connection: Connection, command: pb.BaseCommand) -> Iterator[None] | None:

@@ -71,6 +71,7 @@ class Connection:
     def __init__(self, context: Context, requests: Requests, stream: Stream) -> None:
         self.context = context
         self.stream = stream
+        self.log = log.bind(connection=stream.peer)
         self._requests = requests
         self.producers: dict[int, Producer] = {}
         self.consumers: dict[int, Consumer[Subscription]] = {}
@@ -125,12 +126,12 @@ class Connection:
                 nursery.cancel_scope.cancel()
         except* (FrameError, ProtocolError) as errors:
             why = reason_of(errors)
-            log.warning("connection closed: protocol violation", peer=self.stream.peer, reason=why)
+            self.log.warning("connection closed: protocol violation", reason=why)
         except* OSError as errors:
             why = reason_of(errors)
         finally:
             self._gone()
-            log.debug("connection ended", peer=self.stream.peer, reason=why)
+            self.log.debug("connection ended", reason=why)
 
     async def _read(self) -> bool:
         """Receive and work. Returns whether the connection has ended; False: `rest` wants the buffer back."""
@@ -230,7 +231,7 @@ class Connection:
 
     def abort(self, why: str) -> None:
         """Close from outside: keep-alive, shutdown."""
-        log.debug("connection aborted", peer=self.stream.peer, reason=why)
+        self.log.debug("connection aborted", reason=why)
         self.closed = True
         self.stream.close()
         if self._paused is not None:
@@ -406,7 +407,7 @@ class Connection:
             self.write((failed(command, error.code, str(error)),))
         except Exception as error:
             kind = pb.BaseCommand.Type.Name(command.type)
-            log.error("request failed", peer=self.stream.peer, request=kind, error=repr(error), exc_info=True)
+            self.log.error("request failed", request=kind, reason=repr(error), exc_info=True)
             self.write((failed(command, pb.UnknownError, f"{kind} failed"),))
         finally:
             self.request_done()

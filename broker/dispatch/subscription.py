@@ -24,7 +24,7 @@ from managed_ledger.appends import State
 from managed_ledger.errors import ManagedLedgerError
 from managed_ledger.managed_ledger import EntryRun
 from quire.ledger.position import Position
-from quire.service.log import get_logger
+from quire.service.log import Logger, get_logger
 from quire.wire.pulsar.errors import PulsarWireError
 from quire.wire.pulsar.metadata import batch_counts, sticky_key
 from quire.world.doors import Buffer
@@ -80,6 +80,11 @@ class Subscription(ABC):
         self._reading: trio.CancelScope | None = None
         self._epoch = 0
         self._backoff_s = READ_BACKOFF_MIN_S
+
+    @property
+    def log(self) -> Logger:
+        """A logger with topic and subscription bound."""
+        return log.bind(topic=self.topic.name.full, subscription=self.name)
 
     # Consumers
 
@@ -375,13 +380,11 @@ class Subscription(ABC):
             except ManagedLedgerError as error:
                 if self.topic.closing:
                     return
-                log.warning(
+                self.log.warning(
                     "read failed; tried again",
-                    topic=self.topic.name.full,
-                    subscription=self.name,
                     position=str(position),
                     retry_in_s=self._backoff_s,
-                    error=str(error),
+                    reason=str(error),
                 )
                 await trio.sleep(self._backoff_s)
                 self._backoff_s = min(self._backoff_s * 2, READ_BACKOFF_MAX_S)

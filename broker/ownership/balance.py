@@ -124,7 +124,7 @@ class Balancer:
             try:
                 await self._move(move)
             except BrokerError as error:
-                log.warning("bundle not moved", bundle=move.bundle, error=str(error))
+                log.warning("bundle not moved", bundle=move.bundle, reason=str(error))
 
     def _may_move(self, text: str) -> bool:
         bundle = _bundle(text)
@@ -139,7 +139,7 @@ class Balancer:
             for bundle, broker_id in to_split(reports, counts, self._ownership.options):
                 await self._split(bundle, broker_id)
         except BrokerError as error:
-            log.warning("bundles not split", error=str(error))
+            log.warning("bundles not split", reason=str(error))
 
     async def _count(self, namespace: str) -> int:
         try:

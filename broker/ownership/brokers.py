@@ -123,7 +123,7 @@ class Brokers:
         try:
             leader = None if node is None else decode_leader(node.value)
         except BrokerError as error:
-            log.warning("the leader cannot be read", error=str(error))
+            log.warning("the leader cannot be read", reason=str(error))
             leader = None
         if leader != self.leader:
             log.info("leader", broker=leader, mine=leader == self.me.id)
@@ -166,7 +166,7 @@ class Brokers:
             try:
                 report = decode_report(name, node.value)
             except BrokerError as error:
-                log.warning("report of a broker cannot be read", broker=name, error=str(error))
+                log.warning("report of a broker cannot be read", broker=name, reason=str(error))
         if report is None:
             # Away, or away for a moment: the list of all tells for good.
             if self.reports.pop(name, None) is not None:

@@ -47,7 +47,7 @@ async def follow(store: MetadataStore, path: str, look: Callable[[], Awaitable[N
             except MetadataError as error:
                 pause_s = RETRY_S
                 if not isinstance(error, MetadataUnavailableError):
-                    log.warning("node not followed; tried again", path=path, error=str(error))
+                    log.warning("node not followed; tried again", path=path, reason=str(error))
             with trio.move_on_after(pause_s):
                 await watch.next()
     finally:

@@ -246,7 +246,7 @@ class Namespaces(Tenants):
                 await self._look(found)
             except BrokerError as error:
                 # What was there holds until somebody mends it.
-                log.warning("policies not read", namespace=str(found.name), error=str(error))
+                log.warning("policies not read", namespace=str(found.name), reason=str(error))
 
         recheck_s = self._options.recheck_s
         with found.scope:

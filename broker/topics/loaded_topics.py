@@ -243,10 +243,10 @@ class Topics:
         except BrokerError as error:
             loading.error = error
         except (ManagedLedgerError, CursorError) as error:
-            log.warning("topic not loaded", topic=full, error=str(error))
+            log.warning("topic not loaded", topic=full, reason=str(error))
             loading.error = ServiceNotReadyError(f"topic {full}: {error}")
         except Exception as error:
-            log.error("topic not loaded", topic=full, error=repr(error), exc_info=True)
+            log.error("topic not loaded", topic=full, reason=repr(error), exc_info=True)
             loading.error = ServiceNotReadyError(f"topic {full} could not be loaded")
         finally:
             if loading.topic is None and loading.error is None:
@@ -335,7 +335,7 @@ class Topics:
         try:
             await topic.close()
         except Exception as error:
-            log.error("topic not closed cleanly", topic=full, error=repr(error), exc_info=True)
+            log.error("topic not closed cleanly", topic=full, reason=repr(error), exc_info=True)
         finally:
             if self._loaded.get(full) is topic:
                 del self._loaded[full]

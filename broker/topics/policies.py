@@ -278,7 +278,7 @@ class TopicPolicies:
                     except MetadataUnavailableError as error:
                         if not namespace.ready.is_set():
                             break
-                        log.warning("policies not read", namespace=key, error=str(error))
+                        log.warning("policies not read", namespace=key, reason=str(error))
                         with trio.move_on_after(RETRY_S):
                             await changed.wait()
                     changed = trio.Event()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from broker.context import Context
+from quire.service.log import Logger
 from quire.wire.pulsar.names import TopicName
 from quire.wire.pulsar.splitter import SendRun
 from quire.world.doors import Buffer
@@ -39,6 +40,10 @@ class Client(Protocol[P]):
 
     requests_in_flight: int
     client_version: str
+
+    @property
+    def log(self) -> Logger:
+        """A logger with `connection=` bound."""
 
     @property
     def closed(self) -> bool: ...

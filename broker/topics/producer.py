@@ -8,15 +8,12 @@ from broker import replies
 from broker.connections.client_versions import refusal_code
 from broker.topics.entry_screen import REFUSED, why_refused
 from broker.topics.ports import Client, Home
-from quire.service.log import get_logger
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.entry_features import EntryFeatures, features_of
 from quire.wire.pulsar.messages import ReceiptEncoder
 from quire.wire.pulsar.metadata import metadata_span
 from quire.wire.pulsar.splitter import CHUNK, MARKER, SHADOW, TRANSACTION, SendRun
 from quire.world.doors import Buffer
-
-log = get_logger(__name__)
 
 
 class Producer:
@@ -83,7 +80,7 @@ class Producer:
     def _refuse(self, sequence_id: int, why: str) -> None:
         connection = self.connection
         connection.sends_answered(1)
-        log.debug("send refused", topic=self.topic.name.full, producer=self.name, reason=why)
+        connection.log.debug("send refused", topic=self.topic.name.full, producer=self.name, reason=why)
         code = refusal_code(connection.client_version)
         self.after_sends(replies.send_error(self.producer_id, sequence_id, code, why))
 

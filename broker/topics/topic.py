@@ -31,7 +31,7 @@ from managed_ledger.appends import State
 from managed_ledger.errors import ManagedLedgerError, ManagedLedgerFencedError, NoSuchCursorError
 from managed_ledger.managed_ledger import ManagedLedger
 from quire.ledger.position import Position
-from quire.service.log import get_logger
+from quire.service.log import Logger, get_logger
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import TopicName
 from quire.wire.pulsar.splitter import MARKER, SHADOW, TRANSACTION, SendRun
@@ -87,6 +87,11 @@ class Topic:
         self.entries_in = 0
         ledger.add_waiter(self._entries_confirmed)
         ledger.on_fenced = self._fenced
+
+    @property
+    def log(self) -> Logger:
+        """A logger with the topic bound. Not kept: a broker has tens of thousands of topics, which hardly write a line."""
+        return log.bind(topic=self.name.full)
 
     # Publishing
 
@@ -162,7 +167,7 @@ class Topic:
         producer.failed(run, 0, str(error))
 
     def _fenced(self) -> None:
-        log.warning("topic lost its ledgers to another owner", topic=self.name.full)
+        self.log.warning("topic lost its ledgers to another owner")
         self._close_soon(self)
 
     def publish_failed(self, error: Exception) -> None:
@@ -173,7 +178,7 @@ class Topic:
             return
         if not self.producers:
             return
-        log.warning("append failed; producers have to connect again", topic=self.name.full, error=str(error))
+        self.log.warning("append failed; producers have to connect again", reason=str(error))
         producers = list(self.producers.values())
         for producer in producers:
             # From here on their sends are ignored: nothing may be stored behind a gap, before what failed is sent again.

@@ -23,10 +23,7 @@ from quire.servers.errors import CliError
 from quire.servers.process import closing, run_server
 from quire.servers.zookeeper.process import STOP_GRACE_S, start_server, write_conf
 from quire.service.errors import ConfigError
-from quire.service.log import get_logger
 from quire.world.doors import World
-
-log = get_logger(__name__)
 
 HOST = "127.0.0.1"
 

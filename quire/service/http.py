@@ -79,7 +79,7 @@ def make_app(metrics: Metrics, health: Health, routes: Sequence[BaseRoute] = ())
         except trio.TooSlowError:
             return _reason(500, f"the health check took longer than {HEALTH_CHECK_S:g} s")
         except Exception as error:
-            log.warning("health check failed", error=repr(error))
+            log.warning("health check failed", reason=repr(error))
             return _reason(500, str(error) or type(error).__name__)
         return PlainTextResponse("ok")
 
@@ -153,7 +153,7 @@ def original_route(
         try:
             return await handler(request)
         except failures as error:
-            log.warning("a request to the web port failed", path=path, error=str(error))
+            log.warning("a request to the web port failed", path=path, reason=str(error))
             return PlainTextResponse("Internal Server Error", status_code=500)
 
     return Route(path, answer, methods=["GET", "PUT", "POST", "DELETE"])

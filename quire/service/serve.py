@@ -104,10 +104,10 @@ async def serve_connections(
             await handle(stream)
         except* OSError as errors:
             # A group: what broke the connection may leave a nursery of the handler's.
-            log.debug("connection broken", server=name, peer=stream.peer, reason=reason_of(errors))
+            log.debug("connection broken", server=name, connection=stream.peer, reason=reason_of(errors))
         except* Exception:
             counts.failed += 1
-            log.exception("connection failed", server=name, peer=stream.peer)
+            log.exception("connection failed", server=name, connection=stream.peer)
         finally:
             stream.close()
             counts.closed += 1
@@ -126,7 +126,7 @@ async def serve_connections(
                 if error.errno not in _EXHAUSTED:
                     raise
                 if well_at == math.inf:
-                    log.warning("accepting no connections until descriptors are free", server=name, error=str(error))
+                    log.warning("accepting no connections until descriptors are free", server=name, reason=str(error))
                 well_at = trio.current_time() + ACCEPT_PAUSE_S + ACCEPT_QUIET_S
                 await trio.sleep(ACCEPT_PAUSE_S)
                 continue
@@ -138,7 +138,7 @@ async def serve_connections(
             if limit and counts.active >= limit:
                 if not full:
                     full, refused_before = True, counts.refused
-                    log.warning("connections refused, limit reached", server=name, peer=stream.peer, limit=limit)
+                    log.warning("connections refused, limit reached", server=name, connection=stream.peer, limit=limit)
                 counts.refused += 1
                 _send_off(stream, refuse)
                 continue

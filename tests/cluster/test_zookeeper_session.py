@@ -388,7 +388,7 @@ def test_an_answer_out_of_turn_costs_the_connection_and_neither_the_session_nor_
             assert not store.expired.is_set()
             losses = [event for event in log_events if event["event"] == "metadata connection lost"]
             assert len(losses) == 1
-            assert " came " in losses[0]["why"], "it says what is wrong"
+            assert " came " in losses[0]["reason"], "it says what is wrong"
 
     run(story)
 
@@ -487,7 +487,7 @@ def test_a_broken_connection_whose_session_is_gone_too_begins_a_new_one_or_ends_
                 with pytest.raises(SessionExpiredError, match="the session has expired"):
                     await store.get("/")
                 ends = [event for event in log_events if event["event"] == "metadata session ended"]
-                assert [event["why"] for event in ends] == ["the session has expired"]
+                assert [event["reason"] for event in ends] == ["the session has expired"]
 
     run(story)
 

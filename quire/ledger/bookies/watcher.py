@@ -148,7 +148,7 @@ class StoredBookies:
             with trio.move_on_after(LOOK_UP_S):
                 await self._learn_address(bookie_id)
         except MetadataError as error:
-            log.info("address of a bookie cannot be looked up", bookie=bookie_id, error=str(error))
+            log.info("address of a bookie cannot be looked up", bookie=bookie_id, reason=str(error))
         return self._addresses.get(bookie_id) or await address_of(bookie_id)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -187,7 +187,7 @@ class StoredBookies:
                 await self._read_again(changed.path, read)
         except SessionExpiredError as error:
             if not all_watching.cancel_called:
-                log.warning("watch of bookies ended", error=str(error), writable=len(self._writable))
+                log.warning("watch of bookies ended", reason=str(error), writable=len(self._writable))
             all_watching.cancel()
 
     async def _read_again(self, path: str, read: Callable[[], Awaitable[None]]) -> None:
@@ -203,7 +203,7 @@ class StoredBookies:
             except MetadataUnavailableError:
                 await trio.sleep(RETRY_S)
             except MetadataError as error:
-                log.warning("bookies cannot be read", path=path, error=str(error))
+                log.warning("bookies cannot be read", path=path, reason=str(error))
                 return None
 
     async def _read_writable(self) -> None:
@@ -235,7 +235,7 @@ class StoredBookies:
         try:
             info = await bookies.service_info(self._store, bookie_id, root=self._config.root)
         except (MalformedMetadataError, InvalidPathError) as error:
-            log.warning("registration of a bookie has no usable address", bookie=bookie_id, error=str(error))
+            log.warning("registration of a bookie has no usable address", bookie=bookie_id, reason=str(error))
             return
         endpoint = None if info is None else info.bookie_endpoint
         if endpoint is not None:
@@ -246,7 +246,7 @@ class StoredBookies:
         try:
             self._racks = decode_rack_map(b"" if node is None else node.value)
         except MalformedMetadataError as error:
-            log.warning("keeping the previous rack map", path=self._config.rack_map_path, error=str(error))
+            log.warning("keeping the previous rack map", path=self._config.rack_map_path, reason=str(error))
         self._renew()
 
     async def _read_switch(self) -> None:

@@ -106,7 +106,7 @@ class _EntryRace(Race):
             if ask.bookie_id not in self._damaged:
                 self._damaged.add(ask.bookie_id)
                 ledger_id = self._reads.ledger_id
-                log.warning("entry is damaged", ledger_id=ledger_id, entry_id=item, bookie=ask.bookie_id)
+                log.warning("entry is damaged", ledger=ledger_id, entry_id=item, bookie=ask.bookie_id)
             if item == self._first:
                 self._failures.damaged(ask.bookie_id)
         return payloads

@@ -106,7 +106,7 @@ class Recovery:
             length=appender.length,
         )
         closed = (await metadata_updates.update(self._context, self._ledger_id, rule)).value
-        log.info("ledger recovered", ledger_id=self._ledger_id, last_entry_id=closed.last_entry_id, lac_found=found.lac)
+        log.info("ledger recovered", ledger=self._ledger_id, last_entry_id=closed.last_entry_id, lac_found=found.lac)
         return closed
 
     def _appender(self, found: LastConfirmed) -> Appender:
@@ -180,7 +180,7 @@ class Recovery:
             return length
         log.warning(
             "ledger recovered without its length: no copy of its last entry can be read now",
-            ledger_id=self._ledger_id,
+            ledger=self._ledger_id,
             last_entry_id=found.lac,
             length=found.length,
         )

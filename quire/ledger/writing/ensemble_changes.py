@@ -82,7 +82,7 @@ class EnsembleChanges:
             if read_only or not quorums_survive(self._striping, self._ack_quorum, out):
                 return False
         bookie_id = appender.ensemble[index]
-        log.warning("bookie failed, kept", ledger_id=self._ledger_id, bookie=bookie_id, error=str(error))
+        log.warning("bookie failed, kept", ledger=self._ledger_id, bookie=bookie_id, reason=str(error))
         return True
 
     def _bookies_failed(self) -> None:
@@ -105,7 +105,7 @@ class EnsembleChanges:
 
     def _give_up(self, error: LedgerError) -> None:
         if self._appender.error is None:
-            log.warning("writer of a ledger ended", ledger_id=self._ledger_id, error=str(error))
+            log.warning("writer of a ledger ended", ledger=self._ledger_id, reason=str(error))
             self._appender.fail(error)
 
     async def _replace_failed(self) -> None:
@@ -116,7 +116,7 @@ class EnsembleChanges:
         failed = {index: appender.ensemble[index] for index in appender.failed}
         for index, bookie_id in failed.items():
             self._failed_at[bookie_id] = now
-            log.warning("bookie failed", ledger_id=self._ledger_id, bookie=bookie_id, error=str(appender.failed[index]))
+            log.warning("bookie failed", ledger=self._ledger_id, bookie=bookie_id, reason=str(appender.failed[index]))
         causes = "; ".join([str(error) for error in appender.failed.values()])
         if not self._allowed:
             raise LedgerWriteError(f"ledger {self._ledger_id} defers syncs, so no bookie can be replaced: {causes}")
@@ -142,5 +142,5 @@ class EnsembleChanges:
         metadata = (await metadata_updates.update(context, self._ledger_id, rule)).value
         self._stored(metadata)
         ensemble = metadata.fragments[-1].bookies
-        log.info("ensemble changed", ledger_id=self._ledger_id, first_entry_id=first, bookies=",".join(ensemble))
+        log.info("ensemble changed", ledger=self._ledger_id, first_entry_id=first, bookies=",".join(ensemble))
         appender.change_ensemble(ensemble)

@@ -60,7 +60,7 @@ class ExplicitLac:
             try:
                 connection = self._context.bookies.connection(bookie_id)
             except BookieUnavailableError as error:
-                log.debug("explicit LAC not sent", ledger_id=self._ledger_id, bookie=bookie_id, error=str(error))
+                log.debug("explicit LAC not sent", ledger=self._ledger_id, bookie=bookie_id, reason=str(error))
                 continue
             answers.append(connection.write_lac(self._ledger_id, lac, self._key, package))
         accepted = 0
@@ -68,9 +68,9 @@ class ExplicitLac:
             try:
                 rc = (await answer.wait()).rc
             except BookieUnavailableError as error:
-                log.debug("explicit LAC not sent", ledger_id=self._ledger_id, error=str(error))
+                log.debug("explicit LAC not sent", ledger=self._ledger_id, reason=str(error))
                 continue
             accepted += rc == Rc.OK
             if rc != Rc.OK:
-                log.debug("explicit LAC refused", ledger_id=self._ledger_id, rc=rc_name(rc))
+                log.debug("explicit LAC refused", ledger=self._ledger_id, rc=rc_name(rc))
         return accepted >= self._ack_quorum

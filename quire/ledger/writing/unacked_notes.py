@@ -37,5 +37,5 @@ async def note_unacked(context: LedgerContext, ledger_id: int, before: int) -> N
             failure: MetadataError = error
         except MetadataError as error:
             failure = error
-        log.warning("copies may be missing, cannot store a note", ledger_id=ledger_id, error=str(failure))
+        log.warning("copies may be missing, cannot store a note", ledger=ledger_id, reason=str(failure))
         return

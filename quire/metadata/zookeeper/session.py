@@ -75,7 +75,7 @@ class Session:
     def disconnected(self) -> None:
         self.is_connected = False
         if self._end is None:
-            log.warning("metadata connection lost", why=self.link.words.last)
+            log.warning("metadata connection lost", reason=self.link.words.last)
         self.watches.disconnected()
         self.calls.disconnected()
         self._tell()
@@ -97,7 +97,7 @@ class Session:
         self.is_connected = False
         if self._end is not None:
             return
-        log.warning("metadata session ended", why=why)
+        log.warning("metadata session ended", reason=why)
         self._end = f"the metadata session is gone: {why}"
         self.expired.set()
         self.watches.fail(self.gone())
@@ -182,7 +182,7 @@ class Session:
         """An arming that came to nothing. With the connection or the session all are gone, and made anew with the next one."""
         if isinstance(error, (LostError, SessionExpiredError, exceptions.SessionExpiredError)):
             return
-        log.warning("metadata watch refused", path=arming.path, error=str(self.translated(error, arming.path)))
+        log.warning("metadata watch refused", path=arming.path, reason=str(self.translated(error, arming.path)))
         self.watches.refused(arming)
 
     def _take_back(self, path: str, armings: list[Arming]) -> None:

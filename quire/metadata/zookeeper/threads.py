@@ -242,6 +242,6 @@ class _Words(logging.Handler):
         if record.exc_info and record.exc_info[1] is not None:
             self.last = f"{self.last}: {record.exc_info[1]}"
         if record.levelno >= logging.ERROR:
-            log.error("kazoo failed", words=self.last)
+            log.error("kazoo failed", reason=self.last)
         else:
-            log.debug("kazoo", words=self.last)
+            log.debug("kazoo", reason=self.last)

@@ -33,11 +33,8 @@ from autorecovery.service import RecoveryStats
 from quire.metadata.errors import MetadataError
 from quire.metadata.store import MetadataStore
 from quire.service.http import Exposition, original_route, serve_http
-from quire.service.log import get_logger
 from quire.service.metrics import Metrics
 from quire.world.doors import World
-
-log = get_logger(__name__)
 
 Handler = Callable[[Request], Awaitable[Response]]
 DELAY_S_MAX: Final = (1 << 31) - 1

@@ -152,7 +152,7 @@ class Resources:
         try:
             await self._bookie.collect_garbage(self._metadata, self._bookie.instance_id)
         except Exception as error:
-            log.warning("garbage collection failed", error=str(error))
+            log.warning("garbage collection failed", reason=str(error))
         finally:
             self._collecting = False
 

@@ -43,7 +43,7 @@ def test_a_watch_that_may_not_read_is_told_and_the_log_says_why(
         assert await heard(watch)
         [event] = [each for each in log_events if each["event"] == "metadata watch refused"]
         assert event["path"] == "/admin/policies"
-        assert event["error"] == "/admin/policies: these credentials lack the right"
+        assert event["reason"] == "/admin/policies: these credentials lack the right"
 
     with_session(story, monkeypatch)
 
