@@ -148,7 +148,7 @@ class Checkpoints:
                 return
             except OSError as error:
                 if trio.current_time() >= log_again:
-                    log.error("checkpoint failed, retrying", error=str(error))
+                    log.error("checkpoint failed, retrying", reason=str(error))
                     log_again = trio.current_time() + LOGGED_EVERY_S
                 self._disks.failed(f"a checkpoint failed: {error}")
                 await trio.sleep(RETRY_S)

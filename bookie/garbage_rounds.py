@@ -86,7 +86,7 @@ class GarbageRounds:
             try:
                 collected = await self.collect(metadata, instance_id)
             except (MetadataError, BookieError, OSError) as error:
-                log.warning("garbage collection failed, retrying", error=str(error))
+                log.warning("garbage collection failed, retrying", reason=str(error))
                 continue
             if collected.ledgers or collected.logs:
                 log.info(

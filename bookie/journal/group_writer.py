@@ -242,7 +242,7 @@ class GroupWriter:
                 file.preallocate(start, length)
             except OSError as error:
                 # The write itself shows whether there is room for it.
-                log.warning("journal space cannot be reserved", file=file_name(self._file_id), error=str(error))
+                log.warning("journal space cannot be reserved", file=file_name(self._file_id), reason=str(error))
 
     def _write_synced(self, file: File, parts: Sequence[Buffer]) -> None:
         try:
@@ -284,5 +284,5 @@ class GroupWriter:
             if self._failed is None:
                 file.truncate(self._position)
         except OSError as error:
-            log.warning("reserved journal space cannot be released", file=file_name(self._file_id), error=str(error))
+            log.warning("reserved journal space cannot be released", file=file_name(self._file_id), reason=str(error))
         file.close()

@@ -75,7 +75,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.Fix
             f"the async fixture {fixturedef.argname} must be of function scope: each test has a loop of its own"
         )
     if not inspect.isasyncgenfunction(function):
-        pytest.fail(f"the async fixture {fixturedef.argname} must yield what it makes")
+        function = _yielding(function)
     arguments = {name: request.getfixturevalue(name) for name in fixturedef.argnames}
     made = AsyncFixture(str(fixturedef.argname), asynccontextmanager(function), arguments)
     fixturedef.cached_result = (made, fixturedef.cache_key(request), None)  # type: ignore[arg-type]
@@ -108,6 +108,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
     _run(pyfuncitem, whole)
     return True
+
+
+def _yielding(make: Callable[..., Awaitable[Any]]) -> Callable[..., AsyncIterator[Any]]:
+    async def made(**arguments: Any) -> AsyncIterator[Any]:
+        yield await make(**arguments)
+
+    return made
 
 
 async def _enter(fixture: AsyncFixture, entered: dict[AsyncFixture, Any], stack: AsyncExitStack) -> None:

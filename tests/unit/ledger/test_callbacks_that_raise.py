@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -21,7 +21,7 @@ from quire.world.faults import Faults
 from quire.world.outbox import Outbox
 from quire.world.unwrap import leaves
 from simulation.machines.world import run_world
-from tests.unit.ledger.fake_bookie import FakeCluster, payloads, run
+from tests.unit.ledger.fake_bookie import FakeCluster, payloads
 
 ENDS = "internal error, the server ends"
 
@@ -48,50 +48,42 @@ async def server(faults: Faults, *, where: str) -> AsyncIterator[trio.Nursery]:
     assert where in str(error)
 
 
-def with_client(story: Callable[[FakeCluster, LedgerClient], Awaitable[None]], where: str) -> None:
-    async def test() -> None:
-        cluster = FakeCluster(4)
-        async with server(cluster.faults, where=where), cluster.client(add_timeout_s=5) as client:
-            await story(cluster, client)
-            await trio.sleep(60)
-
-    run(test)
+@asynccontextmanager
+async def with_client(where: str) -> AsyncIterator[tuple[FakeCluster, LedgerClient]]:
+    cluster = FakeCluster(4)
+    async with server(cluster.faults, where=where), cluster.client(add_timeout_s=5) as client:
+        yield cluster, client
+        await trio.sleep(60)
 
 
 @pytest.mark.expect_error(ENDS)
-def test_what_hears_of_confirmations_may_be_wrong() -> None:
-    async def story(cluster: FakeCluster, client: LedgerClient) -> None:
+async def test_what_hears_of_confirmations_may_be_wrong() -> None:
+    async with with_client("callback for confirmed entries of ledger 0: KeyError('confirmed')") as (_, client):
         writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
         writer.on_confirmed = boom
         writer.append(payloads(0, 4))
 
-    with_client(story, "callback for confirmed entries of ledger 0: KeyError('confirmed')")
-
 
 @pytest.mark.expect_error(ENDS)
-def test_so_may_what_hears_of_them_after_a_change_of_the_ensemble() -> None:
-    async def story(cluster: FakeCluster, client: LedgerClient) -> None:
+async def test_so_may_what_hears_of_them_after_a_change_of_the_ensemble() -> None:
+    async with with_client("callback for confirmed entries of ledger 0") as (cluster, client):
         writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=3)
         cluster.bookies[writer.metadata.fragments[0].bookies[0]].stop()
         writer.on_confirmed = boom
         writer.append(payloads(0, 4))
 
-    with_client(story, "callback for confirmed entries of ledger 0")
-
 
 @pytest.mark.expect_error(ENDS)
-def test_so_may_what_hears_of_the_end_of_a_writer() -> None:
-    async def story(cluster: FakeCluster, client: LedgerClient) -> None:
+async def test_so_may_what_hears_of_the_end_of_a_writer() -> None:
+    async with with_client("callback for the end of the writer of ledger 0") as (cluster, client):
         writer = await client.create(ensemble_size=4, write_quorum=4, ack_quorum=4)
         writer.on_failed = boom
         for bookie in cluster.bookies.values():
             bookie.hung = True
         writer.append(payloads(0, 4))
 
-    with_client(story, "callback for the end of the writer of ledger 0")
 
-
-def test_without_a_server_the_exception_goes_its_way() -> None:
+async def test_without_a_server_the_exception_goes_its_way() -> None:
     async def test() -> None:
         cluster = FakeCluster(1)
         async with cluster.client() as client:
@@ -101,7 +93,7 @@ def test_without_a_server_the_exception_goes_its_way() -> None:
             await trio.sleep(60)
 
     with pytest.raises(ExceptionGroup) as raised:
-        run(test)
+        await test()
     assert [type(each) for each in leaves(raised.value)] == [KeyError]
 
 
@@ -121,7 +113,7 @@ def test_a_connection_to_a_bookie_reports_what_its_answers_cause() -> None:
 
 
 @pytest.mark.expect_error(ENDS)
-def test_so_do_a_deadline_a_late_call_and_the_end_of_a_pass() -> None:
+async def test_so_do_a_deadline_a_late_call_and_the_end_of_a_pass() -> None:
     class Late:
         def tick(self, now: int) -> bool:
             raise KeyError("confirmed")
@@ -133,29 +125,26 @@ def test_so_do_a_deadline_a_late_call_and_the_end_of_a_pass() -> None:
         def flush(self) -> None:
             raise KeyError("confirmed")
 
-    async def test() -> None:
-        faults = Faults()
-        async with server(faults, where="deadlines") as nursery:
-            wheel = DeadlineWheel(1.0, faults)
-            nursery.start_soon(wheel.run)
-            wheel.watch(Late())
-        faults = Faults()
-        async with server(faults, where="right after a call") as nursery:
-            afterwards = Afterwards(faults)
-            nursery.start_soon(afterwards.run)
-            afterwards.call(boom)
-        faults = Faults()
-        async with server(faults, where="the end of a pass") as nursery:
-            turn = Turn()
-            turn.faults = faults
-            nursery.start_soon(turn.run)
-            turn.mark(Box())
-        faults = Faults()
-        async with server(faults, where="the end of a pass"):
-            turn = Turn()
-            turn.faults = faults
-            turn.working = True  # the pass of a connection, which is not to blame, and goes on
-            turn.mark(Box())
-            turn.flush()
-
-    run(test)
+    faults = Faults()
+    async with server(faults, where="deadlines") as nursery:
+        wheel = DeadlineWheel(1.0, faults)
+        nursery.start_soon(wheel.run)
+        wheel.watch(Late())
+    faults = Faults()
+    async with server(faults, where="right after a call") as nursery:
+        afterwards = Afterwards(faults)
+        nursery.start_soon(afterwards.run)
+        afterwards.call(boom)
+    faults = Faults()
+    async with server(faults, where="the end of a pass") as nursery:
+        turn = Turn()
+        turn.faults = faults
+        nursery.start_soon(turn.run)
+        turn.mark(Box())
+    faults = Faults()
+    async with server(faults, where="the end of a pass"):
+        turn = Turn()
+        turn.faults = faults
+        turn.working = True  # the pass of a connection, which is not to blame, and goes on
+        turn.mark(Box())
+        turn.flush()

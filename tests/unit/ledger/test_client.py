@@ -8,138 +8,114 @@ from quire.metadata.errors import BadVersionError
 from quire.metadata.ledgers import LedgerState
 from quire.metadata.store import Create, Put
 from quire.wire.bookkeeper.entry import DigestType
-from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, payloads, run
+from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, payloads
 
 
-def test_a_ledger_is_created_with_what_was_asked_for() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(5)
-        async with cluster.client() as client:
-            writer = await client.create(
-                ensemble_size=4,
-                write_quorum=3,
-                ack_quorum=2,
-                digest_type=DigestType.HMAC,
-                password=b"secret",
-                custom_metadata=[("application", b"pulsar")],
-            )
-            metadata = await cluster.metadata(writer.ledger_id)
-            assert metadata == writer.metadata
-            assert (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum) == (4, 3, 2)
-            assert metadata.state is LedgerState.OPEN
-            assert (metadata.digest_type, metadata.password) == (DigestType.HMAC, b"secret")
-            assert metadata.custom_metadata == (("application", b"pulsar"),)
-            assert len(set(metadata.fragments[0].bookies)) == 4
-
-    run(test)
+async def test_a_ledger_is_created_with_what_was_asked_for() -> None:
+    cluster = FakeCluster(5)
+    async with cluster.client() as client:
+        writer = await client.create(
+            ensemble_size=4,
+            write_quorum=3,
+            ack_quorum=2,
+            digest_type=DigestType.HMAC,
+            password=b"secret",
+            custom_metadata=[("application", b"pulsar")],
+        )
+        metadata = await cluster.metadata(writer.ledger_id)
+        assert metadata == writer.metadata
+        assert (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum) == (4, 3, 2)
+        assert metadata.state is LedgerState.OPEN
+        assert (metadata.digest_type, metadata.password) == (DigestType.HMAC, b"secret")
+        assert metadata.custom_metadata == (("application", b"pulsar"),)
+        assert len(set(metadata.fragments[0].bookies)) == 4
 
 
-def test_the_callers_ops_are_stored_with_the_ledger_or_neither_is() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(1)
-        async with cluster.client() as client:
-            writer = await client.create(also=lambda ledger_id: [Create(path="/list", value=b"%d" % ledger_id)])
-            node = await cluster.store.get("/list")
-            assert node is not None
-            assert node.value == b"%d" % writer.ledger_id
-            with pytest.raises(BadVersionError) as raised:
-                await client.create(also=lambda ledger_id: [Put(path="/list", value=b"", version=7)])
-            assert raised.value.index == 1
-            assert [each async for each in cluster.ledgers.ledger_ids()] == [writer.ledger_id]
-
-    run(test)
+async def test_the_callers_ops_are_stored_with_the_ledger_or_neither_is() -> None:
+    cluster = FakeCluster(1)
+    async with cluster.client() as client:
+        writer = await client.create(also=lambda ledger_id: [Create(path="/list", value=b"%d" % ledger_id)])
+        node = await cluster.store.get("/list")
+        assert node is not None
+        assert node.value == b"%d" % writer.ledger_id
+        with pytest.raises(BadVersionError) as raised:
+            await client.create(also=lambda ledger_id: [Put(path="/list", value=b"", version=7)])
+        assert raised.value.index == 1
+        assert [each async for each in cluster.ledgers.ledger_ids()] == [writer.ledger_id]
 
 
-def test_too_few_bookies_leave_no_trace_in_the_metadata() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(2)
-        async with cluster.client() as client:
-            with pytest.raises(NotEnoughBookiesError):
-                await client.create(ensemble_size=3, write_quorum=2, ack_quorum=2)
-            assert [each async for each in cluster.ledgers.ledger_ids()] == []
-
-    run(test)
+async def test_too_few_bookies_leave_no_trace_in_the_metadata() -> None:
+    cluster = FakeCluster(2)
+    async with cluster.client() as client:
+        with pytest.raises(NotEnoughBookiesError):
+            await client.create(ensemble_size=3, write_quorum=2, ack_quorum=2)
+        assert [each async for each in cluster.ledgers.ledger_ids()] == []
 
 
-def test_a_deleted_ledger_is_gone_and_may_be_deleted_again() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(1)
-        async with cluster.client() as client:
-            writer = await client.create()
-            await client.delete(writer.ledger_id)
-            await client.delete(writer.ledger_id)
-            with pytest.raises(NoSuchLedgerError):
-                await client.open(writer.ledger_id, recover=False)
-            with pytest.raises(NoSuchLedgerError):
-                await writer.close()
-
-    run(test)
+async def test_a_deleted_ledger_is_gone_and_may_be_deleted_again() -> None:
+    cluster = FakeCluster(1)
+    async with cluster.client() as client:
+        writer = await client.create()
+        await client.delete(writer.ledger_id)
+        await client.delete(writer.ledger_id)
+        with pytest.raises(NoSuchLedgerError):
+            await client.open(writer.ledger_id, recover=False)
+        with pytest.raises(NoSuchLedgerError):
+            await writer.close()
 
 
-def test_writers_share_the_links_and_get_their_own_answers() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(3)
-        async with cluster.client() as client:
-            writers = [await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2) for _ in range(4)]
-            seen = [Confirmations(writer) for writer in writers]
-            for number, writer in enumerate(writers):
-                writer.append(payloads(0, number))
-            for number, each in enumerate(seen):
-                await each.until(number)
-                assert each.payloads == payloads(0, number)
-            assert all(len(bookie.links) == 1 for bookie in cluster.bookies.values())
-
-    run(test)
+async def test_writers_share_the_links_and_get_their_own_answers() -> None:
+    cluster = FakeCluster(3)
+    async with cluster.client() as client:
+        writers = [await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2) for _ in range(4)]
+        seen = [Confirmations(writer) for writer in writers]
+        for number, writer in enumerate(writers):
+            writer.append(payloads(0, number))
+        for number, each in enumerate(seen):
+            await each.until(number)
+            assert each.payloads == payloads(0, number)
+        assert all(len(bookie.links) == 1 for bookie in cluster.bookies.values())
 
 
-def test_the_end_of_the_client_is_quiet() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(1)
-        cluster.bookies["bookie0:3181"].hold = True
-        async with cluster.client() as client:
-            writer = await client.create()
+async def test_the_end_of_the_client_is_quiet() -> None:
+    cluster = FakeCluster(1)
+    cluster.bookies["bookie0:3181"].hold = True
+    async with cluster.client() as client:
+        writer = await client.create()
+        seen = Confirmations(writer)
+        writer.append(payloads(0, 3))
+    cluster.bookies["bookie0:3181"].release()
+    writer.append(payloads(4, 4))
+    assert (seen.ranges, seen.errors) == ([], [])
+    assert cluster.bookies["bookie0:3181"].links[1:] == [], "no new link"
+
+
+async def test_what_the_block_of_a_client_raises_is_raised_as_it_is() -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with FakeCluster(1).client():
+            raise ZeroDivisionError
+
+
+async def test_many_ledgers_may_be_recovered_at_once() -> None:
+    cluster = FakeCluster(3)
+    async with cluster.client() as dead:
+        ids = []
+        for _ in range(10):
+            writer = await dead.create(ensemble_size=3, write_quorum=2, ack_quorum=2)
             seen = Confirmations(writer)
-            writer.append(payloads(0, 3))
-        cluster.bookies["bookie0:3181"].release()
-        writer.append(payloads(4, 4))
-        assert (seen.ranges, seen.errors) == ([], [])
-        assert cluster.bookies["bookie0:3181"].links[1:] == [], "no new link"
+            writer.append(payloads(0, 20))
+            await seen.until(20)
+            ids.append(writer.ledger_id)
+    async with cluster.client() as client:
+        ends = []
 
-    run(test)
+        async def recover(ledger_id: int) -> None:
+            ends.append((await client.open(ledger_id, recover=True)).last_entry_id)
 
-
-def test_what_the_block_of_a_client_raises_is_raised_as_it_is() -> None:
-    async def test() -> None:
-        with pytest.raises(ZeroDivisionError):
-            async with FakeCluster(1).client():
-                raise ZeroDivisionError
-
-    run(test)
-
-
-def test_many_ledgers_may_be_recovered_at_once() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(3)
-        async with cluster.client() as dead:
-            ids = []
-            for _ in range(10):
-                writer = await dead.create(ensemble_size=3, write_quorum=2, ack_quorum=2)
-                seen = Confirmations(writer)
-                writer.append(payloads(0, 20))
-                await seen.until(20)
-                ids.append(writer.ledger_id)
-        async with cluster.client() as client:
-            ends = []
-
-            async def recover(ledger_id: int) -> None:
-                ends.append((await client.open(ledger_id, recover=True)).last_entry_id)
-
-            async with trio.open_nursery() as nursery:
-                for ledger_id in ids:
-                    nursery.start_soon(recover, ledger_id)
-            assert ends == [20] * 10
-
-    run(test)
+        async with trio.open_nursery() as nursery:
+            for ledger_id in ids:
+                nursery.start_soon(recover, ledger_id)
+        assert ends == [20] * 10
 
 
 def test_every_error_of_the_package_is_a_ledger_error() -> None:

@@ -11,7 +11,7 @@ import trio
 from quire.ledger.errors import LedgerError
 from quire.metadata.ledger_metadata import LedgerState
 from quire.wire.bookkeeper.v2 import Rc
-from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, payloads, run
+from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, payloads
 from tests.unit.ledger.fake_network import FakeNetwork, Wire, eventually
 
 KEY = range(8, 28)
@@ -49,7 +49,9 @@ def cut_at(network: FakeNetwork, victim: str, at: int, *, answers: bool) -> None
 
 @pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "tried again"])
 @pytest.mark.parametrize("answers", [False, True], ids=["requests", "answers"])
-def test_n4_a_connection_that_breaks_at_any_byte_costs_no_entry_and_doubles_none(answers: bool, replaced: bool) -> None:
+async def test_n4_a_connection_that_breaks_at_any_byte_costs_no_entry_and_doubles_none(
+    answers: bool, replaced: bool
+) -> None:
     """Whether another bookie takes the place or the same one gets the entries again: each has them once, with the same bytes."""
     places = [*range(120), *range(120, STREAM, 7)]
 
@@ -71,11 +73,8 @@ def test_n4_a_connection_that_breaks_at_any_byte_costs_no_entry_and_doubles_none
             assert [bytes(each) for each in await reader.read(0, 7)] == payloads(0, 7)
             assert reader.last_entry_id == 7
 
-    async def test() -> None:
-        for at in places:
-            await story(at)
-
-    run(test)
+    for at in places:
+        await story(at)
 
 
 async def check_copies(cluster: FakeCluster, ledger_id: int, count: int, *, copies: int) -> None:
@@ -88,7 +87,7 @@ async def check_copies(cluster: FakeCluster, ledger_id: int, count: int, *, copi
         assert len(set(found)) == 1
 
 
-def test_n7_whatever_byte_of_an_add_changes_on_its_way_what_was_confirmed_is_read_as_it_was_sent() -> None:
+async def test_n7_whatever_byte_of_an_add_changes_on_its_way_what_was_confirmed_is_read_as_it_was_sent() -> None:
     """Length, head, key, ids, digest or payload, on the way to one bookie of three."""
 
     async def story(at: int, bit: int) -> bool:
@@ -121,12 +120,9 @@ def test_n7_whatever_byte_of_an_add_changes_on_its_way_what_was_confirmed_is_rea
             assert (await cluster.metadata(writer.ledger_id)).state is LedgerState.CLOSED
         return seen.last == 5
 
-    async def test() -> None:
-        rng = random.Random(7)
-        confirmed = [await story(at, rng.randrange(8)) for at in range(420)]
-        assert sum(confirmed) > len(confirmed) * 0.7
-
-    run(test)
+    rng = random.Random(7)
+    confirmed = [await story(at, rng.randrange(8)) for at in range(420)]
+    assert sum(confirmed) > len(confirmed) * 0.7
 
 
 def flip(at: int, bit: int, victim: str | None = None) -> Callable[[Wire, bytes], bytes]:
@@ -148,7 +144,7 @@ def flip(at: int, bit: int, victim: str | None = None) -> Callable[[Wire, bytes]
     return change
 
 
-def test_n7_whatever_byte_of_an_answer_changes_on_its_way_nothing_else_than_what_was_stored_is_read() -> None:
+async def test_n7_whatever_byte_of_an_answer_changes_on_its_way_nothing_else_than_what_was_stored_is_read() -> None:
     async def story(at: int, bit: int) -> None:
         cluster = FakeCluster(3, seed=at)
         async with cluster.client() as client:
@@ -164,68 +160,59 @@ def test_n7_whatever_byte_of_an_answer_changes_on_its_way_nothing_else_than_what
             for first in range(6):
                 assert [bytes(each) for each in await reader.read(first, 5)] == payloads(first, 5)
 
-    async def test() -> None:
-        rng = random.Random(7)
-        for at in range(0, 900, 2):
-            await story(at, rng.randrange(8))
-
-    run(test)
+    rng = random.Random(7)
+    for at in range(0, 900, 2):
+        await story(at, rng.randrange(8))
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_n3_over_a_network_with_200_ms_of_delay_and_seconds_of_jitter_entries_are_confirmed_in_order(seed: int) -> None:
+async def test_n3_over_a_network_with_200_ms_of_delay_and_seconds_of_jitter_entries_are_confirmed_in_order(
+    seed: int,
+) -> None:
     """Nobody is thought dead for being late, and nothing is out of order."""
-
-    async def test() -> None:
-        rng = random.Random(seed)
-        cluster = FakeCluster(4, seed=seed)
-        network = FakeNetwork(cluster)
-        network.delay_s = lambda: 0.2 + (rng.random() * 5.0 if rng.random() < 0.01 else 0.0)
-        async with network.client() as client:
-            writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-            seen = Confirmations(writer)
-            for first in range(0, 2000, 10):
-                writer.append(payloads(first, first + 9))
-                await trio.sleep(0.05)
-            await seen.until(1999)
-            assert seen.payloads == payloads(0, 1999)
-            assert [each for start, last in seen.ranges for each in range(start, last + 1)] == list(range(2000))
-            assert len((await cluster.metadata(writer.ledger_id)).fragments) == 1
-
-    run(test)
+    rng = random.Random(seed)
+    cluster = FakeCluster(4, seed=seed)
+    network = FakeNetwork(cluster)
+    network.delay_s = lambda: 0.2 + (rng.random() * 5.0 if rng.random() < 0.01 else 0.0)
+    async with network.client() as client:
+        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        seen = Confirmations(writer)
+        for first in range(0, 2000, 10):
+            writer.append(payloads(first, first + 9))
+            await trio.sleep(0.05)
+        await seen.until(1999)
+        assert seen.payloads == payloads(0, 1999)
+        assert [each for start, last in seen.ranges for each in range(start, last + 1)] == list(range(2000))
+        assert len((await cluster.metadata(writer.ledger_id)).fragments) == 1
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_n2_links_that_flap_every_100_ms_cost_few_changes_of_the_ensemble(seed: int) -> None:
+async def test_n2_links_that_flap_every_100_ms_cost_few_changes_of_the_ensemble(seed: int) -> None:
     """The connections to nine of twelve bookies break five times in a second, for half a minute, and what is sent meanwhile is
     refused: each of them is tried once."""
+    cluster = FakeCluster(12, seed=seed)
+    network = FakeNetwork(cluster)
+    async with network.client() as client:
+        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        flapping = [*cluster.bookies][3:]
+        broken = False
 
-    async def test() -> None:
-        cluster = FakeCluster(12, seed=seed)
-        network = FakeNetwork(cluster)
-        async with network.client() as client:
-            writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-            flapping = [*cluster.bookies][3:]
-            broken = False
+        def refuse(request: object) -> Rc | None:
+            return Rc.IO if broken else None
 
-            def refuse(request: object) -> Rc | None:
-                return Rc.IO if broken else None
-
-            for bookie in cluster.of(flapping):
-                bookie.refuse = refuse
-            seen = Confirmations(writer)
-            for number in range(280):
-                broken = bool(number % 2)
-                for wire in list(network.wires):
-                    if broken and wire.bookie_id in flapping:
-                        wire.reset()
-                writer.append(payloads(number, number))
-                await trio.sleep(0.1)
-            await seen.until(279)
-            assert seen.payloads == payloads(0, 279)
-            metadata = await cluster.metadata(writer.ledger_id)
-            assert not {*flapping} & {*metadata.fragments[-1].bookies}
-            assert cluster.ledgers.writes <= len(flapping)
-            await check_copies(cluster, writer.ledger_id, 280, copies=2)
-
-    run(test)
+        for bookie in cluster.of(flapping):
+            bookie.refuse = refuse
+        seen = Confirmations(writer)
+        for number in range(280):
+            broken = bool(number % 2)
+            for wire in list(network.wires):
+                if broken and wire.bookie_id in flapping:
+                    wire.reset()
+            writer.append(payloads(number, number))
+            await trio.sleep(0.1)
+        await seen.until(279)
+        assert seen.payloads == payloads(0, 279)
+        metadata = await cluster.metadata(writer.ledger_id)
+        assert not {*flapping} & {*metadata.fragments[-1].bookies}
+        assert cluster.ledgers.writes <= len(flapping)
+        await check_copies(cluster, writer.ledger_id, 280, copies=2)

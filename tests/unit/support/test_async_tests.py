@@ -50,8 +50,9 @@ async def unused():
 
 
 @pytest.fixture
-async def returns():
-    return 1
+async def returns(outer):
+    await trio.sleep(0)
+    return outer
 
 
 @pytest.fixture
@@ -171,8 +172,8 @@ async def test_sync_fixture_takes_async_fixture(sync_above_async):
     pass
 
 
-async def test_fixture_returns(returns):
-    pass
+async def test_fixture_returns(returns, outer):
+    assert returns is outer
 
 
 async def test_torn(torn):
@@ -247,6 +248,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Run:
         "test_order",
         "test_order_afterwards",
         "test_use",
+        "test_fixture_returns",
         "test_method",
     ],
 )
@@ -322,7 +324,6 @@ def test_each_example_has_a_loop_of_its_own(made: Run) -> None:
     [
         ("test_sync_test_takes_async_fixture", "must be `async def`"),
         ("test_sync_fixture_takes_async_fixture", "the fixture sync_above_async must be async"),
-        ("test_fixture_returns", "must yield what it makes"),
         ("test_torn", "OSError: torn down"),
         ("test_not_made", "OSError: not made"),
         ("test_coroutine_returned", "async def"),

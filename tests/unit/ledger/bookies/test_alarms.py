@@ -1,39 +1,36 @@
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import trio
 import trio.testing
 
 from quire.ledger.bookies.alarms import Alarms
-from tests.unit.ledger.fake_bookie import run
 
 
-def with_alarms(test: Callable[[Callable[[float], trio.Event], list[str]], Awaitable[None]]) -> None:
+@asynccontextmanager
+async def with_alarms() -> AsyncIterator[tuple[Callable[[float], trio.Event], list[str]]]:
     """`test` gets what sets an alarm in so many seconds, and the names of the tasks begun."""
+    alarms = Alarms()
+    started: list[str] = []
+    async with trio.open_nursery() as nursery:
 
-    async def main() -> None:
-        alarms = Alarms()
-        started: list[str] = []
-        async with trio.open_nursery() as nursery:
+        def start(task: Callable[[], Awaitable[None]], name: str) -> None:
+            started.append(name)
+            nursery.start_soon(task)
 
-            def start(task: Callable[[], Awaitable[None]], name: str) -> None:
-                started.append(name)
-                nursery.start_soon(task)
+        def alarm(seconds: float) -> trio.Event:
+            event = trio.Event()
+            alarms.set(trio.current_time() + seconds, event, start)
+            return event
 
-            def alarm(seconds: float) -> trio.Event:
-                event = trio.Event()
-                alarms.set(trio.current_time() + seconds, event, start)
-                return event
-
-            await test(alarm, started)
-            nursery.cancel_scope.cancel()
-
-    run(main)
+        yield alarm, started
+        nursery.cancel_scope.cancel()
 
 
-def test_alarms_ring_when_they_are_due_whatever_the_order_in_which_they_were_set() -> None:
-    async def test(alarm: Callable[[float], trio.Event], started: list[str]) -> None:
+async def test_alarms_ring_when_they_are_due_whatever_the_order_in_which_they_were_set() -> None:
+    async with with_alarms() as (alarm, started):
         began = trio.current_time()
         events = {seconds: alarm(seconds) for seconds in (3.0, 1.0, 2.0)}
         await trio.testing.wait_all_tasks_blocked()
@@ -45,14 +42,10 @@ def test_alarms_ring_when_they_are_due_whatever_the_order_in_which_they_were_set
         assert trio.current_time() == began + 4
         assert len(started) == 1, "one task for all"
 
-    with_alarms(test)
 
-
-def test_an_alarm_nobody_waits_for_any_more_wakes_nobody() -> None:
-    async def test(alarm: Callable[[float], trio.Event], started: list[str]) -> None:
+async def test_an_alarm_nobody_waits_for_any_more_wakes_nobody() -> None:
+    async with with_alarms() as (alarm, _):
         for _ in range(100):
             alarm(1.0).set()
         await alarm(5.0).wait()
         assert trio.current_time() >= 5
-
-    with_alarms(test)

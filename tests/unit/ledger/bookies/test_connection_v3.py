@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
@@ -19,24 +20,19 @@ from quire.wire.bookkeeper.entry import Buffer, Digest, DigestType
 from quire.wire.bookkeeper.v2 import Rc
 from quire.wire.bookkeeper.varints import encode
 from tests.unit.ledger.bookies.test_pool import Receiver, ScriptedLink
-from tests.unit.ledger.fake_bookie import run
 
 KEY = b"k" * 20
 DIGEST = Digest(DigestType.CRC32C)
 
 
-def with_connection(
-    test: Callable[[V3Connection, ScriptedLink], Awaitable[None]], *, read_timeout_s: float = 10.0
-) -> None:
-    async def main() -> None:
-        wheel = DeadlineWheel(1.0)
-        link = ScriptedLink()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(wheel.run)
-            await test(V3Connection("bookie:1", link, wheel, read_timeout_s), link)
-            nursery.cancel_scope.cancel()
-
-    run(main)
+@asynccontextmanager
+async def with_connection(*, read_timeout_s: float = 10.0) -> AsyncIterator[tuple[V3Connection, ScriptedLink]]:
+    wheel = DeadlineWheel(1.0)
+    link = ScriptedLink()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wheel.run)
+        yield V3Connection("bookie:1", link, wheel, read_timeout_s), link
+        nursery.cancel_scope.cancel()
 
 
 def requests(link: ScriptedLink) -> list[v3.Request]:
@@ -81,8 +77,8 @@ def test_entries_with_gaps_between_their_ids_keep_them() -> None:
         assert ids == [3 + i for i in chosen]
 
 
-def test_adds_are_answered_by_run_to_their_channel() -> None:
-    async def test(connection: V3Connection, link: ScriptedLink) -> None:
+async def test_adds_are_answered_by_run_to_their_channel() -> None:
+    async with with_connection() as (connection, link):
         receiver = Receiver()
         channel = connection.open_channel(7, receiver, 0)
         connection.read(7, [1])
@@ -103,11 +99,9 @@ def test_adds_are_answered_by_run_to_their_channel() -> None:
         channel.release()
         assert connection.channels == {}
 
-    with_connection(test)
 
-
-def test_answers_find_their_requests_in_any_order() -> None:
-    async def test(connection: V3Connection, link: ScriptedLink) -> None:
+async def test_answers_find_their_requests_in_any_order() -> None:
+    async with with_connection() as (connection, link):
         one, again, last = connection.read(7, [1, 1, -1], v2.DO_FENCING | v2.HIGH_PRIORITY, KEY)
         lac = connection.read_lac(7)
         written = connection.write_lac(7, 5, KEY, b"package")
@@ -153,11 +147,9 @@ def test_answers_find_their_requests_in_any_order() -> None:
         assert auth.outcome == v3.AuthAnswer(Rc.OK, "AuthDisabledPlugin", b"")
         assert connection.tick(10**6) is False
 
-    with_connection(test)
 
-
-def test_a_long_poll_is_given_its_own_time_and_costs_no_link() -> None:
-    async def test(connection: V3Connection, link: ScriptedLink) -> None:
+async def test_a_long_poll_is_given_its_own_time_and_costs_no_link() -> None:
+    async with with_connection() as (connection, link):
         began = trio.current_time()
         poll = connection.long_poll(7, 4, 60_000)
         silent = connection.list_of_entries(7)
@@ -174,11 +166,9 @@ def test_a_long_poll_is_given_its_own_time_and_costs_no_link() -> None:
         link.answer(found(3, -1, b"", max_lac=6, lac_update_ms=1234))
         assert answered.outcome == v2.ReadResponse(Rc.OK, 7, -1, memoryview(b""), 6, 1234)
 
-    with_connection(test)
 
-
-def test_reads_time_out_and_a_link_that_owes_an_answer_for_too_long_is_given_up() -> None:
-    async def test(connection: V3Connection, link: ScriptedLink) -> None:
+async def test_reads_time_out_and_a_link_that_owes_an_answer_for_too_long_is_given_up() -> None:
+    async with with_connection() as (connection, link):
         receiver = Receiver()
         connection.open_channel(5, receiver, 0)
         began = trio.current_time()
@@ -197,11 +187,9 @@ def test_reads_time_out_and_a_link_that_owes_an_answer_for_too_long_is_given_up(
             with pytest.raises(BookieUnavailableError):
                 await after.wait()
 
-    with_connection(test)
 
-
-def test_a_broken_link_fails_everybody_who_waits_once() -> None:
-    async def test(connection: V3Connection, link: ScriptedLink) -> None:
+async def test_a_broken_link_fails_everybody_who_waits_once() -> None:
+    async with with_connection() as (connection, link):
         receiver = Receiver()
         channel = connection.open_channel(7, receiver, 0)
         answers = [*connection.read(7, [1, 1]), connection.read_lac(7), connection.long_poll(7, 1, 100)]
@@ -214,8 +202,6 @@ def test_a_broken_link_fails_everybody_who_waits_once() -> None:
         channel.send(sealed([b"x"], Striping(1, 1)), 1)
         assert link.sent == []
 
-    with_connection(test)
-
 
 @pytest.mark.parametrize(
     "answer",
@@ -227,8 +213,8 @@ def test_a_broken_link_fails_everybody_who_waits_once() -> None:
     ],
     ids=["an add refused without its id", "never asked", "no message", "version 2"],
 )
-def test_what_cannot_be_understood_costs_the_bookie_its_link(answer: bytes) -> None:
-    async def test(connection: V3Connection, link: ScriptedLink) -> None:
+async def test_what_cannot_be_understood_costs_the_bookie_its_link(answer: bytes) -> None:
+    async with with_connection() as (connection, link):
         receiver = Receiver()
         channel = connection.open_channel(7, receiver, 0)
         channel.send(sealed([b"x"], Striping(1, 1)), 1)
@@ -236,15 +222,11 @@ def test_what_cannot_be_understood_costs_the_bookie_its_link(answer: bytes) -> N
         assert not link.is_open
         assert isinstance(receiver.lost[0], BookieProtocolError)
 
-    with_connection(test)
 
-
-def test_a_batch_is_refused_without_asking() -> None:
-    async def test(connection: V3Connection, link: ScriptedLink) -> None:
+async def test_a_batch_is_refused_without_asking() -> None:
+    async with with_connection() as (connection, link):
         assert (await connection.read_batch(7, 1, 10, 1000).wait()).rc == Rc.BAD_REQUEST
         assert link.sent == []
-
-    with_connection(test)
 
 
 @pytest.mark.parametrize("write_flags", [0, v3.DEFERRED_SYNC])

@@ -3,7 +3,6 @@ from __future__ import annotations
 import trio
 
 from quire.ledger.bookies.deadlines import DeadlineWheel
-from tests.unit.ledger.fake_bookie import run
 
 
 class Work:
@@ -17,26 +16,23 @@ class Work:
         return self.left > 0
 
 
-def test_only_what_is_under_way_is_ticked_and_an_idle_wheel_stands_still() -> None:
-    async def test() -> None:
-        wheel = DeadlineWheel(0.5)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(wheel.run)
-            first, second = Work(3), Work(1)
-            wheel.watch(first)
-            wheel.watch(first)
-            wheel.watch(second)
-            await trio.sleep(100)
-            assert first.at == [0.5, 1.0, 1.5]
-            assert second.at == [0.5]
-            assert wheel.now == 3
-            third = Work(1)
-            wheel.watch(third)
-            await trio.sleep(10)
-            assert third.at == [100.5]
-            nursery.cancel_scope.cancel()
-
-    run(test)
+async def test_only_what_is_under_way_is_ticked_and_an_idle_wheel_stands_still() -> None:
+    wheel = DeadlineWheel(0.5)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wheel.run)
+        first, second = Work(3), Work(1)
+        wheel.watch(first)
+        wheel.watch(first)
+        wheel.watch(second)
+        await trio.sleep(100)
+        assert first.at == [0.5, 1.0, 1.5]
+        assert second.at == [0.5]
+        assert wheel.now == 3
+        third = Work(1)
+        wheel.watch(third)
+        await trio.sleep(10)
+        assert third.at == [100.5]
+        nursery.cancel_scope.cancel()
 
 
 def test_the_ticks_of_a_timeout_never_end_before_it() -> None:

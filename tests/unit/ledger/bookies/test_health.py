@@ -17,7 +17,7 @@ from quire.metadata.local.memory import MemoryTree
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
 from simulation.machines.world import run_world
-from tests.unit.ledger.fake_bookie import FakeCluster, run
+from tests.unit.ledger.fake_bookie import FakeCluster
 from tests.unit.ledger.test_opening import BOOKIE_ID, a_bookie
 
 SICK = [Rc.IO, Rc.TOO_MANY_REQUESTS, Rc.UNKNOWN_LEDGER_STATE]
@@ -30,20 +30,17 @@ def test_every_result_code_is_judged() -> None:
 
 
 @pytest.mark.parametrize("rc", SICK)
-def test_a_sick_bookie_is_asked_last_for_a_minute_and_its_error_counts(rc: Rc) -> None:
-    async def test() -> None:
-        health = BookieHealth()
-        health.refused("a", rc)
-        health.refused("b", Rc.OK)
-        assert health.failed_at("a") == trio.current_time()
-        assert health.failed_at("b") is None
-        await trio.sleep(59.9)
-        assert health.failed_at("a") is not None
-        await trio.sleep(0.1)
-        assert health.failed_at("a") is None
-        assert health.take_errors() == {"a": 1}
-
-    run(test)
+async def test_a_sick_bookie_is_asked_last_for_a_minute_and_its_error_counts(rc: Rc) -> None:
+    health = BookieHealth()
+    health.refused("a", rc)
+    health.refused("b", Rc.OK)
+    assert health.failed_at("a") == trio.current_time()
+    assert health.failed_at("b") is None
+    await trio.sleep(59.9)
+    assert health.failed_at("a") is not None
+    await trio.sleep(0.1)
+    assert health.failed_at("a") is None
+    assert health.take_errors() == {"a": 1}
 
 
 @pytest.mark.parametrize("rc", WELL)
@@ -72,17 +69,14 @@ def test_what_every_bookie_would_answer_counts_but_changes_no_order(rc: Rc) -> N
         (BookieRefusedError("no", Rc.READ_ONLY), 0),
     ],
 )
-def test_timeouts_count_and_who_is_gone_does_not(error: BookieError, errors: int) -> None:
-    async def test() -> None:
-        health = BookieHealth()
-        for _ in range(3):
-            health.failed("a", error)
-        assert health.take_errors() == ({"a": 3} if errors else {})
-        assert health.take_errors() == {}, "those were told"
-        read_only = isinstance(error, BookieRefusedError) and error.rc == Rc.READ_ONLY
-        assert (health.failed_at("a") is None) == read_only
-
-    run(test)
+async def test_timeouts_count_and_who_is_gone_does_not(error: BookieError, errors: int) -> None:
+    health = BookieHealth()
+    for _ in range(3):
+        health.failed("a", error)
+    assert health.take_errors() == ({"a": 3} if errors else {})
+    assert health.take_errors() == {}, "those were told"
+    read_only = isinstance(error, BookieRefusedError) and error.rc == Rc.READ_ONLY
+    assert (health.failed_at("a") is None) == read_only
 
 
 def test_requests_under_way_are_counted() -> None:
@@ -127,30 +121,24 @@ def test_errors_put_a_bookie_into_quarantine_for_its_time() -> None:
     run_world(1, main)
 
 
-def test_a_failed_add_is_remembered_for_readers_too() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(4)
-        async with cluster.client() as client:
-            writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-            failing = writer.metadata.fragments[0].bookies[1]
-            cluster.bookies[failing].refuse = lambda request: Rc.IO
-            await writer.write(b"an entry")
-            health = client._context.health
-            assert [each for each in cluster.bookies if health.failed_at(each) is not None] == [failing]
-            assert health.take_errors() == {failing: 1}
-
-    run(test)
+async def test_a_failed_add_is_remembered_for_readers_too() -> None:
+    cluster = FakeCluster(4)
+    async with cluster.client() as client:
+        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        failing = writer.metadata.fragments[0].bookies[1]
+        cluster.bookies[failing].refuse = lambda request: Rc.IO
+        await writer.write(b"an entry")
+        health = client._context.health
+        assert [each for each in cluster.bookies if health.failed_at(each) is not None] == [failing]
+        assert health.take_errors() == {failing: 1}
 
 
-def test_who_cannot_be_reached_is_known_to_be_so_for_a_moment() -> None:
-    async def test() -> None:
-        health = BookieHealth()
-        health.failed("gone", BookieUnavailableError("refused"))
-        health.failed("late", BookieTimeoutError("no answer"))
-        health.failed("sick", BookieRefusedError("no", Rc.IO))
-        health.overtaken("slow")
-        assert health.unreachable() == {"gone"}
-        await trio.sleep(UNREACHABLE_S)
-        assert health.unreachable() == frozenset()
-
-    run(test)
+async def test_who_cannot_be_reached_is_known_to_be_so_for_a_moment() -> None:
+    health = BookieHealth()
+    health.failed("gone", BookieUnavailableError("refused"))
+    health.failed("late", BookieTimeoutError("no answer"))
+    health.failed("sick", BookieRefusedError("no", Rc.IO))
+    health.overtaken("slow")
+    assert health.unreachable() == {"gone"}
+    await trio.sleep(UNREACHABLE_S)
+    assert health.unreachable() == frozenset()

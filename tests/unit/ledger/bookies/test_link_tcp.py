@@ -242,8 +242,9 @@ def test_a_refused_connection_and_a_name_that_is_no_address_break_the_link() -> 
     run_world(3, main)
 
 
-def test_a_bookie_id_is_host_and_port() -> None:
-    assert trio.run(address_of, "10.0.0.1:3181") == ("10.0.0.1", 3181)
+@pytest.mark.real_clock
+async def test_a_bookie_id_is_host_and_port() -> None:
+    assert await address_of("10.0.0.1:3181") == ("10.0.0.1", 3181)
     for wrong in ("host", "host:", "host:x", ""):
         with pytest.raises(OSError, match="host:port"):
-            trio.run(address_of, wrong)
+            await address_of(wrong)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
@@ -12,7 +13,6 @@ from quire.ledger.errors import BookieProtocolError, BookieTimeoutError, BookieU
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Buffer, Digest, DigestType
 from quire.wire.bookkeeper.v2 import Opcode, Rc
-from tests.unit.ledger.fake_bookie import run
 
 KEY = b"k" * 20
 DIGEST = Digest(DigestType.CRC32C)
@@ -63,22 +63,18 @@ def found(entry_id: int, entry: bytes) -> bytes:
     return v2.response_head(Opcode.READ, Rc.OK, 7, entry_id, len(entry)) + entry
 
 
-def with_connection(
-    test: Callable[[V2Connection, ScriptedLink], Awaitable[None]], *, read_timeout_s: float = 10.0
-) -> None:
-    async def main() -> None:
-        wheel = DeadlineWheel(1.0)
-        link = ScriptedLink()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(wheel.run)
-            await test(V2Connection("bookie:1", link, wheel, read_timeout_s), link)
-            nursery.cancel_scope.cancel()
-
-    run(main)
+@asynccontextmanager
+async def with_connection(*, read_timeout_s: float = 10.0) -> AsyncIterator[tuple[V2Connection, ScriptedLink]]:
+    wheel = DeadlineWheel(1.0)
+    link = ScriptedLink()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wheel.run)
+        yield V2Connection("bookie:1", link, wheel, read_timeout_s), link
+        nursery.cancel_scope.cancel()
 
 
-def test_answers_reach_who_asked_in_whatever_order_they_come() -> None:
-    async def test(connection: V2Connection, link: ScriptedLink) -> None:
+async def test_answers_reach_who_asked_in_whatever_order_they_come() -> None:
+    async with with_connection() as (connection, link):
         one, two = connection.read(7, [1, 2])
         batch = connection.read_batch(7, 1, 10, 1000)
         other = connection.read_batch(7, 1, 10, 1000)
@@ -94,13 +90,10 @@ def test_answers_reach_who_asked_in_whatever_order_they_come() -> None:
         assert (await batch.wait()).rc == Rc.NO_ENTRY
         assert (await other.wait()).rc == Rc.OK
 
-    with_connection(test)
 
-
-def test_two_reads_of_one_entry_are_never_under_way_at_once() -> None:
+async def test_two_reads_of_one_entry_are_never_under_way_at_once() -> None:
     """A fencing read must not be answered by what an ordinary one brought."""
-
-    async def test(connection: V2Connection, link: ScriptedLink) -> None:
+    async with with_connection() as (connection, link):
         [plain] = connection.read(7, [-1])
         [fencing] = connection.read(7, [-1], v2.DO_FENCING, KEY)
         [third] = connection.read(7, [-1])
@@ -113,11 +106,9 @@ def test_two_reads_of_one_entry_are_never_under_way_at_once() -> None:
         link.answer(found(-1, b"third"))
         assert bytes((await third.wait()).entry) == b"third"  # type: ignore[union-attr]
 
-    with_connection(test)
 
-
-def test_a_late_answer_is_not_taken_for_the_answer_to_a_later_question() -> None:
-    async def test(connection: V2Connection, link: ScriptedLink) -> None:
+async def test_a_late_answer_is_not_taken_for_the_answer_to_a_later_question() -> None:
+    async with with_connection() as (connection, link):
         [early] = connection.read(7, [3])
         await trio.sleep(12.5)
         with pytest.raises(BookieTimeoutError):
@@ -129,11 +120,9 @@ def test_a_late_answer_is_not_taken_for_the_answer_to_a_later_question() -> None
         link.answer(found(3, b"for the late one"))
         assert bytes((await late.wait()).entry) == b"for the late one"  # type: ignore[union-attr]
 
-    with_connection(test)
 
-
-def test_a_read_that_waited_for_its_turn_times_out_as_soon_as_any_other() -> None:
-    async def test(connection: V2Connection, link: ScriptedLink) -> None:
+async def test_a_read_that_waited_for_its_turn_times_out_as_soon_as_any_other() -> None:
+    async with with_connection() as (connection, link):
         connection.read(7, [3])
         [second] = connection.read(7, [3])
         await trio.sleep(5)
@@ -143,11 +132,9 @@ def test_a_read_that_waited_for_its_turn_times_out_as_soon_as_any_other() -> Non
         assert isinstance(second.outcome, BookieTimeoutError)
         assert younger.outcome is None
 
-    with_connection(test)
 
-
-def test_reads_time_out_and_a_link_that_owes_an_answer_for_too_long_is_given_up() -> None:
-    async def test(connection: V2Connection, link: ScriptedLink) -> None:
+async def test_reads_time_out_and_a_link_that_owes_an_answer_for_too_long_is_given_up() -> None:
+    async with with_connection() as (connection, link):
         receiver = Receiver()
         connection.open_channel(5, receiver, 0)
         began = trio.current_time()
@@ -164,22 +151,18 @@ def test_reads_time_out_and_a_link_that_owes_an_answer_for_too_long_is_given_up(
         with pytest.raises(BookieUnavailableError):
             await after.wait()
 
-    with_connection(test)
 
-
-def test_an_answered_link_is_not_watched_any_more() -> None:
-    async def test(connection: V2Connection, link: ScriptedLink) -> None:
+async def test_an_answered_link_is_not_watched_any_more() -> None:
+    async with with_connection() as (connection, link):
         connection.read(7, [1])
         await trio.sleep(5)
         link.answer(found(1, b""))
         assert connection.tick(10**6) is False
         assert link.is_open
 
-    with_connection(test)
 
-
-def test_a_broken_link_fails_everybody_who_waits_once() -> None:
-    async def test(connection: V2Connection, link: ScriptedLink) -> None:
+async def test_a_broken_link_fails_everybody_who_waits_once() -> None:
+    async with with_connection() as (connection, link):
         receiver = Receiver()
         channel = connection.open_channel(5, receiver, 0)
         channel.send([b"frame"], 1)
@@ -193,22 +176,18 @@ def test_a_broken_link_fails_everybody_who_waits_once() -> None:
         channel.send([b"frame"], 1)
         assert link.sent == []
 
-    with_connection(test)
 
-
-def test_what_was_never_asked_costs_the_bookie_its_link() -> None:
-    async def test(connection: V2Connection, link: ScriptedLink) -> None:
+async def test_what_was_never_asked_costs_the_bookie_its_link() -> None:
+    async with with_connection() as (connection, link):
         receiver = Receiver()
         connection.open_channel(5, receiver, 0)
         link.answer(v2.response_head(Opcode.GET_BOOKIE_INFO, Rc.OK, 0, 0))
         assert not link.is_open
         assert isinstance(receiver.lost[0], BookieProtocolError)
 
-    with_connection(test)
 
-
-def test_bytes_that_are_no_response_cost_the_bookie_its_link() -> None:
-    async def test(connection: V2Connection, link: ScriptedLink) -> None:
+async def test_bytes_that_are_no_response_cost_the_bookie_its_link() -> None:
+    async with with_connection() as (connection, link):
         receiver = Receiver()
         connection.open_channel(5, receiver, 0)
         link.answer(b"\0\0\0\1 no response")
@@ -216,54 +195,45 @@ def test_bytes_that_are_no_response_cost_the_bookie_its_link() -> None:
         assert isinstance(receiver.lost[0], BookieProtocolError)
         assert receiver.lost[0] is connection.broken
 
-    with_connection(test)
 
-
-def test_answers_to_nobodys_requests_are_passed_over() -> None:
-    async def test(connection: V2Connection, link: ScriptedLink) -> None:
+async def test_answers_to_nobodys_requests_are_passed_over() -> None:
+    async with with_connection() as (connection, link):
         link.answer(
             v2.add_responses(Rc.OK, 99, range(3)), found(1, b"x"), v2.batch_response_head(Rc.NO_ENTRY, 7, 1, 12345)
         )
         assert link.is_open
         assert connection.broken is None
 
-    with_connection(test)
 
-
-def test_a_batch_refused_without_its_id_is_refused_all_the_same() -> None:
-    async def test(connection: V2Connection, link: ScriptedLink) -> None:
+async def test_a_batch_refused_without_its_id_is_refused_all_the_same() -> None:
+    async with with_connection() as (connection, link):
         batch = connection.read_batch(7, 1, 10, 1000)
         link.answer(v2.response_head(Opcode.BATCH_READ, Rc.BAD_REQUEST, -1, -1))
         assert isinstance(await batch.wait(), v2.OtherResponse)
 
-    with_connection(test)
 
+async def test_a_second_writer_of_a_ledger_gets_a_link_of_its_own_until_the_first_has_all_its_answers() -> None:
+    links: list[ScriptedLink] = []
 
-def test_a_second_writer_of_a_ledger_gets_a_link_of_its_own_until_the_first_has_all_its_answers() -> None:
-    async def test() -> None:
-        links: list[ScriptedLink] = []
+    def connect(bookie_id: str) -> ScriptedLink:
+        links.append(ScriptedLink())
+        return links[-1]
 
-        def connect(bookie_id: str) -> ScriptedLink:
-            links.append(ScriptedLink())
-            return links[-1]
-
-        client = BookieClient(connect, DeadlineWheel(1.0), 10.0)
-        first, second, third = Receiver(), Receiver(), Receiver()
-        channel = client.channel("bookie:1", 7, first, 0)
-        client.channel("bookie:1", 8, second, 0)
-        assert len(links) == 1, "other ledgers share the link"
-        channel.send([b"frame"], 3)
-        channel.release()
-        client.channel("bookie:1", 7, second, 0).send([b"frame"], 3)
-        assert len(links) == 2
-        links[0].answer(v2.add_responses(Rc.FENCED, 7, range(3)))
-        assert (first.answers, second.answers) == ([], [])
-        links[1].answer(v2.add_responses(Rc.OK, 7, range(3)))
-        assert second.answers == [(Rc.OK, 0, 2)]
-        client.channel("bookie:1", 7, third, 0)
-        assert len(links) == 2, "the first link is free for the ledger again"
-
-    run(test)
+    client = BookieClient(connect, DeadlineWheel(1.0), 10.0)
+    first, second, third = Receiver(), Receiver(), Receiver()
+    channel = client.channel("bookie:1", 7, first, 0)
+    client.channel("bookie:1", 8, second, 0)
+    assert len(links) == 1, "other ledgers share the link"
+    channel.send([b"frame"], 3)
+    channel.release()
+    client.channel("bookie:1", 7, second, 0).send([b"frame"], 3)
+    assert len(links) == 2
+    links[0].answer(v2.add_responses(Rc.FENCED, 7, range(3)))
+    assert (first.answers, second.answers) == ([], [])
+    links[1].answer(v2.add_responses(Rc.OK, 7, range(3)))
+    assert second.answers == [(Rc.OK, 0, 2)]
+    client.channel("bookie:1", 7, third, 0)
+    assert len(links) == 2, "the first link is free for the ledger again"
 
 
 # --- both versions
@@ -283,84 +253,69 @@ class Links:
         return self.made[-1]
 
 
-def test_what_version_2_cannot_say_goes_by_a_second_connection_of_version_3() -> None:
-    async def test() -> None:
-        links = Links()
-        client = BookieClient(links.connect, DeadlineWheel(1.0), 10.0)
-        connection = client.connection("bookie:1")
-        connection.read(7, [1])
-        lac, force = connection.read_lac(7), connection.force(7)
-        connection.bookie_info(3)
-        assert len(links.made) == 2, "one second connection for all"
-        assert isinstance(links.made[0].requests()[0], v2.ReadRequest)
-        asked = [request for frame in links.made[1].sent for request in v3.decode_requests(frame)]
-        assert asked == [v3.ReadLacRequest(1, 7), v3.ForceRequest(2, 7), v3.BookieInfoRequest(3, 3)]
-        links.made[1].answer(v3.force_response(2, Rc.OK, 7), v3.read_lac_response(1, Rc.OK, 7, None, b"last"))
-        assert await force.wait() == v3.Done(Rc.OK, 7)
-        assert await lac.wait() == v3.LacAnswer(Rc.OK, 7, None, memoryview(b"last"))
-        assert client.connection("bookie:1") is connection
-
-    run(test)
+async def test_what_version_2_cannot_say_goes_by_a_second_connection_of_version_3() -> None:
+    links = Links()
+    client = BookieClient(links.connect, DeadlineWheel(1.0), 10.0)
+    connection = client.connection("bookie:1")
+    connection.read(7, [1])
+    lac, force = connection.read_lac(7), connection.force(7)
+    connection.bookie_info(3)
+    assert len(links.made) == 2, "one second connection for all"
+    assert isinstance(links.made[0].requests()[0], v2.ReadRequest)
+    asked = [request for frame in links.made[1].sent for request in v3.decode_requests(frame)]
+    assert asked == [v3.ReadLacRequest(1, 7), v3.ForceRequest(2, 7), v3.BookieInfoRequest(3, 3)]
+    links.made[1].answer(v3.force_response(2, Rc.OK, 7), v3.read_lac_response(1, Rc.OK, 7, None, b"last"))
+    assert await force.wait() == v3.Done(Rc.OK, 7)
+    assert await lac.wait() == v3.LacAnswer(Rc.OK, 7, None, memoryview(b"last"))
+    assert client.connection("bookie:1") is connection
 
 
-def test_without_a_second_connection_the_answer_says_so() -> None:
-    async def test() -> None:
-        links = Links()
-        connection = BookieClient(links.connect, DeadlineWheel(1.0), 10.0).connection("bookie:1")
-        links.fails = True
-        for answer in (connection.read_lac(7), connection.long_poll(7, 1, 100), connection.list_of_entries(7)):
-            with pytest.raises(BookieUnavailableError):
-                await answer.wait()
-        assert connection.broken is None
-
-    run(test)
-
-
-def test_a_broken_second_connection_is_made_anew_and_the_first_lives_on() -> None:
-    async def test() -> None:
-        links = Links()
-        connection = BookieClient(links.connect, DeadlineWheel(1.0), 10.0).connection("bookie:1")
-        lost = connection.force(7)
-        links.made[1].closed(BookieUnavailableError("gone"))
+async def test_without_a_second_connection_the_answer_says_so() -> None:
+    links = Links()
+    connection = BookieClient(links.connect, DeadlineWheel(1.0), 10.0).connection("bookie:1")
+    links.fails = True
+    for answer in (connection.read_lac(7), connection.long_poll(7, 1, 100), connection.list_of_entries(7)):
         with pytest.raises(BookieUnavailableError):
-            await lost.wait()
-        connection.force(7)
-        assert (connection.broken, len(links.made)) == (None, 3)
-
-    run(test)
+            await answer.wait()
+    assert connection.broken is None
 
 
-def test_deferred_sync_takes_a_channel_of_version_3() -> None:
-    async def test() -> None:
-        links = Links()
-        client = BookieClient(links.connect, DeadlineWheel(1.0), 10.0)
-        client.channel("bookie:1", 7, Receiver(), 0)
-        receiver = Receiver()
-        client.channel("bookie:1", 8, receiver, 0, write_flags=v3.DEFERRED_SYNC).send([ADD], 1)
-        [frame] = links.made[1].sent
-        request = v3.decode_request(frame)
-        assert isinstance(request, v3.AddRun)
-        assert (request.write_flags, request.key) == (v3.DEFERRED_SYNC, KEY)
-        links.made[1].answer(v3.add_responses(Rc.OK, 8, [4], request.txns))
-        assert receiver.answers == [(Rc.OK, 4, 4)]
-
-    run(test)
+async def test_a_broken_second_connection_is_made_anew_and_the_first_lives_on() -> None:
+    links = Links()
+    connection = BookieClient(links.connect, DeadlineWheel(1.0), 10.0).connection("bookie:1")
+    lost = connection.force(7)
+    links.made[1].closed(BookieUnavailableError("gone"))
+    with pytest.raises(BookieUnavailableError):
+        await lost.wait()
+    connection.force(7)
+    assert (connection.broken, len(links.made)) == (None, 3)
 
 
-def test_a_client_of_version_3_speaks_nothing_else() -> None:
-    async def test() -> None:
-        links = Links()
-        client = BookieClient(links.connect, DeadlineWheel(1.0), 10.0, protocol="v3")
-        connection = client.connection("bookie:1")
-        connection.read(7, [1])
-        connection.read_lac(7)
-        client.channel("bookie:1", 8, Receiver(), 0).send([ADD], 1)
-        assert len(links.made) == 1
-        assert all(v3.is_version_3(frame) for frame in links.made[0].sent)
-        assert not connection.supports_batch
-        client.close()
-        assert not links.made[0].is_open
-        with pytest.raises(BookieUnavailableError):
-            client.connection("bookie:1")
+async def test_deferred_sync_takes_a_channel_of_version_3() -> None:
+    links = Links()
+    client = BookieClient(links.connect, DeadlineWheel(1.0), 10.0)
+    client.channel("bookie:1", 7, Receiver(), 0)
+    receiver = Receiver()
+    client.channel("bookie:1", 8, receiver, 0, write_flags=v3.DEFERRED_SYNC).send([ADD], 1)
+    [frame] = links.made[1].sent
+    request = v3.decode_request(frame)
+    assert isinstance(request, v3.AddRun)
+    assert (request.write_flags, request.key) == (v3.DEFERRED_SYNC, KEY)
+    links.made[1].answer(v3.add_responses(Rc.OK, 8, [4], request.txns))
+    assert receiver.answers == [(Rc.OK, 4, 4)]
 
-    run(test)
+
+async def test_a_client_of_version_3_speaks_nothing_else() -> None:
+    links = Links()
+    client = BookieClient(links.connect, DeadlineWheel(1.0), 10.0, protocol="v3")
+    connection = client.connection("bookie:1")
+    connection.read(7, [1])
+    connection.read_lac(7)
+    client.channel("bookie:1", 8, Receiver(), 0).send([ADD], 1)
+    assert len(links.made) == 1
+    assert all(v3.is_version_3(frame) for frame in links.made[0].sent)
+    assert not connection.supports_batch
+    client.close()
+    assert not links.made[0].is_open
+    with pytest.raises(BookieUnavailableError):
+        client.connection("bookie:1")

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from quire.ledger.bookies.watcher import LOOK_UP_S, StoredBookies, WatcherConfig, watched_links
 from quire.metadata import bookies
@@ -71,306 +71,252 @@ class Scene:
             nursery.cancel_scope.cancel()
 
 
-def tell(story: Callable[[Scene], Awaitable[None]]) -> None:
-    async def main() -> None:
-        scene = Scene()
-        await init_new_cluster(scene.theirs, "/ledgers", rng=random.Random(1))
-        await story(scene)
-
-    trio.run(main, clock=MockClock(autojump_threshold=0))
+@pytest.fixture
+async def scene() -> Scene:
+    scene = Scene()
+    await init_new_cluster(scene.theirs, "/ledgers", rng=random.Random(1))
+    return scene
 
 
-def test_it_knows_the_writable_and_the_read_only_when_it_has_started_and_from_then_on() -> None:
-    async def story(scene: Scene) -> None:
-        await scene.register(B)
-        await scene.register(C, read_only=True)
-        async with scene.watcher() as watcher:
-            assert members(watcher) == ([B], [C])
-            changed = watcher.changed
-            await scene.register(A)
-            await changed.wait()
-            assert watcher.cluster().writable == (A, B)
-            await scene.register(A, read_only=True)
-            await wait_all_tasks_blocked()
-            assert members(watcher) == ([B], [A, C])
-            await bookies.unregister(scene.theirs, B)
-            await scene.register(C)
-            await wait_all_tasks_blocked()
-            assert members(watcher) == ([C], [A])
-
-    tell(story)
-
-
-def test_who_is_listed_as_both_takes_nothing_new() -> None:
-    async def story(scene: Scene) -> None:
+async def test_it_knows_the_writable_and_the_read_only_when_it_has_started_and_from_then_on(scene: Scene) -> None:
+    await scene.register(B)
+    await scene.register(C, read_only=True)
+    async with scene.watcher() as watcher:
+        assert members(watcher) == ([B], [C])
+        changed = watcher.changed
         await scene.register(A)
-        await scene.theirs.create(bookies.registration_path(A, read_only=True), kind=Kind.EPHEMERAL)
-        async with scene.watcher() as watcher:
-            assert members(watcher) == ([], [A])
-
-    tell(story)
-
-
-def test_the_cluster_is_the_same_object_until_something_changes() -> None:
-    async def story(scene: Scene) -> None:
-        async with scene.watcher() as watcher:
-            before, changed = watcher.cluster(), watcher.changed
-            await scene.set_racks(b"{}")
-            await wait_all_tasks_blocked()
-            assert watcher.cluster() is before
-            assert not changed.is_set()
-            watcher.set_weights({A: 5})
-            assert watcher.cluster() is not before
-            assert watcher.cluster().weights == {A: 5}
-            assert changed.is_set()
-
-    tell(story)
+        await changed.wait()
+        assert watcher.cluster().writable == (A, B)
+        await scene.register(A, read_only=True)
+        await wait_all_tasks_blocked()
+        assert members(watcher) == ([B], [A, C])
+        await bookies.unregister(scene.theirs, B)
+        await scene.register(C)
+        await wait_all_tasks_blocked()
+        assert members(watcher) == ([C], [A])
 
 
-def test_a_cluster_that_was_never_initialised_is_said_to_be_none() -> None:
-    async def main() -> None:
-        watcher = StoredBookies(MemoryStore(MemoryTree()), random.Random(0))
-        async with trio.open_nursery() as nursery:
-            with pytest.raises(NoNodeError):
-                await nursery.start(watcher.run)
-
-    trio.run(main)
+async def test_who_is_listed_as_both_takes_nothing_new(scene: Scene) -> None:
+    await scene.register(A)
+    await scene.theirs.create(bookies.registration_path(A, read_only=True), kind=Kind.EPHEMERAL)
+    async with scene.watcher() as watcher:
+        assert members(watcher) == ([], [A])
 
 
-def test_racks_are_read_and_followed_by_id_address_and_host() -> None:
-    async def story(scene: Scene) -> None:
-        await scene.register("one", "h1")
-        await scene.register("two", "h2")
-        async with scene.watcher() as watcher:
-            assert watcher.cluster().locations == {}
-            racks = {"default": {"one": {"rack": "/r1"}, "h2:3181": {"rack": "eu/r2"}, "gone:1": {"rack": "/r3"}}}
-            await scene.set_racks(json.dumps(racks).encode())
-            await wait_all_tasks_blocked()
-            known = {each: watcher.cluster().locations.get(each) for each in ("one", "two", "gone:1")}
-            assert known == {"one": "/r1", "two": "/eu/r2", "gone:1": "/r3"}
-            await scene.theirs.delete("/bookies")
-            await wait_all_tasks_blocked()
-            assert watcher.cluster().locations == {}
-
-    tell(story)
+async def test_the_cluster_is_the_same_object_until_something_changes(scene: Scene) -> None:
+    async with scene.watcher() as watcher:
+        before, changed = watcher.cluster(), watcher.changed
+        await scene.set_racks(b"{}")
+        await wait_all_tasks_blocked()
+        assert watcher.cluster() is before
+        assert not changed.is_set()
+        watcher.set_weights({A: 5})
+        assert watcher.cluster() is not before
+        assert watcher.cluster().weights == {A: 5}
+        assert changed.is_set()
 
 
-def test_a_damaged_rack_map_leaves_the_racks_as_they_were() -> None:
-    async def story(scene: Scene) -> None:
-        await scene.register(A)
-        await scene.set_racks(b'{"g": {"a:3181": {"rack": "/r1"}}}')
-        async with scene.watcher() as watcher:
-            await scene.set_racks(b"{")
-            await wait_all_tasks_blocked()
-            assert watcher.cluster().locations == {A: "/r1"}
-
-    tell(story)
+@pytest.mark.real_clock
+async def test_a_cluster_that_was_never_initialised_is_said_to_be_none() -> None:
+    watcher = StoredBookies(MemoryStore(MemoryTree()), random.Random(0))
+    async with trio.open_nursery() as nursery:
+        with pytest.raises(NoNodeError):
+            await nursery.start(watcher.run)
 
 
-def test_a_bookie_is_reached_where_it_is_registered_now() -> None:
-    async def story(scene: Scene) -> None:
-        await scene.register("my-bookie", "h1")
-        await scene.register("reader", "h9", read_only=True)
-        async with scene.watcher() as watcher:
-            assert await watcher.resolve("my-bookie") == ("h1", 3181)
-            assert await watcher.resolve("reader") == ("h9", 3181)
-            await scene.register("my-bookie", "h2")
-            assert await watcher.resolve("my-bookie") == ("h2", 3181)
-
-    tell(story)
-
-
-def test_an_old_bookie_that_registers_nothing_is_reached_by_its_id() -> None:
-    async def story(scene: Scene) -> None:
-        await scene.theirs.create(bookies.registration_path("h7:77"), b"", kind=Kind.EPHEMERAL)
-        async with scene.watcher() as watcher:
-            assert watcher.cluster().writable == ("h7:77",)
-            assert await watcher.resolve("h7:77") == ("h7", 77)
-
-    tell(story)
+async def test_racks_are_read_and_followed_by_id_address_and_host(scene: Scene) -> None:
+    await scene.register("one", "h1")
+    await scene.register("two", "h2")
+    async with scene.watcher() as watcher:
+        assert watcher.cluster().locations == {}
+        racks = {"default": {"one": {"rack": "/r1"}, "h2:3181": {"rack": "eu/r2"}, "gone:1": {"rack": "/r3"}}}
+        await scene.set_racks(json.dumps(racks).encode())
+        await wait_all_tasks_blocked()
+        known = {each: watcher.cluster().locations.get(each) for each in ("one", "two", "gone:1")}
+        assert known == {"one": "/r1", "two": "/eu/r2", "gone:1": "/r3"}
+        await scene.theirs.delete("/bookies")
+        await wait_all_tasks_blocked()
+        assert watcher.cluster().locations == {}
 
 
-def test_a_bookie_that_has_left_is_reached_where_it_was_or_by_its_id_or_not_at_all() -> None:
-    async def story(scene: Scene) -> None:
-        await scene.register("my-bookie", "h1")
-        async with scene.watcher() as watcher:
-            await bookies.unregister(scene.theirs, "my-bookie")
-            await wait_all_tasks_blocked()
-            assert await watcher.resolve("my-bookie") == ("h1", 3181)
-            assert await watcher.resolve("never:5") == ("never", 5)
-            with pytest.raises(OSError, match="not host:port"):
-                await watcher.resolve("never")
+async def test_a_damaged_rack_map_leaves_the_racks_as_they_were(scene: Scene) -> None:
+    await scene.register(A)
+    await scene.set_racks(b'{"g": {"a:3181": {"rack": "/r1"}}}')
+    async with scene.watcher() as watcher:
+        await scene.set_racks(b"{")
+        await wait_all_tasks_blocked()
+        assert watcher.cluster().locations == {A: "/r1"}
 
-    tell(story)
+
+async def test_a_bookie_is_reached_where_it_is_registered_now(scene: Scene) -> None:
+    await scene.register("my-bookie", "h1")
+    await scene.register("reader", "h9", read_only=True)
+    async with scene.watcher() as watcher:
+        assert await watcher.resolve("my-bookie") == ("h1", 3181)
+        assert await watcher.resolve("reader") == ("h9", 3181)
+        await scene.register("my-bookie", "h2")
+        assert await watcher.resolve("my-bookie") == ("h2", 3181)
+
+
+async def test_an_old_bookie_that_registers_nothing_is_reached_by_its_id(scene: Scene) -> None:
+    await scene.theirs.create(bookies.registration_path("h7:77"), b"", kind=Kind.EPHEMERAL)
+    async with scene.watcher() as watcher:
+        assert watcher.cluster().writable == ("h7:77",)
+        assert await watcher.resolve("h7:77") == ("h7", 77)
+
+
+async def test_a_bookie_that_has_left_is_reached_where_it_was_or_by_its_id_or_not_at_all(scene: Scene) -> None:
+    await scene.register("my-bookie", "h1")
+    async with scene.watcher() as watcher:
+        await bookies.unregister(scene.theirs, "my-bookie")
+        await wait_all_tasks_blocked()
+        assert await watcher.resolve("my-bookie") == ("h1", 3181)
+        assert await watcher.resolve("never:5") == ("never", 5)
+        with pytest.raises(OSError, match="not host:port"):
+            await watcher.resolve("never")
 
 
 @pytest.mark.parametrize("data", [b"\xff", b""])
-def test_a_bookie_whose_registration_says_nothing_is_listed_all_the_same(data: bytes) -> None:
-    async def story(scene: Scene) -> None:
-        await scene.theirs.create(bookies.registration_path("odd"), data, kind=Kind.EPHEMERAL)
+async def test_a_bookie_whose_registration_says_nothing_is_listed_all_the_same(data: bytes, scene: Scene) -> None:
+    await scene.theirs.create(bookies.registration_path("odd"), data, kind=Kind.EPHEMERAL)
+    await scene.register(A)
+    async with scene.watcher() as watcher:
+        assert watcher.cluster().writable == (A, "odd")
+        with pytest.raises(OSError, match="odd"):
+            await watcher.resolve("odd")
+
+
+async def test_while_the_service_is_away_what_was_known_holds_and_then_what_is_true(scene: Scene) -> None:
+    await scene.register("my-bookie", "h1")
+    async with scene.watcher() as watcher:
+        scene.ours.disconnect()
+        await scene.register(B)
+        await wait_all_tasks_blocked()
+        assert watcher.cluster().writable == ("my-bookie",)
+        assert await watcher.resolve("my-bookie") == ("h1", 3181)
+        scene.ours.reconnect()
+        await wait_all_tasks_blocked()
+        assert watcher.cluster().writable == (B, "my-bookie")
+
+
+async def test_a_read_that_the_service_breaks_off_is_done_again(scene: Scene) -> None:
+    async with scene.watcher() as watcher:
+        failures = 2
+        children = scene.ours.children
+
+        async def breaks_off(path: str) -> list[str]:
+            nonlocal failures
+            failures -= 1
+            if failures >= 0:
+                raise MetadataUnavailableError("no answer in time")
+            return await children(path)
+
+        scene.ours.children = breaks_off  # type: ignore[method-assign]
         await scene.register(A)
-        async with scene.watcher() as watcher:
-            assert watcher.cluster().writable == (A, "odd")
-            with pytest.raises(OSError, match="odd"):
-                await watcher.resolve("odd")
-
-    tell(story)
+        with trio.fail_after(60):
+            while watcher.cluster().writable != (A,):
+                await watcher.changed.wait()
+        assert failures < 0
 
 
-def test_while_the_service_is_away_what_was_known_holds_and_then_what_is_true() -> None:
-    async def story(scene: Scene) -> None:
-        await scene.register("my-bookie", "h1")
-        async with scene.watcher() as watcher:
-            scene.ours.disconnect()
-            await scene.register(B)
-            await wait_all_tasks_blocked()
-            assert watcher.cluster().writable == ("my-bookie",)
-            assert await watcher.resolve("my-bookie") == ("h1", 3181)
-            scene.ours.reconnect()
-            await wait_all_tasks_blocked()
-            assert watcher.cluster().writable == (B, "my-bookie")
+async def test_what_the_service_refuses_is_told_and_tried_with_the_next_change(
+    log_events: list[dict[str, Any]], scene: Scene
+) -> None:
+    async with scene.watcher() as watcher:
+        children = scene.ours.children
 
-    tell(story)
+        async def refuse(path: str) -> list[str]:
+            raise NotAllowedError("rights were taken")
 
-
-def test_a_read_that_the_service_breaks_off_is_done_again() -> None:
-    async def story(scene: Scene) -> None:
-        async with scene.watcher() as watcher:
-            failures = 2
-            children = scene.ours.children
-
-            async def breaks_off(path: str) -> list[str]:
-                nonlocal failures
-                failures -= 1
-                if failures >= 0:
-                    raise MetadataUnavailableError("no answer in time")
-                return await children(path)
-
-            scene.ours.children = breaks_off  # type: ignore[method-assign]
-            await scene.register(A)
-            with trio.fail_after(60):
-                while watcher.cluster().writable != (A,):
-                    await watcher.changed.wait()
-            assert failures < 0
-
-    tell(story)
-
-
-def test_what_the_service_refuses_is_told_and_tried_with_the_next_change(log_events: list[dict[str, Any]]) -> None:
-    async def story(scene: Scene) -> None:
-        async with scene.watcher() as watcher:
-            children = scene.ours.children
-
-            async def refuse(path: str) -> list[str]:
-                raise NotAllowedError("rights were taken")
-
-            scene.ours.children = refuse  # type: ignore[method-assign]
-            await scene.register(A)
-            await trio.sleep(100)
-            assert watcher.cluster().writable == ()
-            told = [(each["level"], each["path"]) for each in log_events if "cannot be read" in each["event"]]
-            assert told == [("warning", "/ledgers/available")]
-            scene.ours.children = children  # type: ignore[method-assign]
-            await scene.register(B)
-            await wait_all_tasks_blocked()
-            assert watcher.cluster().writable == (A, B)
-
-    tell(story)
-
-
-def test_when_the_session_has_gone_it_ends_and_what_was_known_stays() -> None:
-    async def story(scene: Scene) -> None:
+        scene.ours.children = refuse  # type: ignore[method-assign]
         await scene.register(A)
-        watcher = StoredBookies(scene.ours, random.Random(0), WatcherConfig(health_check=True), scene.faults)
-        with trio.fail_after(1):
-            async with trio.open_nursery() as nursery:
-                await nursery.start(watcher.run)
-                scene.tree.expire(scene.ours.session)
-        assert watcher.cluster().writable == (A,)
-        assert await watcher.resolve(A) == ("a", 3181)
-
-    tell(story)
-
-
-def test_a_service_that_does_not_answer_keeps_nobody_from_a_bookie_that_is_known() -> None:
-    async def story(scene: Scene) -> None:
-        await scene.register("my-bookie", "h1")
-        async with scene.watcher() as watcher:
-
-            async def never(path: str) -> Any:
-                await trio.sleep_forever()
-
-            scene.ours.get = never  # type: ignore[method-assign]
-            before = trio.current_time()
-            assert await watcher.resolve("my-bookie") == ("h1", 3181)
-            assert trio.current_time() - before == LOOK_UP_S
-
-    tell(story)
+        await trio.sleep(100)
+        assert watcher.cluster().writable == ()
+        told = [(each["level"], each["path"]) for each in log_events if "cannot be read" in each["event"]]
+        assert told == [("warning", "/ledgers/available")]
+        scene.ours.children = children  # type: ignore[method-assign]
+        await scene.register(B)
+        await wait_all_tasks_blocked()
+        assert watcher.cluster().writable == (A, B)
 
 
-def test_a_bookie_in_quarantine_is_back_after_its_time_and_stays_writable_meanwhile() -> None:
-    async def story(scene: Scene) -> None:
-        await scene.register(A)
-        async with scene.watcher(quarantine_s=50.0) as watcher:
-            changed = watcher.changed
-            watcher.quarantine(A)
-            assert changed.is_set()
-            assert members(watcher) == ([A], [])
-            assert watcher.cluster().quarantined == {A}
-            await trio.sleep(49.9)
-            assert watcher.cluster().quarantined == {A}
-            await trio.sleep(0.2)
-            assert watcher.cluster().quarantined == frozenset()
-
-    tell(story)
+async def test_when_the_session_has_gone_it_ends_and_what_was_known_stays(scene: Scene) -> None:
+    await scene.register(A)
+    watcher = StoredBookies(scene.ours, random.Random(0), WatcherConfig(health_check=True), scene.faults)
+    with trio.fail_after(1):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(watcher.run)
+            scene.tree.expire(scene.ours.session)
+    assert watcher.cluster().writable == (A,)
+    assert await watcher.resolve(A) == ("a", 3181)
 
 
-def test_a_bookie_with_too_many_errors_in_an_interval_goes_into_quarantine() -> None:
-    async def story(scene: Scene) -> None:
-        async with scene.watcher(health_check=True, health_check_interval_s=60.0, health_check_errors=5) as watcher:
-            scene.faults.errors = {A: 5, B: 4}
-            await trio.sleep(59)
-            assert watcher.cluster().quarantined == frozenset()
-            await trio.sleep(2)
-            assert watcher.cluster().quarantined == {A}
-            scene.faults.errors = {B: 4}
-            await trio.sleep(60)
-            assert watcher.cluster().quarantined == {A}
+async def test_a_service_that_does_not_answer_keeps_nobody_from_a_bookie_that_is_known(scene: Scene) -> None:
+    await scene.register("my-bookie", "h1")
+    async with scene.watcher() as watcher:
 
-    tell(story)
+        async def never(path: str) -> Any:
+            await trio.sleep_forever()
+
+        scene.ours.get = never  # type: ignore[method-assign]
+        before = trio.current_time()
+        assert await watcher.resolve("my-bookie") == ("h1", 3181)
+        assert trio.current_time() - before == LOOK_UP_S
 
 
-def test_without_the_health_check_or_where_an_operator_disabled_it_nobody_goes_into_quarantine() -> None:
-    async def story(scene: Scene) -> None:
-        await scene.theirs.create("/ledgers/disableHealthCheck")
-        async with scene.watcher(health_check=True) as watcher:
-            scene.faults.errors = {A: 1000}
+async def test_a_bookie_in_quarantine_is_back_after_its_time_and_stays_writable_meanwhile(scene: Scene) -> None:
+    await scene.register(A)
+    async with scene.watcher(quarantine_s=50.0) as watcher:
+        changed = watcher.changed
+        watcher.quarantine(A)
+        assert changed.is_set()
+        assert members(watcher) == ([A], [])
+        assert watcher.cluster().quarantined == {A}
+        await trio.sleep(49.9)
+        assert watcher.cluster().quarantined == {A}
+        await trio.sleep(0.2)
+        assert watcher.cluster().quarantined == frozenset()
+
+
+async def test_a_bookie_with_too_many_errors_in_an_interval_goes_into_quarantine(scene: Scene) -> None:
+    async with scene.watcher(health_check=True, health_check_interval_s=60.0, health_check_errors=5) as watcher:
+        scene.faults.errors = {A: 5, B: 4}
+        await trio.sleep(59)
+        assert watcher.cluster().quarantined == frozenset()
+        await trio.sleep(2)
+        assert watcher.cluster().quarantined == {A}
+        scene.faults.errors = {B: 4}
+        await trio.sleep(60)
+        assert watcher.cluster().quarantined == {A}
+
+
+async def test_without_the_health_check_or_where_an_operator_disabled_it_nobody_goes_into_quarantine(
+    scene: Scene,
+) -> None:
+    await scene.theirs.create("/ledgers/disableHealthCheck")
+    async with scene.watcher(health_check=True) as watcher:
+        scene.faults.errors = {A: 1000}
+        await trio.sleep(61)
+        assert watcher.cluster().quarantined == frozenset()
+        assert scene.faults.errors == {}, "errors of a time without the check do not count later"
+        await scene.theirs.delete("/ledgers/disableHealthCheck")
+        scene.faults.errors = {A: 1000}
+        await trio.sleep(60)
+        assert watcher.cluster().quarantined == {A}
+    async with scene.watcher() as watcher:
+        scene.faults.errors = {A: 1000}
+        await trio.sleep(200)
+        assert watcher.cluster().quarantined == frozenset()
+
+
+async def test_only_some_clients_leave_a_bookie_at_once_by_the_ratio(scene: Scene) -> None:
+    left = 0
+    for seed in range(100):
+        async with scene.watcher(seed, health_check=True, quarantine_ratio=0.3) as watcher:
+            scene.faults.errors = {A: 100}
             await trio.sleep(61)
-            assert watcher.cluster().quarantined == frozenset()
-            assert scene.faults.errors == {}, "errors of a time without the check do not count later"
-            await scene.theirs.delete("/ledgers/disableHealthCheck")
-            scene.faults.errors = {A: 1000}
-            await trio.sleep(60)
-            assert watcher.cluster().quarantined == {A}
-        async with scene.watcher() as watcher:
-            scene.faults.errors = {A: 1000}
-            await trio.sleep(200)
-            assert watcher.cluster().quarantined == frozenset()
-
-    tell(story)
-
-
-def test_only_some_clients_leave_a_bookie_at_once_by_the_ratio() -> None:
-    async def story(scene: Scene) -> None:
-        left = 0
-        for seed in range(100):
-            async with scene.watcher(seed, health_check=True, quarantine_ratio=0.3) as watcher:
-                scene.faults.errors = {A: 100}
-                await trio.sleep(61)
-                left += A in watcher.cluster().quarantined
-        assert 20 <= left <= 40
-
-    tell(story)
+            left += A in watcher.cluster().quarantined
+    assert 20 <= left <= 40
 
 
 def test_links_go_to_where_the_watcher_says() -> None:

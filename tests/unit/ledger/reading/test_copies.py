@@ -8,90 +8,78 @@ from quire.ledger.errors import BookieRefusedError, BookieTimeoutError, BookieUn
 from quire.ledger.reading.copies import CopyFault, add_frames
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
-from tests.unit.ledger.fake_bookie import FakeCluster, run, write
+from tests.unit.ledger.fake_bookie import FakeCluster, write
 
 KEY = b"k" * 20
 
 
-def test_a_read_tells_the_good_copies_and_what_is_wrong_with_the_next() -> None:
-    async def story() -> None:
-        for batches in (True, False):
-            cluster = FakeCluster(1)
-            async with cluster.client() as client:
-                ledger_id, _ = await write(client, 20, quorums=(1, 1, 1))
-                [bookie] = cluster.bookies.values()
-                bookie.batch_reads = batches
-                copies = client.copies(ledger_id, await cluster.metadata(ledger_id))
-                stored = bookie.entries[ledger_id]
-                found, bad = await copies.read(bookie.bookie_id, range(20))
-                assert (list(map(bytes, found)), bad) == ([stored[each] for each in range(20)], None)
-                bookie.damage(ledger_id, 5)
-                found, bad = await copies.read(bookie.bookie_id, range(2, 20))
-                assert (len(found), bad and bad[:2]) == (3, (5, CopyFault.DAMAGED))
-                stored.pop(2)
-                _, bad = await copies.read(bookie.bookie_id, range(2, 20))
-                assert bad is not None
-                assert bad[:2] == (2, CopyFault.MISSING)
-                every = await copies.bad_copies(bookie.bookie_id, range(20), count_max=20)
-                assert [each[:2] for each in every] == [(2, CopyFault.MISSING), (5, CopyFault.DAMAGED)]
-                assert len(await copies.bad_copies(bookie.bookie_id, range(20), count_max=1)) == 1
-
-    run(story)
-
-
-def test_a_copy_of_another_entry_is_damage() -> None:
-    async def story() -> None:
+async def test_a_read_tells_the_good_copies_and_what_is_wrong_with_the_next() -> None:
+    for batches in (True, False):
         cluster = FakeCluster(1)
         async with cluster.client() as client:
-            ledger_id, _ = await write(client, 3, quorums=(1, 1, 1))
-            [bookie] = cluster.bookies.values()
-            bookie.entries[ledger_id][1] = bookie.entries[ledger_id][2]
-            copies = client.copies(ledger_id, await cluster.metadata(ledger_id))
-            [bad] = await copies.bad_copies(bookie.bookie_id, [0, 1, 2], count_max=3)
-            assert (bad.entry_id, bad.fault) == (1, CopyFault.DAMAGED)
-
-    run(story)
-
-
-def test_a_silent_bookie_is_unreachable_and_asked_no_further() -> None:
-    async def story() -> None:
-        cluster = FakeCluster(1)
-        async with cluster.client(read_timeout_s=1.0, add_timeout_s=1.0) as client:
             ledger_id, _ = await write(client, 20, quorums=(1, 1, 1))
             [bookie] = cluster.bookies.values()
+            bookie.batch_reads = batches
             copies = client.copies(ledger_id, await cluster.metadata(ledger_id))
-            found, _ = await copies.read(bookie.bookie_id, range(3))
-            bookie.hung = True
+            stored = bookie.entries[ledger_id]
+            found, bad = await copies.read(bookie.bookie_id, range(20))
+            assert (list(map(bytes, found)), bad) == ([stored[each] for each in range(20)], None)
+            bookie.damage(ledger_id, 5)
+            found, bad = await copies.read(bookie.bookie_id, range(2, 20))
+            assert (len(found), bad and bad[:2]) == (3, (5, CopyFault.DAMAGED))
+            stored.pop(2)
+            _, bad = await copies.read(bookie.bookie_id, range(2, 20))
+            assert bad is not None
+            assert bad[:2] == (2, CopyFault.MISSING)
             every = await copies.bad_copies(bookie.bookie_id, range(20), count_max=20)
-            assert [each.fault for each in every] == [CopyFault.UNREACHABLE]
-            with pytest.raises(BookieTimeoutError):
-                await copies.write(bookie.bookie_id, range(3), found)
-            bookie.stop()
-            with pytest.raises(BookieUnavailableError):
-                await copies.write(bookie.bookie_id, range(3), found)
-
-    run(story)
+            assert [each[:2] for each in every] == [(2, CopyFault.MISSING), (5, CopyFault.DAMAGED)]
+            assert len(await copies.bad_copies(bookie.bookie_id, range(20), count_max=1)) == 1
 
 
-def test_copies_are_written_with_the_ledgers_key_over_a_fence() -> None:
-    async def story() -> None:
-        cluster = FakeCluster(2)
-        async with cluster.client() as client:
-            ledger_id, _ = await write(client, 20, quorums=(1, 1, 1))
-            metadata = await cluster.metadata(ledger_id)
-            [source] = cluster.of(metadata.fragments[0].bookies)
-            [target] = [each for each in cluster.bookies.values() if each is not source]
-            copies = client.copies(ledger_id, metadata)
-            found, _ = await copies.read(source.bookie_id, range(20))
-            target.fenced.add(ledger_id)
+async def test_a_copy_of_another_entry_is_damage() -> None:
+    cluster = FakeCluster(1)
+    async with cluster.client() as client:
+        ledger_id, _ = await write(client, 3, quorums=(1, 1, 1))
+        [bookie] = cluster.bookies.values()
+        bookie.entries[ledger_id][1] = bookie.entries[ledger_id][2]
+        copies = client.copies(ledger_id, await cluster.metadata(ledger_id))
+        [bad] = await copies.bad_copies(bookie.bookie_id, [0, 1, 2], count_max=3)
+        assert (bad.entry_id, bad.fault) == (1, CopyFault.DAMAGED)
+
+
+async def test_a_silent_bookie_is_unreachable_and_asked_no_further() -> None:
+    cluster = FakeCluster(1)
+    async with cluster.client(read_timeout_s=1.0, add_timeout_s=1.0) as client:
+        ledger_id, _ = await write(client, 20, quorums=(1, 1, 1))
+        [bookie] = cluster.bookies.values()
+        copies = client.copies(ledger_id, await cluster.metadata(ledger_id))
+        found, _ = await copies.read(bookie.bookie_id, range(3))
+        bookie.hung = True
+        every = await copies.bad_copies(bookie.bookie_id, range(20), count_max=20)
+        assert [each.fault for each in every] == [CopyFault.UNREACHABLE]
+        with pytest.raises(BookieTimeoutError):
+            await copies.write(bookie.bookie_id, range(3), found)
+        bookie.stop()
+        with pytest.raises(BookieUnavailableError):
+            await copies.write(bookie.bookie_id, range(3), found)
+
+
+async def test_copies_are_written_with_the_ledgers_key_over_a_fence() -> None:
+    cluster = FakeCluster(2)
+    async with cluster.client() as client:
+        ledger_id, _ = await write(client, 20, quorums=(1, 1, 1))
+        metadata = await cluster.metadata(ledger_id)
+        [source] = cluster.of(metadata.fragments[0].bookies)
+        [target] = [each for each in cluster.bookies.values() if each is not source]
+        copies = client.copies(ledger_id, metadata)
+        found, _ = await copies.read(source.bookie_id, range(20))
+        target.fenced.add(ledger_id)
+        await copies.write(target.bookie_id, range(20), found)
+        assert target.entries[ledger_id] == source.entries[ledger_id]
+        assert target.keys[ledger_id] == source.keys[ledger_id]
+        target.refuse = lambda request: Rc.READ_ONLY
+        with pytest.raises(BookieRefusedError):
             await copies.write(target.bookie_id, range(20), found)
-            assert target.entries[ledger_id] == source.entries[ledger_id]
-            assert target.keys[ledger_id] == source.keys[ledger_id]
-            target.refuse = lambda request: Rc.READ_ONLY
-            with pytest.raises(BookieRefusedError):
-                await copies.write(target.bookie_id, range(20), found)
-
-    run(story)
 
 
 def test_frames_of_copies_are_whole_adds_of_recovery() -> None:

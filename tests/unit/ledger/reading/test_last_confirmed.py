@@ -22,7 +22,7 @@ from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Digest, DigestType
 from quire.wire.bookkeeper.v2 import Rc
 from tests.unit.ledger import fake_reads_v3
-from tests.unit.ledger.fake_bookie import Confirmations, FakeBookie, FakeCluster, payloads, run
+from tests.unit.ledger.fake_bookie import Confirmations, FakeBookie, FakeCluster, payloads
 
 DIGEST = Digest(DigestType.CRC32C)
 QUORUMS = [(1, 1, 1), (2, 2, 1), (3, 3, 2), (3, 2, 2), (5, 3, 2)]
@@ -44,83 +44,73 @@ async def open_ledger(
 
 @pytest.mark.parametrize("quorum", QUORUMS)
 @pytest.mark.parametrize("protocol", ["v2", "v3"])
-def test_a_reader_learns_of_all_but_what_no_later_entry_tells_and_an_explicit_lac_tells_that(
+async def test_a_reader_learns_of_all_but_what_no_later_entry_tells_and_an_explicit_lac_tells_that(
     quorum: tuple[int, int, int], protocol: str
 ) -> None:
-    async def test() -> None:
-        cluster = FakeCluster(5)
-        async with cluster.client() as client, cluster.client(protocol=protocol) as reading:
-            writer, reader = await open_ledger(client, quorum, 10, reading)
-            assert reader.last_entry_id == -1
-            assert await reader.read_last_confirmed() == reader.last_entry_id == 8
-            members = cluster.of(writer.metadata.fragments[0].bookies)
-            write_set = [(9 + i) % quorum[0] for i in range(quorum[1])]
-            for index in write_set[: quorum[2]]:
-                fake_reads_v3.explicit_lac(members[index], writer.ledger_id, 9, DIGEST)
-            assert await reader.read_last_confirmed() == 9
-            assert [bytes(each) for each in await reader.read(0, 9)] == payloads(0, 9)
-            assert writer.error is None, "nobody was fenced"
-            await writer.write(b"more")
-
-    run(test)
+    cluster = FakeCluster(5)
+    async with cluster.client() as client, cluster.client(protocol=protocol) as reading:
+        writer, reader = await open_ledger(client, quorum, 10, reading)
+        assert reader.last_entry_id == -1
+        assert await reader.read_last_confirmed() == reader.last_entry_id == 8
+        members = cluster.of(writer.metadata.fragments[0].bookies)
+        write_set = [(9 + i) % quorum[0] for i in range(quorum[1])]
+        for index in write_set[: quorum[2]]:
+            fake_reads_v3.explicit_lac(members[index], writer.ledger_id, 9, DIGEST)
+        assert await reader.read_last_confirmed() == 9
+        assert [bytes(each) for each in await reader.read(0, 9)] == payloads(0, 9)
+        assert writer.error is None, "nobody was fenced"
+        await writer.write(b"more")
 
 
 @pytest.mark.parametrize("quorum", [(3, 3, 2), (3, 2, 2), (5, 3, 2)])
-def test_what_was_confirmed_is_found_whichever_bookies_are_away_or_too_few_answer(quorum: tuple[int, int, int]) -> None:
-    async def test() -> None:
-        size, write, ack = quorum
-        for away in itertools.chain.from_iterable(itertools.combinations(range(size), n) for n in range(size + 1)):
-            cluster = FakeCluster(size)
-            async with cluster.client(read_timeout_s=2) as client:
-                writer, reader = await open_ledger(client, quorum, 10)
-                members = cluster.of(writer.metadata.fragments[0].bookies)
-                for index in away:
-                    members[index].stop()
-                hidden = any(len({(r + i) % size for i in range(write)} & set(away)) >= ack for r in range(size))
-                if not hidden:
-                    assert await reader.read_last_confirmed() == 8
-                else:
-                    with pytest.raises(LedgerReadError):
-                        await reader.read_last_confirmed()
-                if len(away) < size:
-                    assert await reader.try_read_last_confirmed() >= reader.last_entry_id
-                else:
-                    with pytest.raises(LedgerReadError):
-                        await reader.try_read_last_confirmed()
-
-    run(test)
-
-
-def test_one_bookie_that_knows_more_is_enough_for_a_try() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(3)
-        async with cluster.client() as client:
-            writer, reader = await open_ledger(client, (3, 3, 2), 5)
-            first, second, third = cluster.of(writer.metadata.fragments[0].bookies)
-            first.hung = True
-            second.stop()
-            began = trio.current_time()
-            assert await reader.try_read_last_confirmed() == 3
-            assert trio.current_time() == began
-            third.refuse = lambda request: Rc.UNAUTHORIZED
-            with pytest.raises(LedgerUnauthorizedError):
-                await reader.try_read_last_confirmed()
-
-    run(test)
+async def test_what_was_confirmed_is_found_whichever_bookies_are_away_or_too_few_answer(
+    quorum: tuple[int, int, int],
+) -> None:
+    size, write, ack = quorum
+    for away in itertools.chain.from_iterable(itertools.combinations(range(size), n) for n in range(size + 1)):
+        cluster = FakeCluster(size)
+        async with cluster.client(read_timeout_s=2) as client:
+            writer, reader = await open_ledger(client, quorum, 10)
+            members = cluster.of(writer.metadata.fragments[0].bookies)
+            for index in away:
+                members[index].stop()
+            hidden = any(len({(r + i) % size for i in range(write)} & set(away)) >= ack for r in range(size))
+            if not hidden:
+                assert await reader.read_last_confirmed() == 8
+            else:
+                with pytest.raises(LedgerReadError):
+                    await reader.read_last_confirmed()
+            if len(away) < size:
+                assert await reader.try_read_last_confirmed() >= reader.last_entry_id
+            else:
+                with pytest.raises(LedgerReadError):
+                    await reader.try_read_last_confirmed()
 
 
-def test_the_lac_of_a_reader_never_goes_back() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(1)
-        async with cluster.client() as client:
-            writer, reader = await open_ledger(client, (1, 1, 1), 5)
-            assert await reader.read_last_confirmed() == 3
-            ledger = cluster.bookies["bookie0:3181"].entries[writer.ledger_id]
-            for entry_id in range(2, 5):
-                del ledger[entry_id]
-            assert await reader.read_last_confirmed() == 3
+async def test_one_bookie_that_knows_more_is_enough_for_a_try() -> None:
+    cluster = FakeCluster(3)
+    async with cluster.client() as client:
+        writer, reader = await open_ledger(client, (3, 3, 2), 5)
+        first, second, third = cluster.of(writer.metadata.fragments[0].bookies)
+        first.hung = True
+        second.stop()
+        began = trio.current_time()
+        assert await reader.try_read_last_confirmed() == 3
+        assert trio.current_time() == began
+        third.refuse = lambda request: Rc.UNAUTHORIZED
+        with pytest.raises(LedgerUnauthorizedError):
+            await reader.try_read_last_confirmed()
 
-    run(test)
+
+async def test_the_lac_of_a_reader_never_goes_back() -> None:
+    cluster = FakeCluster(1)
+    async with cluster.client() as client:
+        writer, reader = await open_ledger(client, (1, 1, 1), 5)
+        assert await reader.read_last_confirmed() == 3
+        ledger = cluster.bookies["bookie0:3181"].entries[writer.ledger_id]
+        for entry_id in range(2, 5):
+            del ledger[entry_id]
+        assert await reader.read_last_confirmed() == 3
 
 
 def answers(explicit: int | None, last: int | None, *, damage: str = "", rc: Rc = Rc.OK) -> v3.LacAnswer:
@@ -192,19 +182,18 @@ def busy(bookie: FakeBookie) -> None:
 
 
 @pytest.mark.parametrize("fault", [hang, busy])
-def test_an_open_ledger_is_opened_though_a_bookie_hangs_or_all_are_busy(fault: Callable[[FakeBookie], None]) -> None:
-    async def test() -> None:
-        cluster = FakeCluster(3)
-        async with cluster.client() as client:
-            writer, _ = await open_ledger(client, (3, 3, 2), 5)
-            for bookie in list(cluster.bookies.values())[: 1 if fault is hang else 3]:
-                fault(bookie)
-            began = trio.current_time()
-            reader = await client.open(writer.ledger_id, recover=False)
-            assert reader.last_entry_id == 3
-            assert trio.current_time() - began < 1
-
-    run(test)
+async def test_an_open_ledger_is_opened_though_a_bookie_hangs_or_all_are_busy(
+    fault: Callable[[FakeBookie], None],
+) -> None:
+    cluster = FakeCluster(3)
+    async with cluster.client() as client:
+        writer, _ = await open_ledger(client, (3, 3, 2), 5)
+        for bookie in list(cluster.bookies.values())[: 1 if fault is hang else 3]:
+            fault(bookie)
+        began = trio.current_time()
+        reader = await client.open(writer.ledger_id, recover=False)
+        assert reader.last_entry_id == 3
+        assert trio.current_time() - began < 1
 
 
 def said(rc: Rc) -> v2.OtherResponse:
@@ -233,76 +222,61 @@ def nobody(place: int) -> Answer:
     raise AssertionError(f"place {place} is asked again")
 
 
-def test_answers_are_taken_as_they_come_until_enough() -> None:
-    async def test() -> None:
-        answers = [Answer(0) for _ in range(4)]
+async def test_answers_are_taken_as_they_come_until_enough() -> None:
+    answers = [Answer(0) for _ in range(4)]
 
-        async def settle() -> None:
-            for place in (2, 0, 3):
-                await trio.sleep(1)
-                answers[place].settle(said(Rc.NO_ENTRY))
+    async def settle() -> None:
+        for place in (2, 0, 3):
+            await trio.sleep(1)
+            answers[place].settle(said(Rc.NO_ENTRY))
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(settle)
-            assert await taken(answers, nobody, 3) == [(2, Rc.NO_ENTRY), (0, Rc.NO_ENTRY), (3, Rc.NO_ENTRY)]
-        assert await taken([], nobody, 1) == []
-
-    run(test)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(settle)
+        assert await taken(answers, nobody, 3) == [(2, Rc.NO_ENTRY), (0, Rc.NO_ENTRY), (3, Rc.NO_ENTRY)]
+    assert await taken([], nobody, 1) == []
 
 
-def test_a_bookie_that_cannot_be_reached_is_asked_again_while_another_hangs() -> None:
-    async def test() -> None:
-        hung = Answer(0)
-        asked: list[float] = []
+async def test_a_bookie_that_cannot_be_reached_is_asked_again_while_another_hangs() -> None:
+    hung = Answer(0)
+    asked: list[float] = []
 
-        def again(place: int) -> Answer:
-            assert place == 1
-            asked.append(trio.current_time())
-            answer = failed(AWAY) if trio.current_time() < 2 else Answer(0)
-            answer.settle(said(Rc.NO_ENTRY))
-            return answer
+    def again(place: int) -> Answer:
+        assert place == 1
+        asked.append(trio.current_time())
+        answer = failed(AWAY) if trio.current_time() < 2 else Answer(0)
+        answer.settle(said(Rc.NO_ENTRY))
+        return answer
 
-        assert await taken([hung, failed(AWAY)], again, 1) == [(1, Rc.NO_ENTRY)]
-        assert trio.current_time() < 2.3
-        assert len(asked) < 20, "with growing pauses"
-
-    run(test)
+    assert await taken([hung, failed(AWAY)], again, 1) == [(1, Rc.NO_ENTRY)]
+    assert trio.current_time() < 2.3
+    assert len(asked) < 20, "with growing pauses"
 
 
-def test_a_busy_bookie_is_asked_again_though_another_hangs() -> None:
-    async def test() -> None:
-        def again(place: int) -> Answer:
-            answer = Answer(0)
-            answer.settle(said(Rc.NO_ENTRY if trio.current_time() > 1 else Rc.TOO_MANY_REQUESTS))
-            return answer
+async def test_a_busy_bookie_is_asked_again_though_another_hangs() -> None:
+    def again(place: int) -> Answer:
+        answer = Answer(0)
+        answer.settle(said(Rc.NO_ENTRY if trio.current_time() > 1 else Rc.TOO_MANY_REQUESTS))
+        return answer
 
-        assert await taken([Answer(0), again(1)], again, 1) == [(1, Rc.NO_ENTRY)]
-        assert trio.current_time() < 1.3
-
-    run(test)
+    assert await taken([Answer(0), again(1)], again, 1) == [(1, Rc.NO_ENTRY)]
+    assert trio.current_time() < 1.3
 
 
-def test_nobody_waits_for_bookies_none_of_which_can_be_reached() -> None:
-    async def test() -> None:
-        assert await taken([failed(AWAY), failed(AWAY)], nobody, 3) == [(0, type(AWAY)), (1, type(AWAY))]
-        assert trio.current_time() == 0
-
-    run(test)
+async def test_nobody_waits_for_bookies_none_of_which_can_be_reached() -> None:
+    assert await taken([failed(AWAY), failed(AWAY)], nobody, 3) == [(0, type(AWAY)), (1, type(AWAY))]
+    assert trio.current_time() == 0
 
 
-def test_when_the_one_that_hangs_is_given_up_the_others_are_too() -> None:
-    async def test() -> None:
-        hung = Answer(0)
-        timeout = BookieTimeoutError("too late")
+async def test_when_the_one_that_hangs_is_given_up_the_others_are_too() -> None:
+    hung = Answer(0)
+    timeout = BookieTimeoutError("too late")
 
-        async def settle() -> None:
-            await trio.sleep(10)
-            hung.settle(timeout)
+    async def settle() -> None:
+        await trio.sleep(10)
+        hung.settle(timeout)
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(settle)
-            found = await taken([hung, failed(AWAY)], lambda place: failed(AWAY), 3)
-        assert found == [(0, BookieTimeoutError), (1, BookieUnavailableError)], "each once"
-        assert trio.current_time() == 10
-
-    run(test)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(settle)
+        found = await taken([hung, failed(AWAY)], lambda place: failed(AWAY), 3)
+    assert found == [(0, BookieTimeoutError), (1, BookieUnavailableError)], "each once"
+    assert trio.current_time() == 10

@@ -17,7 +17,7 @@ from quire.ledger.read_config import ReadConfig
 from quire.ledger.reading.reader import LedgerReader
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
-from tests.unit.ledger.fake_bookie import FakeBookie, FakeCluster, payloads, run
+from tests.unit.ledger.fake_bookie import FakeBookie, FakeCluster, payloads
 from tests.unit.ledger.reading.test_reader import members, read_all, written
 
 FIXED = ReadConfig(speculative_learned=False)
@@ -41,7 +41,7 @@ async def timed(reader: LedgerReader, first: int = 0, last: int = 0) -> float:
 
 @pytest.mark.parametrize("quorum", [(3, 3, 2), (3, 2, 2)])
 @pytest.mark.parametrize("batch_reads", [True, False])
-def test_a_read_that_takes_too_long_is_sent_to_the_next_bookie_too(
+async def test_a_read_that_takes_too_long_is_sent_to_the_next_bookie_too(
     quorum: tuple[int, int, int], batch_reads: bool
 ) -> None:
     async def test() -> None:
@@ -66,127 +66,106 @@ def test_a_read_that_takes_too_long_is_sent_to_the_next_bookie_too(
             else:
                 assert await timed(reader) == 0
 
-    run(test)
+    await test()
 
 
-def test_waits_for_further_bookies_grow_up_to_the_maximum() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(4)
-        reads = ReadConfig(
-            speculative_learned=False, speculative_first_s=0.5, speculative_max_s=1.5, speculative_factor=2.0
-        )
-        async with cluster.client(reads=reads, read_timeout_s=60) as client:
-            reader = await written(client, (4, 4, 2), 3)
-            for bookie in in_order(cluster, reader)[:3]:
-                bookie.hung = True
-            assert await timed(reader) == 0.5 + 1.0 + 1.5
-
-    run(test)
+async def test_waits_for_further_bookies_grow_up_to_the_maximum() -> None:
+    cluster = FakeCluster(4)
+    reads = ReadConfig(
+        speculative_learned=False, speculative_first_s=0.5, speculative_max_s=1.5, speculative_factor=2.0
+    )
+    async with cluster.client(reads=reads, read_timeout_s=60) as client:
+        reader = await written(client, (4, 4, 2), 3)
+        for bookie in in_order(cluster, reader)[:3]:
+            bookie.hung = True
+        assert await timed(reader) == 0.5 + 1.0 + 1.5
 
 
-def test_without_speculation_a_hung_bookie_costs_its_timeout() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(3)
-        async with cluster.client(reads=ReadConfig(speculative_first_s=0), read_timeout_s=8) as client:
-            reader = await written(client, (3, 3, 2), 3)
-            in_order(cluster, reader)[0].hung = True
-            assert 8 <= await timed(reader) < 10
-
-    run(test)
+async def test_without_speculation_a_hung_bookie_costs_its_timeout() -> None:
+    cluster = FakeCluster(3)
+    async with cluster.client(reads=ReadConfig(speculative_first_s=0), read_timeout_s=8) as client:
+        reader = await written(client, (3, 3, 2), 3)
+        in_order(cluster, reader)[0].hung = True
+        assert 8 <= await timed(reader) < 10
 
 
-def test_a_late_first_answer_wins_too_and_nothing_is_read_twice_afterwards() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(3)
-        async with cluster.client(reads=FIXED) as client:
-            reader = await written(client, (3, 3, 2), 3)
-            first, second, third = in_order(cluster, reader)
-            first.delay_s = lambda: 2.5
-            second.hung = True
-            assert await timed(reader) == 2.5
-            assert (asked_of(first), asked_of(second), asked_of(third)) == (1, 1, 0)
-            assert client._context.health.failed_at(first.bookie_id) is None, "nobody overtook it"
-            assert client._context.health.pending(second.bookie_id) == 1
-
-    run(test)
+async def test_a_late_first_answer_wins_too_and_nothing_is_read_twice_afterwards() -> None:
+    cluster = FakeCluster(3)
+    async with cluster.client(reads=FIXED) as client:
+        reader = await written(client, (3, 3, 2), 3)
+        first, second, third = in_order(cluster, reader)
+        first.delay_s = lambda: 2.5
+        second.hung = True
+        assert await timed(reader) == 2.5
+        assert (asked_of(first), asked_of(second), asked_of(third)) == (1, 1, 0)
+        assert client._context.health.failed_at(first.bookie_id) is None, "nobody overtook it"
+        assert client._context.health.pending(second.bookie_id) == 1
 
 
 @pytest.mark.parametrize("quorum", [(3, 3, 2), (3, 2, 2)])
-def test_an_answer_that_comes_in_the_moment_of_impatience_is_not_late(quorum: tuple[int, int, int]) -> None:
-    async def test() -> None:
+async def test_an_answer_that_comes_in_the_moment_of_impatience_is_not_late(quorum: tuple[int, int, int]) -> None:
+    cluster = FakeCluster(3)
+    async with cluster.client(reads=FIXED) as client:
+        reader = await written(client, quorum, 20)
+        for entry_id in range(20):
+            first, second, *_ = in_order(cluster, reader, entry_id)
+            before = asked_of(second)
+            first.delay_s = lambda: 2.0
+            assert await timed(reader, entry_id, entry_id) == 2.0
+            assert asked_of(second) == before
+            first.delay_s = None
+
+
+async def test_when_the_early_second_reads_are_used_up_the_original_wait_is_kept() -> None:
+    for quorum in ((3, 3, 2), (3, 2, 2)):
         cluster = FakeCluster(3)
-        async with cluster.client(reads=FIXED) as client:
-            reader = await written(client, quorum, 20)
-            for entry_id in range(20):
-                first, second, *_ = in_order(cluster, reader, entry_id)
-                before = asked_of(second)
-                first.delay_s = lambda: 2.0
-                assert await timed(reader, entry_id, entry_id) == 2.0
-                assert asked_of(second) == before
-                first.delay_s = None
-
-    run(test)
-
-
-def test_when_the_early_second_reads_are_used_up_the_original_wait_is_kept() -> None:
-    async def test() -> None:
-        for quorum in ((3, 3, 2), (3, 2, 2)):
-            cluster = FakeCluster(3)
-            async with cluster.client() as client:
-                reader = await written(client, quorum, 9)
-                first = in_order(cluster, reader)[0]
-                first.hung = True
-                assert await timed(reader) < 0.02
-                while reader._reads.doubled.spend(1):
-                    pass
-                first.hung = False
-                in_order(cluster, reader, 3)[0].hung = True
-                assert await timed(reader, 3, 3) == 2.0
-
-    run(test)
+        async with cluster.client() as client:
+            reader = await written(client, quorum, 9)
+            first = in_order(cluster, reader)[0]
+            first.hung = True
+            assert await timed(reader) < 0.02
+            while reader._reads.doubled.spend(1):
+                pass
+            first.hung = False
+            in_order(cluster, reader, 3)[0].hung = True
+            assert await timed(reader, 3, 3) == 2.0
 
 
-def test_a_failure_is_followed_at_once_by_the_next_bookie() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(3)
-        async with cluster.client(reads=FIXED) as client:
-            reader = await written(client, (3, 3, 2), 3)
-            first, second, third = in_order(cluster, reader)
-            first.refuse = lambda request: Rc.IO
-            second.delay_s = lambda: 3.0
-            assert await timed(reader) == 2.0, "the second is late, so the third is asked"
-            assert asked_of(third) == 1
-
-    run(test)
+async def test_a_failure_is_followed_at_once_by_the_next_bookie() -> None:
+    cluster = FakeCluster(3)
+    async with cluster.client(reads=FIXED) as client:
+        reader = await written(client, (3, 3, 2), 3)
+        first, second, third = in_order(cluster, reader)
+        first.refuse = lambda request: Rc.IO
+        second.delay_s = lambda: 3.0
+        assert await timed(reader) == 2.0, "the second is late, so the third is asked"
+        assert asked_of(third) == 1
 
 
-def test_requests_under_way_are_counted_until_they_are_answered_whoever_gave_up() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(3)
-        async with cluster.client(reads=FIXED, read_timeout_s=30) as client:
-            reader = await written(client, (3, 3, 2), 9)
-            health = client._context.health
-            first, second, _ = in_order(cluster, reader)
-            first.delay_s = lambda: 6.0
-            with trio.move_on_after(1):
-                await reader.read(0, 8, size_max=1 << 20)
+async def test_requests_under_way_are_counted_until_they_are_answered_whoever_gave_up() -> None:
+    cluster = FakeCluster(3)
+    async with cluster.client(reads=FIXED, read_timeout_s=30) as client:
+        reader = await written(client, (3, 3, 2), 9)
+        health = client._context.health
+        first, second, _ = in_order(cluster, reader)
+        first.delay_s = lambda: 6.0
+        with trio.move_on_after(1):
             await reader.read(0, 8, size_max=1 << 20)
-            assert health.pending(first.bookie_id) >= 1
-            await trio.sleep(10)
-            assert [health.pending(each) for each in cluster.bookies] == [0, 0, 0]
-            assert health.expected_s(first.bookie_id) >= 6.0, "the late answer is remembered"
-            assert health.expected_s(second.bookie_id) < 0.1
-            for bookie in cluster.bookies.values():
-                bookie.batch_reads = False
-                bookie.hung = True
-            with trio.move_on_after(5):
-                await reader.read(0, 8, size_max=1 << 20)
-            assert sum(health.pending(each) for each in cluster.bookies) > 0
-            for bookie in cluster.bookies.values():
-                bookie.lose_links()
-            assert [health.pending(each) for each in cluster.bookies] == [0, 0, 0]
-
-    run(test)
+        await reader.read(0, 8, size_max=1 << 20)
+        assert health.pending(first.bookie_id) >= 1
+        await trio.sleep(10)
+        assert [health.pending(each) for each in cluster.bookies] == [0, 0, 0]
+        assert health.expected_s(first.bookie_id) >= 6.0, "the late answer is remembered"
+        assert health.expected_s(second.bookie_id) < 0.1
+        for bookie in cluster.bookies.values():
+            bookie.batch_reads = False
+            bookie.hung = True
+        with trio.move_on_after(5):
+            await reader.read(0, 8, size_max=1 << 20)
+        assert sum(health.pending(each) for each in cluster.bookies) > 0
+        for bookie in cluster.bookies.values():
+            bookie.lose_links()
+        assert [health.pending(each) for each in cluster.bookies] == [0, 0, 0]
 
 
 def damage(bookie: FakeBookie, ledger_id: int) -> None:
@@ -213,7 +192,7 @@ FAULTS: dict[str, Callable[[FakeBookie, int], object]] = {
     st.booleans(),
     st.integers(0, 1 << 16),
 )
-def test_whatever_the_faults_entries_come_in_order_and_a_readable_one_is_read(
+async def test_whatever_the_faults_entries_come_in_order_and_a_readable_one_is_read(
     quorum: tuple[int, int, int], faults: list[str], batch_reads: bool, learned: bool, seed: int
 ) -> None:
     """NoOutOfOrderEntries; and an entry is refused only if none of its bookies can give it."""
@@ -242,26 +221,23 @@ def test_whatever_the_faults_entries_come_in_order_and_a_readable_one_is_read(
                 assert found == payloads(entry_id, entry_id + len(found) - 1)
                 entry_id += len(found)
 
-    run(test)
+    await test()
 
 
 @pytest.mark.parametrize(
     ("faults", "kind"), [(("empty", "empty", "hung"), LedgerReadError), (("empty", "empty", "empty"), NoSuchEntryError)]
 )
-def test_an_entry_is_said_to_be_missing_only_if_everybody_says_so(
+async def test_an_entry_is_said_to_be_missing_only_if_everybody_says_so(
     faults: tuple[str, ...], kind: type[LedgerError]
 ) -> None:
-    async def test() -> None:
-        cluster = FakeCluster(3)
-        async with cluster.client(read_timeout_s=5) as client:
-            reader = await written(client, (3, 3, 2), 5)
-            for bookie, fault in zip(in_order(cluster, reader), faults, strict=True):
-                FAULTS[fault](bookie, reader.ledger_id)
-            with pytest.raises(LedgerReadError) as raised:
-                await reader.read(0, 4, size_max=100)
-            assert type(raised.value) is kind
-
-    run(test)
+    cluster = FakeCluster(3)
+    async with cluster.client(read_timeout_s=5) as client:
+        reader = await written(client, (3, 3, 2), 5)
+        for bookie, fault in zip(in_order(cluster, reader), faults, strict=True):
+            FAULTS[fault](bookie, reader.ledger_id)
+        with pytest.raises(LedgerReadError) as raised:
+            await reader.read(0, 4, size_max=100)
+        assert type(raised.value) is kind
 
 
 # --- the high percentiles
@@ -286,7 +262,7 @@ async def percentiles(
 
 @pytest.mark.parametrize("quorum", [(3, 3, 2), (3, 2, 2)])
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_bookie_a_hundred_times_slower_does_not_show_in_the_99th_percentile_of_reads(
+async def test_a_bookie_a_hundred_times_slower_does_not_show_in_the_99th_percentile_of_reads(
     quorum: tuple[int, int, int], place: int
 ) -> None:
     async def measure(factor: float, **config: Any) -> tuple[float, float]:
@@ -298,43 +274,34 @@ def test_a_bookie_a_hundred_times_slower_does_not_show_in_the_99th_percentile_of
                 bookie.delay_s = latencies(rng, 0.001 * (factor if index == place else 1))
             return await percentiles(client, reader, 1000, rng)
 
-    async def test() -> None:
-        median, high = await measure(1)
-        slow_median, slow_high = await measure(100)
-        assert slow_high <= 2 * high, (high, slow_high)
-        assert slow_median <= 1.5 * median
-
-    run(test)
+    median, high = await measure(1)
+    slow_median, slow_high = await measure(100)
+    assert slow_high <= 2 * high, (high, slow_high)
+    assert slow_median <= 1.5 * median
 
 
-def test_a_cluster_in_which_all_are_slow_is_not_asked_twice_for_everything() -> None:
-    async def test() -> None:
-        rng = random.Random(1)
-        cluster = FakeCluster(3)
-        async with cluster.client() as client:
-            reader = await written(client, (3, 3, 2), 210)
-            for bookie in cluster.bookies.values():
-                bookie.delay_s = latencies(rng, 0.3)
-            before = sum(map(asked_of, cluster.bookies.values()))
-            await percentiles(client, reader, 500, rng)
-            asked = sum(map(asked_of, cluster.bookies.values())) - before
-            assert asked < 1.1 * 500
-
-    run(test)
+async def test_a_cluster_in_which_all_are_slow_is_not_asked_twice_for_everything() -> None:
+    rng = random.Random(1)
+    cluster = FakeCluster(3)
+    async with cluster.client() as client:
+        reader = await written(client, (3, 3, 2), 210)
+        for bookie in cluster.bookies.values():
+            bookie.delay_s = latencies(rng, 0.3)
+        before = sum(map(asked_of, cluster.bookies.values()))
+        await percentiles(client, reader, 500, rng)
+        asked = sum(map(asked_of, cluster.bookies.values())) - before
+        assert asked < 1.1 * 500
 
 
-def test_one_slow_answer_among_many_single_reads_holds_only_itself_up() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(5)
-        async with cluster.client() as client:
-            reader = await written(client, (5, 3, 2), 100)
-            for bookie in cluster.bookies.values():
-                bookie.delay_s = lambda: 0.001
-            await read_all(reader)
-            slow = members(cluster, reader)[2]
-            slow.delay_s = lambda: 1.0
-            began = trio.current_time()
-            assert await read_all(reader) == payloads(0, 99)
-            assert trio.current_time() - began < 0.1
-
-    run(test)
+async def test_one_slow_answer_among_many_single_reads_holds_only_itself_up() -> None:
+    cluster = FakeCluster(5)
+    async with cluster.client() as client:
+        reader = await written(client, (5, 3, 2), 100)
+        for bookie in cluster.bookies.values():
+            bookie.delay_s = lambda: 0.001
+        await read_all(reader)
+        slow = members(cluster, reader)[2]
+        slow.delay_s = lambda: 1.0
+        began = trio.current_time()
+        assert await read_all(reader) == payloads(0, 99)
+        assert trio.current_time() - began < 0.1

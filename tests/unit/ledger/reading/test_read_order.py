@@ -12,7 +12,6 @@ from quire.ledger.read_config import ReadConfig
 from quire.ledger.reading.read_order import ReadOrder
 from quire.ledger.striping import Striping
 from quire.wire.bookkeeper.v2 import Rc
-from tests.unit.ledger.fake_bookie import run
 
 BOOKIES = [f"bookie{i}" for i in range(7)]
 
@@ -34,38 +33,34 @@ def situations(draw: st.DrawFn) -> tuple[int, int, set[int], set[int], set[int]]
 
 
 @given(situations(), st.integers(0, 100), st.integers(0, 5))
-def test_every_replica_is_asked_once_the_able_ones_first(
+async def test_every_replica_is_asked_once_the_able_ones_first(
     situation: tuple[int, int, set[int], set[int], set[int]], entry_id: int, seed: int
 ) -> None:
     size, quorum, failed, read_only, gone = situation
+    bookies = BOOKIES[:size]
+    health = BookieHealth()
+    for index in failed:
+        health.refused(bookies[index], Rc.IO)
+    cluster = Cluster(
+        writable=tuple(each for i, each in enumerate(bookies) if i not in read_only and i not in gone),
+        read_only=frozenset(bookies[i] for i in read_only - gone),
+    )
+    order = order_of(cluster, health, size, quorum, seed)
+    found = order.of_entry(bookies, entry_id)
 
-    async def test() -> None:
-        bookies = BOOKIES[:size]
-        health = BookieHealth()
-        for index in failed:
-            health.refused(bookies[index], Rc.IO)
-        cluster = Cluster(
-            writable=tuple(each for i, each in enumerate(bookies) if i not in read_only and i not in gone),
-            read_only=frozenset(bookies[i] for i in read_only - gone),
-        )
-        order = order_of(cluster, health, size, quorum, seed)
-        found = order.of_entry(bookies, entry_id)
+    def kind(index: int) -> int:
+        return 3 if index in gone else 2 if index in failed else 1 if index in read_only else 0
 
-        def kind(index: int) -> int:
-            return 3 if index in gone else 2 if index in failed else 1 if index in read_only else 0
-
-        if quorum == 1:
-            assert len(found) == 1
-        else:
-            kinds = [kind(index) for index in found]
-            assert kinds == sorted(kinds)
-        write_set = Striping(size, quorum).write_set(entry_id)
-        assert sorted(found) == (sorted(write_set) if quorum < size else list(range(size)))
-        all_of_them = order.of_all(bookies, entry_id)
-        assert all_of_them[: len(found)] == found
-        assert sorted(all_of_them) == list(range(size))
-
-    run(test)
+    if quorum == 1:
+        assert len(found) == 1
+    else:
+        kinds = [kind(index) for index in found]
+        assert kinds == sorted(kinds)
+    write_set = Striping(size, quorum).write_set(entry_id)
+    assert sorted(found) == (sorted(write_set) if quorum < size else list(range(size)))
+    all_of_them = order.of_all(bookies, entry_id)
+    assert all_of_them[: len(found)] == found
+    assert sorted(all_of_them) == list(range(size))
 
 
 def first_asked(order: ReadOrder, entry_ids: Sequence[int]) -> list[int]:
@@ -90,14 +85,11 @@ def test_without_stickiness_reads_go_around() -> None:
     assert first_asked(order, range(6)) == [0, 1, 2, 0, 1, 2]
 
 
-def test_without_reordering_the_write_set_stays_as_it_is() -> None:
-    async def test() -> None:
-        health = BookieHealth()
-        health.refused("bookie1", Rc.IO)
-        cluster = Cluster(writable=tuple(BOOKIES))
-        plain = order_of(cluster, health, 3, 2, config=ReadConfig(reorder=False))
-        assert [plain.of_entry(BOOKIES[:3], entry_id) for entry_id in range(3)] == [[0, 1], [1, 2], [2, 0]]
-        ordered = order_of(cluster, health, 3, 2)
-        assert [ordered.of_entry(BOOKIES[:3], entry_id) for entry_id in range(3)] == [[0, 1], [2, 1], [2, 0]]
-
-    run(test)
+async def test_without_reordering_the_write_set_stays_as_it_is() -> None:
+    health = BookieHealth()
+    health.refused("bookie1", Rc.IO)
+    cluster = Cluster(writable=tuple(BOOKIES))
+    plain = order_of(cluster, health, 3, 2, config=ReadConfig(reorder=False))
+    assert [plain.of_entry(BOOKIES[:3], entry_id) for entry_id in range(3)] == [[0, 1], [1, 2], [2, 0]]
+    ordered = order_of(cluster, health, 3, 2)
+    assert [ordered.of_entry(BOOKIES[:3], entry_id) for entry_id in range(3)] == [[0, 1], [2, 1], [2, 0]]

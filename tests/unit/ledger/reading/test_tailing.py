@@ -24,7 +24,7 @@ from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
 from simulation.machines.world import run_world
 from tests.unit.ledger import fake_reads_v3
-from tests.unit.ledger.fake_bookie import FakeBookie, FakeCluster, payloads, run
+from tests.unit.ledger.fake_bookie import FakeBookie, FakeCluster, payloads
 from tests.unit.ledger.test_opening import a_bookie
 
 QUORUMS = [(1, 1, 1), (3, 3, 2), (3, 2, 2), (5, 3, 2)]
@@ -56,318 +56,275 @@ def polls_of(bookie: FakeBookie) -> int:
 
 @pytest.mark.parametrize("quorum", QUORUMS)
 @pytest.mark.parametrize("protocol", ["v2", "v3"])
-def test_a_ledger_is_followed_from_its_first_entry_to_its_close(quorum: tuple[int, int, int], protocol: str) -> None:
-    async def test() -> None:
-        cluster = FakeCluster(5)
-        rng = random.Random(1)
-        async with cluster.client() as writing, cluster.client(protocol=protocol) as reading:
-            writer = await writer_of(writing, quorum)
-            reader = await reading.open_no_recovery(writer.ledger_id)
-            found: list[bytes] = []
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(collect, reader, found)
-                written = 0
-                while written < 300:
-                    count = rng.choice((1, 1, 2, 50))
-                    await write(writer, written, written + count - 1)
-                    written += count
-                    await trio.sleep(rng.choice((0.01, 3.0, 30.0)))
-                    assert len(found) <= writer.last_confirmed + 1
-                    assert len(found) >= writer.last_confirmed + 1 - count, "behind by what nothing has followed yet"
-                await writer.close()
-            assert found == payloads(0, written - 1)
-            assert reader.closed
-            assert (reader.last_entry_id, reader.length) == (written - 1, sum(map(len, found)))
+async def test_a_ledger_is_followed_from_its_first_entry_to_its_close(
+    quorum: tuple[int, int, int], protocol: str
+) -> None:
+    cluster = FakeCluster(5)
+    rng = random.Random(1)
+    async with cluster.client() as writing, cluster.client(protocol=protocol) as reading:
+        writer = await writer_of(writing, quorum)
+        reader = await reading.open_no_recovery(writer.ledger_id)
+        found: list[bytes] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(collect, reader, found)
+            written = 0
+            while written < 300:
+                count = rng.choice((1, 1, 2, 50))
+                await write(writer, written, written + count - 1)
+                written += count
+                await trio.sleep(rng.choice((0.01, 3.0, 30.0)))
+                assert len(found) <= writer.last_confirmed + 1
+                assert len(found) >= writer.last_confirmed + 1 - count, "behind by what nothing has followed yet"
+            await writer.close()
+        assert found == payloads(0, written - 1)
+        assert reader.closed
+        assert (reader.last_entry_id, reader.length) == (written - 1, sum(map(len, found)))
 
-    run(test)
+
+async def test_the_next_entry_comes_along_with_the_answer_to_a_long_poll() -> None:
+    cluster = FakeCluster(3)
+    async with cluster.client() as client:
+        writer = await writer_of(client, (3, 3, 2))
+        await write(writer, 0, 0)
+        reader = await client.open_no_recovery(writer.ledger_id)
+        assert (await reader.wait_for_next(timeout_s=1)).last_entry_id == -1
+        answers: list[Any] = []
+
+        async def wait() -> None:
+            answers.append(await reader.wait_for_next())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked()
+            await write(writer, 1, 1)
+        [(last, entry)] = answers
+        assert (last, bytes(entry)) == (0, payloads(0, 0)[0])
+        for bookie in cluster.bookies.values():
+            assert not [each for each in bookie.requests if isinstance(each, v2.BatchReadRequest | v2.ReadRequest)]
 
 
-def test_the_next_entry_comes_along_with_the_answer_to_a_long_poll() -> None:
-    async def test() -> None:
+async def test_an_explicit_lac_ends_the_wait_for_the_last_entry() -> None:
+    cluster = FakeCluster(3)
+    async with cluster.client() as client:
+        writer = await writer_of(client, (3, 3, 2))
+        await write(writer, 0, 4)
+        reader = await client.open_no_recovery(writer.ledger_id)
+        found: list[bytes] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(collect, reader, found)
+            await trio.sleep(60)
+            assert found == []
+            for bookie in cluster.bookies.values():
+                fake_reads_v3.explicit_lac(bookie, writer.ledger_id, 4, DIGEST)
+            await trio.testing.wait_all_tasks_blocked()
+            assert found == payloads(0, 4)
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_wait_ends_with_its_time_or_with_the_ledger() -> None:
+    cluster = FakeCluster(3)
+    async with cluster.client() as client:
+        writer = await writer_of(client, (3, 3, 2))
+        await write(writer, 0, 2)
+        reader = await client.open_no_recovery(writer.ledger_id)
+        began = trio.current_time()
+        assert await reader.wait_for_next(1, timeout_s=25) == (-1, None)
+        assert trio.current_time() - began == 25
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(reader.wait_for_next, 100)
+            await trio.sleep(5)
+            await writer.close()
+        assert trio.current_time() - began == 30
+        assert reader.closed
+        assert await reader.wait_for_next(100) == (2, None)
+        assert await reader.wait_for_next(1) == (2, None)
+
+
+async def test_a_hung_bookie_does_not_hold_up_who_waits() -> None:
+    for index in range(3):
         cluster = FakeCluster(3)
         async with cluster.client() as client:
             writer = await writer_of(client, (3, 3, 2))
             await write(writer, 0, 0)
             reader = await client.open_no_recovery(writer.ledger_id)
-            assert (await reader.wait_for_next(timeout_s=1)).last_entry_id == -1
-            answers: list[Any] = []
-
-            async def wait() -> None:
-                answers.append(await reader.wait_for_next())
-
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(wait)
-                await trio.testing.wait_all_tasks_blocked()
-                await write(writer, 1, 1)
-            [(last, entry)] = answers
-            assert (last, bytes(entry)) == (0, payloads(0, 0)[0])
-            for bookie in cluster.bookies.values():
-                assert not [each for each in bookie.requests if isinstance(each, v2.BatchReadRequest | v2.ReadRequest)]
-
-    run(test)
-
-
-def test_an_explicit_lac_ends_the_wait_for_the_last_entry() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(3)
-        async with cluster.client() as client:
-            writer = await writer_of(client, (3, 3, 2))
-            await write(writer, 0, 4)
-            reader = await client.open_no_recovery(writer.ledger_id)
+            await reader.wait_for_next(timeout_s=1)
+            members = cluster.of(writer.metadata.fragments[0].bookies)
+            hung = members[index]
+            hung.hung = True
+            hung.polls.clear()
             found: list[bytes] = []
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(collect, reader, found)
-                await trio.sleep(60)
-                assert found == []
-                for bookie in cluster.bookies.values():
-                    fake_reads_v3.explicit_lac(bookie, writer.ledger_id, 4, DIGEST)
-                await trio.testing.wait_all_tasks_blocked()
-                assert found == payloads(0, 4)
+                await trio.sleep(10)
+                await write(writer, 1, 1)
+                await trio.sleep(1.6)
+                assert found == payloads(0, 0), "the first speculative poll is out after 1.5 s"
                 nursery.cancel_scope.cancel()
-
-    run(test)
-
-
-def test_a_wait_ends_with_its_time_or_with_the_ledger() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(3)
-        async with cluster.client() as client:
-            writer = await writer_of(client, (3, 3, 2))
-            await write(writer, 0, 2)
-            reader = await client.open_no_recovery(writer.ledger_id)
-            began = trio.current_time()
-            assert await reader.wait_for_next(1, timeout_s=25) == (-1, None)
-            assert trio.current_time() - began == 25
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(reader.wait_for_next, 100)
-                await trio.sleep(5)
-                await writer.close()
-            assert trio.current_time() - began == 30
-            assert reader.closed
-            assert await reader.wait_for_next(100) == (2, None)
-            assert await reader.wait_for_next(1) == (2, None)
-
-    run(test)
-
-
-def test_a_hung_bookie_does_not_hold_up_who_waits() -> None:
-    async def test() -> None:
-        for index in range(3):
-            cluster = FakeCluster(3)
-            async with cluster.client() as client:
-                writer = await writer_of(client, (3, 3, 2))
-                await write(writer, 0, 0)
-                reader = await client.open_no_recovery(writer.ledger_id)
-                await reader.wait_for_next(timeout_s=1)
-                members = cluster.of(writer.metadata.fragments[0].bookies)
-                hung = members[index]
-                hung.hung = True
-                hung.polls.clear()
-                found: list[bytes] = []
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(collect, reader, found)
-                    await trio.sleep(10)
-                    await write(writer, 1, 1)
-                    await trio.sleep(1.6)
-                    assert found == payloads(0, 0), "the first speculative poll is out after 1.5 s"
-                    nursery.cancel_scope.cancel()
-
-    run(test)
 
 
 @pytest.mark.parametrize("quorum", [(3, 2, 2), (5, 3, 2), (5, 2, 2), (4, 1, 1)])
-def test_the_news_is_heard_at_once_whichever_bookie_has_it(quorum: tuple[int, int, int]) -> None:
-    async def test() -> None:
-        cluster = FakeCluster(5)
-        async with cluster.client() as client:
-            writer = await writer_of(client, quorum)
-            reader = await client.open_no_recovery(writer.ledger_id)
-            found: list[bytes] = []
-            await write(writer, 0, 4)
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(collect, reader, found)
+async def test_the_news_is_heard_at_once_whichever_bookie_has_it(quorum: tuple[int, int, int]) -> None:
+    cluster = FakeCluster(5)
+    async with cluster.client() as client:
+        writer = await writer_of(client, quorum)
+        reader = await client.open_no_recovery(writer.ledger_id)
+        found: list[bytes] = []
+        await write(writer, 0, 4)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(collect, reader, found)
+            await trio.sleep(1)
+            for entry_id in range(5, 30):
+                await write(writer, entry_id, entry_id)
+                await trio.sleep(0.01)
+                assert len(found) == entry_id
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_new_fragment_tells_how_far_the_one_before_is_confirmed() -> None:
+    cluster = FakeCluster(2)
+    async with cluster.client() as client:
+        writer = await writer_of(client, (1, 1, 1))
+        await write(writer, 0, 4)
+        reader = await client.open_no_recovery(writer.ledger_id)
+        assert reader.last_entry_id == -1
+        cluster.of(writer.metadata.fragments[0].bookies)[0].stop()
+        await write(writer, 5, 5)
+        for bookie in cluster.bookies.values():
+            bookie.hung = True
+        assert (await reader.wait_for_next(5, timeout_s=1)).last_entry_id == 4
+
+
+async def test_bookies_are_polled_no_more_often_than_their_patience_asks_for() -> None:
+    cluster = FakeCluster(3)
+    async with cluster.client(reads=ReadConfig(long_poll_s=10)) as client:
+        writer = await writer_of(client, (3, 3, 2))
+        await write(writer, 0, 0)
+        reader = await client.open_no_recovery(writer.ledger_id)
+        await reader.wait_for_next(timeout_s=600)
+        assert all(0 < polls_of(bookie) <= 70 for bookie in cluster.bookies.values())
+        empty = await writer_of(client, (3, 3, 2))
+        reader = await client.open_no_recovery(empty.ledger_id)
+        for bookie in cluster.bookies.values():
+            bookie.requests.clear()
+        await reader.wait_for_next(timeout_s=600)
+        assert all(0 < polls_of(bookie) <= 620 for bookie in cluster.bookies.values()), "nobody knows the ledger yet"
+
+
+async def test_a_change_of_the_ensemble_is_followed() -> None:
+    cluster = FakeCluster(6)
+    async with cluster.client() as client:
+        writer = await writer_of(client, (3, 2, 2))
+        reader = await client.open_no_recovery(writer.ledger_id)
+        found: list[bytes] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(collect, reader, found)
+            written = 0
+            for _ in range(3):
+                await write(writer, written, written + 4)
+                written += 5
+                cluster.of(writer.metadata.fragments[-1].bookies)[0].stop()
+                await write(writer, written, written)
+                written += 1
                 await trio.sleep(1)
-                for entry_id in range(5, 30):
-                    await write(writer, entry_id, entry_id)
-                    await trio.sleep(0.01)
-                    assert len(found) == entry_id
-                nursery.cancel_scope.cancel()
-
-    run(test)
+            await writer.close()
+        assert len(reader.metadata.fragments) == 4
+        assert found == payloads(0, written - 1)
 
 
-def test_a_new_fragment_tells_how_far_the_one_before_is_confirmed() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(2)
-        async with cluster.client() as client:
-            writer = await writer_of(client, (1, 1, 1))
-            await write(writer, 0, 4)
-            reader = await client.open_no_recovery(writer.ledger_id)
-            assert reader.last_entry_id == -1
-            cluster.of(writer.metadata.fragments[0].bookies)[0].stop()
-            await write(writer, 5, 5)
-            for bookie in cluster.bookies.values():
-                bookie.hung = True
-            assert (await reader.wait_for_next(5, timeout_s=1)).last_entry_id == 4
-
-    run(test)
-
-
-def test_bookies_are_polled_no_more_often_than_their_patience_asks_for() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(3)
-        async with cluster.client(reads=ReadConfig(long_poll_s=10)) as client:
-            writer = await writer_of(client, (3, 3, 2))
-            await write(writer, 0, 0)
-            reader = await client.open_no_recovery(writer.ledger_id)
-            await reader.wait_for_next(timeout_s=600)
-            assert all(0 < polls_of(bookie) <= 70 for bookie in cluster.bookies.values())
-            empty = await writer_of(client, (3, 3, 2))
-            reader = await client.open_no_recovery(empty.ledger_id)
-            for bookie in cluster.bookies.values():
-                bookie.requests.clear()
-            await reader.wait_for_next(timeout_s=600)
-            assert all(0 < polls_of(bookie) <= 620 for bookie in cluster.bookies.values()), (
-                "nobody knows the ledger yet"
-            )
-
-    run(test)
-
-
-def test_a_change_of_the_ensemble_is_followed() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(6)
-        async with cluster.client() as client:
-            writer = await writer_of(client, (3, 2, 2))
-            reader = await client.open_no_recovery(writer.ledger_id)
-            found: list[bytes] = []
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(collect, reader, found)
-                written = 0
-                for _ in range(3):
-                    await write(writer, written, written + 4)
-                    written += 5
-                    cluster.of(writer.metadata.fragments[-1].bookies)[0].stop()
-                    await write(writer, written, written)
-                    written += 1
-                    await trio.sleep(1)
-                await writer.close()
-            assert len(reader.metadata.fragments) == 4
-            assert found == payloads(0, written - 1)
-
-    run(test)
-
-
-def test_entries_of_a_fragment_that_a_reader_has_not_heard_of_are_found() -> None:
+async def test_entries_of_a_fragment_that_a_reader_has_not_heard_of_are_found() -> None:
     """The watch is late; the read that fails looks for itself."""
-
-    async def test() -> None:
-        cluster = FakeCluster(4)
-        async with cluster.client() as client:
-            writer = await writer_of(client, (2, 2, 1))
-            await write(writer, 0, 4)
-            reader = await client.open_no_recovery(writer.ledger_id)
-            for bookie in cluster.of(writer.metadata.fragments[0].bookies):
-                bookie.refuse = lambda request: Rc.READ_ONLY if isinstance(request, v2.AddRun) else None
-            await write(writer, 5, 9)
-            assert len(writer.metadata.fragments) >= 2
-            assert not set(writer.metadata.fragments[-1].bookies) & set(reader.metadata.fragments[0].bookies)
-            assert [bytes(each) for each in await reader.read_unconfirmed(5, 9)] == payloads(5, 9)
-            assert reader.metadata == writer.metadata
-            assert reader.last_entry_id >= 4, "a fragment begins after the last confirmed entry"
-
-    run(test)
+    cluster = FakeCluster(4)
+    async with cluster.client() as client:
+        writer = await writer_of(client, (2, 2, 1))
+        await write(writer, 0, 4)
+        reader = await client.open_no_recovery(writer.ledger_id)
+        for bookie in cluster.of(writer.metadata.fragments[0].bookies):
+            bookie.refuse = lambda request: Rc.READ_ONLY if isinstance(request, v2.AddRun) else None
+        await write(writer, 5, 9)
+        assert len(writer.metadata.fragments) >= 2
+        assert not set(writer.metadata.fragments[-1].bookies) & set(reader.metadata.fragments[0].bookies)
+        assert [bytes(each) for each in await reader.read_unconfirmed(5, 9)] == payloads(5, 9)
+        assert reader.metadata == writer.metadata
+        assert reader.last_entry_id >= 4, "a fragment begins after the last confirmed entry"
 
 
-def test_a_ledger_that_is_recovered_by_others_ends_where_they_closed_it() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(3)
-        async with cluster.client() as one, cluster.client() as other:
-            writer = await writer_of(one, (3, 3, 2))
-            await write(writer, 0, 9)
-            reader = await one.open_no_recovery(writer.ledger_id)
-            found: list[bytes] = []
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(collect, reader, found)
-                await trio.sleep(1)
-                assert (await other.open(writer.ledger_id, recover=True)).last_entry_id == 9
-            assert found == payloads(0, 9)
-            writer.append([b"too late"])
-            with pytest.raises(LedgerFencedError):
-                await writer.wait_confirmed(10)
-
-    run(test)
+async def test_a_ledger_that_is_recovered_by_others_ends_where_they_closed_it() -> None:
+    cluster = FakeCluster(3)
+    async with cluster.client() as one, cluster.client() as other:
+        writer = await writer_of(one, (3, 3, 2))
+        await write(writer, 0, 9)
+        reader = await one.open_no_recovery(writer.ledger_id)
+        found: list[bytes] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(collect, reader, found)
+            await trio.sleep(1)
+            assert (await other.open(writer.ledger_id, recover=True)).last_entry_id == 9
+        assert found == payloads(0, 9)
+        writer.append([b"too late"])
+        with pytest.raises(LedgerFencedError):
+            await writer.wait_confirmed(10)
 
 
-def test_following_ends_with_an_error_when_the_ledger_is_deleted_the_reader_or_the_client_closed() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(3)
-        for kind in (NoSuchLedgerError, LedgerClosedError, ClientClosedError):
-            async with cluster.client() as client:
-                writer = await writer_of(client, (3, 3, 2))
-                await write(writer, 0, 0)
-                reader = await client.open_no_recovery(writer.ledger_id)
-                raised: list[Exception] = []
-
-                async def follow(reader: LedgerReader = reader, raised: list[Exception] = raised) -> None:
-                    try:
-                        await collect(reader, [])
-                    except Exception as error:
-                        raised.append(error)
-
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(follow)
-                    await trio.sleep(1)
-                    if kind is NoSuchLedgerError:
-                        await client.delete(writer.ledger_id)
-                    elif kind is LedgerClosedError:
-                        reader.close()
-                        reader.close()
-                    else:
-                        client.close()
-                assert [type(each) for each in raised] == [kind]
-
-    run(test)
-
-
-def test_the_end_of_the_metadata_session_is_told_to_who_follows() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(3)
+async def test_following_ends_with_an_error_when_the_ledger_is_deleted_the_reader_or_the_client_closed() -> None:
+    cluster = FakeCluster(3)
+    for kind in (NoSuchLedgerError, LedgerClosedError, ClientClosedError):
         async with cluster.client() as client:
             writer = await writer_of(client, (3, 3, 2))
             await write(writer, 0, 0)
             reader = await client.open_no_recovery(writer.ledger_id)
-            with pytest.RaisesGroup(SessionExpiredError):
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(collect, reader, [])
-                    await trio.sleep(1)
-                    await cluster.store.aclose()
+            raised: list[Exception] = []
 
-    run(test)
+            async def follow(reader: LedgerReader = reader, raised: list[Exception] = raised) -> None:
+                try:
+                    await collect(reader, [])
+                except Exception as error:
+                    raised.append(error)
 
-
-def test_all_bookies_may_be_away_for_a_while() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(3)
-        async with cluster.client() as client:
-            writer = await writer_of(client, (3, 3, 2))
-            await write(writer, 0, 4)
-            reader = await client.open_no_recovery(writer.ledger_id)
-            found: list[bytes] = []
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(collect, reader, found)
+                nursery.start_soon(follow)
                 await trio.sleep(1)
-                for bookie in cluster.bookies.values():
-                    bookie.stop()
-                    bookie.polls.clear()
-                await trio.sleep(60)
-                for bookie in cluster.bookies.values():
-                    bookie.down = False
-                await write(writer, 5, 5)
-                await writer.close()
-            assert found == payloads(0, 5)
+                if kind is NoSuchLedgerError:
+                    await client.delete(writer.ledger_id)
+                elif kind is LedgerClosedError:
+                    reader.close()
+                    reader.close()
+                else:
+                    client.close()
+            assert [type(each) for each in raised] == [kind]
 
-    run(test)
+
+async def test_the_end_of_the_metadata_session_is_told_to_who_follows() -> None:
+    cluster = FakeCluster(3)
+    async with cluster.client() as client:
+        writer = await writer_of(client, (3, 3, 2))
+        await write(writer, 0, 0)
+        reader = await client.open_no_recovery(writer.ledger_id)
+        with pytest.RaisesGroup(SessionExpiredError):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(collect, reader, [])
+                await trio.sleep(1)
+                await cluster.store.aclose()
+
+
+async def test_all_bookies_may_be_away_for_a_while() -> None:
+    cluster = FakeCluster(3)
+    async with cluster.client() as client:
+        writer = await writer_of(client, (3, 3, 2))
+        await write(writer, 0, 4)
+        reader = await client.open_no_recovery(writer.ledger_id)
+        found: list[bytes] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(collect, reader, found)
+            await trio.sleep(1)
+            for bookie in cluster.bookies.values():
+                bookie.stop()
+                bookie.polls.clear()
+            await trio.sleep(60)
+            for bookie in cluster.bookies.values():
+                bookie.down = False
+            await write(writer, 5, 5)
+            await writer.close()
+        assert found == payloads(0, 5)
 
 
 @pytest.mark.parametrize("protocol", ["v2", "v3"])

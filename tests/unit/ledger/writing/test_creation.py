@@ -20,81 +20,63 @@ from quire.metadata.errors import BadVersionError, MetadataUnavailableError
 from quire.metadata.ledgers import BlockLedgerIds
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Op, Put
-from tests.unit.ledger.fake_bookie import FakeCluster, RacingLedgers, run
+from tests.unit.ledger.fake_bookie import FakeCluster, RacingLedgers
 
 
 @pytest.mark.parametrize("quorum", [(2, 3, 2), (3, 2, 3), (3, 3, 0), (0, 0, 0), (3, -1, -1)])
-def test_quorums_that_make_no_sense_are_refused(quorum: tuple[int, int, int]) -> None:
-    async def test() -> None:
-        cluster = FakeCluster(5)
-        async with cluster.client() as client:
-            size, write, ack = quorum
-            for create in (client.create, client.create_adv):
-                with pytest.raises(IncorrectParameterError, match="E >= Qw >= Qa > 0") as raised:
-                    await create(ensemble_size=size, write_quorum=write, ack_quorum=ack)
-                assert raised.value.code == -14
-            assert [each async for each in client.list_ledgers()] == []
-
-    run(test)
+async def test_quorums_that_make_no_sense_are_refused(quorum: tuple[int, int, int]) -> None:
+    cluster = FakeCluster(5)
+    async with cluster.client() as client:
+        size, write, ack = quorum
+        for create in (client.create, client.create_adv):
+            with pytest.raises(IncorrectParameterError, match="E >= Qw >= Qa > 0") as raised:
+                await create(ensemble_size=size, write_quorum=write, ack_quorum=ack)
+            assert raised.value.code == -14
+        assert [each async for each in client.list_ledgers()] == []
 
 
-def test_custom_metadata_has_each_name_once() -> None:
-    async def test() -> None:
-        async with FakeCluster(1).client() as client:
-            with pytest.raises(IncorrectParameterError, match="twice"):
-                await client.create(custom_metadata=[("name", b"a"), ("name", b"b")])
-
-    run(test)
+async def test_custom_metadata_has_each_name_once() -> None:
+    async with FakeCluster(1).client() as client:
+        with pytest.raises(IncorrectParameterError, match="twice"):
+            await client.create(custom_metadata=[("name", b"a"), ("name", b"b")])
 
 
 @pytest.mark.parametrize("ledger_id", [0, 7, 1 << 31, (1 << 63) - 2])
-def test_a_ledger_may_have_an_id_of_the_callers_choice_once(ledger_id: int) -> None:
-    async def test() -> None:
-        cluster = FakeCluster(1)
-        async with cluster.client() as client:
-            writer = await client.create(ledger_id=ledger_id)
-            assert writer.ledger_id == ledger_id
-            assert await cluster.metadata(ledger_id) == writer.metadata
-            with pytest.raises(LedgerExistsError) as raised:
-                await client.create_adv(ledger_id=ledger_id)
-            assert raised.value.code == -20
-            await client.delete(ledger_id)
-            assert (await client.create_adv(ledger_id=ledger_id)).ledger_id == ledger_id
-
-    run(test)
+async def test_a_ledger_may_have_an_id_of_the_callers_choice_once(ledger_id: int) -> None:
+    cluster = FakeCluster(1)
+    async with cluster.client() as client:
+        writer = await client.create(ledger_id=ledger_id)
+        assert writer.ledger_id == ledger_id
+        assert await cluster.metadata(ledger_id) == writer.metadata
+        with pytest.raises(LedgerExistsError) as raised:
+            await client.create_adv(ledger_id=ledger_id)
+        assert raised.value.code == -20
+        await client.delete(ledger_id)
+        assert (await client.create_adv(ledger_id=ledger_id)).ledger_id == ledger_id
 
 
 @pytest.mark.parametrize("ledger_id", [-1, (1 << 63) - 1, 1 << 63])
-def test_what_is_no_ledger_id_is_refused(ledger_id: int) -> None:
-    async def test() -> None:
-        async with FakeCluster(1).client() as client:
-            for create in (client.create, client.create_adv):
-                with pytest.raises(IncorrectParameterError, match="0 to 9223372036854775806 are"):
-                    await create(ledger_id=ledger_id)
-
-    run(test)
+async def test_what_is_no_ledger_id_is_refused(ledger_id: int) -> None:
+    async with FakeCluster(1).client() as client:
+        for create in (client.create, client.create_adv):
+            with pytest.raises(IncorrectParameterError, match="0 to 9223372036854775806 are"):
+                await create(ledger_id=ledger_id)
 
 
-def test_a_generated_id_goes_round_one_that_was_chosen_by_hand() -> None:
-    async def test() -> None:
-        async with FakeCluster(1).client() as client:
-            await client.create(ledger_id=1)
-            assert [(await client.create()).ledger_id for _ in range(3)] == [0, 2, 3]
-
-    run(test)
+async def test_a_generated_id_goes_round_one_that_was_chosen_by_hand() -> None:
+    async with FakeCluster(1).client() as client:
+        await client.create(ledger_id=1)
+        assert [(await client.create()).ledger_id for _ in range(3)] == [0, 2, 3]
 
 
-def test_ops_of_the_caller_fail_a_ledger_of_a_chosen_id_as_any() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(1)
-        await cluster.store.create("/list")
-        async with cluster.client() as client:
-            with pytest.raises(BadVersionError) as raised:
-                await client.create(ledger_id=5, also=lambda _: [Put(path="/list", value=b"", version=7)])
-            assert raised.value.index == 1
-            assert [each async for each in client.list_ledgers()] == []
-
-    run(test)
+async def test_ops_of_the_caller_fail_a_ledger_of_a_chosen_id_as_any() -> None:
+    cluster = FakeCluster(1)
+    await cluster.store.create("/list")
+    async with cluster.client() as client:
+        with pytest.raises(BadVersionError) as raised:
+            await client.create(ledger_id=5, also=lambda _: [Put(path="/list", value=b"", version=7)])
+        assert raised.value.index == 1
+        assert [each async for each in client.list_ledgers()] == []
 
 
 class LostReplies(MemoryStore):
@@ -110,115 +92,94 @@ class LostReplies(MemoryStore):
         return paths
 
 
-def test_a_ledger_whose_creation_was_not_answered_is_recognised_by_its_token() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(1)
-        store = LostReplies(MemoryTree())
-        cluster.ledgers = RacingLedgers(store, ids=BlockLedgerIds(store), rng=cluster.rng)
+async def test_a_ledger_whose_creation_was_not_answered_is_recognised_by_its_token() -> None:
+    cluster = FakeCluster(1)
+    store = LostReplies(MemoryTree())
+    cluster.ledgers = RacingLedgers(store, ids=BlockLedgerIds(store), rng=cluster.rng)
+    async with cluster.client() as client:
+        writer = await client.create(ledger_id=9)
+        assert (store.lost, writer.ledger_id) == (1, 9)
+
+
+async def test_a_closed_client_makes_no_ledger() -> None:
+    cluster = FakeCluster(1)
+    async with cluster.client() as client:
+        client.close()
+        with pytest.raises(ClientClosedError):
+            await client.create()
+        assert [each async for each in client.list_ledgers()] == []
+
+
+async def test_ledgers_are_listed_in_the_order_of_their_ids_from_any_on() -> None:
+    async with FakeCluster(1).client() as client:
+        for ledger_id in (12345, 3, 1 << 40, 10_000):
+            await client.create(ledger_id=ledger_id)
+        assert [each async for each in client.list_ledgers()] == [3, 10_000, 12345, 1 << 40]
+        assert [each async for each in client.list_ledgers(10_000)] == [10_000, 12345, 1 << 40]
+        await client.delete(12345)
+        assert [each async for each in client.list_ledgers(10_001)] == [1 << 40]
+
+
+async def test_a_new_ledger_goes_without_who_could_not_be_reached_a_moment_ago_if_there_are_others() -> None:
+    cluster = FakeCluster(4)
+    async with cluster.client() as client:
+        gone = next(iter(cluster.bookies))
+        client._context.health.failed(gone, BookieUnavailableError("refused"))
+        for _ in range(20):
+            writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+            assert gone not in writer.metadata.fragments[0].bookies
+        writer = await client.create(ensemble_size=4, write_quorum=3, ack_quorum=2)
+        assert gone in writer.metadata.fragments[0].bookies, "it is better than no ledger"
+        await trio.sleep(UNREACHABLE_S)
+        ensembles = [(await client.create(ensemble_size=3)).metadata.fragments[0].bookies for _ in range(20)]
+        assert any(gone in each for each in ensembles)
+
+
+async def test_while_too_few_bookies_answer_no_metadata_is_made_however_many_are_registered() -> None:
+    cluster = FakeCluster(4)
+    with patch.object(cluster, "available", lambda: list(cluster.bookies)):
         async with cluster.client() as client:
-            writer = await client.create(ledger_id=9)
-            assert (store.lost, writer.ledger_id) == (1, 9)
-
-    run(test)
-
-
-def test_a_closed_client_makes_no_ledger() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(1)
-        async with cluster.client() as client:
-            client.close()
-            with pytest.raises(ClientClosedError):
-                await client.create()
-            assert [each async for each in client.list_ledgers()] == []
-
-    run(test)
-
-
-def test_ledgers_are_listed_in_the_order_of_their_ids_from_any_on() -> None:
-    async def test() -> None:
-        async with FakeCluster(1).client() as client:
-            for ledger_id in (12345, 3, 1 << 40, 10_000):
-                await client.create(ledger_id=ledger_id)
-            assert [each async for each in client.list_ledgers()] == [3, 10_000, 12345, 1 << 40]
-            assert [each async for each in client.list_ledgers(10_000)] == [10_000, 12345, 1 << 40]
-            await client.delete(12345)
-            assert [each async for each in client.list_ledgers(10_001)] == [1 << 40]
-
-    run(test)
-
-
-def test_a_new_ledger_goes_without_who_could_not_be_reached_a_moment_ago_if_there_are_others() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(4)
-        async with cluster.client() as client:
-            gone = next(iter(cluster.bookies))
-            client._context.health.failed(gone, BookieUnavailableError("refused"))
+            before = await client.create(ensemble_size=4, write_quorum=3, ack_quorum=2)
+            gone = cluster.of(before.metadata.fragments[0].bookies[:2])
+            await before.write(b"0")
+            for bookie in gone:
+                bookie.stop()
+            before.append([b"1"])
+            await trio.sleep(1)
             for _ in range(20):
-                writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-                assert gone not in writer.metadata.fragments[0].bookies
-            writer = await client.create(ensemble_size=4, write_quorum=3, ack_quorum=2)
-            assert gone in writer.metadata.fragments[0].bookies, "it is better than no ledger"
-            await trio.sleep(UNREACHABLE_S)
-            ensembles = [(await client.create(ensemble_size=3)).metadata.fragments[0].bookies for _ in range(20)]
-            assert any(gone in each for each in ensembles)
-
-    run(test)
-
-
-def test_while_too_few_bookies_answer_no_metadata_is_made_however_many_are_registered() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(4)
-        with patch.object(cluster, "available", lambda: list(cluster.bookies)):
-            async with cluster.client() as client:
-                before = await client.create(ensemble_size=4, write_quorum=3, ack_quorum=2)
-                gone = cluster.of(before.metadata.fragments[0].bookies[:2])
-                await before.write(b"0")
-                for bookie in gone:
-                    bookie.stop()
-                before.append([b"1"])
+                with pytest.raises(NotEnoughBookiesError, match="registered, and cannot be reached: bookie"):
+                    await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
                 await trio.sleep(1)
-                for _ in range(20):
-                    with pytest.raises(NotEnoughBookiesError, match="registered, and cannot be reached: bookie"):
-                        await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-                    await trio.sleep(1)
-                assert [each async for each in client.list_ledgers()] == [before.ledger_id]
-                gone[0].down = False
-                writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-                assert gone[1].bookie_id not in writer.metadata.fragments[0].bookies
-                await writer.write(b"0")
-
-    run(test)
+            assert [each async for each in client.list_ledgers()] == [before.ledger_id]
+            gone[0].down = False
+            writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+            assert gone[1].bookie_id not in writer.metadata.fragments[0].bookies
+            await writer.write(b"0")
 
 
-def test_a_bookie_in_doubt_that_hangs_is_waited_for_shortly() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(3)
-        async with cluster.client() as client:
-            hung = next(iter(cluster.bookies.values()))
-            hung.hung = True
-            client._context.health.failed(hung.bookie_id, BookieUnavailableError("refused"))
-            began = trio.current_time()
-            with pytest.raises(NotEnoughBookiesError, match=hung.bookie_id):
-                await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-            assert trio.current_time() - began == pytest.approx(PROBE_S, abs=0.1)
-            assert [each async for each in client.list_ledgers()] == []
-
-    run(test)
+async def test_a_bookie_in_doubt_that_hangs_is_waited_for_shortly() -> None:
+    cluster = FakeCluster(3)
+    async with cluster.client() as client:
+        hung = next(iter(cluster.bookies.values()))
+        hung.hung = True
+        client._context.health.failed(hung.bookie_id, BookieUnavailableError("refused"))
+        began = trio.current_time()
+        with pytest.raises(NotEnoughBookiesError, match=hung.bookie_id):
+            await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        assert trio.current_time() - began == pytest.approx(PROBE_S, abs=0.1)
+        assert [each async for each in client.list_ledgers()] == []
 
 
-def test_a_bookie_that_a_recovery_could_not_reach_is_in_none_of_the_ledgers_that_follow() -> None:
-    async def test() -> None:
-        cluster = FakeCluster(4)
-        async with cluster.client() as client:
-            before = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-            gone = before.metadata.fragments[0].bookies[0]
-            cluster.bookies[gone].lose_links()
-            with patch.object(cluster.bookies[gone], "connect", refuse):
-                await client.open(before.ledger_id, recover=True)
-                after = [await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2) for _ in range(20)]
-            assert all(gone not in each.metadata.fragments[0].bookies for each in after), "registered as it still is"
-
-    run(test)
+async def test_a_bookie_that_a_recovery_could_not_reach_is_in_none_of_the_ledgers_that_follow() -> None:
+    cluster = FakeCluster(4)
+    async with cluster.client() as client:
+        before = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        gone = before.metadata.fragments[0].bookies[0]
+        cluster.bookies[gone].lose_links()
+        with patch.object(cluster.bookies[gone], "connect", refuse):
+            await client.open(before.ledger_id, recover=True)
+            after = [await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2) for _ in range(20)]
+        assert all(gone not in each.metadata.fragments[0].bookies for each in after), "registered as it still is"
 
 
 def refuse() -> LocalLink:
