@@ -1,1 +1,1 @@
-"""Small shared facts: who is there, which ledgers there are, who owns what."""
+"""Shared metadata: registered bookies, existing ledgers, ownership."""

@@ -1,4 +1,4 @@
-"""Who is there: registration of bookies, how to reach them, and their cookies.
+"""Bookies in the metadata: registration, addresses, and cookies.
 
     <root>/available/<bookie id>              ephemeral: BookieServiceInfoFormat; empty in the original's old versions
     <root>/available/readonly/<bookie id>     the same, for a bookie that takes no new entries
@@ -66,14 +66,14 @@ class BookieServiceInfo:
 
     @property
     def bookie_endpoint(self) -> Endpoint | None:
-        """Where the bookie protocol is served."""
+        """Return the host and port that serve the bookie protocol."""
         return next((endpoint for endpoint in self.endpoints if endpoint.protocol == BOOKIE_PROTOCOL), None)
 
 
 def check_bookie_id(bookie_id: str) -> str:
-    """The id, if a bookie can have it: letters, digits, `:`, `.`, `_`, `-`; InvalidPathError otherwise."""
+    """Return the id if it is valid for a bookie: letters, digits, `:`, `.`, `_`, `-`; InvalidPathError otherwise."""
     if _BOOKIE_ID.fullmatch(bookie_id) is None or bookie_id in (READONLY, ".", ".."):
-        raise InvalidPathError(f"a bookie cannot have the id {bookie_id!r}")
+        raise InvalidPathError(f"invalid bookie id {bookie_id!r}")
     return bookie_id
 
 
@@ -96,11 +96,11 @@ def encode_service_info(info: BookieServiceInfo) -> bytes:
 
 
 def decode_service_info(bookie_id: str, data: bytes) -> BookieServiceInfo:
-    """MalformedMetadataError. Empty data is an old bookie, whose id is `host:port`."""
+    """Decode a service info. MalformedMetadataError. Empty data is an old bookie, whose id is `host:port`."""
     if not data:
         host, _, port = bookie_id.rpartition(":")
         if not host or not port.isdigit():
-            raise MalformedMetadataError(f"bookie {bookie_id} does not say how to reach it")
+            raise MalformedMetadataError(f"bookie {bookie_id} does not contain its address")
         return BookieServiceInfo(endpoints=(Endpoint(host=host, port=int(port)),))
     try:
         message = BookieServiceInfoFormat.FromString(data)
@@ -131,12 +131,13 @@ async def register(
     root: str = "/ledgers",
     wait_s: float | None = None,
 ) -> None:
-    """Announce a bookie for as long as the store's session lives; again, to change between writable and read-only, and
-    in a new session.
+    """Register a bookie while the store's session lives.
 
-    Waits while another session, perhaps our own former one, holds the id: for `wait_s` (BookKeeper's zkTimeout), then
-    NodeExistsError; None leaves the deadline to the caller. Where `ephemerals.keep` holds the path that is registered,
-    it stays so over lost sessions.
+    Call it again in a new session, or to change between writable and read-only.
+
+    Waits while another session, perhaps an earlier one of ours, holds the id: for `wait_s` (BookKeeper's zkTimeout),
+    then NodeExistsError; None leaves the deadline to the caller. If `ephemerals.keep` holds the registered path, the
+    registration survives lost sessions.
     """
     path = registration_path(bookie_id, read_only=read_only, root=root)
     other = registration_path(bookie_id, read_only=not read_only, root=root)
@@ -154,31 +155,33 @@ async def keep_registered(
     wait_s: float | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """`register`, and go on being registered until cancelled, over lost sessions too (`ephemerals.keep`). To change
-    between writable and read-only, start it anew and then cancel the former."""
+    """Register, and stay registered until cancelled, also over lost sessions (`ephemerals.keep`).
+
+    To change between writable and read-only, start a new call and then cancel the old one.
+    """
     await register(store, bookie_id, info, read_only=read_only, root=root, wait_s=wait_s)
     path = registration_path(bookie_id, read_only=read_only, root=root)
     await ephemerals.keep(store, path, encode_service_info(info), wait_s=wait_s, task_status=task_status)
 
 
 async def unregister(store: MetadataStore, bookie_id: str, *, root: str = "/ledgers") -> None:
-    """Fine if it is not registered. What another session registered stays."""
+    """Remove the bookie's registration; no effect if there is none. Another session's registration stays."""
     await ephemerals.drop(store, registration_path(bookie_id, root=root))
     await ephemerals.drop(store, registration_path(bookie_id, read_only=True, root=root))
 
 
 async def available(store: MetadataStore, *, root: str = "/ledgers") -> list[str]:
-    """Ids of the bookies that take new entries, sorted. NoNodeError if the cluster was never initialised."""
+    """Return the ids of the bookies that accept new entries, sorted. NoNodeError if the cluster was never initialised."""
     return [name for name in await store.children(paths.join(root, "available")) if name != READONLY]
 
 
 async def readonly(store: MetadataStore, *, root: str = "/ledgers") -> list[str]:
-    """Ids of the bookies that only serve reads, sorted."""
+    """Return the ids of the bookies that only serve reads, sorted."""
     return await store.children(paths.join(root, "available/readonly"))
 
 
 async def service_info(store: MetadataStore, bookie_id: str, *, root: str = "/ledgers") -> BookieServiceInfo | None:
-    """How to reach a bookie, writable or read-only; None if it is not registered."""
+    """Return the addresses of a bookie, writable or read-only; None if it is not registered."""
     for read_only in (False, True):
         node = await store.get(registration_path(bookie_id, read_only=read_only, root=root))
         if node is not None:
@@ -187,14 +190,15 @@ async def service_info(store: MetadataStore, bookie_id: str, *, root: str = "/le
 
 
 async def read_cookie(store: MetadataStore, bookie_id: str, *, root: str = "/ledgers") -> Versioned[Cookie] | None:
-    """None if there is none. MalformedMetadataError, UnsupportedLayoutError."""
+    """Read a bookie's cookie; None if there is none. MalformedMetadataError, UnsupportedLayoutError."""
     node = await store.get(_cookie_path(root, bookie_id))
     return None if node is None else Versioned(decode_cookie(node.value), node.version)
 
 
 async def write_cookie(store: MetadataStore, cookie: Cookie, version: int | None, *, root: str = "/ledgers") -> int:
-    """Store a cookie that is new (`version` None: NodeExistsError if it is not) or has `version` (BadVersionError);
-    returns its version."""
+    """Store a cookie that is new (`version` None; else NodeExistsError) or has `version` (else BadVersionError); return
+    its version.
+    """
     path = _cookie_path(root, cookie.bookie_id)
     if version is not None:
         return await store.put(path, encode_cookie(cookie), version)
@@ -205,12 +209,12 @@ async def write_cookie(store: MetadataStore, cookie: Cookie, version: int | None
 async def delete_cookie(
     store: MetadataStore, bookie_id: str, version: int = ANY_VERSION, *, root: str = "/ledgers"
 ) -> None:
-    """BadVersionError, NoNodeError."""
+    """Delete a cookie. BadVersionError, NoNodeError."""
     await store.delete(_cookie_path(root, bookie_id), version)
 
 
 def registration_path(bookie_id: str, *, read_only: bool = False, root: str = "/ledgers") -> str:
-    """The ephemeral node of a registered bookie."""
+    """Return the path of a registered bookie's ephemeral node."""
     check_bookie_id(bookie_id)
     return f"{root}/available/{READONLY}/{bookie_id}" if read_only else f"{root}/available/{bookie_id}"
 

@@ -1,15 +1,15 @@
-"""A cluster's metadata as a whole: made, formatted, destroyed. What `initnewcluster`, `metaformat` and
-`nukeexistingcluster` do; asking back is theirs.
+"""A cluster's metadata as a whole: created, formatted, destroyed, for `initnewcluster`, `metaformat` and
+`nukeexistingcluster`. The commands ask for confirmation themselves.
 
-    child of the root                        new cluster     format              nuke
-    LAYOUT, INSTANCEID                       made            made anew           goes
-    available/, available/readonly/          made            stays, or is made   goes; refused while bookies are there
-    ledgers and their folders                                go                  go
-    cookies, idgen, idgen-long                               go                  go
-    underreplication                                         only its ledgers    goes
-                                                             and locks go
-    disableHealthCheck                                       stays               goes
-    anything else                                            stays               refused
+    child of the root                new cluster   format             nuke
+    LAYOUT, INSTANCEID               created       created again      deleted
+    available/, available/readonly/  created       kept, or created   deleted; refused while bookies exist
+    ledgers and their folders                      deleted            deleted
+    cookies, idgen, idgen-long                     deleted            deleted
+    underreplication                               only its ledgers   deleted
+                                                   and locks deleted
+    disableHealthCheck                             kept               deleted
+    anything else                                  kept               refused
 
 Source: BookKeeper's ZKRegistrationManager (initNewCluster, format, nukeExistingCluster), AbstractZkLedgerManagerFactory;
 tests/golden/bookkeeper/zk/formatted.json.
@@ -27,7 +27,7 @@ from quire.metadata.ledgers import Random, new_instance_id, read_instance_id
 from quire.metadata.store import Create, Delete, MetadataStore, Op
 
 DELETES_AT_ONCE = 500
-"""In one write, when trees are deleted."""
+"""Nodes deleted in one write when trees are deleted."""
 
 _FORMATTED = ("cookies", "idgen", "idgen-long")
 _KNOWN = (*_FORMATTED, "LAYOUT", "INSTANCEID", "available", "underreplication", "disableHealthCheck")
@@ -40,7 +40,7 @@ _FORMATTED_BELOW = (
 
 
 def plan_new_cluster(root: str, instance_id: str, layout: LedgerLayout = HIERARCHICAL) -> list[Op]:
-    """What makes a cluster, in one write (pure). The root's parent must exist."""
+    """Return the ops that create a cluster, in one write (pure). The root's parent must exist."""
     return [
         Create(path=root),
         Create(path=paths.join(root, "available")),
@@ -51,13 +51,13 @@ def plan_new_cluster(root: str, instance_id: str, layout: LedgerLayout = HIERARC
 
 
 def plan_format(root: str, names: Iterable[str]) -> list[str]:
-    """Of the children of a root, the trees that a format deletes (pure)."""
+    """Return the trees that a format deletes, among the children of a root (pure)."""
     doomed = [name for name in names if name in _FORMATTED or is_ledger_node(name)]
     return [paths.join(root, name) for name in (*doomed, *_FORMATTED_BELOW)]
 
 
 def unknown_children(names: Iterable[str]) -> list[str]:
-    """Of the children of a root, those that no cluster has: they are somebody else's (pure)."""
+    """Return the children of a root that no cluster has: they belong to something else (pure)."""
     return [name for name in names if name not in _KNOWN and not is_ledger_node(name)]
 
 
@@ -66,8 +66,10 @@ async def exists(store: MetadataStore, root: str) -> bool:
 
 
 async def init_new_cluster(store: MetadataStore, root: str, *, rng: Random, layout: LedgerLayout = HIERARCHICAL) -> str:
-    """Make a cluster; returns its instance id. ClusterRefusedError if the root exists, NoNodeError if its parent does
-    not."""
+    """Create a cluster; return its instance id.
+
+    ClusterRefusedError if the root exists, NoNodeError if its parent does not.
+    """
     instance_id = new_instance_id(rng)
     try:
         await store.multi(plan_new_cluster(root, instance_id, layout))
@@ -79,8 +81,10 @@ async def init_new_cluster(store: MetadataStore, root: str, *, rng: Random, layo
 
 
 async def format_cluster(store: MetadataStore, root: str, *, rng: Random, layout: LedgerLayout = HIERARCHICAL) -> str:
-    """Forget every ledger and cookie of a cluster, or make it; returns the new instance id. Whether there are bookies
-    running is not looked at. Interrupted, it is to be done again; the new instance id is written last."""
+    """Delete every ledger and cookie of a cluster, or create the cluster; return the new instance id.
+
+    Running bookies are not checked for. After an interruption, repeat it; the new instance id is written last.
+    """
     instance_id = new_instance_id(rng)
     if not await exists(store, root):
         await store.create(root, make_parents=True)
@@ -103,8 +107,11 @@ async def format_cluster(store: MetadataStore, root: str, *, rng: Random, layout
 
 
 async def nuke_cluster(store: MetadataStore, root: str, *, instance_id: str | None = None, force: bool = False) -> None:
-    """Delete a cluster's whole tree. ClusterRefusedError if `instance_id` is not the cluster's (unless `force`), if
-    bookies are registered, or if there are nodes that no cluster has. NoNodeError if there is no cluster."""
+    """Delete a cluster's whole tree.
+
+    ClusterRefusedError if `instance_id` is not the cluster's (unless `force`), if bookies are registered, or if there
+    are nodes that no cluster has. NoNodeError if there is no cluster.
+    """
     if not await exists(store, root):
         raise NoNodeError(f"there is no cluster at {root}")
     if not force:
@@ -117,15 +124,18 @@ async def nuke_cluster(store: MetadataStore, root: str, *, instance_id: str | No
         raise ClusterRefusedError(f"the cluster at {root} has bookies running: {', '.join(registered)}")
     strangers = unknown_children(await store.children(root))
     if strangers:
-        raise ClusterRefusedError(f"{root} holds what is not a cluster's: {', '.join(strangers)}")
+        raise ClusterRefusedError(f"{root} contains nodes that do not belong to a cluster: {', '.join(strangers)}")
     await delete_tree(store, root)
 
 
 async def delete_tree(store: MetadataStore, path: str) -> None:
-    """Delete a node and all below it, from below; fine if it is gone, and if others add or delete meanwhile."""
+    """Delete a node and all nodes below it, bottom up; no effect if it is gone.
+
+    Others may add or delete nodes meanwhile.
+    """
     while True:
         nodes = [path]
-        for node in nodes:  # grows as it goes: every node after its parent
+        for node in nodes:  # grows during the loop: every node after its parent
             try:
                 nodes += [paths.join(node, name) for name in await store.children(node)]
             except NoNodeError:
@@ -139,7 +149,7 @@ async def delete_tree(store: MetadataStore, path: str) -> None:
 
 
 async def _delete(store: MetadataStore, nodes: Sequence[str]) -> None:
-    """In one write; one by one if some are gone by now."""
+    """Delete nodes in one write, or one by one if some are gone by now."""
     try:
         await store.multi([Delete(path=node) for node in nodes])
     except NoNodeError:
@@ -151,7 +161,7 @@ async def _delete(store: MetadataStore, nodes: Sequence[str]) -> None:
 
 
 async def _names(store: MetadataStore, folder: str) -> list[str]:
-    """The children; none if there is no such node."""
+    """Return the children; none if there is no such node."""
     try:
         return await store.children(folder)
     except NoNodeError:

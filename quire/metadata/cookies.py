@@ -1,4 +1,5 @@
-"""The cookie (pure): whose directory this is. The VERSION file of every bookie directory, and `cookies/<bookie id>`.
+"""Cookies (pure), which identify the bookie of a directory: the VERSION file of every bookie directory, and
+`cookies/<bookie id>`.
 
     layout version LF, then
     version 5, 4   CookieFormat as protobuf text (4 knows no indexDirs)
@@ -26,11 +27,11 @@ class Cookie:
     journal_directories: tuple[str, ...]
     ledger_directories: tuple[str, ...]
     index_directories: tuple[str, ...] | None = None
-    """None: the index lies in the ledger directories."""
+    """Directories of the indexes; None: the indexes are in the ledger directories."""
     instance_id: str = ""
-    """The cluster's UUID; empty in a cookie from before clusters had one."""
+    """UUID of the cluster; empty in a cookie from before clusters had one."""
     layout_version: int = LAYOUT_VERSION
-    """Of the bytes it was read from; written is always the newest."""
+    """Layout version of the decoded bytes; the newest is always written."""
 
 
 def encode_cookie(cookie: Cookie) -> bytes:
@@ -47,14 +48,14 @@ def encode_cookie(cookie: Cookie) -> bytes:
 
 
 def decode_cookie(data: bytes) -> Cookie:
-    """MalformedMetadataError; UnsupportedLayoutError for a layout newer than 5 or older than 3."""
+    """Decode a cookie. MalformedMetadataError; UnsupportedLayoutError for a layout newer than 5 or older than 3."""
     first, _, body = data.partition(b"\n")
     if not first.strip().isdigit():
         raise MalformedMetadataError(f"a cookie does not begin with {first[:40]!r}")
     version = int(first)
     if not OLDEST_LAYOUT_VERSION <= version <= LAYOUT_VERSION:
         raise UnsupportedLayoutError(
-            f"a cookie has layout version {version}; this program knows {OLDEST_LAYOUT_VERSION} to {LAYOUT_VERSION}"
+            f"the cookie has layout version {version}; this program knows {OLDEST_LAYOUT_VERSION} to {LAYOUT_VERSION}"
         )
     try:
         if version == 3:

@@ -1,15 +1,15 @@
-"""What can go wrong with metadata. Each class says final or passing, and what to do."""
+"""Errors of metadata. Each class says whether a retry can help, and what to do."""
 
 from __future__ import annotations
 
 
 class MetadataError(Exception):
-    """Root: catching it catches every failure of the package."""
+    """Root of all errors of this package."""
 
     def __init__(self, message: str, *, index: int = 0) -> None:
         super().__init__(message)
         self.index = index
-        """Which op of a multi failed; 0 for a single call."""
+        """Index of the failed op of a multi; 0 for a single call."""
 
 
 class NoNodeError(MetadataError):
@@ -17,11 +17,11 @@ class NoNodeError(MetadataError):
 
 
 class NodeExistsError(MetadataError):
-    """There is a node at that path already. Final for this call."""
+    """There already is a node at that path. Final for this call."""
 
 
 class BadVersionError(MetadataError):
-    """Somebody changed the node since it was read. Read again and decide anew."""
+    """The node was changed since it was read. Passing: read again and decide again."""
 
 
 class NotEmptyError(MetadataError):
@@ -29,36 +29,36 @@ class NotEmptyError(MetadataError):
 
 
 class SessionExpiredError(MetadataError):
-    """The session is gone, and its ephemeral nodes with it. Final for this store object."""
+    """The session has ended, and its ephemeral nodes are gone. Final for this store object."""
 
 
 class MetadataUnavailableError(MetadataError):
-    """The service cannot be reached; whether a write happened is not known. Passing: read, then retry."""
+    """The service cannot be reached; the outcome of a write is unknown. Passing: read, then retry."""
 
 
 class InvalidPathError(MetadataError):
-    """The path is not one a node can have. Final; our mistake or bad input that should have been refused earlier."""
+    """The path is invalid for a node. Final: our bug, or bad input that should have been refused earlier."""
 
 
 class MalformedMetadataError(MetadataError):
-    """A stored value is damaged or breaks an invariant of its kind. Final: a human must look."""
+    """A stored value is damaged or breaks an invariant of its kind. Final: an operator must look."""
 
 
 class UnsupportedLayoutError(MetadataError):
-    """The data was written by a newer version, or in a layout that is not served. Final: use the program that wrote it."""
+    """The data was written by a newer version, or in an unsupported layout. Final: use the program that wrote it."""
 
 
 class NotAllowedError(MetadataError):
-    """The service refuses these credentials this call. Final: an operator must mend rights or credentials."""
+    """The service refuses this call with these credentials. Final: an operator must correct rights or credentials."""
 
 
 class ValueTooLargeError(MetadataError):
-    """The request is larger than the service takes. Final; nothing was sent."""
+    """The request is larger than the service accepts. Final; nothing was sent."""
 
 
 class InvalidConnectStringError(MetadataError):
-    """The text does not say how to reach a metadata service. Final: the configuration is wrong."""
+    """The text is not a valid address of a metadata service. Final: the configuration is wrong."""
 
 
 class ClusterRefusedError(MetadataError):
-    """What was asked would hurt a cluster in use, or another than was meant. Final: see what the message names."""
+    """The request would damage a cluster in use, or another cluster than was meant. Final: see the message."""

@@ -1,10 +1,10 @@
-"""How ledgers are laid out as nodes (pure): BookKeeper's three ledger managers.
+"""Layouts of ledgers as nodes (pure): BookKeeper's three ledger managers.
 
     hierarchical        <root>/00/0000/L0000                       %010d of an id below 2^31-1, cut 2/4/4
                         <root>/000/0000/0000/0000/L0000            %019d of a greater one, cut 3/4/4/4/4
     longhierarchical    <root>/000/0000/0000/0000/L0000            %019d of every id
     flat                <root>/L0000000000                         %010d
-    <root>/LAYOUT       says which one: "2" LF class name ":1"
+    <root>/LAYOUT       names the layout: "2" LF class name ":1"
 
 Source: BookKeeper's LedgerLayout, FlatLedgerManager, HierarchicalLedgerManager, LongHierarchicalLedgerManager;
 tests/golden/bookkeeper/zk.
@@ -18,7 +18,7 @@ from quire.metadata import paths
 from quire.metadata.errors import UnsupportedLayoutError
 
 SHORT_ID_LIMIT = (1 << 31) - 1
-"""Ids below it have the short path, and come from the original's first sequence."""
+"""Upper bound of ids with a short path, which come from the original's first sequence."""
 LONG_ID_LIMIT = 1 << 63
 
 SHORT_WIDTHS = (2, 4, 4)
@@ -28,21 +28,21 @@ LONG_WIDTHS = (3, 4, 4, 4, 4)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerLayout:
     name: str
-    """As in `zk+name://`."""
+    """Name as in `zk+name://`."""
     factory: str
     trees: tuple[tuple[int, ...], ...]
     """Widths of the path's components, per tree; the ids of the first are below SHORT_ID_LIMIT if there are two."""
     id_folder: str
-    """Where the sequence of ids is, below the root; empty: in the root itself."""
+    """Folder of the id sequence, below the root; empty: the root itself."""
 
     @property
     def value(self) -> bytes:
-        """The bytes of the LAYOUT node."""
+        """Return the bytes of the LAYOUT node."""
         return f"2\norg.apache.bookkeeper.meta.{self.factory}:1".encode()
 
     def path(self, root: str, ledger_id: int) -> str:
-        """Where the metadata of a ledger lies."""
-        assert 0 <= ledger_id < LONG_ID_LIMIT, f"{ledger_id} is no ledger id"
+        """Return the path of a ledger's metadata."""
+        assert 0 <= ledger_id < LONG_ID_LIMIT, f"{ledger_id} is not a ledger id"
         widths = self.trees[-1] if ledger_id >= SHORT_ID_LIMIT else self.trees[0]
         digits = f"{ledger_id:0{sum(widths)}d}"
         parts = []
@@ -70,15 +70,15 @@ LAYOUTS = {layout.name: layout for layout in (FLAT, HIERARCHICAL, LONG_HIERARCHI
 
 
 def decode_layout(root: str, value: bytes) -> LedgerLayout:
-    """What a LAYOUT node says; UnsupportedLayoutError if that is not served."""
+    """Decode a LAYOUT node; UnsupportedLayoutError if the layout is unsupported."""
     for layout in LAYOUTS.values():
         if value == layout.value:
             return layout
-    raise UnsupportedLayoutError(f"{root} has a layout of ledgers that is not served: {value!r}")
+    raise UnsupportedLayoutError(f"{root} has an unsupported layout of ledgers: {value!r}")
 
 
 def is_ledger_node(name: str) -> bool:
-    """Whether a child of the root is a ledger of the flat layout, or a folder of the others."""
+    """Return whether a child of the root is a ledger of the flat layout, or a folder of the others."""
     digits = name[1:] if name.startswith("L") else name
     if not (digits.isascii() and digits.isdigit()):
         return False

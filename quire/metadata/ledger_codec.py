@@ -1,4 +1,4 @@
-"""Ledger metadata as bytes (pure): the value of a ledger's node.
+"""Format of ledger metadata (pure): the value of a ledger's node.
 
     "BookieMetadataFormatVersion" TAB version LF, then
     version 3    varint length, LedgerMetadataFormat as protobuf binary
@@ -42,7 +42,7 @@ def _schema() -> type[LedgerMetadataFormat]:
 
 
 def encode(metadata: LedgerMetadata, *, token: int = NO_TOKEN) -> bytes:
-    """The bytes of `metadata` in its own format version; `token` (signed, 64 bits) is kept by version 3 only."""
+    """Return the bytes of `metadata` in its own format version; only version 3 keeps `token` (signed, 64 bits)."""
     head = _MAGIC + b"%d\n" % metadata.format_version
     if metadata.format_version == 1:
         return head + _encode_v1(metadata).encode()
@@ -55,16 +55,19 @@ def encode(metadata: LedgerMetadata, *, token: int = NO_TOKEN) -> bytes:
 
 
 def decode(data: bytes) -> LedgerMetadata:
-    """MalformedMetadataError if `data` is damaged, UnsupportedLayoutError if its version is newer than ours."""
+    """Decode metadata.
+
+    MalformedMetadataError if `data` is damaged, UnsupportedLayoutError if its version is newer than ours.
+    """
     return decode_with_token(data)[0]
 
 
 def decode_with_token(data: bytes) -> tuple[LedgerMetadata, int]:
-    """The metadata and its creation token; NO_TOKEN if it has none."""
+    """Return the metadata and its creation token; NO_TOKEN if it has none."""
     end = data.find(b"\n")
     version = data[len(_MAGIC) : end]
     if not data.startswith(_MAGIC) or end < 0 or not version.isdigit():
-        raise MalformedMetadataError(f"these bytes are not the metadata of a ledger: {data[:40]!r}")
+        raise MalformedMetadataError(f"not the metadata of a ledger: {data[:40]!r}")
     number = int(version)
     if number > NEWEST_FORMAT:
         raise UnsupportedLayoutError(f"ledger metadata has format version {number}; this program knows {NEWEST_FORMAT}")
@@ -106,7 +109,7 @@ def _from_message(message: LedgerMetadataFormat, version: int) -> LedgerMetadata
     texts: list[object] = [bookie for fragment in fragments for bookie in fragment.bookies]
     texts += [key for key, _ in custom_metadata]
     for text in texts:
-        if not isinstance(text, str):  # protobuf hands out bytes for text that is not UTF-8
+        if not isinstance(text, str):  # protobuf returns bytes for text that is not UTF-8
             raise MalformedMetadataError("the metadata of a ledger has text that is not UTF-8")
     state = _STATES[message.state]
     closed = state is LedgerState.CLOSED
@@ -149,7 +152,7 @@ def _varint(number: int) -> bytes:
 
 
 def _read_varint(data: bytes) -> tuple[int, int]:
-    """The number at the start of `data` (at most 32 bits) and where it ends."""
+    """Return the number at the start of `data` (at most 32 bits) and where it ends."""
     number = 0
     for index, byte in enumerate(data[:5]):
         number |= (byte & 0x7F) << 7 * index

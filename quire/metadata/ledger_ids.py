@@ -1,4 +1,4 @@
-"""Where ledger ids come from. Ids start at 0 and are never given twice, but some may never be used."""
+"""Sources of ledger ids. Ids start at 0 and are never given twice, but some may never be used."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ BLOCK_SIZE = 1000
 
 class LedgerIds(Protocol):
     async def next_id(self) -> int:
-        """An id that nobody got before. Raises what the store raises."""
+        """Return an id that was never returned before. Raises the errors of the store."""
 
 
 class BlockLedgerIds:
-    """For embedded stores: reserves ids in blocks by compare-and-set, so that a ledger costs no write for its id.
+    """Id source for embedded stores: reserves ids in blocks by compare-and-set, so that a ledger needs no write for its
+    id.
 
-    The node `<root>/idgen` keeps the first id that is not reserved, as decimal text. What is left of a block when the
-    process ends is never used.
+    The node `<root>/idgen` keeps the first id that is not reserved, as decimal text. The rest of a block is never used
+    after the process ends.
     """
 
     def __init__(self, store: MetadataStore, root: str = "/ledgers", *, block_size: int = BLOCK_SIZE) -> None:
@@ -45,11 +46,11 @@ class BlockLedgerIds:
         return self._next - 1
 
     async def _reserve(self) -> int:
-        """Reserve a block; returns where it ends."""
+        """Reserve a block; return where it ends."""
 
         def reserve(value: bytes) -> bytes:
             if value and not value.isdigit():
-                raise MalformedMetadataError(f"{self._path} keeps no ledger id: {value!r}")
+                raise MalformedMetadataError(f"{self._path} does not contain a ledger id: {value!r}")
             return b"%d" % (int(value or b"0") + self._block_size)
 
         while True:
@@ -63,14 +64,14 @@ class BlockLedgerIds:
 
 
 class SequenceLedgerIds:
-    """The original's way, for stores shared with its clients: the number of an ephemeral sequential node.
+    """Id source for stores shared with the original's clients: the number of an ephemeral sequential node.
 
         <root>/idgen/ID-0000000000                        ids below 2^31-1; in the flat layout <root>/ID-0000000000
         <root>/idgen-long/HOB-0000000001/ID-0000000000    once those are used up: 2^32 times the bucket's number, plus
                                                           its sequence; when a bucket is full, the next one
 
-    The flat layout has no buckets. Unlike the original no bucket is ever deleted: a client that still uses one would
-    begin it again at 0. Source: BookKeeper's ZkLedgerIdGenerator, LongZkLedgerIdGenerator.
+    The flat layout has no buckets. Unlike in the original, buckets are never deleted: a client that still uses one
+    would restart it at 0. Source: BookKeeper's ZkLedgerIdGenerator, LongZkLedgerIdGenerator.
     """
 
     def __init__(self, store: MetadataStore, root: str = "/ledgers", *, layout: LedgerLayout = HIERARCHICAL) -> None:
@@ -78,9 +79,9 @@ class SequenceLedgerIds:
         self._prefix = paths.join(paths.join(root, layout.id_folder) if layout.id_folder else root, "ID-")
         self._buckets = None if layout is FLAT else paths.join(root, "idgen-long")
         self._short_used_up: bool | None = None
-        """Whether ids come from buckets already; None: not looked up yet."""
+        """True if ids already come from buckets; None: not looked up yet."""
         self._bucket: int | None = None
-        """The newest bucket; None: to be looked up."""
+        """Newest bucket; None: to be looked up."""
 
     async def next_id(self) -> int:
         if self._short_used_up is None:
@@ -104,7 +105,7 @@ class SequenceLedgerIds:
             try:
                 number = await self._take(f"{_bucket_path(self._buckets, bucket)}/ID-", make_parents=False)
             except NoNodeError:
-                # An original's client has deleted the bucket, as too old. Made again it would begin at 0.
+                # A client of the original has deleted the bucket as too old. Created again it would begin at 0.
                 self._bucket = None
                 continue
             if number is not None:
@@ -121,15 +122,15 @@ class SequenceLedgerIds:
             await _ensure(self._store, _bucket_path(folder, 1))
 
     async def _take(self, prefix: str, *, make_parents: bool) -> int | None:
-        """The next number of a sequence; None if it is used up."""
+        """Return the next number of a sequence; None if it is used up."""
         path = await self._store.create(prefix, kind=Kind.EPHEMERAL, sequential=True, make_parents=make_parents)
         try:
-            # The number is ours from here on; the node goes with the session at the latest.
+            # The number is ours from here on; the node is deleted with the session at the latest.
             await self._store.delete(path)
         except NoNodeError:
             pass
         digits = path[len(prefix) :]
-        # Beyond 2^31 ZooKeeper counts on with negative numbers.
+        # Above 2^31 ZooKeeper continues with negative numbers.
         return int(digits) if digits.isdigit() and int(digits) < SHORT_ID_LIMIT else None
 
 
@@ -141,4 +142,4 @@ async def _ensure(store: MetadataStore, path: str) -> None:
     try:
         await store.create(path, make_parents=True)
     except NodeExistsError:
-        pass  # somebody else was quicker
+        pass  # another client was faster

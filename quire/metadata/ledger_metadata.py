@@ -1,5 +1,7 @@
-"""What a ledger is: quorums, state, and which bookies hold which entries. Values; changed by `replace` and stored by
-compare-and-set."""
+"""Metadata of a ledger: quorums, state, and the bookies of each range of entries.
+
+These are values, changed by `replace` and stored by compare-and-set.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ NEWEST_FORMAT = 3
 
 
 class LedgerState(Enum):
-    """The numbers are BookKeeper's."""
+    """State of a ledger, with BookKeeper's numbers."""
 
     OPEN = 1
     IN_RECOVERY = 2
@@ -23,19 +25,21 @@ class LedgerState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """The entries from `first_entry_id` up to the next fragment, and the ensemble that holds them."""
+    """Entries from `first_entry_id` up to the next fragment, and their ensemble."""
 
     first_entry_id: int
     bookies: tuple[str, ...]
-    """Bookie ids; the order is the stripe position."""
+    """Bookie ids, in the order of striping."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerMetadata:
-    """MalformedMetadataError if an invariant is broken: the bytes of others come this way.
+    """Metadata of a ledger.
+
+    MalformedMetadataError if an invariant is broken, because bytes written by other programs are decoded into it.
 
     Invariants: ensemble >= write quorum >= ack quorum > 0; at least one fragment, each with `ensemble_size` different
-    bookies, first entry ids strictly growing (OnlyValidFragments).
+    bookies, first entry ids strictly ascending (OnlyValidFragments).
     """
 
     ensemble_size: int
@@ -44,19 +48,21 @@ class LedgerMetadata:
     fragments: tuple[Fragment, ...]
     state: LedgerState = LedgerState.OPEN
     last_entry_id: int = NO_ENTRY
-    """The last entry of a CLOSED ledger, -1 if it is empty; -1 while it is not closed."""
+    """Last entry of a CLOSED ledger, -1 if it is empty; -1 while it is not closed."""
     length: int = 0
     """Payload bytes of a CLOSED ledger; 0 while it is not closed."""
     digest_type: DigestType = DigestType.CRC32C
     password: bytes = b""
     password_known: bool = True
-    """False for format version 1, which keeps neither password nor digest type: whoever opens the ledger must know
-    both; `digest_type` and `password` say nothing then."""
+    """False for format version 1, which has neither password nor digest type.
+
+    The client that opens the ledger must know both; `digest_type` and `password` mean nothing then.
+    """
     ctime_ms: int = -1
-    """Creation, in milliseconds since 1970; -1 for "not kept", as BookKeeper does by default."""
+    """Creation time, in milliseconds since 1970; -1 if not stored, BookKeeper's default."""
     custom_metadata: tuple[tuple[str, bytes], ...] = ()
     format_version: int = NEWEST_FORMAT
-    """How the value is, or is to be, encoded: 1 to 3."""
+    """Format version of the encoded value: 1 to 3."""
 
     def __post_init__(self) -> None:
         if not self.ensemble_size >= self.write_quorum >= self.ack_quorum > 0:
@@ -85,12 +91,12 @@ class LedgerMetadata:
                 f"a ledger that is {self.state.name} cannot have last entry {self.last_entry_id}, length {self.length}"
             )
         if not 1 <= self.format_version <= NEWEST_FORMAT:
-            raise MalformedMetadataError(f"there is no format version {self.format_version}")
+            raise MalformedMetadataError(f"unknown format version {self.format_version}")
 
     def password_or(self, password: bytes) -> bytes:
-        """The ledger's password; `password` if its metadata do not tell."""
+        """Return the ledger's password; `password` if the metadata has none."""
         return self.password if self.password_known else password
 
     def fragment_at(self, entry_id: int) -> Fragment:
-        """The fragment that holds, or would hold, an entry (>= 0)."""
+        """Return the fragment that holds, or would hold, an entry (>= 0)."""
         return next(fragment for fragment in reversed(self.fragments) if fragment.first_entry_id <= entry_id)

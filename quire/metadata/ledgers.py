@@ -1,7 +1,7 @@
-"""The ledgers there are: their metadata in the store.
+"""Metadata of all ledgers in the store.
 
-<root>/LAYOUT, INSTANCEID, available/, available/readonly/         made by `initialize_layout`
-<root>/00/0000/L0000                                               a ledger, as `layouts` says; value: `ledger_codec`
+<root>/LAYOUT, INSTANCEID, available/, available/readonly/         created by `initialize_layout`
+<root>/00/0000/L0000 a ledger; path: `layouts`, value: `ledger_codec`
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ __all__ = [
 
 
 class Random(Protocol):
-    """What is used of `World.rng`."""
+    """The part of `World.rng` used here."""
 
     def getrandbits(self, k: int, /) -> int: ...
 
 
 def ledger_path(root: str, ledger_id: int) -> str:
-    """Where the metadata of a ledger lies in the default layout, the hierarchical one.
+    """Return the path of a ledger's metadata in the default layout, the hierarchical one.
 
     >>> ledger_path("/ledgers", 12345), ledger_path("/ledgers", 5_000_000_000)
     ('/ledgers/00/0001/L2345', '/ledgers/000/0000/0050/0000/L0000')
@@ -60,7 +60,7 @@ def ledger_path(root: str, ledger_id: int) -> str:
 async def initialize_layout(
     store: MetadataStore, root: str = "/ledgers", *, rng: Random, layout: LedgerLayout = HIERARCHICAL
 ) -> str:
-    """Make what a cluster needs under `root`, in one write, if it is not there; returns the instance id, a UUID.
+    """Create the nodes of a cluster under `root`, in one write, if they do not exist; return the instance id, a UUID.
 
     UnsupportedLayoutError if `root` has another layout of ledgers.
     """
@@ -88,12 +88,12 @@ async def initialize_layout(
 
 
 def new_instance_id(rng: Random) -> str:
-    """A random UUID."""
+    """Return a random UUID."""
     return str(uuid.UUID(int=rng.getrandbits(128), version=4))
 
 
 async def read_layout(store: MetadataStore, root: str = "/ledgers") -> LedgerLayout:
-    """How the ledgers under `root` are laid out; NoNodeError if nothing says so, UnsupportedLayoutError."""
+    """Return the layout of ledgers under `root`; NoNodeError if none is stored, UnsupportedLayoutError."""
     path = paths.join(root, "LAYOUT")
     node = await store.get(path)
     if node is None:
@@ -102,19 +102,23 @@ async def read_layout(store: MetadataStore, root: str = "/ledgers") -> LedgerLay
 
 
 async def ensure_layout(store: MetadataStore, root: str = "/ledgers") -> None:
-    """Say how ledgers are laid out, on a cluster that was initialised and never used; NoNodeError if it never was.
-    Source: the original's bookies, clients and auto recovery write LAYOUT when they find none; its cluster set-up does not."""
+    """Store the layout of ledgers on a cluster that was initialised and never used; NoNodeError if it was not
+    initialised.
+
+    Source: the original's bookies, clients and auto recovery write LAYOUT when they find none; its cluster set-up does
+    not.
+    """
     if await store.get(paths.join(root, "LAYOUT")) is not None:
         return
     await read_instance_id(store, root)
     try:
         await store.create(paths.join(root, "LAYOUT"), HIERARCHICAL.value)
     except NodeExistsError:
-        return  # another did it between the two calls
+        return  # another process stored it between the two calls
 
 
 async def read_instance_id(store: MetadataStore, root: str = "/ledgers") -> str:
-    """The UUID of the cluster; NoNodeError if there is none."""
+    """Return the UUID of the cluster; NoNodeError if there is none."""
     path = paths.join(root, "INSTANCEID")
     node = await store.get(path)
     if node is None:
@@ -122,7 +126,7 @@ async def read_instance_id(store: MetadataStore, root: str = "/ledgers") -> str:
     try:
         return node.value.decode("ascii")
     except UnicodeDecodeError as error:
-        raise MalformedMetadataError(f"{path} keeps no instance id: {node.value!r}") from error
+        raise MalformedMetadataError(f"{path} does not contain an instance id: {node.value!r}") from error
 
 
 def _no_ops(ledger_id: int) -> Sequence[Op]:
@@ -153,11 +157,11 @@ class LedgerManager:
     async def create(
         self, metadata: LedgerMetadata, *, also: Callable[[int], Sequence[Op]] = _no_ops
     ) -> tuple[int, int]:
-        """Give `metadata` an id and store it; returns the id and the node's version.
+        """Give `metadata` an id and store it; return the id and the node's version.
 
-        The ops that `also` answers for the id are done in the same write, all or nothing; their failures come with an
-        `.index` above 0. If the answer of the store is lost, the ledger is recognised by its random token: then the
-        write was made. MetadataUnavailableError: outcome unknown, and at worst an empty ledger is left over.
+        The ops that `also` returns for the id are stored in the same write, all or nothing; their failures have an
+        `.index` above 0. If the store's answer is lost, the ledger is recognised by its random token.
+        MetadataUnavailableError: the outcome is unknown, and at worst an empty ledger is left over.
         """
         token = self._token()
         while True:
@@ -173,7 +177,7 @@ class LedgerManager:
                 found = await self._version_if_mine(path, token)
                 if found is not None:
                     return ledger_id, found
-                # Somebody chose this id by hand: take the next.
+                # This id was chosen explicitly for another ledger: take the next one.
             except MetadataUnavailableError:
                 found = await self._version_if_mine(path, token)
                 if found is None:
@@ -181,12 +185,12 @@ class LedgerManager:
                 return ledger_id, found
 
     async def read(self, ledger_id: int) -> Versioned[LedgerMetadata] | None:
-        """None if there is no such ledger. MalformedMetadataError, UnsupportedLayoutError."""
+        """Read a ledger's metadata; None if there is no such ledger. MalformedMetadataError, UnsupportedLayoutError."""
         node = await self._store.get(self.path(ledger_id))
         return None if node is None else Versioned(ledger_codec.decode(node.value), node.version, node.modified_ms)
 
     async def write(self, ledger_id: int, metadata: LedgerMetadata, version: int) -> int:
-        """Compare and set; returns the new version. BadVersionError, NoNodeError."""
+        """Compare and set; return the new version. BadVersionError, NoNodeError."""
         return await self._store.put(self.path(ledger_id), ledger_codec.encode(metadata), version)
 
     async def update(
@@ -195,8 +199,10 @@ class LedgerManager:
         change: Callable[[LedgerMetadata], LedgerMetadata | None],
         known: Versioned[LedgerMetadata] | None = None,
     ) -> Versioned[LedgerMetadata]:
-        """Read, change, compare-and-set until it succeeds; see `update_loop.update`. `known`: what is thought to be stored; the
-        compare-and-set tells. NoNodeError."""
+        """Read, change, compare-and-set until it succeeds; see `update_loop.update`.
+
+        `known`: the value believed to be stored; the compare-and-set verifies it. NoNodeError.
+        """
 
         async def read() -> Versioned[LedgerMetadata] | None:
             nonlocal known
@@ -209,7 +215,7 @@ class LedgerManager:
         return await update_loop.update(read, change, write)
 
     async def delete(self, ledger_id: int, version: int = ANY_VERSION) -> None:
-        """Fine if it is gone. BadVersionError. Folders that it leaves empty go too."""
+        """Delete a ledger's metadata and the folders left empty by it; no effect if it is gone. BadVersionError."""
         path = self.path(ledger_id)
         try:
             await self._store.delete(path, version)
@@ -222,20 +228,20 @@ class LedgerManager:
             return
 
     async def note_unacked(self, ledger_id: int, before: int) -> None:
-        """Have auto recovery check the copies of entries before `before`; unacked.WHOLE for all. MetadataError."""
+        """Request that auto recovery check the copies of entries before `before`; unacked.WHOLE for all. MetadataError."""
         await unacked.write(self._store, self.root, ledger_id, before)
 
     def watch(self, ledger_id: int) -> Watch:
         return self._store.watch(self.path(ledger_id))
 
     async def ledger_ids(self, first: int = 0) -> AsyncIterator[int]:
-        """Every id from `first` on, growing. Ledgers that come or go meanwhile may be seen or not."""
+        """Yield every id from `first` on, ascending. Ledgers created or deleted in the meantime may be included or not."""
         for widths in self.layout.trees:
             async for ledger_id in self._walk(self.root, widths, 0, max(first, 0)):
                 yield ledger_id
 
     async def _walk(self, folder: str, widths: tuple[int, ...], prefix: int, first: int) -> AsyncIterator[int]:
-        """Ids >= `first` below `folder`, whose path so far gives the digits `prefix`."""
+        """Yield ids >= `first` below `folder`, whose path so far gives the digits `prefix`."""
         width, rest = widths[0], widths[1:]
         letter = "" if rest else "L"
         unit = 10 ** sum(rest)
@@ -257,11 +263,11 @@ class LedgerManager:
                 yield ledger_id
 
     def _token(self) -> int:
-        """A random number that is never NO_TOKEN; signed, 64 bits."""
+        """Return a random number that is never NO_TOKEN; signed, 64 bits."""
         return self._rng.getrandbits(63) or 1
 
     async def _version_if_mine(self, path: str, token: int) -> int | None:
-        """The version of the ledger at `path`, if it was created with `token`."""
+        """Return the version of the ledger at `path`, if it was created with `token`."""
         node = await self._store.get(path)
         if node is None:
             return None

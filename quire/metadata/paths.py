@@ -16,18 +16,18 @@ _PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[^/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\u
 
 
 def check(path: str) -> str:
-    """The path itself, if a node can have it; InvalidPathError otherwise.
+    """Return the path if it is valid for a node; InvalidPathError otherwise.
 
     >>> check("/ledgers/LAYOUT")
     '/ledgers/LAYOUT'
     """
     if _PATH.fullmatch(path) is None and path != ROOT:
-        raise InvalidPathError(f"a node cannot have the path {path!r}")
+        raise InvalidPathError(f"invalid node path {path!r}")
     return path
 
 
 def parent(path: str) -> str:
-    """The path of the parent; the root's parent is the root.
+    """Return the path of the parent; the root's parent is the root.
 
     >>> parent("/a/b"), parent("/a"), parent("/")
     ('/a', '/', '/')
@@ -36,12 +36,12 @@ def parent(path: str) -> str:
 
 
 def name(path: str) -> str:
-    """The last component; empty for the root."""
+    """Return the last component; empty for the root."""
     return path[path.rindex("/") + 1 :]
 
 
 def join(folder: str, child: str) -> str:
-    """The path of a child.
+    """Return the path of a child.
 
     >>> join("/", "a"), join("/a", "b")
     ('/a', '/a/b')

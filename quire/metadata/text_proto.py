@@ -1,4 +1,4 @@
-"""Protobuf's text form (pure), in which BookKeeper keeps cookies and older ledger metadata."""
+"""Protobuf's text form (pure), used by BookKeeper for cookies and older ledger metadata."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ M = TypeVar("M", bound="Message")
 
 
 def write(message: Message) -> bytes:
-    """One field per line, strings quoted; ASCII, as the original writes it."""
-    from google.protobuf import text_format  # here, since it costs 10 ms to import
+    """Return the text: one field per line, strings quoted; ASCII, as the original writes it."""
+    from google.protobuf import text_format  # imported here because it takes 10 ms
 
     return text_format.MessageToString(message, as_utf8=False).encode("ascii")
 
@@ -26,7 +26,7 @@ def parse(text: bytes, message: M) -> M:
 
     try:
         with warnings.catch_warnings():
-            # Python only warns of an unknown escape in a string; to us it is damage.
+            # Python only warns about an unknown escape in a string; for us it is damage.
             warnings.simplefilter("error", DeprecationWarning)
             text_format.Parse(text.decode(), message)
     except (text_format.ParseError, UnicodeDecodeError, DeprecationWarning) as error:

@@ -1,12 +1,12 @@
-"""Notes that copies of a ledger may be missing: made by the writer or the recovery that knows, for the auditor to check.
+"""Notes that copies of a ledger may be missing, written by a writer or recovery, for the auditor to check.
 
     <root>/underreplication/unacked/L<id as %010d>    persistent: an entry id, decimal; -1 for the whole ledger
 
-An entry is confirmed by its ack quorum. A member that was slower, and is sent nothing more, may never get its copy; no
-registration shows it, for the bookie may have been cut off from that writer alone. The note stands until the fragments that hold
-the entries before the one it names are closed and were compared with what their members list.
+An entry is confirmed by its ack quorum. A slower member to which nothing more is sent may never get its copy.
+Registrations do not show this, because the bookie may have been cut off from that writer alone. The note stays until
+the fragments with the entries before the named one are closed and were compared with the lists of their members.
 
-The originals look neither for this folder nor into it. Auto recovery makes it; where that never ran nothing is written.
+The originals ignore this folder. Auto recovery creates it; where that never ran, nothing is written.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ WHOLE = -1
 
 
 def folder(root: str) -> str:
-    """Where the notes are."""
+    """Return the folder of the notes."""
     return paths.join(root, FOLDER)
 
 
 def path_of(root: str, ledger_id: int) -> str:
-    """The note on a ledger.
+    """Return the path of the note on a ledger.
 
     >>> path_of("/ledgers", 7)
     '/ledgers/underreplication/unacked/L0000000007'
@@ -34,7 +34,7 @@ def path_of(root: str, ledger_id: int) -> str:
 
 
 def ledger_of(name: str) -> int | None:
-    """The ledger id in the name of a note; None if it is something else.
+    """Return the ledger id in the name of a note; None if it is another name.
 
     >>> ledger_of("L0000000007"), ledger_of("x7")
     (7, None)
@@ -44,16 +44,18 @@ def ledger_of(name: str) -> int | None:
 
 
 def decode(value: bytes) -> int:
-    """The entry before which copies may be missing; WHOLE for every entry. MalformedMetadataError."""
+    """Return the entry before which copies may be missing; WHOLE for every entry. MalformedMetadataError."""
     try:
         return int(value.decode("ascii"))
     except ValueError as error:
-        raise MalformedMetadataError(f"no note on missing copies: {value!r}") from error
+        raise MalformedMetadataError(f"not a note on missing copies: {value!r}") from error
 
 
 async def write(store: MetadataStore, root: str, ledger_id: int, before: int) -> None:
-    """Note that copies of entries before `before` (WHOLE: of any) may be missing. A note that is there is replaced, as a check
-    may be under way that has not seen what this one is about. MetadataError."""
+    """Store a note that copies of entries before `before` (WHOLE: of any) may be missing. MetadataError.
+
+    An existing note is replaced, because a check in progress may not have seen the entries of this one.
+    """
     path = path_of(root, ledger_id)
     while True:
         try:

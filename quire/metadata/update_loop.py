@@ -1,4 +1,4 @@
-"""Read, change, compare-and-set, again: how every shared value is changed."""
+"""Loop of read, change and compare-and-set, by which every shared value is changed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ async def update(
     change: Callable[[T], T | None],
     write: Callable[[T, int], Awaitable[int]],
 ) -> Versioned[T]:
-    """Change a value that others change too; returns it as it then stands.
+    """Change a shared value; return it as stored afterwards.
 
-    `change` sees the newest value and answers with the wanted one, or with None if it is right as it is; it is asked
-    again after each lost race, so it must decide from its argument alone, and may raise to give up. Every lost race
-    means that somebody else got on, so there is no limit of tries; the caller sets the deadline.
+    `change` gets the newest value and returns the wanted one, or None if the stored one is right. It is called again
+    after each lost race, so it must decide from its argument alone, and may raise to stop. Every lost race means that
+    another client made progress, so the number of tries is not limited; the caller sets the deadline.
 
-    NoNodeError if there is no value. MetadataUnavailableError from `write` leaves the outcome open: ask again, with a
+    NoNodeError if there is no value. MetadataUnavailableError from `write` leaves the outcome open: try again, with a
     `change` that recognises its own work. Source: BookKeeper's MetadataUpdateLoop.
     """
     while True:
@@ -39,7 +39,7 @@ async def update(
 
 
 async def update_node(store: MetadataStore, path: str, change: Callable[[bytes], bytes | None]) -> Versioned[bytes]:
-    """`update` for the bytes of one node."""
+    """Run `update` on the bytes of one node."""
 
     async def read() -> Versioned[bytes] | None:
         node = await store.get(path)

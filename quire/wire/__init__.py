@@ -1,1 +1,1 @@
-"""Bytes on sockets and inside entries; all of it pure."""
+"""Formats of bytes on sockets and inside entries. Everything here is pure."""

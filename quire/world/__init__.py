@@ -1,7 +1,7 @@
-"""Doors to the world: clock, disk, key_value, network, offload, rng.
+"""Doors to the world: clock, disk, key-value map, network, offload, random numbers.
 
-`doors` has the contracts, `real` the real makers (import it only where a server is put together), `outbox` what every
-connection writes through.
+`doors` has the contracts, `real` the real implementations (import it only where a server is composed), and `outbox` the
+send buffer of every connection.
 """
 
 from quire.world.doors import (

@@ -1,4 +1,4 @@
-"""Damage: what was found to be wrong with a file, and the error that refuses to go on with it."""
+"""Damage: a finding about a file, and the error that refuses to continue with it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One file that is not as it was written. `loses`: what it held is not all there any more, so that nothing may be started
-    on it; otherwise it is only noted, for nothing is lost by it."""
+    """A damaged file.
+
+    `loses`: data of the file is lost, so nothing may be started on it. Otherwise nothing is lost, and it is only
+    reported.
+    """
 
     file: str
     what: str
-    """What is wrong, as the end of a sentence that begins with the file."""
+    """Description of the damage, as the end of a sentence that begins with the file."""
     remedy: str = ""
-    """What can be done, a sentence."""
+    """Remedy, as a sentence."""
     loses: bool = True
 
     def __str__(self) -> str:

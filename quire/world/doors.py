@@ -1,12 +1,12 @@
 """The doors to the world: narrow protocols that every server takes instead of `os`, `time`, `socket` and threads.
 
-There are two makers: `quire.world.real.real_world()` and the seeded one in `simulation/`. One conformance suite
-(tests/conformance/) holds both to the contracts below.
+There are two implementations: `quire.world.real.real_world()` and the seeded one in `simulation/`. One conformance
+suite (tests/conformance/) tests both against the contracts below.
 
 Rules that the simulator depends on:
 - Methods of `Disk`, `File` and `KeyValue` block. On a running server they are called only inside a job given to
   `Offload` (or while starting, before anything is served).
-- Time that passes is trio's (`trio.current_time()`, `trio.sleep`, `trio.move_on_after`); `Clock` only tells dates.
+- Time that passes is trio's (`trio.current_time()`, `trio.sleep`, `trio.move_on_after`); `Clock` only returns dates.
 - Ids and choices come from `World.rng`. Sets of objects or strings are never iterated.
 - Every task gets a `name=`.
 """
@@ -23,7 +23,7 @@ from quire.world.faults import Faults
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Rng: TypeAlias = random.Random
-"""Where chance comes from: an instance is handed down, none is made."""
+"""Random generator: passed down, never created by users."""
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -31,15 +31,20 @@ Item_contra = TypeVar("Item_contra", contravariant=True)
 
 
 class Clock(Protocol):
-    """Dates. Durations and deadlines are trio's."""
+    """Clock for dates. Durations and deadlines use trio's clock."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970; may jump either way, so never used for ordering or expiry of leases."""
+        """Return milliseconds since 1970.
+
+        They may jump either way, so they are never used for ordering or expiry of leases.
+        """
 
 
 class NotSyncedError(OSError):
-    """Making data durable failed: whether it will be there after a crash is not known, and no later sync will tell. Final
-    for what was written since the last good sync."""
+    """A sync failed: it is unknown whether the data survives a crash, and later syncs will not reveal it.
+
+    Final for all data written since the last good sync.
+    """
 
 
 class File(Protocol):
@@ -52,20 +57,22 @@ class File(Protocol):
         """Write all `parts`, end to end, at `offset`; any number of parts. Returns the bytes written."""
 
     def pwritev_sync(self, parts: Sequence[Buffer], offset: int) -> None:
-        """As `pwritev` then `sync`, in one system call where there is one. OSError as from `pwritev`: nothing more than a
-        prefix is written; NotSyncedError: as from a failed `sync`."""
+        """As `pwritev` then `sync`, in one system call where there is one.
+
+        OSError as from `pwritev`: only a prefix was written. NotSyncedError: as from a failed `sync`.
+        """
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Up to `size` bytes from `offset`; fewer only at the end of the file."""
+        """Read up to `size` bytes from `offset`; fewer only at the end of the file."""
 
     def sync(self) -> None:
         """Make everything written so far durable (fdatasync). After a failure the file's unsynced data counts as lost."""
 
     def size(self) -> int:
-        """Length of the file in bytes, preallocated space included."""
+        """Return the length of the file in bytes, preallocated space included."""
 
     def forget(self, offset: int, size: int) -> None:
-        """The range is synced and will hardly be read: the machine's memory need not keep it. Only a hint; never fails."""
+        """Advise that the synced range will rarely be read, so the kernel need not cache it. Only a hint; never fails."""
 
     def truncate(self, size: int) -> None:
         """Cut or extend with zeros to `size` bytes."""
@@ -77,38 +84,41 @@ class File(Protocol):
 
 
 class Board(Protocol):
-    """A few sectors of a file, in memory that the machine shares with it."""
+    """A few sectors of a file in memory that is shared with the kernel."""
 
     def store(self, offset: int, data: bytes) -> None:
-        """Put `data` there, within one sector: at once, and never an error. It is there for the next opening if the process
-        dies after that; after a power cut only if a `sync` came between, or by chance, whole or torn."""
+        """Store `data` there, within one sector, at once and without errors.
+
+        It survives the death of the process. It survives a power cut only if a `sync` followed, or by chance, whole or
+        torn.
+        """
 
     def sync(self) -> None:
-        """Make what was stored durable. OSError."""
+        """Make the stored data durable. OSError."""
 
     def close(self) -> None: ...
 
 
 class DiskLock(Protocol):
-    """Held until released or until the process dies."""
+    """Lock that is held until released or until the process dies."""
 
     def release(self) -> None: ...
 
 
 class Disk(Protocol):
-    """A tree of files. Paths are absolute strings. A created or renamed name is durable after `sync_dir` of its folder."""
+    """Tree of files. Paths are absolute strings. A created or renamed name is durable after `sync_dir` of its folder."""
 
     def open(self, path: str, *, create: bool = False, writable: bool = True, direct: bool = False) -> File:
-        """Open for random access. `create` makes a missing file; otherwise FileNotFoundError.
+        """Open for random access. `create` creates a missing file; otherwise FileNotFoundError.
 
-        `direct`: the caller writes multiples of 512 bytes, at multiples of 512, and reads nothing through this: it is
-        written past the machine's page cache where that is possible."""
+        `direct`: the caller writes multiples of 512 bytes, at multiples of 512, and reads nothing through this file.
+        Writes bypass the page cache where possible."""
 
     def read(self, path: str) -> bytes:
-        """The whole of a small file; FileNotFoundError."""
+        """Read the whole of a small file; FileNotFoundError."""
 
     def board(self, path: str) -> Board:
-        """Share a small file that is there, and long enough for all that is ever stored; FileNotFoundError."""
+        """Share an existing small file that is long enough for all data ever stored; FileNotFoundError."""
 
     def write_atomic(self, path: str, data: bytes) -> None:
         """Replace a small file durably: temporary file, fsync, rename, fsync of the folder. Old or new, never torn."""
@@ -116,10 +126,10 @@ class Disk(Protocol):
     def exists(self, path: str) -> bool: ...
 
     def names(self, path: str) -> list[str]:
-        """Names in a folder, sorted; FileNotFoundError."""
+        """Return the names in a folder, sorted; FileNotFoundError."""
 
     def make_dirs(self, path: str) -> None:
-        """Create a folder and its parents, durably; fine if it is there."""
+        """Create a folder and its parents, durably; no effect if it exists."""
 
     def rename(self, old: str, new: str) -> None: ...
 
@@ -128,14 +138,16 @@ class Disk(Protocol):
     def sync_dir(self, path: str) -> None: ...
 
     def free_bytes(self, path: str) -> int:
-        """Bytes that may still be written in the file system that holds `path`."""
+        """Return the bytes that may still be written in the file system of `path`."""
 
     def total_bytes(self, path: str) -> int:
-        """Size of the file system that holds `path`."""
+        """Return the size of the file system of `path`."""
 
     def sectors_read(self) -> int | None:
-        """Sectors of 512 bytes that the calling thread has had from disks so far, not from the page cache; None if the
-        system does not tell."""
+        """Return the sectors of 512 bytes that the calling thread has read from disks so far, not from the page cache.
+
+        None if the system does not count them.
+        """
 
     def lock(self, path: str) -> DiskLock:
         """Take the lock file `path`; `BlockingIOError` if another process (or host) holds it."""
@@ -157,18 +169,21 @@ class KeyValue(Protocol):
 
     @property
     def noticed(self) -> Sequence[Finding]:
-        """What opening it found to be not as it was left, by which nothing is lost: for the log."""
+        """Findings of the opening: damage that loses no data, for the log."""
 
     def get(self, key: bytes) -> bytes | None: ...
 
     def batch(self) -> Batch: ...
 
     def write(self, batch: Batch, *, sync: bool) -> None:
-        """Apply a batch. With `sync` it, and every batch before it, is durable on return. OSError: for want of room, say; the
-        same may be tried again. NotSyncedError: the map takes no batch any more, and opening it anew shows what is there."""
+        """Apply a batch. With `sync` it and every batch before it are durable on return.
+
+        OSError: for example, no room; the same call may be tried again. NotSyncedError: the map accepts no more
+        batches, and reopening it shows its content.
+        """
 
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Pairs with start <= key < stop in order (or in reverse order); a snapshot is not promised."""
+        """Yield pairs with start <= key < stop in order (or in reverse order); a snapshot is not promised."""
 
     def compact(self) -> None:
         """Reclaim the space of deleted ranges."""
@@ -180,44 +195,51 @@ class KeyValueMaker(Protocol):
     def open(self, path: str, *, create: bool = True, cache_bytes: int = 8 << 20) -> KeyValue:
         """Open the map kept in folder `path`. The real one is RocksDB (bytewise comparator, raw keys and values).
 
-        DamagedError: something that was synced is not there, or not as it was; nothing was changed. FileNotFoundError: there
-        is no map, and `create` does not allow one to be made. BlockingIOError: it is open already."""
+        DamagedError: synced data is missing or changed; nothing was modified. FileNotFoundError: there is no map, and
+        `create` is False. BlockingIOError: it is open already."""
 
 
 class Stream(Protocol):
-    """One connection. Reads are awaited by one task; writes are tried at once and only waited for when the peer is slow."""
+    """One connection. One task awaits reads. Writes are tried at once, and waited for only when the peer is slow."""
 
     @property
     def peer(self) -> str: ...
 
     async def receive_into(self, buffer: memoryview, at_least: int = 1) -> int:
-        """Wait for bytes, put them at the start of `buffer`, return how many; 0 at the end. OSError if broken.
+        """Wait for bytes, put them at the start of `buffer`, return their number; 0 at the end. OSError if broken.
 
-        `at_least`: the caller has no use for fewer bytes and need not be woken for them. Only a hint: fewer may come."""
+        `at_least`: the caller cannot use fewer bytes and need not be woken for them. Only a hint: fewer may be
+        returned."""
 
     def send_nowait(self, parts: Sequence[Buffer]) -> int:
-        """Send what the peer's window takes of `parts`, end to end, without waiting; returns the bytes taken (0: none
-        now). Any number of parts; the implementation joins or scatters. OSError if broken."""
+        """Send as much of `parts`, end to end, as the peer's window accepts, without waiting; return the bytes sent (0:
+        none now).
+
+        Any number of parts; the implementation joins or scatters. OSError if broken.
+        """
 
     async def wait_writable(self) -> None:
-        """Wait until `send_nowait` may take something."""
+        """Wait until `send_nowait` may send something."""
 
     def close(self) -> None:
-        """Close at once; safe twice. A waiting `receive_into` returns 0 or raises OSError."""
+        """Close at once; no effect the second time. A waiting `receive_into` returns 0 or raises OSError."""
 
 
 class Listener(Protocol):
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port it really listens on."""
+        """Return the actual host and port."""
 
     @property
     def capacity(self) -> int:
-        """Connections for which the process has descriptors, beside its files; 0: there is no such bound."""
+        """Number of connections for which the process has descriptors, besides its files; 0: no bound."""
 
     async def accept(self) -> Stream:
-        """The next connection. OSError: EMFILE, ENFILE, ENOBUFS or ENOMEM if the machine has nothing left for it, which may
-        pass; any other when the listener is closed."""
+        """Wait for the next connection.
+
+        OSError: EMFILE, ENFILE, ENOBUFS or ENOMEM if the machine has no resources for it, which may pass; any other
+        when the listener is closed.
+        """
 
     def close(self) -> None: ...
 
@@ -231,27 +253,29 @@ class Network(Protocol):
 
 
 class Lane(Protocol[Item_contra]):
-    """One worker that runs a job over everything put since its last run, in order: natural group commit."""
+    """Worker that runs a job over all items added since its last run, in order: natural group commit."""
 
     def put(self, item: Item_contra) -> None:
-        """Add an item; never blocks. After `aclose` it is an error."""
+        """Add an item without blocking. It is an error after `aclose`."""
 
     async def aclose(self) -> None:
-        """Run what is queued, report it, stop. No item is dropped."""
+        """Run the queued items, report them, stop. No item is dropped."""
 
 
 class GivenUpError(OSError):
-    """The caller of `Offload.give_up` does not wait any longer for a job that has begun."""
+    """The caller of `Offload.give_up` no longer waits for a job that has begun."""
 
 
 class Offload(Protocol):
-    """Blocking work, off the event loop: threads in the real world, inline after a seeded delay in the simulator."""
+    """Runs blocking work off the event loop: in threads in the real world, inline after a seeded delay in the
+    simulator.
+    """
 
     async def run(self, job: Callable[[], T], *, name: str = "") -> T:
         """Run `job` in some worker; not cancellable once begun. GivenUpError after `give_up`."""
 
     def give_up(self) -> None:
-        """Wait for no job any longer, not even for the end of lanes: a disk does not answer, and the process ends."""
+        """Stop waiting for all jobs, even for the end of lanes: a disk does not answer, and the process ends."""
 
     def lane(
         self,
@@ -259,14 +283,17 @@ class Offload(Protocol):
         job: Callable[[list[Item]], T],
         done: Callable[[list[Item], T | None, BaseException | None], None],
     ) -> Lane[Item]:
-        """A worker of its own. It takes all items queued, calls `job(items)` off the loop, then `done(items, result,
-        error)` on the loop, in order; meanwhile new items queue up for the next run. `done` must not raise: what it raises is a fault, which ends
-        the server."""
+        """Return a worker with a thread of its own.
+
+        It takes all queued items, calls `job(items)` off the loop, then `done(items, result, error)` on the loop, in
+        order. Meanwhile new items queue up for the next run. `done` must not raise: an exception is a fault, which ends
+        the server.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Everything a server may touch besides its arguments."""
+    """All access of a server to the outside besides its arguments."""
 
     clock: Clock
     disk: Disk
@@ -275,4 +302,4 @@ class World:
     offload: Offload
     rng: Rng
     faults: Faults = field(default_factory=Faults)
-    """What callbacks raise that belong to no task."""
+    """Exceptions of callbacks that belong to no task."""

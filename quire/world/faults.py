@@ -1,9 +1,11 @@
-"""Exceptions of callbacks: of those that run on the event loop outside every task, as what a thread reports, and of those that a
-task shared by many calls for each of them, as a connection to a bookie does with confirmations.
+"""Exceptions of callbacks that have no task of their own.
 
-Trio ends the whole run for an exception that leaves a callback outside every task, with an internal error of its own; in a task it
-ends everything in the same nursery, as a group in groups. A server waits for the first fault instead and ends itself, with the
-traceback in its log. Without a server that waits, the exception goes its way.
+They run on the event loop outside every task, like reports of threads, or in a task shared by many callers, like
+confirmations in a connection to a bookie.
+
+An exception that leaves a callback outside every task ends the whole run with an internal error of trio. In a task it
+ends everything in the same nursery, as a group in groups. A server waits for the first fault instead and stops, with
+the traceback in its log. Without such a server the exception is raised.
 """
 
 from __future__ import annotations
@@ -15,14 +17,14 @@ import trio
 
 
 class Fault(NamedTuple):
-    """`where` names the callback that raised `error`."""
+    """Exception of a callback. `where` names the callback that raised `error`."""
 
     where: str
     error: Exception
 
 
 class Faults:
-    """Those of one process."""
+    """Faults of one process."""
 
     def __init__(self) -> None:
         self._watched = False
@@ -32,14 +34,14 @@ class Faults:
         self._reported = trio.Event()
 
     def call(self, where: str, callback: Callable[..., None], *arguments: object) -> None:
-        """Call `callback`. What it raises is a fault, or is raised if nothing waits for faults."""
+        """Call `callback`. An exception becomes a fault, or is raised if nothing waits for faults."""
         try:
             callback(*arguments)
         except Exception as error:
             self.raised(where, error)
 
     def raised(self, where: str, error: Exception) -> None:
-        """`error` has left a callback: a fault, or raised again if nothing waits for faults."""
+        """Record `error` of a callback as a fault, or raise it again if nothing waits for faults."""
         if not self._watched:
             raise error
         if self.first is None:

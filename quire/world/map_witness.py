@@ -1,19 +1,20 @@
-"""A witness beside RocksDB's files: how far they were synced, and what they held up to there.
+"""A witness of RocksDB's files: the length to which each was synced, and its checksum up to there.
 
-RocksDB takes a log that is damaged or cut in its middle for one that ends there, and opens without a log that is missing.
-So two small files in its folder, `quire-synced.a` and `.b`, written in turn, say after each synced write what must be
-there. Each write is synced before the caller hears that its batch is durable.
+Why this is hard: RocksDB treats a log that is damaged or cut in its middle as one that ends there, and opens without a
+missing log. Synced data would vanish silently. So two small files in its folder, `quire-synced.a` and `.b`, written in
+turn, record after each synced write what must exist. Each is synced before the batch is reported as durable. RocksDB
+changes its files in the background, so the witness must allow for every file that it may extend or delete meanwhile.
 
     batch written -> files measured -> logs synced (RocksDB) -> MANIFEST synced, if it grew -> witness written and synced
 
-- What was measured before the sync is on the disk after it, whoever else writes meanwhile.
-- RocksDB flushes and merges behind this: a log is removed when the MANIFEST says that it is not needed, which is synced
-  before. So a log that the witness names and the MANIFEST does not need may be gone; any other must be there, as it was.
-- A MANIFEST that grew since, or was begun anew, proves nothing more by the witness, and need not: if its end is cut off again,
-  the logs and files that the cut edits had made superfluous are missing.
-- What stands behind the witness was not synced: a torn tail there is dropped by RocksDB, and noted here.
-- One of the two files may be torn, damaged or missing: the other is the one before it, and what it says still holds.
-  Both gone, the map looks like one of BookKeeper's, which has no witness: its logs are held against their own checksums.
+- Bytes measured before the sync are on disk after it, whatever is written meanwhile.
+- RocksDB flushes and merges in the background. It removes a log when the MANIFEST, which is synced first, no longer
+needs it. So a log that the witness names and the MANIFEST does not need may be missing; any other must exist unchanged.
+- The witness does not cover a MANIFEST that grew since, or was begun anew. It need not: if its end is cut off again,
+the logs and files that the lost edits had made superfluous are missing, which shows.
+- Bytes behind the witness were not synced: RocksDB drops a torn tail there, and it is reported here.
+- One of the two files may be torn, damaged or missing: the other one is older, and still valid. If both are missing,
+the map looks like one of BookKeeper's, which has no witness: its logs are checked against their own checksums.
 
     file   magic(8) version(4) logs(4) number(8) sequence(8)  manifest(8) length(8) crc32c(4)
            then for each log: number(8) length(8) crc32c(4)     then crc32c(4) of all before it, zeros up to a multiple of 512
@@ -54,7 +55,7 @@ _REMEDY: Final = "Restore the folder from a copy; of a bookie of a cluster, its 
 
 
 class Prefix(NamedTuple):
-    """The first `length` bytes of file `number`, and their crc32c."""
+    """First `length` bytes of file `number`, with their crc32c."""
 
     number: int
     length: int
@@ -63,7 +64,10 @@ class Prefix(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """What must be there. `number` counts the witnesses written, `sequence` is RocksDB's, of the last change."""
+    """Content of a witness: what must exist.
+
+    `number` counts the witnesses written; `sequence` is RocksDB's number of the last change.
+    """
 
     number: int
     sequence: int
@@ -78,7 +82,7 @@ class Witness:
 
     @classmethod
     def decode(cls, data: bytes) -> Witness | None:
-        """None if these are not the bytes of `encode`."""
+        """Decode a witness; None if these are not bytes of `encode`."""
         if len(data) < _HEAD.size or not data.startswith(_MAGIC):
             return None
         _, version, count, number, sequence, *manifest = _HEAD.unpack_from(data)
@@ -93,7 +97,7 @@ class Witness:
 
 @dataclass(slots=True)
 class MapCheck:
-    """What a look at the files of a map found. `is_new`: there is no map yet."""
+    """Result of checking the files of a map. `is_new`: there is no map yet."""
 
     is_new: bool = False
     witness: Witness | None = None
@@ -101,21 +105,21 @@ class MapCheck:
 
     @property
     def damage(self) -> Finding | None:
-        """The first finding by which something is lost."""
+        """Return the first finding that loses data, None if there is none."""
         return next((finding for finding in self.findings if finding.loses), None)
 
     def lost(self, file: str, what: str) -> None:
         self.findings.append(Finding(file, what, _REMEDY))
 
     def dropped(self, file: str, data: bytes, offset: int) -> None:
-        """Note what RocksDB will drop from `offset` on, if there is anything."""
+        """Record the data that RocksDB will drop from `offset` on, if there is any."""
         if any(memoryview(data)[offset:]):
             what = f"has an unsynced tail that is not whole, {len(data) - offset} bytes at offset {offset}: dropped"
             self.findings.append(Finding(file, what, loses=False))
 
 
 def check_map(disk: Disk, path: str) -> MapCheck:
-    """Hold the files of the map in folder `path` against its witness, changing nothing. Blocking. OSError."""
+    """Check the files of the map in folder `path` against its witness, changing nothing. Blocking. OSError."""
     found = MapCheck()
     names = disk.names(path) if disk.exists(path) else []
     _read_witness(disk, path, names, found)
@@ -160,12 +164,12 @@ def _read_witness(disk: Disk, path: str, names: Sequence[str], found: MapCheck) 
         for name in NAMES:
             if name not in good:
                 what = "is damaged or was torn" if name in present else "is missing"
-                remedy = "Its twin proves the map; it is written anew"
+                remedy = "Its twin proves the map; it is written again"
                 found.findings.append(Finding(f"{path}/{name}", what, remedy, loses=False))
 
 
 def _read_manifest(disk: Disk, path: str, names: Sequence[str], found: MapCheck) -> bytes | None:
-    """The MANIFEST that CURRENT names, None if it cannot be used."""
+    """Return the MANIFEST that CURRENT names, None if it cannot be used."""
     text = disk.read(f"{path}/{CURRENT}")
     number = manifest_number(text.decode("ascii", "replace").removesuffix("\n"))
     if number < 0 or not text.endswith(b"\n"):
@@ -175,7 +179,7 @@ def _read_manifest(disk: Disk, path: str, names: Sequence[str], found: MapCheck)
     file = f"{path}/{name}"
     witness = found.witness.manifest if found.witness else None
     if name not in names:
-        # One bit of the number changed: the file that is meant is there.
+        # One bit of the number changed: the existing file is meant.
         others = [other for other in names if manifest_number(other) >= 0]
         if others:
             found.lost(f"{path}/{CURRENT}", f"is damaged: it names {name}, which is not there, and {others[-1]} is")
@@ -202,7 +206,7 @@ def _check_prefix(file: str, data: bytes, prefix: Prefix, found: MapCheck) -> bo
     if len(data) < prefix.length:
         found.lost(file, f"was cut: it has {len(data)} bytes, and {prefix.length} were synced")
     elif crc32c(memoryview(data)[: prefix.length]) != prefix.crc:
-        # The records say where, if their own checksums are asked; the bytes between them say it not.
+        # The records' own checksums show where; the checksum of the whole does not.
         end = min(log_end(data).offset, prefix.length)
         found.lost(
             file, f"is damaged at or behind offset {end}: its first {prefix.length} bytes are not what was synced"
@@ -223,7 +227,7 @@ def _check_log(disk: Disk, file: str, proved: Prefix | None, found: MapCheck) ->
         return
     end = log_end(data, start)
     if found.witness is None and end.bad_before >= 0:
-        # Without a witness nothing tells how far it was synced. RocksDB would drop it all from here on.
+        # Without a witness it is unknown how far the file was synced. RocksDB would drop everything from here on.
         found.lost(file, f"is damaged at offset {end.offset}: a good record stands behind it at {end.bad_before}")
     else:
         found.dropped(file, data, end.offset)
@@ -245,7 +249,7 @@ def _check_table(disk: Disk, path: str, names: Sequence[str], number: int, size:
 
 
 class _Followed:
-    """A file that only grows, and what was read of it."""
+    """A file that only grows, with the part read so far."""
 
     __slots__ = ("crc", "file", "length", "measured")
 
@@ -265,7 +269,7 @@ class _Followed:
 
 
 class WitnessWriter:
-    """Keeps the witness of an open map. Blocking; one caller at a time."""
+    """Writer of an open map's witness. Blocking; one caller at a time."""
 
     def __init__(self, disk: Disk, path: str, last: Witness | None) -> None:
         self._disk = disk
@@ -278,14 +282,14 @@ class WitnessWriter:
         self._files: list[File] = []
 
     def begin(self) -> None:
-        """Make the two files, as far as they are missing or damaged, and write both. After `measure` and a sync."""
+        """Create the two files if they are missing or damaged, and write both. Call it after `measure` and a sync."""
         for name in NAMES:
             self._disk.write_atomic(f"{self._path}/{name}", self._read_on().encode())
             self._number += 1
         self._files = [self._disk.open(f"{self._path}/{name}", direct=True) for name in NAMES]
 
     def measure(self, sequence: int) -> None:
-        """Note how long the files are; what they hold up to there is on the disk after the next sync of the logs."""
+        """Measure the files. The measured bytes are on disk after the next sync of the logs."""
         self._sequence = sequence
         logs: dict[int, None] = {}
         manifests: dict[int, None] = {}
@@ -312,22 +316,25 @@ class WitnessWriter:
                 try:
                     file = self._disk.open(f"{self._path}/{name(number)}", writable=False)
                 except FileNotFoundError:
-                    continue  # not needed any more, and removed a moment ago
+                    continue  # no longer needed, and removed a moment ago
                 each = followed[number] = _Followed(file)
             each.measured = each.file.size()
 
     def record(self) -> None:
-        """Write down what was measured, which was synced since. Durable on return. OSError: what was synced is not proved, and
-        may be in another try; NotSyncedError: nor will it ever be."""
+        """Write down the measurements, whose bytes were synced since. Durable on return.
+
+        OSError: the synced data is not proved yet, another try may succeed. NotSyncedError: it never will be.
+        """
         witness = self._read_on()
-        # A write that finds no room may leave half a witness: the next one goes to the same file, and the other stays whole.
+        # A write without room may leave half a witness. The next write uses the same file, and the other one stays
+        # whole.
         self._files[witness.number % 2].pwritev_sync([witness.encode()], 0)
         self._number = witness.number
 
     def _read_on(self) -> Witness:
         manifest = self._manifests.get(self._current)
         if manifest is not None and manifest.measured > manifest.length:
-            # RocksDB syncs it, and may be about to: a witness may not run ahead of that.
+            # RocksDB syncs it, perhaps later: a witness must not be ahead of that.
             try:
                 manifest.file.sync()
                 self._disk.sync_dir(self._path)

@@ -1,7 +1,7 @@
-"""Outbox: what still has to leave on one connection.
+"""Outbox: data waiting to be sent on one connection.
 
-Writers append and go on; one `flush` at the end of a pass sends everything the peer's window takes in one call. Only
-what is left over needs a task: `run`, started once per connection, waits until the peer takes more.
+Writers append and continue. One `flush` at the end of a pass sends everything the peer's window accepts in one call.
+Only the rest needs a task: `run`, started once per connection, waits until the peer accepts more.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ class Queued:
 
 
 class Outbox:
-    """Sends parts over `stream`, whole and in order, without waiting where it can.
+    """Sends parts over `stream`, whole and in order, without waiting if possible.
 
-    Parts are kept as they are, not copied: they must not change until sent. More than `bytes_max` bytes that the peer
-    did not take break the connection (OSError, ENOBUFS): the bound for writers who did not use `wait_below`.
+    Parts are not copied: they must not change until sent. More than `bytes_max` unsent bytes break the connection
+    (OSError, ENOBUFS): the bound for writers that do not use `wait_below`.
     A broken connection is recorded in `broken` and reported once, to `on_broken`, which is called within `flush` or
     `run` and must not raise; from then on everything written is dropped.
 
-    The rest that a peer does not take at once is sent by a task: one that runs all the time (`run`), or, where there are
-    thousands of outboxes, one that `on_stalled` starts when there is something for it to do (`drain`).
+    Data that a peer does not accept at once is sent by a task: one that runs all the time (`run`), or, if there are
+    thousands of outboxes, one that `on_stalled` starts when needed (`drain`).
     """
 
     __slots__ = (
@@ -62,22 +62,22 @@ class Outbox:
         self._bytes_max = bytes_max
         self._on_broken = on_broken
         self._on_stalled = on_stalled
-        """Starts `drain`; called within `flush`, and not again before that has ended."""
+        """Starts `drain`; called within `flush`, and not again before `drain` has ended."""
         self._queued = queued or Queued()
-        """Also counts what is pending here."""
+        """Shared counter that includes the bytes pending here."""
         self._parts: list[Buffer] = []
         self._stalled = trio.Event()
         """Set while the peer's window is full and `run` has to wait for it."""
         self._progress: trio.Event | None = None
-        """Somebody waits for fewer pending bytes."""
+        """Set when bytes are sent, for a task that waits for fewer pending bytes."""
         self._running = False
         self.pending_bytes = 0
-        """Bytes written and not yet taken by the peer's window."""
+        """Bytes written and not yet accepted by the peer's window."""
         self.broken: OSError | None = None
-        """Why nothing can be sent any more."""
+        """Error after which nothing can be sent, if any."""
 
     def write(self, parts: Sequence[Buffer], size: int = -1) -> None:
-        """Append `parts`; they leave with the next `flush`. `size`: their bytes, if the caller knows (-1: it does not)."""
+        """Append `parts`; they leave with the next `flush`. `size`: their bytes, if known to the caller (-1: unknown)."""
         if self.broken is None:
             self._parts += parts
             if size < 0:
@@ -86,8 +86,8 @@ class Outbox:
             self._queued.bytes += size
 
     def flush(self) -> None:
-        """Send what the peer takes now; the rest follows through `run`."""
-        # While `run` waits for the peer's window there is no point in trying, and its order is the right one.
+        """Send what the peer accepts now; `run` sends the rest."""
+        # While `run` waits for the peer's window another attempt is pointless, and its order is the right one.
         if self._parts and not (self._running and self._stalled.is_set()):
             self._send()
             if self._on_stalled is not None and not self._running and self._stalled.is_set() and self.broken is None:
@@ -97,7 +97,7 @@ class Outbox:
             self.fail(OSError(errno.ENOBUFS, f"the peer is too slow: {self.pending_bytes} bytes wait"))
 
     def fail(self, error: OSError) -> None:
-        """Break the connection for a reason of the caller's; only the first call counts."""
+        """Break the connection for a reason given by the caller; only the first call counts."""
         if self.broken is None:
             self.broken = error
             self._parts = []
@@ -109,7 +109,7 @@ class Outbox:
                 self._on_broken(error)
 
     async def run(self) -> None:
-        """Send what `flush` left over, whenever the peer takes more. Returns when the connection is broken."""
+        """Send the rest left by `flush`, whenever the peer accepts more. Returns when the connection is broken."""
         self._running = True
         try:
             while True:
@@ -121,7 +121,7 @@ class Outbox:
             self._running = False
 
     async def drain(self) -> None:
-        """Send what `flush` left over, and return when all of it is sent, or the connection is broken."""
+        """Send the rest left by `flush`; return when all of it is sent, or the connection is broken."""
         try:
             await self._send_rest()
         finally:

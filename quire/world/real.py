@@ -1,4 +1,4 @@
-"""The world as it is: files, RocksDB, sockets, threads. Only the modules `real*` of the servers touch them."""
+"""The real world: files, RocksDB, sockets, threads. Only the modules `real*` use them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from quire.world.real_offload import RealOffload
 
 
 def real_world(seed: int | None = None) -> World:
-    """The world as it is. `seed` fixes `World.rng` only; None takes one from the system, which is a must for whoever makes
-    ledgers beside others: a ledger is known as one's own by a number drawn from `rng`."""
+    """Return the real world. `seed` fixes `World.rng` only; None takes a seed from the system.
+
+    A process that creates ledgers beside others needs None: it recognises its own ledgers by numbers drawn from `rng`.
+    """
     faults = Faults()
     return World(
         clock=RealClock(),

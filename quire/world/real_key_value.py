@@ -1,10 +1,11 @@
-"""RocksDB as an ordered map. The only importer of rocksdict, when the first map is opened: start-up time counts.
+"""RocksDB as an ordered map. This module alone imports rocksdict, when the first map is opened, to keep startup fast.
 
-- RocksDB's synced write through rocksdict keeps the interpreter lock during the fsync; its `flush_wal` lets it go. So a
-  synced batch is an unsynced write followed by `flush_wal`, which makes it and all before it durable.
+- RocksDB's synced write through rocksdict holds the interpreter lock during the fsync; its `flush_wal` releases it. So
+a synced batch is an unsynced write followed by `flush_wal`, which makes it and all earlier ones durable.
 - rocksdict's iterator of pairs costs 0.4 us a pair, but ends silently at a damaged block: its end is checked, see `scan`.
-- RocksDB takes a log that is damaged, cut or missing for one that ends earlier. So its files are held against a witness before
-  it opens them, and each sync ends with a write of the witness: map_witness.py. 120 us a synced write without, 180 with it.
+- RocksDB treats a damaged, cut or missing log as one that ends earlier. So its files are checked against a witness
+before it opens them, and each sync ends with a write of the witness: map_witness.py. A synced write takes 120 us
+without it and 180 us with it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from quire.world.map_witness import MapCheck, WitnessWriter, check_map
 from quire.world.real_disk import RealDisk
 
 _OWN_FILE = "rocksdict-config.json"
-"""What rocksdict notes of the kind of its keys; we say it with every opening."""
+"""File in which rocksdict stores the kind of its keys; we pass it at every opening instead."""
 
 
 class RealKeyValueMaker:
@@ -53,18 +54,18 @@ class RealKeyValueMaker:
     def _open(
         self, disk: RealDisk, path: str, check: MapCheck, holder: int, *, create: bool, cache_bytes: int
     ) -> KeyValue:
-        import rocksdict  # here, and not at the top: see the module head
+        import rocksdict  # imported here and not at the top: see the module head
 
         options = _rocksdb_options(
             rocksdict, create=create, cache_bytes=cache_bytes, write_buffer_bytes=self._write_buffer_bytes
         )
-        # Without a witness a checksum that is wrong refuses the opening. With one, all that was synced is proved already, and
-        # what stands behind it may be anything after a power cut: it ends where it is bad.
+        # Without a witness a wrong checksum refuses the opening. With one, all synced data is proved already. The data
+        # behind it may be anything after a power cut: it ends at the first damage.
         modes = rocksdict.DBRecoveryMode
         options.set_wal_recovery_mode(
             modes.point_in_time() if check.witness is not None else modes.tolerate_corrupted_tail_records()
         )
-        with suppress(FileNotFoundError):  # damaged, it would be in the way
+        with suppress(FileNotFoundError):  # a damaged one would prevent the opening
             os.unlink(os.path.join(path, _OWN_FILE))
         try:
             database = rocksdict.Rdict(path, options, access_type=rocksdict.AccessType.read_write())
@@ -86,7 +87,7 @@ class RealKeyValueMaker:
 
 
 def _hold(path: str) -> int:
-    """Lock the folder until what this returns is closed: its files are looked at before RocksDB locks them."""
+    """Lock the folder until the returned object is closed: its files are checked before RocksDB locks them."""
     holder = os.open(path, os.O_CLOEXEC | os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(holder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -97,17 +98,18 @@ def _hold(path: str) -> int:
 
 
 def _check_sequence(path: str, expected: int, found: int) -> None:
-    """The second proof, beside the bytes: as many changes are there as were synced."""
+    """Check the second proof, besides the bytes: the map has as many changes as were synced."""
     if found < expected:
         what = f"has {found} changes, and {expected} were synced"
         raise DamagedError(Finding(path, what, "Restore the folder from a copy"))
 
 
 def _rocksdb_options(rocksdict: Any, *, create: bool, cache_bytes: int, write_buffer_bytes: int) -> Any:
-    """Small in memory, and readable by the Java bookie: raw bytes, bytewise order, default column family, format 5. A map
-    takes what is written to it, up to 48 MB beside `cache_bytes`; a small one stays small.
+    """Return options for little memory use that the Java bookie can read: raw bytes, bytewise order, default column
+    family, format 5.
 
-    RocksDB opens a folder whatever options it was written with, so those of the original are no obstacle either.
+    A map uses memory for its writes, up to 48 MB besides `cache_bytes`; a small one stays small. RocksDB opens a folder
+    whatever options it was written with, so the original's options do not matter.
     """
     table = rocksdict.BlockBasedOptions()
     table.set_block_cache(rocksdict.Cache(cache_bytes))
@@ -117,16 +119,18 @@ def _rocksdb_options(rocksdict: Any, *, create: bool, cache_bytes: int, write_bu
     table.set_bloom_filter(10, False)
     table.set_cache_index_and_filter_blocks(True)
     table.set_pin_l0_filter_and_index_blocks_in_cache(True)
-    # In one piece, index and filter of a large file do not fit into a shard of a small cache: each get would read them anew.
+    # In one piece, index and filter of a large file do not fit into a shard of a small cache: each get would read them
+    # again.
     table.set_index_type(rocksdict.BlockBasedIndexType.two_level_index_search())
     table.set_partition_filters(True)
     table.set_metadata_block_size(4 << 10)
     options = rocksdict.Options(raw_mode=True)
     options.create_if_missing(create)
     options.set_block_based_table_factory(table)
-    # What is read is nearly always there: the last level, which is asked last, is cheaper to write and to read without filter.
+    # Keys that are read nearly always exist: without a filter the last level, which is searched last, is cheaper to
+    # write and to read.
     options.set_optimize_filters_for_hits(True)
-    # A file as it was flushed is soon merged away; until then, a get need not unpack a block.
+    # A flushed file is soon merged; until then, a get need not unpack a block.
     options.set_compression_per_level([rocksdict.DBCompressionType.none(), rocksdict.DBCompressionType.lz4()])
     # Merging more of them at once rewrites the last level less often: 0.2 us a row instead of 0.5 (with 4).
     options.set_level_zero_file_num_compaction_trigger(8)
@@ -149,7 +153,7 @@ def _rocksdb_options(rocksdict: Any, *, create: bool, cache_bytes: int, write_bu
 
 
 def _os_error(error: Exception) -> OSError:
-    """RocksDB's complaint, which rocksdict hands on as text, as the error the same trouble with a file would be."""
+    """Convert RocksDB's error, which rocksdict passes on as text, to the error that a file would raise."""
     text = str(error)
     if "No space left" in text or "Disk quota" in text:
         return OSError(errno.ENOSPC, text)
@@ -166,7 +170,7 @@ class RealKeyValue:
     def __init__(
         self, database: Any, make_batch: Callable[..., Any], witness: WitnessWriter | None = None, holder: int = -1
     ) -> None:
-        """`witness`: None if nothing is written; `holder`: what `_hold` returned, -1 if the folder is not held."""
+        """`witness`: None if nothing is written; `holder`: the result of `_hold`, -1 if the folder is not held."""
         self._database = database
         self._make_batch = make_batch
         self._witness = witness
@@ -174,7 +178,7 @@ class RealKeyValue:
         self._syncing = threading.Lock()
         self._failed: NotSyncedError | None = None
         self.noticed: tuple[Finding, ...] = ()
-        # RocksDB stays open, and locked, as long as an iterator lives: `close` ends those that are left.
+        # RocksDB stays open, and locked, while an iterator lives: `close` ends the remaining ones.
         self._scans: weakref.WeakSet[Generator[tuple[bytes, bytes], None, None]] = weakref.WeakSet()
 
     def get(self, key: bytes) -> bytes | None:
@@ -196,7 +200,7 @@ class RealKeyValue:
         except Exception as error:
             refusal = _os_error(error)
             if refusal.errno == errno.EIO:
-                # One of its own writes or syncs failed: RocksDB takes nothing more before it is opened again.
+                # One of its own writes or syncs failed: RocksDB accepts nothing more before it is opened again.
                 raise self._fail(refusal) from None
             raise refusal from None
         if sync:
@@ -205,7 +209,7 @@ class RealKeyValue:
     def _sync(self) -> None:
         with self._syncing:
             witness = self._witness
-            assert witness is not None, "a map that is only read"
+            assert witness is not None, "the map is open for reading only"
             try:
                 witness.measure(self._database.latest_sequence_number())
                 try:
@@ -217,8 +221,9 @@ class RealKeyValue:
                 raise self._fail(error) from None
 
     def _fail(self, reason: OSError) -> NotSyncedError:
-        """Take no batch any more: the kernel may have dropped what it could not write, and a later sync would succeed
-        without it."""
+        """Accept no more batches: the kernel may have dropped data that it could not write, and a later sync would
+        succeed without it.
+        """
         failed = self._failed = NotSyncedError(reason.errno, f"a sync of the map failed: {reason.strerror}")
         return failed
 
@@ -255,7 +260,7 @@ class RealKeyValue:
         return pairs
 
     def _check_end(self, key: bytes, *, seen: bool, backwards: bool) -> None:
-        """Tell the true end of the map from a block that could not be read: OSError (EIO) if it is the latter."""
+        """Distinguish the true end of the map from a block that could not be read: OSError (EIO) for the latter."""
         try:
             iterator = self._database.iter()
             if backwards:
@@ -284,11 +289,11 @@ class RealKeyValue:
         witness, self._witness = self._witness, None
         try:
             if self._failed is not None:
-                with suppress(Exception):  # it is known to have failed, and the next opening looks at what is there
+                with suppress(Exception):  # the failure is already known, and the next opening checks what is on disk
                     self._database.close()
                 return
             sequence = self._database.latest_sequence_number() if witness is not None else 0
-            self._database.close()  # which writes what is in memory to a file
+            self._database.close()  # it writes the data in memory to a file
             if witness is not None:
                 witness.measure(sequence)
                 witness.record()

@@ -1,6 +1,6 @@
-"""Looking into RocksDB's files without a change to them, not even to those that RocksDB and rocksdict only note things in.
+"""Reading RocksDB's files without any change, not even to the files in which RocksDB and rocksdict keep notes.
 
-The folder is shown to RocksDB as a temporary one of links, opened to be read only. Its logs are read into memory.
+RocksDB gets a temporary folder of links, opened for reading only. It reads the logs into memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LEFT_OUT = ("LOCK", "LOG", "rocksdict-config.json")
 
 
 def look_into(path: str) -> LookedInto:
-    """The map in folder `path` as it is on the disk now. OSError if it cannot be read."""
+    """Open the map in folder `path` as it is on disk now. OSError if it cannot be read."""
     import rocksdict  # as in real_key_value.py
 
     view = tempfile.mkdtemp(prefix="quire-look-")
@@ -39,7 +39,7 @@ def look_into(path: str) -> LookedInto:
 
 
 class LookedInto(RealKeyValue):
-    """A map for reading alone: RocksDB refuses the rest."""
+    """Read-only map: RocksDB refuses changes."""
 
     def __init__(self, database: Any, make_batch: Callable[..., Any], view: str, path: str) -> None:
         super().__init__(database, make_batch)
@@ -56,7 +56,7 @@ class LookedInto(RealKeyValue):
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """RocksDB's complaints name the files that are meant, not the links to them."""
+        """Convert RocksDB's error so that it names the real files, not the links."""
         try:
             yield
         except OSError as error:

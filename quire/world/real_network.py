@@ -20,16 +20,16 @@ _IOV_MAX = 1024
 _JOIN_BELOW = 4096
 """Mean part size, in bytes, below which copying parts together is cheaper than an iovec for each."""
 _JOIN_BYTES_MAX = 512 << 10
-"""Bytes joined per send, about: what a full socket buffer refuses was joined for nothing."""
+"""Approximate number of bytes joined per send: joining data that a full socket buffer refuses is wasted."""
 _EAGER_RECEIVES = 8
-"""Receives that may succeed at once, one after the other, before the task lets others run..."""
+"""Receives in a row that may succeed at once before the task yields."""
 _EAGER_BYTES = 64 << 10
-"""...and the bytes after which it does so earlier."""
+"""Bytes received in a row after which the task yields earlier."""
 _NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 CONNECTIONS_MIN = 16
-"""The least that connections of one port are bounded by, however few descriptors there are: `check_descriptors` is stricter."""
+"""Lower bound on the connections of one port, however few descriptors there are: `check_descriptors` is stricter."""
 _LOW_WATER_MIN = 16 * 1024
-"""Bytes from which on it pays to tell the kernel not to wake us for less: the rest of a large frame."""
+"""Number of missing bytes from which on it pays to tell the kernel not to wake us for fewer: the rest of a large frame."""
 
 
 class RealStream:
@@ -50,9 +50,9 @@ class RealStream:
         return self._peer
 
     async def receive_into(self, buffer: memoryview, at_least: int = 1) -> int:
-        # Data that is there is taken without a trip through the loop, but a peer that never stops sending must not
-        # starve the others. The pause comes before the receive: a cancellation must not lose bytes already taken.
-        # Nor is there one where the poller is asked anyway.
+        # Available data is taken without a trip through the loop, but a peer that never stops sending must not starve
+        # the others. The pause comes before the receive, because a cancellation must not lose received bytes. No pause
+        # is needed where the poller is asked anyway.
         if not self._drained and (self._eager <= 0 or self._eager_bytes <= 0):
             self._rested()
             await trio.lowlevel.checkpoint()
@@ -132,16 +132,19 @@ class RealStream:
 
 
 def raise_descriptor_limit() -> None:
-    """Let this process have as many descriptors as it may: the soft limit is often 1024, for programs that use select()."""
+    """Raise this process's limit of descriptors to its maximum: the soft limit is often 1024, for programs that use
+    select().
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        # What cannot be raised stays as it is: connections are bounded by it all the same.
+        # If it cannot be raised, connections are bounded by it as it is.
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def connections_that_fit(descriptors: int) -> int:
-    """Of so many descriptors; a part stays for files and for connections to others. 0: no bound.
+    """Return how many connections `limit` descriptors allow. A part is left for files and outgoing connections. 0: no
+    bound.
 
     >>> [connections_that_fit(limit) for limit in (64, 256, 1024, 20_000)]
     [16, 176, 768, 18976]
@@ -153,7 +156,7 @@ def connections_that_fit(descriptors: int) -> int:
 
 
 def descriptors_kept(limit: int) -> int:
-    """Of so many descriptors, those that must be free for files when a connection is accepted.
+    """Return how many of `limit` descriptors must be free for files when a connection is accepted.
 
     >>> [descriptors_kept(limit) for limit in (64, 256, 1024, 20_000)]
     [10, 32, 128, 1024]
@@ -162,8 +165,11 @@ def descriptors_kept(limit: int) -> int:
 
 
 def check_descriptors(descriptor: int) -> None:
-    """OSError (EMFILE) if a connection would take a descriptor that is kept for files, so that it waits in the port's queue.
-    The system gives out the lowest free number: a copy of any `descriptor` tells how many may be left."""
+    """Raise OSError (EMFILE) if a connection would take a descriptor that is kept for files, so that it waits in the
+    port's queue.
+
+    The system gives out the lowest free number, so a copy of any `descriptor` shows how many may be left.
+    """
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return
@@ -198,8 +204,8 @@ class RealListener:
                     await trio.lowlevel.wait_readable(self._socket)
             except OSError as error:
                 if error.errno in _NO_DESCRIPTORS:
-                    raise  # the connection waits in the backlog until somebody closes one
-                # Anything else concerns the one connection that was to be accepted: it is gone already.
+                    raise  # the connection waits in the backlog until another one is closed
+                # Any other error concerns only the connection to be accepted, which is gone already.
         raise closed()
 
     def close(self) -> None:
@@ -214,7 +220,7 @@ class RealNetwork:
         found = await trio.socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
         )
-        # A name such as localhost may have addresses of both kinds; people mean the old one.
+        # A name such as localhost may have addresses of both kinds; IPv4 is usually meant.
         family, kind, protocol, _, address = min(found, key=lambda row: row[0] != socket.AF_INET)
         sock = socket.socket(family, kind, protocol)
         try:

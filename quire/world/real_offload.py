@@ -52,7 +52,7 @@ class RealOffload:
 
 
 class _Waits:
-    """What waits for threads: shielded from every cancellation but `give_up`."""
+    """Waits for threads: shielded from every cancellation except `give_up`."""
 
     def __init__(self) -> None:
         self._scopes: set[trio.CancelScope] = set()
@@ -115,7 +115,7 @@ class RealLane(Generic[Item]):
         queue = self._queue
         post = self._token.run_sync_soon
         stop = False
-        # A loop that ended without closing its lanes has nobody left to report to.
+        # The loop ended without closing its lanes: there is nothing to report to.
         with suppress(trio.RunFinishedError):
             while not stop:
                 items = [queue.get()]

@@ -1,11 +1,12 @@
-"""RocksDB's own files, as far as damage must be told from a torn tail: logs, the MANIFEST, names. Pure.
+"""Formats of RocksDB's own files, to distinguish damage from a torn tail: logs, the MANIFEST, names. Pure.
 
     log file   blocks of 32 KiB; in them records, none of which crosses the end of a block
     record     crc32c(4, masked) length(2) type(1) payload      type 1 whole, 2 first, 3 middle, 4 last part; all little-endian
                the crc covers type and payload; fewer than 7 bytes left in a block are zeros
-    MANIFEST   a log file of edits: (tag, value)*, numbers as varints. Only what says which logs are still needed is read
+    MANIFEST   a log file of edits: (tag, value)*, numbers as varints. Only fields about needed logs are read
 
-Types 5 to 8, with a log number behind the type, are those of recycled logs. Source: RocksDB's log_format.h, version_edit.cc.
+Types 5 to 8, with a log number behind the type, belong to recycled logs. Source: RocksDB's log_format.h,
+version_edit.cc.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _TABLE_NAME: Final = re.compile(r"(\d+)\.(?:sst|ldb|blob)")
 
 
 def log_number(name: str) -> int:
-    """The number in the name of a log, -1 if it is the name of something else.
+    """Return the number in the name of a log, -1 if it is another name.
 
     >>> log_number("000012.log"), log_number("LOG")
     (12, -1)
@@ -44,7 +45,7 @@ def log_name(number: int) -> str:
 
 
 def manifest_number(name: str) -> int:
-    """The number in the name of a MANIFEST, -1 if it is the name of something else."""
+    """Return the number in the name of a MANIFEST, -1 if it is another name."""
     found = _MANIFEST_NAME.fullmatch(name)
     return int(found[1]) if found else -1
 
@@ -59,8 +60,10 @@ def is_table(name: str) -> bool:
 
 
 class LogEnd(NamedTuple):
-    """Where the good records of a log file end: at `offset`. `bad_before`: a good record stands behind what is not one, at
-    that offset; -1 if there is none."""
+    """End of the good records of a log file: `offset`.
+
+    `bad_before`: offset of a good record behind a bad one; -1 if there is none.
+    """
 
     offset: int
     bad_before: int = -1
@@ -74,7 +77,7 @@ class _Fragment(NamedTuple):
 
 
 def records(data: bytes, start: int = 0) -> Iterator[tuple[int, bytes]]:
-    """The whole records from `start` on, where one begins, each with where it ends; stops at the first that is not good."""
+    """Yield the whole records from `start` on, where one begins, each with its end; stop at the first bad one."""
     parts: list[bytes] = []
     for fragment in _fragments(data, start):
         kind = fragment.kind
@@ -93,10 +96,10 @@ def records(data: bytes, start: int = 0) -> Iterator[tuple[int, bytes]]:
 
 
 def log_end(data: bytes, start: int = 0) -> LogEnd:
-    """Where the records of a log end that can be read from `start` on, and whether good ones stand behind a bad one.
+    """Find the end of the readable records of a log from `start` on, and whether good ones follow a bad one.
 
-    Behind a bad record the next is looked for at every byte of its block, then at the start of every other block: no
-    length has to be trusted. A part of a record proves nothing of what is before it, but that it was written, behind it.
+    Behind a bad record the next one is searched at every byte of its block, then at the start of every further block,
+    so that no length has to be trusted. A good part of a record only proves that it was written after the bad one.
     """
     end = max((end for end, _ in records(data, start)), default=start)
     if not any(memoryview(data)[end:]):
@@ -109,7 +112,7 @@ def log_end(data: bytes, start: int = 0) -> LogEnd:
 
 
 def _fragments(data: bytes, start: int) -> Iterator[_Fragment]:
-    """Good parts of records from `start` on, up to the first that is not."""
+    """Yield good parts of records from `start` on, up to the first bad one."""
     position = start
     while True:
         left = BLOCK - position % BLOCK
@@ -123,7 +126,7 @@ def _fragments(data: bytes, start: int) -> Iterator[_Fragment]:
 
 
 def _good(data: bytes, start: int) -> _Fragment | None:
-    """The part of a record that begins at `start`, if a good one does."""
+    """Return the part of a record that begins at `start`, if it is good."""
     if start + _HEAD.size > len(data):
         return None
     crc, length, kind = _HEAD.unpack_from(data, start)
@@ -138,7 +141,7 @@ def _good(data: bytes, start: int) -> _Fragment | None:
 
 
 def unmask(crc: int) -> int:
-    """The crc32c that RocksDB stored as `crc`."""
+    """Return the crc32c that RocksDB stored as `crc`."""
     rotated = (crc - _MASK_DELTA) & 0xFFFFFFFF
     return (rotated >> 17 | rotated << 15) & 0xFFFFFFFF
 
@@ -152,14 +155,14 @@ class UnknownEditError(Exception):
 
 @dataclass
 class ManifestState:
-    """What the edits of a MANIFEST add up to."""
+    """State that results from the edits of a MANIFEST."""
 
     logs_from: int = 0
-    """Number of the oldest log that is needed; those below it may be gone."""
+    """Number of the oldest log that is needed; lower ones may be missing."""
     tables: dict[int, int] | None = None
-    """By number, the bytes of each live file of rows. None: it cannot be told."""
+    """Bytes of each live file of rows, by number. None: unknown."""
     known: bool = True
-    """Whether every edit was understood."""
+    """True if every edit was understood."""
 
 
 _COMPARATOR, _LOG, _NEXT_FILE, _LAST_SEQUENCE, _COMPACT, _DELETED, _PREVIOUS_LOG, _KEEP = 1, 2, 3, 4, 5, 6, 9, 10
@@ -185,7 +188,7 @@ def manifest_state(edits: Iterable[bytes]) -> ManifestState:
 
 
 def _apply(edit: bytes, families: dict[int, int], state: ManifestState) -> int:
-    """Apply one edit; returns the oldest log to keep that it names, 0 if none."""
+    """Apply one edit; return the oldest log to keep that it names, 0 if none."""
     reader = _Reader(edit)
     family = 0
     log = -1
@@ -243,7 +246,7 @@ def _new_file(reader: _Reader, tag: int) -> tuple[int, int]:
 
 
 class _Reader:
-    """Varints and pieces with their length; IndexError where the edit is too short."""
+    """Reader of varints and of data with a length; IndexError if the edit is too short."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

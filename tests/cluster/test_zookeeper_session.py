@@ -879,7 +879,7 @@ def test_a_missing_chroot_is_refused_unless_it_is_to_be_made() -> None:
 def test_a_server_that_is_not_there_is_said_to_be_so_in_time() -> None:
     async def story() -> None:
         config = replace(shared_server().config("/"), servers=(("127.0.0.1", free_port()),), connect_timeout_s=0.3)
-        with pytest.raises(MetadataUnavailableError, match=r"no ZooKeeper answers at 127\.0\.0\.1"):
+        with pytest.raises(MetadataUnavailableError, match=r"ZooKeeper does not answer at 127\.0\.0\.1"):
             await open_store(real_world(), config)
 
     run(story)

@@ -1,6 +1,7 @@
-"""Ephemeral nodes that say "this is mine": taking one, keeping it over lost sessions, giving it up.
+"""Ephemeral nodes that mark ownership: taking one, keeping it over lost sessions, deleting it.
 
-A node of another session may be our own, of a session before: it goes when that session times out, so it is waited for.
+A node of another session may be our own, from an earlier session. It is deleted when that session times out, so we wait
+for that.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from quire.metadata.errors import MetadataUnavailableError, NodeExistsError, NoN
 from quire.metadata.store import ANY_VERSION, Kind, MetadataStore
 
 RETRY_S = 1.0
-"""Between attempts while the service cannot be reached and does not say when it can."""
+"""Seconds between attempts while the service cannot be reached and gives no time to retry."""
 
 
 async def take(store: MetadataStore, path: str, value: bytes, *, wait_s: float | None = None) -> None:
-    """Make `path` an ephemeral node of this session with `value`; fine if it is already.
+    """Make `path` an ephemeral node of this session with `value`; no effect if it is one already.
 
     Waits while it is another session's: for `wait_s`, the timeout of a session and a bit, then NodeExistsError; None
-    leaves the deadline to the caller. MetadataUnavailableError: ask again.
+    leaves the deadline to the caller. MetadataUnavailableError: the caller may retry.
     """
     watch = store.watch(path)
     try:
@@ -42,7 +43,7 @@ async def take(store: MetadataStore, path: str, value: bytes, *, wait_s: float |
 
 
 async def drop(store: MetadataStore, path: str) -> None:
-    """Delete `path` if it is an ephemeral node of this session; fine if it is not there, or another's."""
+    """Delete `path` if it is an ephemeral node of this session; no effect if it is missing, or another's."""
     node = await store.get(path)
     if node is not None and node.mine:
         try:
@@ -59,10 +60,10 @@ async def keep(
     wait_s: float | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """`take` it and go on holding it, until cancelled: made anew in a new session, or when somebody deleted it.
+    """`take` the node and keep it until cancelled: it is created again in a new session, or when it was deleted.
 
     Reports as started when it is held for the first time. NodeExistsError if another session keeps it for longer than
-    `wait_s`; SessionExpiredError if the store goes on with no session.
+    `wait_s`; SessionExpiredError if the store continues without a session.
     """
     watch = store.watch(path)
     try:

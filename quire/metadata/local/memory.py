@@ -1,9 +1,9 @@
 """MetadataStore in one process: a tree shared by sessions that can lose their connection and expire by trio's clock.
 
-For unit tests and for the simulator, where it plays the ZooKeeper ensemble: the tree is the service, each `MemoryStore`
-is one client's session. A session that loses its connection (`disconnect`, or its host's crash) keeps its ephemeral
-nodes for the session timeout; whoever reconnects in time keeps them. As with the real one, a session learns that it
-expired only when it can reach the service again.
+It serves unit tests and the simulator, in place of a ZooKeeper ensemble: the tree is the service, and each
+`MemoryStore` is one client's session. A session that loses its connection (`disconnect`, or its host's crash) keeps its
+ephemeral nodes for the session timeout, and keeps them if it reconnects in time. As with the real one, a session learns
+of its expiry only when it reaches the service again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from quire.metadata.store import Create, Delete, Kind, Node, Op, Put
 
 
 class MemoryTree:
-    """The shared side. Everything here is synchronous but `run`."""
+    """Shared part: the service. Everything here is synchronous except `run`."""
 
     def __init__(self) -> None:
         self._tree = Tree()
@@ -30,11 +30,11 @@ class MemoryTree:
         self._sessions: dict[int, MemoryStore] = {}
         self._last_session = 0
         self._deadlines: dict[int, float] = {}
-        """When disconnected sessions expire, in trio's time."""
+        """Expiry times of disconnected sessions, in trio's time."""
         self._deadline_added: trio.Event | None = None
 
     async def run(self) -> None:
-        """Expire sessions when they are due, for ever. Without it they expire when the tree is next used."""
+        """Expire sessions at their time until cancelled. Without it they expire when the tree is next used."""
         while True:
             self._deadline_added = trio.Event()
             with trio.move_on_at(min(self._deadlines.values(), default=inf)):
@@ -49,7 +49,7 @@ class MemoryTree:
                 self.expire(session)
 
     def expire(self, session: int) -> None:
-        """End a session at once; fine if it has ended. Its ephemeral nodes go."""
+        """End a session at once; no effect if it has ended. Its ephemeral nodes are deleted."""
         self._deadlines.pop(session, None)
         store = self._sessions.pop(session, None)
         owned = self._tree.ephemerals(session)
@@ -59,7 +59,7 @@ class MemoryTree:
             store.session_ended()
 
     def attach(self, store: MemoryStore) -> int:
-        """Start a session; returns its number."""
+        """Start a session; return its number."""
         self._last_session += 1
         self._sessions[self._last_session] = store
         return self._last_session
@@ -82,7 +82,7 @@ class MemoryTree:
         return self._tree.nodes.get(path)
 
     def modified_ms(self, path: str) -> int | None:
-        """When the node's value was last set, in milliseconds of trio's time."""
+        """Return when the node's value was last set, in milliseconds of trio's time."""
         return self._modified_ms.get(path)
 
     def children(self, path: str) -> list[str]:
@@ -105,8 +105,8 @@ class MemoryTree:
 class MemoryStore:
     """One session on a `MemoryTree`.
 
-    `latency`, in seconds, is asked twice per call: the way there and the way back. A connection lost on the way back
-    leaves the caller not knowing whether its write happened, as in life.
+    `latency`, in seconds, is called twice per call: for the request and for the answer. If the connection is lost
+    before the answer, the caller does not know whether its write happened, as in reality.
     """
 
     def __init__(
@@ -184,7 +184,9 @@ class MemoryStore:
         return watch
 
     async def aclose(self) -> None:
-        """End the session; its ephemeral nodes go at once if the service can be reached, else after the timeout."""
+        """End the session; its ephemeral nodes are deleted at once if the service can be reached, else after the
+        timeout.
+        """
         self._closed = True
         if self._connected:
             self._tree.expire(self.session)
@@ -192,7 +194,7 @@ class MemoryStore:
         await trio.lowlevel.checkpoint()
 
     def disconnect(self) -> None:
-        """Lose the connection: calls fail, watches are silent, and the session timeout runs."""
+        """Lose the connection: calls fail, watches deliver nothing, and the session timeout runs."""
         if self._connected:
             self._connected = False
             self._tree.start_timeout(self.session, self._timeout_s)
@@ -200,7 +202,7 @@ class MemoryStore:
                 watch.hold()
 
     def reconnect(self) -> None:
-        """Have a connection again. If the session expired meanwhile, `expired` is set now."""
+        """Restore the connection. If the session expired in the meantime, `expired` is set now."""
         if not self._connected:
             self._tree.expire_due()
             self._connected = True
@@ -211,7 +213,7 @@ class MemoryStore:
                 self.session_ended()
 
     def session_ended(self) -> None:
-        """The tree says so; the client hears it as soon as it has a connection."""
+        """Called by the tree; the client learns it as soon as it has a connection."""
         self._ended = True
         if self._connected:
             if not self._closed:

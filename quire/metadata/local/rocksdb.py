@@ -2,15 +2,15 @@
 
 The bytes on disk: see `rows`. Ephemeral nodes are not written at all: their session ends with the process.
 
-What is durable, and when it is seen. The whole tree is in memory twice: as readers see it, and as it will be once the
-writes on their way to the disk are there (an overlay of their effects). An op is validated against the second and
-becomes visible, to its caller and to every other reader, only when its batch is synced: nobody acts on a write that a
-crash can take back. A refusal that was caused by such a write is not told before that write is durable either. All
-writes queued while the last sync ran are one batch with one sync.
+Durability and visibility. The whole tree is in memory twice: as readers see it, and as it will be once pending writes
+are on disk (an overlay of their effects). An op is validated against the second one. It becomes visible, to its caller
+and to every other reader, only when its batch is synced, so no reader acts on a write that a crash can undo. A refusal
+caused by a pending write is not returned before that write is durable either. All writes queued during the last sync
+are one batch with one sync.
 
-When a write fails: for want of space (ENOSPC, EDQUOT), all writes under way fail with MetadataUnavailableError, the
-tree stays as readers saw it, and the next batch writes the rows again that the failed one may have left half known. Any
-other failure, of a sync above all, is final: what is on the disk is not known any more. The session has then expired.
+Failed writes. If there is no space (ENOSPC, EDQUOT), all pending writes fail with MetadataUnavailableError, the tree
+stays as readers saw it, and the next batch writes again the rows that the failed one may have changed. Any other
+failure, above all of a sync, is final, because the disk's content is unknown. The session has then expired.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from quire.world.doors import KeyValue, NotSyncedError, World
 log = get_logger(__name__)
 
 CACHE_BYTES = 1 << 20
-"""For RocksDB's blocks: little, since reads are answered from the tree."""
+"""Bytes of RocksDB's block cache: small, since reads are answered from the tree."""
 
 READS_IN_STEP = 16
-"""Nodes that are read, by whatever tasks, before others have their turn: memory answers, and a turn costs more than that."""
+"""Nodes read, by any tasks, before other tasks run: reads are answered from memory, and a task switch costs more."""
 
 _SESSION = 1
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class _Write:
-    """One multi on its way to the disk."""
+    """One multi that is being written."""
 
     __slots__ = ("effects", "epoch", "error", "finished", "kept", "rows")
 
@@ -55,14 +55,14 @@ class _Write:
         self.effects = effects
         self.kept = kept
         self.rows = rows
-        """What to put, or to delete (None)."""
+        """Rows to put, or to delete (None)."""
         self.epoch = epoch
         self.finished = trio.Event()
         self.error: BaseException | None = None
 
 
 class KeyValueStore:
-    """The one session of the process that has the map open. Made by `open_store`."""
+    """Session of the process that has the map open; there is one. Created by `open_store`."""
 
     def __init__(self, world: World, key_value: KeyValue, tree: Tree) -> None:
         self._offload = world.offload
@@ -73,15 +73,15 @@ class KeyValueStore:
         self._closed = False
         self._broken: BaseException | None = None
         self._overlay: dict[str, tuple[Znode | None, _Write]] = {}
-        """What the writes under way make of the nodes they touch, by path: the last such write's word."""
+        """Effects of pending writes on nodes, by path, from the last such write."""
         self._tail: _Write | None = None
-        """The last write under way."""
+        """Last pending write."""
         self._epoch = 0
-        """Grows with every failure: a write planned over a failed one fails too."""
+        """Grows with every failure: a write planned on top of a failed one fails too."""
         self._unsure: dict[str, None] = {}
         """Paths whose rows a failed batch may have changed."""
         self._reads = 0
-        self._failed_epoch = -1  # the lane's own: used only inside its job
+        self._failed_epoch = -1  # used by the lane, only inside its job
         self._lane = world.offload.lane("metadata", self._write_batch, self._written)
 
     @property
@@ -139,7 +139,7 @@ class KeyValueStore:
         return watch
 
     async def aclose(self) -> None:
-        """Wait for the writes under way, end the session, close the map. Fine if done before."""
+        """Wait for pending writes, end the session, close the map. No effect if done before."""
         if self._closed:
             await trio.lowlevel.checkpoint()
             return
@@ -149,7 +149,7 @@ class KeyValueStore:
         await self._offload.run(self._key_value.close, name="metadata close")
 
     async def _commit(self, ops: Sequence[Op]) -> tuple[list[str], Effects]:
-        """Plan, queue, and wait until it is durable and visible."""
+        """Plan a write, queue it, and wait until it is durable and visible."""
         while True:
             self._require()
             try:
@@ -159,8 +159,8 @@ class KeyValueStore:
                 tail = self._tail
                 if tail is None:
                     raise
-                # Perhaps refused because of a write that is not durable: wait, so that the caller, who reads again
-                # now, sees what was in its way. If that write failed, the refusal means nothing.
+                # The refusal may be caused by a write that is not durable. Wait, so that the caller, who reads again
+                # now, sees that write. If that write failed, the refusal means nothing.
                 await tail.finished.wait()
                 if tail.error is None:
                     raise
@@ -179,7 +179,7 @@ class KeyValueStore:
         return planned.results, planned.effects
 
     def _latest(self, path: str) -> Znode | None:
-        """The node as it will be when the writes under way are durable."""
+        """Return the node as it will be when pending writes are durable."""
         pending = self._overlay.get(path)
         return self._tree.nodes.get(path) if pending is None else pending[0]
 
@@ -188,8 +188,10 @@ class KeyValueStore:
         return row_key(path), None if node is None or node.owner != NOBODY else row_value(node)
 
     def _write_batch(self, writes: list[_Write]) -> int:
-        """The lane's job, off the loop: one synced batch. Returns how many writes, from the first, it refused because
-        they were planned over one that failed."""
+        """Job of the lane, off the loop: one synced batch.
+
+        Return how many writes, from the first, it refused because they were planned on top of a failed one.
+        """
         fresh = [write for write in writes if write.epoch > self._failed_epoch]
         rows = [row for write in fresh for row in write.rows]
         if rows:
@@ -207,7 +209,7 @@ class KeyValueStore:
         return len(writes) - len(fresh)
 
     def _written(self, writes: list[_Write], refused: int | None, error: BaseException | None) -> None:
-        """The lane's report, on the loop."""
+        """Report of the lane, on the loop."""
         if error is not None:
             self._fail(writes, error)
             return
@@ -250,15 +252,15 @@ class KeyValueStore:
 
     def _session_is_gone(self) -> SessionExpiredError:
         if self._broken is not None:
-            return SessionExpiredError(f"the metadata store has failed for good: {self._broken}")
+            return SessionExpiredError(f"the metadata store has failed permanently: {self._broken}")
         return SessionExpiredError("the metadata store is closed")
 
 
 async def open_store(world: World, directory: str, *, create: bool = True) -> KeyValueStore:
-    """Open the metadata kept in `directory`, which is made if it is missing, unless `create` is false; the caller holds the
-    directory's lock.
+    """Open the metadata in `directory`, which is created if it is missing, unless `create` is false.
 
-    UnsupportedLayoutError, MalformedMetadataError; OSError as the disk raises it, DamagedError among them: nothing was changed.
+    The caller holds the directory's lock. UnsupportedLayoutError, MalformedMetadataError; OSError as the disk raises
+    it, also DamagedError: nothing was changed.
     """
     key_value, tree = await world.offload.run(partial(_open, world, directory, create), name="metadata open")
     return KeyValueStore(world, key_value, tree)

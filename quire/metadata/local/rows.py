@@ -1,4 +1,4 @@
-"""The tree of nodes as rows of an ordered map: the embedded store's bytes on disk.
+"""Format of the embedded store on disk: the tree of nodes as rows of an ordered map.
 
 One row per persistent node, big-endian:
 
@@ -7,9 +7,9 @@ One row per persistent node, big-endian:
     value  flags(1) = 0, version(8), counter(8), data            counter: children created here, see `tree`
     key    00 "layout", value layout version(4) = 1              a newer one is refused
 
-A counter is written when a sequence number is taken from it, so numbers are never given twice; other creates need not
-rewrite their parent, and a counter that was read may be lower than it was, but not than a number given. Ephemeral nodes
-have no row.
+A counter is written when a sequence number is taken from it, so numbers are never used twice. Other creates need not
+rewrite their parent: a counter that was read may be lower than it was, but not lower than a number taken. Ephemeral
+nodes have no row.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HEAD = Struct("!BQQ")
 
 
 def row_key(path: str) -> bytes:
-    """Where the row of a node lies."""
+    """Return the key of a node's row."""
     depth = 0 if path == paths.ROOT else path.count("/")
     return _DEPTH.pack(1, depth) + path.encode()
 
@@ -44,7 +44,7 @@ def row_value(node: Znode) -> bytes:
 def load(key_value: KeyValue) -> Tree:
     """Read the whole tree; blocking. Writes the layout version into an empty map.
 
-    UnsupportedLayoutError for a newer layout, MalformedMetadataError for rows that make no tree.
+    UnsupportedLayoutError for a newer layout, MalformedMetadataError for rows that do not form a tree.
     """
     layout = key_value.get(_LAYOUT_KEY)
     if layout is None:

@@ -1,7 +1,7 @@
-"""The tree of nodes behind the embedded stores (pure): what an op does, and whether it may.
+"""The tree of nodes behind the embedded stores (pure): validation and effects of ops.
 
-`plan` tries a list of ops against some view of the nodes and answers with their effects, without touching anything;
-`Tree.apply` makes effects visible. So a store may validate against more than it shows (writes on their way to the disk).
+`plan` applies a list of ops to a view of the nodes and returns their effects, without changing anything; `Tree.apply`
+makes effects visible. So a store may validate against more than it shows (pending writes).
 
 Sequence numbers come from a counter in the parent that grows with every child created, sequential or not, and never goes
 back while the parent lives. Source: ZooKeeper's cversion, counted in creates; seen in tests/golden/bookkeeper/zk.
@@ -31,31 +31,34 @@ class Znode(NamedTuple):
     value: bytes
     version: int
     owner: int
-    """The session that made it, if it is ephemeral; NOBODY otherwise."""
+    """Session that created it, if it is ephemeral; NOBODY otherwise."""
     counter: int
-    """Children ever created here: the next sequence number."""
+    """Number of children ever created here: the next sequence number."""
     child_count: int
 
 
 EMPTY_ROOT = Znode(b"", 0, NOBODY, 0, 0)
 
 Effects: TypeAlias = dict[str, Znode | None]
-"""Path to what the node becomes; None: it goes."""
+"""Path to the node's new state; None: it is deleted."""
 
 
 class Plan(NamedTuple):
     effects: Effects
     kept: dict[str, None]
-    """The paths among the effects that a durable store must write, in order: values, comings and goings of persistent
-    nodes, and the counter that a sequence number was taken from. The rest of the effects can be rebuilt."""
+    """Paths among the effects that a durable store must write, in order: values, created and deleted persistent nodes,
+    and counters from which a sequence number was taken.
+
+    The other effects can be rebuilt.
+    """
     results: list[str]
-    """Per op: the path created, or the op's own."""
+    """Result per op: the path created, or the op's own."""
 
 
 def plan(lookup: Callable[[str], Znode | None], ops: Sequence[Op], session: int) -> Plan:
-    """What `ops` do, in order, all or nothing, to the nodes that `lookup` shows; `session` owns the ephemeral ones.
+    """Return the effects of `ops`, in order, all or nothing, on the nodes that `lookup` shows.
 
-    Raises the first failing op's error with its `.index`.
+    `session` owns the ephemeral ones. Raises the first failing op's error with its `.index`.
     """
     draft = _Draft(lookup, session)
     results: list[str] = []
@@ -69,7 +72,7 @@ def plan(lookup: Callable[[str], Znode | None], ops: Sequence[Op], session: int)
 
 
 class _Draft:
-    """The effects of the ops so far, over the nodes they started from."""
+    """Effects of the ops so far, on top of the original nodes."""
 
     __slots__ = ("_lookup", "_session", "effects", "kept")
 
@@ -144,7 +147,7 @@ class _Draft:
 
 
 class Tree:
-    """The nodes that readers see."""
+    """The nodes visible to readers."""
 
     __slots__ = ("_ephemerals", "_names", "nodes")
 
@@ -154,17 +157,19 @@ class Tree:
         self._ephemerals: dict[int, dict[str, None]] = {}
 
     def children(self, path: str) -> list[str]:
-        """Names of the children, sorted; NoNodeError."""
+        """Return the names of the children, sorted; NoNodeError."""
         if path not in self.nodes:
             raise NoNodeError(f"there is no node {path}")
         return sorted(self._names.get(path, ()))
 
     def ephemerals(self, session: int) -> list[str]:
-        """Paths of the nodes that `session` owns, oldest first."""
+        """Return the paths of the nodes that `session` owns, oldest first."""
         return list(self._ephemerals.get(session, ()))
 
     def apply(self, effects: Mapping[str, Znode | None]) -> list[str]:
-        """Make `effects` visible; return the paths whose node, or whose list of children, changed: what watches hear of."""
+        """Make `effects` visible; return the paths whose node, or whose list of children, changed: watches report
+        these.
+        """
         nodes = self.nodes
         changed = []
         for path, node in effects.items():

@@ -1,4 +1,4 @@
-"""Watches: a flag per watch, so that they coalesce and never grow."""
+"""Watches: one flag per watch, so that changes coalesce and memory does not grow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quire.metadata.store import Changed
 
 
 class TreeWatch:
-    """One watch; waited for by one task."""
+    """One watch, for one waiting task."""
 
     def __init__(self, table: WatchTable, path: str) -> None:
         self.path = path
@@ -23,11 +23,11 @@ class TreeWatch:
 
     @property
     def closed(self) -> bool:
-        """Closed by its owner, or failed for good."""
+        """True if closed by its owner, or failed permanently."""
         return self._failure is not None
 
     async def next(self) -> Changed:
-        """The next change; the error of `fail`, or ClosedResourceError after `close`."""
+        """Wait for the next change; raise the error of `fail`, or ClosedResourceError after `close`."""
         await trio.lowlevel.checkpoint()
         while self._failure is None and (self._held or not self._changed):
             assert self._wake is None, f"two tasks wait for one watch of {self.path}"
@@ -45,7 +45,7 @@ class TreeWatch:
         self.fail(trio.ClosedResourceError(f"the watch of {self.path} was closed"))
 
     def notify(self) -> None:
-        """Something changed; call after the change is visible."""
+        """Report a change; call this after the change is visible."""
         self._changed = True
         self._stir()
 
@@ -54,12 +54,12 @@ class TreeWatch:
         self._held = True
 
     def release(self) -> None:
-        """Deliver again, and at once: what happened meanwhile may have been missed."""
+        """Deliver again, and at once, because changes may have been missed."""
         self._held = False
         self.notify()
 
     def fail(self, error: Exception) -> None:
-        """Every `next` from now on raises `error`; the first failure stays."""
+        """Raise `error` from every `next` from now on; the first failure stays."""
         if self._failure is None:
             self._failure = error
             self._table.remove(self)
@@ -71,7 +71,7 @@ class TreeWatch:
 
 
 class WatchTable:
-    """The open watches, by path, in the order in which they were made."""
+    """Open watches, by path, in the order of creation."""
 
     def __init__(self) -> None:
         self._watches: dict[str, list[TreeWatch]] = {}
@@ -82,11 +82,11 @@ class WatchTable:
         return watch
 
     def __contains__(self, path: str) -> bool:
-        """Whether somebody watches `path`."""
+        """Return whether there is a watch on `path`."""
         return path in self._watches
 
     def paths(self) -> list[str]:
-        """What is watched, in the order in which it was first."""
+        """Return the watched paths, in the order of their first watch."""
         return list(self._watches)
 
     def hold(self) -> None:

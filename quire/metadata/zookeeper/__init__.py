@@ -1,1 +1,1 @@
-"""The metadata store over ZooKeeper: everything that knows kazoo."""
+"""The metadata store over ZooKeeper: only this package uses kazoo."""

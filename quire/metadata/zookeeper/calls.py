@@ -1,9 +1,9 @@
-"""Requests on their way to ZooKeeper: a bounded number in flight, the rest in line; what becomes of them when the
-connection goes.
+"""Pending requests to ZooKeeper: a bounded number in flight, the rest queued, and their handling when the connection is
+lost.
 
-Requests are sent in the order in which they were made, also across a lost connection, but for those that kazoo tells it
-has lost with it: whether the server did them is not known, and their askers decide. The same holds for one whose answer
-kazoo cannot read, in a connection that stays. What is given to kazoo after that and before we hear of it, it sends with the
+Requests are sent in order, also across a lost connection. The exception are requests that kazoo reports as lost with
+it: it is unknown whether the server executed them, and their callers decide. The same applies to a request whose answer
+kazoo cannot read while the connection stays. Requests given to kazoo between the loss and its report are sent on the
 next connection.
 """
 
@@ -20,7 +20,7 @@ from quire.metadata.errors import MetadataError, MetadataUnavailableError
 
 
 class LostError(MetadataUnavailableError):
-    """The connection went before the answer came. To the store's callers a MetadataUnavailableError like any other."""
+    """The connection was lost before the answer arrived. Callers of the store see it as a MetadataUnavailableError."""
 
     def __init__(self, message: str, call: Call) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class LostError(MetadataUnavailableError):
 
 
 class Sender(Protocol):
-    """What is used of `zookeeper_threads.Link`."""
+    """The part of `threads.Link` used here."""
 
     @property
     def last_zxid(self) -> int: ...
@@ -39,7 +39,9 @@ class Sender(Protocol):
 
 
 class Call:
-    """One request and its answer. `set` and `set_exception` are kazoo's to call, in its thread; the rest is the loop's."""
+    """One request and its answer. kazoo calls `set` and `set_exception` in its thread; everything else runs on the
+    loop.
+    """
 
     __slots__ = (
         "_calls",
@@ -67,21 +69,21 @@ class Call:
         self._calls = calls
         self.request = request
         self.on_done = on_done
-        """Called when it is settled, before anything that came later is."""
+        """Called when it is settled, before any later answer is handled."""
         self.nobodys = nobodys
-        """Nobody waits for it, and it is not worth sending in another connection."""
+        """True if no caller waits for it, and it need not be sent again on another connection."""
         self.folders = folders
-        """Where it makes ephemeral sequential nodes, whose names only the answer tells."""
+        """Folders in which it creates ephemeral sequential nodes, whose names only the answer has."""
         self._wake: trio.Event | None = None
         self.settled = False
         self.abandoned = False
-        """Nobody waits for the answer any more."""
+        """True if no caller waits for the answer any more."""
         self.value: Any = None
         self.error: Exception | None = None
         self.session = 0
-        """The session it was sent in."""
+        """Session in which it was sent."""
         self.zxid = 0
-        """The newest transaction heard of when it was sent."""
+        """Newest transaction known when it was sent."""
 
     def set(self, value: Any) -> None:
         calls = self._calls
@@ -99,7 +101,7 @@ class Call:
             self._wake.set()
 
     async def answer(self) -> Any:
-        """Wait for it; raises what came instead. If the waiting is cancelled the call is abandoned."""
+        """Wait for the answer; raise the error received instead. If the wait is cancelled the call is abandoned."""
         if not self.settled:
             self._wake = trio.Event()
             try:
@@ -115,7 +117,7 @@ class Call:
 
 
 class Calls:
-    """`late` hears of a call that was done after its asker had gone, and of one lost on the way."""
+    """Queue of calls. `late` is called for a call that completed after its caller had gone, or was lost."""
 
     def __init__(self, sender: Sender, *, in_flight_max: int, waiting_max: int, late: Callable[[Call], None]) -> None:
         self.sender = sender
@@ -140,8 +142,10 @@ class Calls:
         nobodys: bool = False,
         folders: tuple[str, ...] = (),
     ) -> Call:
-        """Send it, or put it in line. MetadataUnavailableError if the line is full, but for those that are nobody's,
-        which the store's own work bounds; the error of `end` after it."""
+        """Send the request, or queue it. MetadataUnavailableError if the queue is full; the error of `end` after it.
+
+        Requests without a caller are always queued: the store's own work bounds them.
+        """
         if self._ended is not None:
             raise self._ended()
         call = Call(self, request, on_done, nobodys, folders)
@@ -150,19 +154,19 @@ class Calls:
         elif not nobodys and len(self._waiting) >= self._waiting_max:
             self._waiting = deque(call for call in self._waiting if not call.abandoned)
             if len(self._waiting) >= self._waiting_max:
-                raise MetadataUnavailableError(f"{len(self._waiting)} requests wait for ZooKeeper already")
+                raise MetadataUnavailableError(f"{len(self._waiting)} requests are already waiting for ZooKeeper")
             self._waiting.append(call)
         else:
             self._waiting.append(call)
         return call
 
     def connected(self, session: int) -> None:
-        """Send again, from the head of the line."""
+        """Send again, from the head of the queue."""
         self._session = session
         self._pump()
 
     def ahead(self) -> deque[Call]:
-        """Take the line away, for what is asked until `behind` to come before it."""
+        """Remove the queue, so that requests made until `behind` go before it."""
         line, self._waiting = self._waiting, deque()
         return line
 
@@ -170,12 +174,12 @@ class Calls:
         self._waiting.extend(line)
 
     def disconnected(self) -> None:
-        """Send nothing for now. What kazoo has lost it tells call by call."""
+        """Send nothing for now. kazoo reports each lost call."""
         self._session = 0
         self._waiting = deque(call for call in self._waiting if not call.nobodys)
 
     def session_expired(self) -> None:
-        """All that is in flight is lost: kazoo forgets what it was given in that moment."""
+        """Fail all requests in flight: kazoo forgets them at that moment."""
         self.disconnected()
         lost = list(self._in_flight)
         self._in_flight.clear()
@@ -183,7 +187,7 @@ class Calls:
             self._lose(call, "the session has expired")
 
     def end(self, error: Callable[[], MetadataError]) -> None:
-        """There will be no answers any more, but an `error()` each."""
+        """Fail all requests with `error()`: there will be no answers any more."""
         self._ended = error
         self._session = 0
         calls = [*self._in_flight, *self._waiting]
@@ -194,14 +198,14 @@ class Calls:
 
     def answered(self, call: Call, value: Any, error: Exception | None) -> None:
         if call not in self._in_flight:
-            return  # lost before, or the second word of kazoo on it
+            return  # lost before, or kazoo's second report of it
         del self._in_flight[call]
         if isinstance(error, ConnectionLoss):
             self._lose(call, "the connection to ZooKeeper was lost")
             return
         if error is not None and not isinstance(error, KazooException):
-            self._late(call)  # it may have been done
-            error = MetadataUnavailableError(f"ZooKeeper's answer is not understood: {error!r}")
+            self._late(call)  # it may have been executed
+            error = MetadataUnavailableError(f"cannot understand ZooKeeper's answer: {error!r}")
         call.settle(value, error)
         if call.abandoned:
             self._late(call)

@@ -1,4 +1,4 @@
-"""How to reach a ZooKeeper, and with which rights (pure): connect strings and settings.
+"""Connect strings and settings of a ZooKeeper client (pure).
 
     zk+hierarchical://h1:2181;h2:2181/pulsar/ledgers    BookKeeper's metadataServiceUri: the path is the ledgers' root
     zk:h1:2181,h2:2181/pulsar, zk://h1,h2/pulsar        Pulsar's metadataStoreUrl: the path is a chroot
@@ -28,26 +28,26 @@ _SERVER = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.%]+)\]|(?P<host>[^\[\]:]+))(?::(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectString:
     servers: tuple[tuple[str, int], ...]
-    """Host and port of each server, any of which will do."""
+    """Host and port of each server; any of them will do."""
     path: str = paths.ROOT
     layout: str | None = None
-    """One of LAYOUT_NAMES if the string says how ledgers are laid out; it is BookKeeper's then."""
+    """One of LAYOUT_NAMES if the string names the layout of ledgers; the string is BookKeeper's then."""
     names_ledgers: bool = False
-    """The scheme was BookKeeper's (`zk+...`): `path` is the ledgers' root, not a chroot."""
+    """True if the scheme was BookKeeper's (`zk+...`): `path` is the ledgers' root, not a chroot."""
 
     @property
     def chroot(self) -> str:
-        """The node that a store's paths begin at; the root if there is none."""
+        """Return the node that is the root of a store's paths; `/` if none is given."""
         return paths.ROOT if self.names_ledgers else self.path
 
     @property
     def ledgers_root(self) -> str:
-        """Where ledgers and bookies are, as a path below the chroot."""
+        """Return the path of ledgers and bookies below the chroot."""
         return self.path if self.names_ledgers else "/ledgers"
 
 
 def parse_connect_string(text: str) -> ConnectString:
-    """InvalidConnectStringError says what is wrong.
+    """Parse a connect string. InvalidConnectStringError says what is wrong.
 
     >>> parse_connect_string("zk+hierarchical://h1:2181;h2/ledgers").servers
     (('h1', 2181), ('h2', 2181))
@@ -56,7 +56,7 @@ def parse_connect_string(text: str) -> ConnectString:
     """
     found = _FORM.fullmatch(text.strip())
     if found is None:
-        raise InvalidConnectStringError(f"{text!r} is no connect string of ZooKeeper: zk:host:port,host:port/chroot")
+        raise InvalidConnectStringError(f"{text!r} is not a ZooKeeper connect string (zk:host:port,host:port/chroot)")
     layout = found["layout"]
     if layout is not None:
         layout = layout.lower()
@@ -80,25 +80,25 @@ def _server(text: str, part: str) -> tuple[str, int]:
     found = _SERVER.fullmatch(part.strip())
     port = int(found["port"] or DEFAULT_PORT) if found else 0
     if found is None or not 0 < port < 1 << 16:
-        raise InvalidConnectStringError(f"{part!r} in {text!r} is no server: host or host:port")
+        raise InvalidConnectStringError(f"{part!r} in {text!r} is not a server (host or host:port)")
     return found["six"] or found["host"], port
 
 
 class SessionExpiredPolicy(Enum):
-    """The values of `zookeeperSessionExpiredPolicy`."""
+    """Values of `zookeeperSessionExpiredPolicy`."""
 
     RECONNECT = "reconnect"
-    """Go on with a new session. Every watch tells of a change; who owned ephemeral nodes makes them anew."""
+    """Continue with a new session. Every watch reports a change, and owners of ephemeral nodes create them again."""
     SHUTDOWN = "shutdown"
-    """The store is done for: its `expired` is set, and the server should end."""
+    """End the store: its `expired` is set, and the server should end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
     ca_file: str | None = None
-    """PEM; None: nobody signs but those the system trusts."""
+    """PEM file of trusted authorities; None: those the system trusts."""
     certificate_file: str | None = None
-    """PEM, our own, for servers that ask for one; goes with `key_file`."""
+    """PEM file of our own certificate, for servers that ask for one; requires `key_file`."""
     key_file: str | None = None
     key_password: str | None = field(default=None, repr=False)
     verify: bool = True
@@ -107,44 +107,52 @@ class Tls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperConfig:
-    """InvalidConnectStringError if the settings contradict each other."""
+    """Settings of a ZooKeeper client. InvalidConnectStringError if they contradict each other."""
 
     servers: tuple[tuple[str, int], ...]
     chroot: str = paths.ROOT
     make_chroot: bool = False
-    """Make the chroot's node if it is missing, rather than refuse: a misspelt chroot would be an empty cluster."""
+    """True to create the chroot's node if it is missing.
+
+    By default it is refused, because a misspelt chroot would be an empty cluster.
+    """
     session_timeout_s: float = 30.0
-    """What is asked for; the server grants between 2 and 20 of its ticks."""
+    """Requested session timeout; the server grants between 2 and 20 of its ticks."""
     connect_timeout_s: float = 30.0
-    """For the first connection."""
+    """Time limit for the first connection."""
     call_timeout_s: float = 30.0
-    """For each call, lost connections and their repair included."""
+    """Time limit for each call, lost connections and retries included."""
     retry_first_s: float = 0.1
     retry_max_s: float = 1.0
-    """Between attempts to connect; grows from one to the other."""
+    """Longest pause between attempts to connect; pauses grow."""
     session_expired_policy: SessionExpiredPolicy = SessionExpiredPolicy.SHUTDOWN
     auth: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """Scheme and credential: ("digest", "user:password")."""
     secure: bool = False
-    """zkEnableSecurity: nodes are made with all rights for their creator and read for the rest; else open to all."""
+    """zkEnableSecurity: nodes get all rights for their creator and read for others; otherwise they are open to all."""
     tls: Tls | None = None
     in_flight_max: int = 200
-    """Requests sent and not answered. What comes beyond waits its turn. (At about 270 kazoo's pipe to its thread is
-    full, and would block.)"""
+    """Largest number of requests sent and not answered; further ones are queued.
+
+    (At about 270 kazoo's pipe to its thread is full, and would block.)
+    """
     waiting_max: int = 100_000
-    """Requests that wait their turn; what comes beyond is refused."""
+    """Largest number of queued requests; further ones are refused."""
     request_max_bytes: int = 0xFFFFF
-    """The servers' jute.maxbuffer: they cut the connection on more, so it is refused before it is sent."""
+    """The servers' jute.maxbuffer.
+
+    Servers close the connection at a larger request, so it is refused before it is sent.
+    """
     idle_watches_max: int = 1000
-    """Watches that nobody listens to any more, before the oldest is taken back from the server."""
+    """Number of watches without users before the oldest is removed from the server."""
 
     def __post_init__(self) -> None:
         if not self.servers:
             raise InvalidConnectStringError("a ZooKeeper needs at least one server")
         if self.secure and not self.auth and (self.tls is None or self.tls.certificate_file is None):
             raise InvalidConnectStringError(
-                "zkEnableSecurity needs somebody to be: give digest credentials or a TLS client certificate"
+                "zkEnableSecurity needs an identity: configure digest credentials or a TLS client certificate"
             )
         if self.tls is not None and (self.tls.certificate_file is None) != (self.tls.key_file is None):
-            raise InvalidConnectStringError("a TLS client certificate and its key go together")
-        assert 0 < self.in_flight_max <= 256, "kazoo's pipe takes no more than about 270 wake-ups"
+            raise InvalidConnectStringError("a TLS client certificate needs its key, and a key its certificate")
+        assert 0 < self.in_flight_max <= 256, "kazoo's pipe holds at most about 270 wake-ups"

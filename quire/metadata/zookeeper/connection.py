@@ -1,18 +1,22 @@
-"""kazoo's connection to ZooKeeper, mended: its requests are numbered on, and nothing that goes wrong ends its thread.
+"""Fixes of kazoo's connection to ZooKeeper: request numbers continue across connections, and failures do not end its
+thread.
 
-Numbers. Each request carries a number, and a follower or observer knows the commits of its own clients' writes by session
-and number alone: a commit that equals the head of its queue in these two is that request's answer. So the numbers of a
-session must never come again, not in its next connection either; ZooKeeper's own client counts on. kazoo begins at 1 with
-each connection. Then a write that a former server of the session had proposed, and that is committed after the session has
-moved, answers a new request of the same number: with a success that it had not, or, where the two differ in kind, with no
-answer at all ("Destruction averted" in the server's log) and the next one in its place.
+Numbers. Each request has a number. A follower or observer recognises the commits of its own clients' writes by session
+and number alone: a commit that equals the head of its queue in both is that request's answer. So a session must never
+reuse a number, not in its next connection either; ZooKeeper's own client continues counting. kazoo begins at 1 with
+each connection. Then a write that an earlier server of the session had proposed, and that is committed after the
+session has moved, answers a new request with the same number. The request appears successful although it was not
+executed, or, if the two differ in kind, gets no answer at all ("Destruction averted" in the server's log) and the next
+one gets it.
 Source: ZooKeeper's CommitProcessor.run, ClientCnxn.getXid, ServerCnxn.serialize.
 
-Failures. An answer that is not to the oldest open request, or that breaks kazoo, is a lost connection, as ZooKeeper's own
-client has it (ClientCnxn's "Xid out of order"): every request of the connection is told so, also the one whose answer was just
-being read, and the next connection goes on with the session. kazoo would end its thread, and forget the session.
+Failures. An answer that does not belong to the oldest open request, or that breaks kazoo, counts as a lost connection,
+as in ZooKeeper's own client (ClientCnxn's "Xid out of order"). Every request of the connection fails with that, also
+the one whose answer was being read, and the next connection continues the session. kazoo alone would end its thread,
+and forget the session.
 
-All of it runs in kazoo's thread. Taken beyond its public interface: what is overridden here and what that uses.
+All of it runs in kazoo's thread. It relies on parts outside kazoo's public interface: the overridden methods and what
+they use.
 """
 
 from __future__ import annotations
@@ -27,10 +31,10 @@ from kazoo.retry import RetryFailedError
 
 
 class Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
-    """All connections of one client, one after the other. Made by `mend`."""
+    """All connections of one client, one after the other. Created by `mend`."""
 
     _numbers_used = 0
-    """The number of the last request of the connections before; 1 to 2^31 - 1, then 1 again."""
+    """Number of the last request of earlier connections; 1 to 2^31 - 1, then 1 again."""
 
     def zk_loop(self) -> None:
         """Connect and serve, again and again: until `stop`, or until credentials are refused."""
@@ -42,7 +46,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
                     if retry(self._connect_loop, retry) is STOP_CONNECTING:
                         break
                 except RetryFailedError:
-                    break  # `stop` came while it waited; it never gives up
+                    break  # `stop` was called while it waited; it never gives up
                 except Exception as error:
                     self.logger.warning("Connection broken: %r", error)
                     if client.client_state != KeeperState.CONNECTING:
@@ -61,7 +65,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
         return super()._connect(host, hostip, port)
 
     def _read_socket(self, read_timeout: float) -> Any:
-        """Take one answer, event or ping. ConnectionDropped if it makes no sense."""
+        """Read one answer, event or ping. ConnectionDropped if it makes no sense."""
         header, data, offset = self._read_header(read_timeout)
         number = header.xid
         if number == PING_XID:
@@ -71,19 +75,19 @@ class Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
             return self._read_watch_event(data, offset)
         open_requests = self.client._pending
         if not open_requests:
-            raise ConnectionDropped(f"an answer came to request {number}, and there is no open one")
+            raise ConnectionDropped(f"an answer came to request {number}, but no request is open")
         _, answer, due = open_requests[0]
         if number != due:
-            raise ConnectionDropped(f"the answer to request {number} came where that to {due} was due")
+            raise ConnectionDropped(f"the answer to request {number} came instead of the answer to {due} was due")
         try:
             return self._read_response(header, data, offset)
         except Exception:
             if answer is not None:
-                answer.set_exception(ConnectionLoss())  # kazoo has taken it out and will not tell it
+                answer.set_exception(ConnectionLoss())  # kazoo has removed it and will not report it
             raise
 
 
 def mend(client: KazooClient) -> None:
-    """Give a client that was not started yet such a connection."""
+    """Install such a connection in a client that was not started yet."""
     old = client._connection
     client._connection = Connection(client, old.retry_sleeper, logger=old.logger, sasl_options=old.sasl_options)

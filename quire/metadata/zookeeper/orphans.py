@@ -1,5 +1,4 @@
-"""Ephemeral sequential nodes that nobody knows of, because the answer with their name was lost: found and deleted (on the
-event loop, without waiting)."""
+"""Cleanup of ephemeral sequential nodes whose names were lost with an answer. Runs on the event loop, without waiting."""
 
 from __future__ import annotations
 
@@ -19,63 +18,63 @@ log = get_logger(__name__)
 
 
 class Silently(Protocol):
-    """Asks without waiting; what goes wrong goes wrong with the connection, and is mended with it."""
+    """Sender of requests without waiting; failures are those of the connection, and are repaired with it."""
 
     def __call__(self, request: Any, on_done: Callable[[Call], None] | None = None, /) -> None: ...
 
 
 class Orphans:
-    """Those of one store."""
+    """Orphaned nodes of one store."""
 
     def __init__(self, requests: Requests, silently: Silently, session: Callable[[], int]) -> None:
         self._requests = requests
         self._silently = silently
         self._session = session
         self._handed_out: set[str] = set()
-        """Ephemeral nodes with a number that somebody of this process knows of."""
+        """Ephemeral nodes with a number that are known to a caller in this process."""
         self._unsettled: dict[str, None] = {}
-        """Folders that may hold ephemeral sequential nodes of this session that nobody knows of."""
+        """Folders that may contain unknown ephemeral sequential nodes of this session."""
         self._orphans: dict[str, None] = {}
-        """Such nodes, found and not deleted yet."""
+        """Unknown nodes, found and not deleted yet."""
 
     def hand_out(self, path: str) -> None:
-        """Somebody knows of an ephemeral node of this session."""
+        """Record that a caller knows of an ephemeral node of this session."""
         if number_of(path):
             self._handed_out.add(path)
 
     def forget(self, path: str) -> None:
-        """It was deleted."""
+        """Record that a node was deleted."""
         self._handed_out.discard(path)
 
     def new_session(self) -> None:
-        """Nothing of before is left."""
+        """Forget everything: a new session has no nodes yet."""
         self._handed_out.clear()
         self._unsettled.clear()
         self._orphans.clear()
 
     def answered(self, call: Call) -> None:
-        """The nodes that a call has made are somebody's from here on, before any later answer is looked at."""
+        """Record the nodes that a call has created as known, before any later answer is handled."""
         if call.folders and call.error is None and not call.abandoned:
             for made in [call.value] if isinstance(call.value, str) else call.value:
                 if isinstance(made, str) and number_of(made):
                     self._handed_out.add(self._requests.own(made))
 
     def late(self, call: Call) -> None:
-        """The answer was lost, or its asker has gone: what the call made with a number is nobody's."""
+        """Record that nodes created by a call are unknown: its answer was lost, or its caller has gone."""
         if not call.folders:
             return
         if not call.settled:
-            self._unsettled.update(dict.fromkeys(call.folders))  # looked at when there is a connection again
+            self._unsettled.update(dict.fromkeys(call.folders))  # examined when there is a connection again
         elif call.error is None:
             for made in [call.value] if isinstance(call.value, str) else call.value:
                 if isinstance(made, str) and number_of(made) and paths.parent(self._requests.own(made)) in call.folders:
                     self._drop(self._requests.own(made))
 
     def find(self) -> None:
-        """Look through the folders where the last connection may have left some; go on with those that were found.
+        """Search the folders where the last connection may have left nodes; continue with those already found.
 
-        The list comes after the answers of all that was sent before it, so whatever is in it, of this session and not
-        handed out, has been lost.
+        The list is answered after all earlier requests. So nodes in it that belong to this session and are unknown have
+        been lost.
         """
         for path in self._orphans:
             self._drop(path)
@@ -92,7 +91,7 @@ class Orphans:
                 self._drop(path)
 
     def _drop(self, path: str) -> None:
-        """Delete it, if it is this session's."""
+        """Delete the node if it belongs to this session."""
         self._orphans[path] = None
 
         def seen(call: Call) -> None:
@@ -101,7 +100,7 @@ class Orphans:
             if call.value is None or call.value.ephemeralOwner != self._session() or path in self._handed_out:
                 self._orphans.pop(path, None)
                 return
-            log.info("a node that nobody knows of is deleted", path=path)
+            log.info("deleting an orphaned node", path=path)
             self._silently(self._requests.op(Delete(path=path)), dropped)
 
         def dropped(call: Call) -> None:
@@ -112,6 +111,6 @@ class Orphans:
 
 
 def number_of(path: str) -> str:
-    """The number that the path ends with, if it has the form of one; empty otherwise."""
+    """Return the sequence number at the end of the path; empty if there is none."""
     digits = path[-NUMBER_WIDTH:]
     return digits if len(digits) == NUMBER_WIDTH and digits.isascii() and digits.isdigit() else ""

@@ -1,4 +1,4 @@
-"""The store's calls as requests of ZooKeeper, and its answers as ours (pure)."""
+"""Conversion of the store's calls to ZooKeeper requests, and of its answers and errors to ours (pure)."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ NUMBER_WIDTH = 10
 _EPHEMERAL, _SEQUENTIAL = 1, 2
 _REQUEST_HEAD = 8
 _OP_OVERHEAD = 128
-"""More than lengths, header, version, flags and rights of one op take."""
+"""Upper bound on lengths, header, version, flags and rights of one op."""
 
 _ERRORS: tuple[tuple[type[Exception], type[MetadataError], str], ...] = (
-    (exceptions.NoNodeError, NoNodeError, "there is no such node, or not its parent"),
+    (exceptions.NoNodeError, NoNodeError, "the node or its parent does not exist"),
     (exceptions.NodeExistsError, NodeExistsError, "there is a node already"),
     (exceptions.BadVersionError, BadVersionError, "the node has another version"),
     (exceptions.NotEmptyError, NotEmptyError, "the node has children"),
     (exceptions.NoChildrenForEphemeralsError, InvalidPathError, "an ephemeral node has no children"),
     (exceptions.BadArgumentsError, InvalidPathError, "the server refuses the path"),
     (exceptions.NoAuthError, NotAllowedError, "these credentials lack the right"),
-    (exceptions.InvalidACLError, NotAllowedError, "the server knows no identity of ours to give rights to"),
+    (exceptions.InvalidACLError, NotAllowedError, "the server has no identity of this client to give rights to"),
     (exceptions.AuthFailedError, NotAllowedError, "the server refused the credentials"),
     (exceptions.QuotaExceededError, NotAllowedError, "the quota is used up"),
     (exceptions.SessionExpiredError, SessionExpiredError, "the session has ended"),
@@ -53,7 +53,7 @@ _ERRORS: tuple[tuple[type[Exception], type[MetadataError], str], ...] = (
 
 
 def translate(error: Exception, what: str, index: int = 0) -> MetadataError:
-    """The error of ours that a kazoo error means. What is not known is passing: the outcome is unknown then."""
+    """Return our error for a kazoo error. Unknown errors are passing: the outcome is unknown then."""
     if isinstance(error, MetadataError):
         return error
     for theirs, ours, words in _ERRORS:
@@ -63,7 +63,7 @@ def translate(error: Exception, what: str, index: int = 0) -> MetadataError:
 
 
 def check_op(op: Op) -> None:
-    """Refuse what the server would refuse, or understand in another way. InvalidPathError, NodeExistsError."""
+    """Refuse ops that the server would refuse, or interpret in another way. InvalidPathError, NodeExistsError."""
     if isinstance(op, Create):
         paths.check(f"{op.path}0" if op.sequential else op.path)
         if op.path == paths.ROOT and not op.sequential:
@@ -75,7 +75,7 @@ def check_op(op: Op) -> None:
 
 
 class Requests:
-    """Makes requests for one chroot and one set of rights."""
+    """Builder of requests for one chroot and one set of rights."""
 
     def __init__(self, chroot: str, *, secure: bool = False, max_bytes: int = 0xFFFFF) -> None:
         self._prefix = "" if chroot == paths.ROOT else chroot
@@ -83,11 +83,11 @@ class Requests:
         self._max_bytes = max_bytes
 
     def full(self, path: str) -> str:
-        """The path as the server knows it."""
+        """Return the path as the server knows it."""
         return path if not self._prefix else self._prefix if path == paths.ROOT else self._prefix + path
 
     def own(self, full_path: str) -> str:
-        """The path as our callers know it."""
+        """Return the path as our callers know it."""
         return full_path[len(self._prefix) :] or paths.ROOT
 
     def get(self, path: str) -> Any:
@@ -116,7 +116,7 @@ class Requests:
         return serialization.CheckVersion(path, op.version)
 
     def commit(self, ops: Sequence[Op], *, single: bool) -> Any:
-        """One request for all `ops`; as a plain one if `single`. ValueTooLargeError."""
+        """Return one request for all `ops`; a plain one if `single`. ValueTooLargeError."""
         requests = [self.op(op) for op in ops]
         request = requests[0] if single else serialization.Transaction(requests)
         bound = sum(_OP_OVERHEAD + 4 * len(op.path) + _value_size(op) for op in ops)
@@ -136,9 +136,9 @@ def _value_size(op: Op) -> int:
 
 
 def failed_op(results: Sequence[Any]) -> tuple[int, Exception] | None:
-    """Which op of a transaction failed, and how; None if it was done.
+    """Return the index and error of the op of a transaction that failed; None if it succeeded.
 
-    Ops before the failed one carry RolledBackError, those after it RuntimeInconsistency. Source: ZooKeeper's
+    Ops before the failed one have RolledBackError, those after it RuntimeInconsistency. Source: ZooKeeper's
     PrepRequestProcessor, multi.
     """
     for index, result in enumerate(results):
@@ -150,7 +150,7 @@ def failed_op(results: Sequence[Any]) -> tuple[int, Exception] | None:
 
 
 def ancestors(path: str) -> list[str]:
-    """Every node above `path`, from the top, without the root.
+    """Return every node above `path`, from the top, without the root.
 
     >>> ancestors("/a/b/c")
     ['/a', '/a/b']
@@ -162,7 +162,7 @@ def ancestors(path: str) -> list[str]:
 
 
 class Expanded:
-    """The ops of a multi, with the parents that must be made in front of those that ask for them."""
+    """Ops of a multi, with missing parents inserted before the ops that ask for them."""
 
     __slots__ = ("_made", "_ops", "index_of", "ops")
 
@@ -171,10 +171,10 @@ class Expanded:
         self._made: list[tuple[str, ...]] = [()] * len(ops)
         self.ops: list[Op] = list(ops)
         self.index_of: list[int] = list(range(len(ops)))
-        """Per op to send, the op of the caller's that it is, or is for."""
+        """For each op to send, the index of the caller's op that it is, or is for."""
 
     def may_be_mended(self, position: int, error: Exception) -> str | None:
-        """The path whose parents must be looked at again, if the failure at `position` is one of parents."""
+        """Return the path whose parents must be examined again, if the failure at `position` concerns parents."""
         op = self._ops[self.index_of[position]]
         if not (isinstance(op, Create) and op.make_parents):
             return None
@@ -183,8 +183,9 @@ class Expanded:
         return op.path if isinstance(error, wanted) else None
 
     def set_existing(self, position: int, existing: Mapping[str, bool]) -> None:
-        """Make, for the op sent at `position`, the parents that are not `existing`; what the ops before it make or
-        delete counts."""
+        """Insert the parents that are not `existing` before the op sent at `position`, considering the effects of
+        earlier ops.
+        """
         index = self.index_of[position]
         there = dict(existing)
         for op in self.ops[: self.index_of.index(index)]:
@@ -200,7 +201,7 @@ class Expanded:
             self.index_of += [number] * (len(made) + 1)
 
     def results(self, answers: Iterable[Any], requests: Requests) -> list[str]:
-        """Per op of the caller's, the created path or the op's own."""
+        """Return for each op of the caller the created path or the op's own."""
         results = [""] * len(self._ops)
         for index, answer in zip(self.index_of, answers, strict=True):
             # Parents come before their op, so its own answer is the last one written.
@@ -210,6 +211,6 @@ class Expanded:
 
 
 def stat_of(answer: Any) -> ZnodeStat:
-    """What SetData and Exists answer."""
-    assert isinstance(answer, ZnodeStat), f"{answer!r} is no stat"
+    """Return the stat in the answer of SetData and Exists."""
+    assert isinstance(answer, ZnodeStat), f"{answer!r} is not a stat"
     return answer

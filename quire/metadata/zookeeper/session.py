@@ -1,4 +1,4 @@
-"""The session of a ZooKeeper store: its connection comes, goes, expires or ends, and everybody who must know is told."""
+"""Session of a ZooKeeper store: handles its connections, expiry and end, and notifies the parts that depend on it."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ log = get_logger(__name__)
 
 
 class Session:
-    """One after the other, for one store. All on the event loop, but for `link.stop`."""
+    """Sessions of one store, one after the other. All on the event loop, except `link.stop`."""
 
     def __init__(self, config: ZooKeeperConfig, faults: Faults | None = None) -> None:
         self._config = config
         self._changed = trio.Event()
         """Set, and replaced, when the connection changes."""
         self._end: str | None = None
-        """Why there is no session any more, and will be none."""
+        """Reason why there is no session any more, and will be none."""
         self.expired = trio.Event()
         self.is_connected = False
         self.listeners: list[Callable[[int], None]] = []
         self.id = 0
-        """64 bits, signed; 0 before the first and between one and the next."""
+        """Session id, 64 bits, signed; 0 before the first and between two sessions."""
         self.requests = Requests(config.chroot, secure=config.secure, max_bytes=config.request_max_bytes)
         self.orphans = Orphans(self.requests, self._silently, lambda: self.id)
         self.link = Link(config, self, faults)
@@ -66,7 +66,7 @@ class Session:
             for listener in list(self.listeners):
                 listener(session)
         line = self.calls.ahead()
-        self.watches.connected()  # first of all: whoever reads again reads after the watches are armed
+        self.watches.connected()  # before anything else: readers that read again do so after the watches are armed
         self.orphans.find()
         self.calls.behind(line)
         self.calls.connected(session)
@@ -105,8 +105,10 @@ class Session:
         self._tell()
 
     async def connect(self) -> None:
-        """Begin, and wait for the first connection. MetadataUnavailableError if there is none in time,
-        SessionExpiredError if the server refuses us."""
+        """Begin, and wait for the first connection.
+
+        MetadataUnavailableError if there is none in time, SessionExpiredError if the server refuses the credentials.
+        """
         self.link.start()
         with trio.move_on_after(self._config.connect_timeout_s):
             while not self.is_connected and self._end is None:
@@ -114,17 +116,17 @@ class Session:
         self.require()
         if not self.is_connected:
             raise MetadataUnavailableError(
-                f"no ZooKeeper answers at {self.servers} within {self._config.connect_timeout_s:g} s"
+                f"ZooKeeper does not answer at {self.servers} within {self._config.connect_timeout_s:g} s"
                 + (f": {self.link.words.last}" if self.link.words.last else "")
             )
 
     @property
     def servers(self) -> str:
-        """Those of the configuration, for messages."""
+        """Configured servers, for messages."""
         return ", ".join(f"{host}:{port}" for host, port in self._config.servers)
 
     def close(self, why: str) -> None:
-        """The owner ends it; `link.stop` and then `closed` must follow."""
+        """End the session for its owner; `link.stop` and then `closed` must follow."""
         if self._end is None:
             self._end = why
         self.watches.fail(self.gone())
@@ -134,7 +136,7 @@ class Session:
         self.calls.end(self.gone)
 
     def require(self) -> None:
-        """SessionExpiredError if there is no session any more."""
+        """Raise SessionExpiredError if there is no session any more."""
         if self._end is not None:
             raise self.gone()
 
@@ -143,11 +145,12 @@ class Session:
         return SessionExpiredError(self._end)
 
     def translated(self, error: Exception, path: str, index: int = 0) -> MetadataError:
-        """What kazoo's error means here."""
+        """Return our error for kazoo's error in this session."""
         if isinstance(error, exceptions.SessionExpiredError):
             if self._end is not None:
                 return self.gone()
-            # kazoo was faster than its word about the session. The call was refused, but a new session may come.
+            # kazoo failed the call before it reported the session's end. The call was refused, but a new session may
+            # come.
             return MetadataUnavailableError(f"{path}: the session has expired", index=index)
         return translate(error, path, index)
 
@@ -179,7 +182,10 @@ class Session:
         self._silently(self.requests.children(arming.path, arming), done)
 
     def _refused(self, arming: Arming, error: Exception) -> None:
-        """An arming that came to nothing. With the connection or the session all are gone, and made anew with the next one."""
+        """Handle a refused arming.
+
+        After the loss of connection or session all armings are gone, and are made again with the next one.
+        """
         if isinstance(error, (LostError, SessionExpiredError, exceptions.SessionExpiredError)):
             return
         log.warning("metadata watch refused", path=arming.path, reason=str(self.translated(error, arming.path)))

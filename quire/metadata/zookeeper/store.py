@@ -1,24 +1,24 @@
 """MetadataStore on a ZooKeeper ensemble, over kazoo.
 
-What the contract promises, and where ZooKeeper alone would not give it:
+Promises of the contract that ZooKeeper alone does not give:
 
-- Parents on the way are made in the same transaction as the node: all or nothing.
-- Watches stay and coalesce: see `watches`.
-- A lost connection. Reads are done again when there is a connection, within the call's time. A create is looked for:
-  an ephemeral one is recognised by its session and time, a node that is not there is made again; where another may have
-  made the same persistent node, and for put, delete and multi, MetadataUnavailableError leaves it to the caller. What
-  was not sent yet just waits. An answer out of turn, and whatever breaks kazoo, is a lost connection too, and the session
-  goes on in the next: see `connection`.
-- A lost answer of an ephemeral sequential create leaves a node whose name nobody knows. With the next connection every
-  node of this session in that folder that nobody was told of is deleted, while the create is done again; so is a node
-  whose asker has gone.
-- Another client's newest write may be read late: a server answers from what it has. Versions make that harmless for
-  writes; who must read the newest calls `sync` before.
+- Missing parents are created in the same transaction as the node: all or nothing.
+- Watches are persistent and coalesce: see `watches`.
+- Lost connections. Reads are repeated when there is a connection, within the call's time. The outcome of a create is
+looked up: an ephemeral node is recognised by its session and time, a missing node is created again. If another client
+may have created the same persistent node, and for put, delete and multi, MetadataUnavailableError leaves it to the
+caller. Requests not sent yet wait. An answer out of order, and anything that breaks kazoo, counts as a lost connection
+too, and the session continues on the next: see `connection`.
+- Lost answers of ephemeral sequential creates, which leave a node of unknown name. On the next connection every unknown
+node of this session in that folder is deleted, and the create is repeated. A node whose caller has gone is deleted too.
+- Stale reads: a server may lag behind another client's newest write. Versions make that harmless for writes. A caller
+that must read the newest state calls `sync` first.
 
 Sessions. With SessionExpiredPolicy.SHUTDOWN the end of the session is the end of the store, as the contract says. With
-RECONNECT it goes on with a new session: calls in flight raise MetadataUnavailableError, `session` is another number, the
-listeners of `on_new_session` are called and then every watch is told. Whoever holds ephemeral nodes watches them, sees
-that they are gone, and makes them anew (`ephemerals.keep` does). `expired` is then only set if the store itself ends.
+RECONNECT the store continues with a new session: calls in flight raise MetadataUnavailableError, `session` changes, the
+listeners of `on_new_session` are called, and then every watch reports a change. Owners of ephemeral nodes watch them,
+see that they are gone, and create them again (as `ephemerals.keep` does). `expired` is then only set if the store
+itself ends.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ T = TypeVar("T")
 
 
 class ZooKeeperStore:
-    """One client of an ensemble. Made by `open_store`."""
+    """Client of one ensemble. Created by `open_store`."""
 
     def __init__(self, world: World, config: ZooKeeperConfig) -> None:
         self._offload = world.offload
@@ -128,7 +128,10 @@ class ZooKeeperStore:
         return watch
 
     async def aclose(self) -> None:
-        """End the session, so that its ephemeral nodes go at once if the service can be reached. Fine if done before."""
+        """End the session, so that its ephemeral nodes are deleted at once if the service can be reached.
+
+        No effect if done before.
+        """
         if self._closed:
             await trio.lowlevel.checkpoint()
             return
@@ -142,24 +145,27 @@ class ZooKeeperStore:
     # ------------------------------------------------------------------------------------------ beyond the contract
 
     async def sync(self, path: str = paths.ROOT) -> None:
-        """What is read after it is no older than what anybody wrote before it."""
+        """Wait until later reads see everything written before this call, by any client."""
         paths.check(path)
         await self._bounded(self._transactions.read, self._requests.sync(path), path)
 
     def on_new_session(self, listener: Callable[[int], None]) -> Callable[[], None]:
-        """Call `listener(session)`, which must not raise or wait, when another session has begun, before the watches
-        are told. Returns what takes it back."""
+        """Call `listener(session)`, which must not raise or wait, when a new session has begun, before watches report
+        it.
+
+        Return a function that removes the listener.
+        """
         self._session.listeners.append(listener)
         return partial(self._session.listeners.remove, listener)
 
     @property
     def session(self) -> int:
-        """The id of the session, 64 bits, signed; 0 between one and the next."""
+        """Return the id of the session, 64 bits, signed; 0 between two sessions."""
         return self._session.id
 
     @property
     def is_connected(self) -> bool:
-        """Whether there was a connection a moment ago; for health checks."""
+        """Return whether there was a connection a moment ago; for health checks."""
         return self._session.is_connected
 
     async def start(self) -> None:
@@ -174,7 +180,7 @@ class ZooKeeperStore:
             await self._transactions.make_chroot(chroot, secure=self._config.secure)
 
     async def _bounded(self, call: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """A call within its time."""
+        """Run a call within its time limit."""
         self._session.require()
         with trio.move_on_after(self._config.call_timeout_s):
             return await call(*args)
@@ -192,13 +198,15 @@ class ZooKeeperStore:
 
 
 async def open_store(world: World, config: ZooKeeperConfig) -> ZooKeeperStore:
-    """Connect. MetadataUnavailableError if no server answers in time, SessionExpiredError if the credentials are
-    refused, NoNodeError if the chroot is missing."""
+    """Open a store. MetadataUnavailableError if no server answers in time.
+
+    SessionExpiredError if the credentials are refused, NoNodeError if the chroot is missing.
+    """
     store = ZooKeeperStore(world, config)
     try:
         await store.start()
     except BaseException:
-        with trio.CancelScope(shield=True):  # the thread must end, or it goes on trying for ever
+        with trio.CancelScope(shield=True):  # the thread must end, or it retries endlessly
             await store.aclose()
         raise
     return store

@@ -1,13 +1,13 @@
-"""kazoo's threads end here: one per client, which connects, sends, receives and pings.
+"""The boundary to kazoo's threads: one per client, which connects, sends, receives and pings.
 
-What happens in that thread is posted to the event loop by trio's token, in the order in which it happened: answers,
-watch events, changes of the connection. Nothing else of ours runs there. Posts that come together are one wake-up, so
-a call costs no thread hop but kazoo's own.
+Events of that thread are posted to the event loop by trio's token, in their order: answers, watch events, changes of
+the connection. None of our other code runs there. Simultaneous posts are one wake-up, so a call costs no thread switch
+besides kazoo's own.
 
-kazoo's requests are made and queued as its own asynchronous methods do it; those methods, which make two results with
-a condition each, and their worker threads for callbacks are left out. What is taken beyond its public interface:
-KazooClient._call, ._data_watchers, ._child_watchers, kazoo.protocol.serialization, and what `connection`
-mends; the tests run against a real server, so that a release which changes them is noticed.
+Requests are created and queued as in kazoo's asynchronous methods, but without those methods, which create two results
+with a condition each, and without kazoo's worker threads for callbacks. Used parts outside its public interface:
+KazooClient._call, ._data_watchers, ._child_watchers, kazoo.protocol.serialization, and those in `connection`. The tests
+run against a real server, so that a release which changes them is noticed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class RemoveWatches:
 
 
 class Answerable(Protocol):
-    """What kazoo's thread tells the outcome of a request. More than one may come; the first one counts."""
+    """Receiver of a request's outcome from kazoo's thread. More than one may arrive; the first one counts."""
 
     def set(self, value: Any) -> None: ...
 
@@ -67,7 +67,7 @@ class Answerable(Protocol):
 
 
 class Observer(Protocol):
-    """Hears on the event loop what happens to the connection."""
+    """Observer of connection events, called on the event loop."""
 
     def connected(self, session: int) -> None: ...
 
@@ -76,14 +76,14 @@ class Observer(Protocol):
     def session_expired(self) -> None: ...
 
     def ended(self, why: str) -> None:
-        """There will be no connection any more: refused credentials, or a failure inside kazoo."""
+        """Called when there will be no connection any more: refused credentials, or a failure inside kazoo."""
 
 
 class Link:
-    """One kazoo client. Made and used on the event loop; `stop` blocks and runs off it."""
+    """One kazoo client. Created and used on the event loop; `stop` blocks and runs off it."""
 
     def __init__(self, config: ZooKeeperConfig, observer: Observer, faults: Faults | None = None) -> None:
-        """`faults`: where exceptions of what is posted go."""
+        """`faults`: receives exceptions of posted functions."""
         self._faults = faults or Faults()
         self._observer = observer
         self._token = trio.lowlevel.current_trio_token()
@@ -109,12 +109,12 @@ class Link:
 
     @property
     def last_zxid(self) -> int:
-        """The newest transaction of the server that this client has heard of."""
+        """Return the newest transaction of the server known to this client."""
         zxid: int = self._client.last_zxid
         return zxid
 
     def start(self) -> None:
-        """Begin to connect, and to connect again, until `stop`."""
+        """Begin to connect, and reconnect, until `stop`."""
         self._client.start_async()
 
     def send(self, request: Any, answer: Answerable) -> None:
@@ -122,7 +122,7 @@ class Link:
         self._client._call(request, answer)
 
     def remove_watches(self, path: str, watchers: Sequence[Callable[[Any], None]]) -> RemoveWatches:
-        """The request that takes all watches on a whole path back, of which ours are `watchers`."""
+        """Return the request that removes all watches on a whole path, of which ours are `watchers`."""
         return RemoveWatches(path, lambda: self._forget(path, watchers))
 
     def _forget(self, path: str, watchers: Sequence[Callable[[Any], None]]) -> None:
@@ -140,7 +140,7 @@ class Link:
             try:
                 self._token.run_sync_soon(self._drain)
             except trio.RunFinishedError:
-                return  # nobody is left to hear it
+                return  # the loop has ended, nothing to report to
 
     def stop(self) -> None:
         """End the session, wait for the thread, free the sockets; blocking, at most about a session timeout."""
@@ -152,14 +152,14 @@ class Link:
                 self._client.close()
 
     def _drain(self) -> None:
-        self._scheduled = False  # before looking: what is posted from here on is seen, or scheduled anew
+        self._scheduled = False  # before reading: later posts are seen, or scheduled again
         inbox = self._inbox
         for _ in range(len(inbox)):
             func, args = inbox.popleft()
             self._faults.call("what an answer or event of ZooKeeper causes", func, *args)
 
     def _state_changed(self, state: str) -> None:
-        """kazoo's thread tells."""
+        """Handle a state change, in kazoo's thread."""
         if state == KazooState.CONNECTED:
             self.post(self._observer.connected, self._client.client_id[0])
         elif state == KazooState.SUSPENDED:
@@ -169,12 +169,14 @@ class Link:
         elif self._client.client_state == KeeperState.AUTH_FAILED:
             self.post(self._observer.ended, "the server refused the credentials")
         elif not self._stopping:
-            self.post(self._observer.ended, f"kazoo's thread has ended: {self.words.last or 'it does not say why'}")
+            self.post(self._observer.ended, f"kazoo's thread has ended: {self.words.last or 'no reason given'}")
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """No worker threads, cheaper waits (about 3 us each instead of 20), and TLS whose settings are read once and whose
-    failed handshakes leave no socket open."""
+    """Handler without worker threads, with cheaper waits (about 3 us each instead of 20), and with TLS.
+
+    The TLS settings are read once, and failed handshakes leave no socket open.
+    """
 
     def __init__(self, tls: Tls | None) -> None:
         super().__init__()
@@ -195,13 +197,13 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
         self._running = False
 
     def dispatch_callback(self, callback: Any) -> None:
-        """Ours only post to the event loop, so they can run here, in order with the answers."""
+        """Run a callback here: ours only post to the event loop, so they stay in order with the answers."""
         callback.func(*callback.args)
 
     def select(
         self, readable: Sequence[Any], writable: Sequence[Any], _: Sequence[Any], timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        # What TLS has decrypted already does not make the socket readable.
+        # Data already decrypted by TLS does not make the socket readable.
         pending = [each for each in readable if hasattr(each, "pending") and each.pending()]
         poll = select.poll()
         for each in readable:
@@ -217,7 +219,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
 
 
 def _tls_context(tls: Tls) -> ssl.SSLContext:
-    """Blocking: reads files. OSError if they cannot be read or are not what they should be."""
+    """Return the TLS context. Blocking: reads files. OSError if they cannot be read or are invalid."""
     context = ssl.create_default_context(cafile=tls.ca_file)
     context.check_hostname = tls.check_hostname and tls.verify
     context.verify_mode = ssl.CERT_REQUIRED if tls.verify else ssl.CERT_NONE
@@ -227,17 +229,17 @@ def _tls_context(tls: Tls) -> ssl.SSLContext:
 
 
 class _Words(logging.Handler):
-    """What kazoo logs: kept for our own messages, and passed on where it is a failure inside kazoo."""
+    """Log handler for kazoo: keeps its lines for our own messages, and passes on failures inside kazoo."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.last = ""
-        self.logger = logging.Logger("kazoo", logging.WARNING)  # not in the tree: nobody else's handlers
+        self.logger = logging.Logger("kazoo", logging.WARNING)  # not in the tree, so without other handlers
         self.logger.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.msg == "Transition to CONNECTING":
-            return  # it follows the reason, which is what is wanted
+            return  # it follows the reason, which is wanted
         self.last = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:
             self.last = f"{self.last}: {record.exc_info[1]}"

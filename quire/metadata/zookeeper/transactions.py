@@ -19,7 +19,7 @@ log = get_logger(__name__)
 
 
 class Transactions:
-    """Those of one session and its successors. Without limits of time: the store sets them."""
+    """Calls of one session and its successors, without time limits: the store sets them."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -28,7 +28,7 @@ class Transactions:
         self._orphans = session.orphans
 
     async def read(self, request: Any, path: str) -> Any:
-        """Ask until there is an answer: reads can be done again."""
+        """Ask until there is an answer: reads can be repeated."""
         while True:
             try:
                 return await self._calls.ask(request).answer()
@@ -38,7 +38,7 @@ class Transactions:
                 raise self._session.translated(error, path) from error
 
     async def write(self, op: Op) -> Any:
-        """A single op; its own answer."""
+        """Run a single op; return its own answer."""
         request = self._requests.commit((op,), single=True)
         try:
             return await self._calls.ask(request).answer()
@@ -56,11 +56,13 @@ class Transactions:
                 elif op.kind is Kind.PERSISTENT:
                     log.warning("a sequential node may be left over", folder=paths.parent(op.path))
                     raise
-                # An ephemeral sequential one is made anew; what the lost one left is looked for and deleted.
+                # An ephemeral sequential node is created again; the node of the lost answer is searched and deleted.
 
     async def _was_made(self, op: Create, lost: LostError) -> bool:
-        """Whether a create whose answer was lost made its node. NodeExistsError if somebody else made it,
-        MetadataUnavailableError if it cannot be told."""
+        """Return whether a create whose answer was lost created its node.
+
+        NodeExistsError if another client created it, MetadataUnavailableError if that cannot be determined.
+        """
         await self.read(self._requests.sync(op.path), op.path)
         try:
             value, stat = await self.read(self._requests.get(op.path), op.path)
@@ -70,10 +72,10 @@ class Transactions:
             return True
         if stat.czxid <= lost.zxid or stat.ephemeralOwner or op.kind is Kind.EPHEMERAL or (value or b"") != op.value:
             raise NodeExistsError(f"{op.path}: there is a node already")
-        raise MetadataUnavailableError(f"{op.path} was made while the connection was lost; it is not known by whom")
+        raise MetadataUnavailableError(f"{op.path} was created while the connection was lost, by an unknown client")
 
     async def commit(self, ops: Sequence[Op], single: bool) -> list[str]:
-        """All or nothing; `single` sends one op as itself, until parents are to be made."""
+        """Run ops all or nothing; `single` sends one op as itself, unless parents must be created."""
         expanded = Expanded(ops)
         folders = _numbered_folders(ops)
         for op in ops:
@@ -102,7 +104,7 @@ class Transactions:
             expanded.set_existing(position, await self._existing(ancestors(path)))
 
     async def _existing(self, above: Sequence[str]) -> dict[str, bool]:
-        """Which of the nodes are there: asked all at once."""
+        """Return which of the nodes exist, with simultaneous requests."""
         asked = [(path, self._calls.ask(self._requests.exists(path))) for path in above]
         existing = {}
         for path, call in asked:
@@ -115,7 +117,7 @@ class Transactions:
         return existing
 
     async def make_chroot(self, chroot: str, *, secure: bool) -> None:
-        """Make the node that all paths are below, and those above it; fine if they are there."""
+        """Create the node that all paths are below, and those above it; no effect if they exist."""
         whole = Requests(paths.ROOT, secure=secure)
         for path in (*ancestors(chroot), chroot):
             try:
@@ -127,6 +129,6 @@ class Transactions:
 
 
 def _numbered_folders(ops: Sequence[Op]) -> tuple[str, ...]:
-    """Where the ops make ephemeral sequential nodes."""
+    """Return the folders in which the ops create ephemeral sequential nodes."""
     found = [op for op in ops if isinstance(op, Create) and op.sequential and op.kind is Kind.EPHEMERAL]
     return tuple({paths.parent(op.path): None for op in found})

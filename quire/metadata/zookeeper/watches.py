@@ -1,14 +1,14 @@
-"""Watches that stay, made from ZooKeeper's, which fire once.
+"""Persistent watches, built on ZooKeeper's, which fire once.
 
-A path that is watched has up to two armings at the server: one for the node (exists) and, while there is a node, one for
-the list of its children. An arming that fires is armed again at once, before its watches are told: the requests of a
-session are done in order, so whoever is told and reads again reads after the new arming, and misses nothing. What another client changes between the making of a
-watch and its first arming is seen by the node's transaction ids, which are newer than any heard of when it was made;
-but for a node that was deleted in that moment, which only a read shows. With the
-connection all armings go, and with the next one all are made anew and all watches told.
+A watched path has up to two armings at the server: one for the node (exists) and, while there is a node, one for the
+list of its children. An arming that fires is armed again at once, before its watches report the change. The requests of
+a session are executed in order, so a reader that reads again reads after the new arming and misses nothing. Changes by
+other clients between the creation of a watch and its first arming show in the node's transaction ids, which are newer
+than any known at its creation. The exception is a node deleted in that moment, which only a read shows. All armings are
+lost with the connection; on the next one all are made again and all watches report a change.
 
-When the last watch of a path is closed its armings stay at the server, for the next watch of the path. Beyond a bound
-the oldest such path is taken back.
+When the last watch of a path is closed its armings stay at the server, for the next watch of the path. Above a bound
+the armings of the oldest such path are removed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Arming:
     def __init__(self, path: str, since: int | None, post: Callable[[Arming, str], None]) -> None:
         self.path = path
         self.since = since
-        """For the first of a watch, the newest transaction heard of then; None for later ones."""
+        """For the first arming of a watch, the newest transaction known then; None for later ones."""
         self._post = post
 
     def __call__(self, event: Any) -> None:
@@ -38,7 +38,7 @@ class Arming:
 
 
 class Armed(NamedTuple):
-    """What is armed, or on its way to be, for a path."""
+    """Armings of a path, existing or requested."""
 
     node: Arming | None
     children: Arming | None
@@ -48,10 +48,11 @@ NOT_ARMED = Armed(None, None)
 
 
 class ZooKeeperWatches:
-    """The watches of one store. All on the event loop.
+    """Watches of one store. All on the event loop.
 
     `arm_node(arming)` and `arm_children(arming)` send a request with that watcher; the first reports with `node_armed`,
-    the second with `no_children` if there was no node, and both with `refused` if the server does not arm it. `newest()` is the newest transaction heard of. `take_back(path, armings)` has the server forget them.
+    the second with `no_children` if there was no node, and both with `refused` if the server does not arm it.
+    `newest()` returns the newest known transaction. `take_back(path, armings)` removes them from the server.
     """
 
     def __init__(
@@ -73,11 +74,11 @@ class ZooKeeperWatches:
         self._table = _Table(self._closed)
         self._armed: dict[str, Armed] = {}
         self._idle: dict[str, None] = {}
-        """Armed paths that nobody watches, the oldest first."""
+        """Armed paths without watches, the oldest first."""
         self._connected = False
 
     def add(self, path: str) -> TreeWatch:
-        """InvalidPathError."""
+        """Create a watch. InvalidPathError."""
         watch = self._table.add(path)
         self._idle.pop(path, None)
         if self._connected:
@@ -87,7 +88,7 @@ class ZooKeeperWatches:
         return watch
 
     def connected(self) -> None:
-        """Arm everything, then tell every watch: what happened meanwhile may have been missed."""
+        """Arm everything, then report a change to every watch, because changes may have been missed."""
         self._connected = True
         for path in self._table.paths():
             self._arm(path)
@@ -103,7 +104,7 @@ class ZooKeeperWatches:
         self._table.fail(error)
 
     def fired(self, arming: Arming, event: str) -> None:
-        """The server told; a word about an arming that is not in force any more is no news."""
+        """Handle an event of the server. An event of an arming that is no longer in force is ignored."""
         path = arming.path
         armed = self._armed.get(path, NOT_ARMED)
         if event == EventType.NONE or arming not in (armed.node, armed.children):
@@ -120,19 +121,22 @@ class ZooKeeperWatches:
             self._table.fire((path,))
 
     def node_armed(self, arming: Arming, changed: int) -> None:
-        """The node was there, last changed by the transaction `changed`, itself or its list of children."""
+        """Handle a successful arming: the node, or its list of children, was last changed by the transaction `changed`."""
         if arming.since is not None and changed > arming.since:
             self._table.fire((arming.path,))
 
     def no_children(self, arming: Arming) -> None:
-        """There was no node, so the children are not watched; the node's own arming tells when it comes."""
+        """Handle a missing node: the children are not watched; the node's own arming reports its creation."""
         armed = self._armed.get(arming.path, NOT_ARMED)
         if arming is armed.children:
             self._keep(arming.path, armed._replace(children=None))
 
     def refused(self, arming: Arming) -> None:
-        """The server does not arm it: no right to read, say. Whoever watches is told, as it will not hear of changes otherwise, and
-        meets the reason with its next read. It is tried again when the other arming fires, and with the next connection."""
+        """Handle a refused arming, for example for lack of read permission.
+
+        The watches report a change, because they will not learn of changes otherwise; their next read raises the
+        reason. Arming is tried again when the other arming fires, and on the next connection.
+        """
         path = arming.path
         armed = self._armed.get(path, NOT_ARMED)
         if arming is armed.node:
@@ -162,7 +166,7 @@ class ZooKeeperWatches:
             self._armed[path] = armed
 
     def _closed(self, path: str) -> None:
-        """The last watch of `path` was closed."""
+        """Handle the close of the last watch of `path`."""
         if path not in self._armed:
             return
         self._idle[path] = None
@@ -173,7 +177,7 @@ class ZooKeeperWatches:
 
 
 class _Table(WatchTable):
-    """Tells when the last watch of a path is gone."""
+    """Table that reports when the last watch of a path is closed."""
 
     def __init__(self, emptied: Callable[[str], None]) -> None:
         super().__init__()

@@ -1,13 +1,14 @@
-"""Which entries of a ledger a bookie has: the answer to GET_LIST_OF_ENTRIES. Pure.
+"""List of the entries of a ledger on a bookie: the answer to GET_LIST_OF_ENTRIES. Pure.
 
     header    version(4) = 0, groups(4), zeros(56)                                        big-endian
     group     firstSequenceStart(8) lastSequenceStart(8) sequenceSize(4) sequencePeriod(4)
 
-A sequence is `sequenceSize` consecutive ids; a group is sequences whose starts are `sequencePeriod` apart, which is how a
-striped ledger lies on one bookie: (5, 3, 2) gives sequences of 3 with period 5. The period of a single sequence is 0.
+A sequence is `sequenceSize` consecutive ids. A group is sequences whose starts are `sequencePeriod` apart, as a striped
+ledger is stored on one bookie: (5, 3, 2) gives sequences of 3 with period 5. The period of a single sequence is 0.
 
-The original makes every sequence a group of its own, but reads periods; with periods a striped ledger of a million entries fits
-a frame. Source: BookKeeper's AvailabilityOfEntriesOfLedger; tests/golden/bookkeeper/wire/v3-list-of-entries-sorted.jsonl.
+The original writes every sequence as a group of its own, but reads periods. With periods a striped ledger of a million
+entries fits into a frame. Source: BookKeeper's AvailabilityOfEntriesOfLedger;
+tests/golden/bookkeeper/wire/v3-list-of-entries-sorted.jsonl.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ class Group(NamedTuple):
 
     @property
     def sequences(self) -> int:
-        """How many."""
+        """Return the number of sequences."""
         return 1 if self.first == self.last else (self.last - self.first) // self.period + 1
 
     @property
     def end(self) -> int:
-        """One past the last id."""
+        """Return the id after the last one."""
         return self.last + self.size
 
     def __contains__(self, entry_id: object) -> bool:
@@ -51,13 +52,13 @@ class Group(NamedTuple):
         return (offset % self.period if self.period else offset) < self.size
 
     def ids(self) -> Iterator[int]:
-        """All of them, ascending."""
+        """Yield all ids, ascending."""
         for start in range(self.first, self.last + 1, self.period or 1):
             yield from range(start, start + self.size)
 
 
 class Availability:
-    """A set of entry ids, in groups that ascend and do not overlap.
+    """Set of entry ids, in groups that ascend and do not overlap.
 
     >>> listed = Availability.of([0, 1, 2, 5, 6, 7, 10, 11, 12])
     >>> listed.groups
@@ -74,12 +75,12 @@ class Availability:
 
     @classmethod
     def of(cls, entry_ids: Iterable[int]) -> Availability:
-        """`entry_ids` ascend; one that comes twice counts once."""
+        """Return the set of `entry_ids`, which must ascend; duplicates count once."""
         return cls(_grouped(_sequences(entry_ids)))
 
     @classmethod
     def decode(cls, data: Buffer) -> Availability:
-        """MalformedError if the bytes are not that."""
+        """Decode a list; MalformedError if the bytes are not one."""
         if len(data) < _HEADER.size:
             raise MalformedError(f"a list of entries of {len(data)} bytes has no header")
         version, count = _HEADER.unpack_from(data)
@@ -121,7 +122,7 @@ class Availability:
 
 
 def _check(group: Group, end: int) -> None:
-    """`end` is one past the ids of the group before. MalformedError."""
+    """Check a group. `end` is the id after the last one of the group before. MalformedError."""
     first, last, size, period = group
     single = first == last
     if first < end or size < 1 or last < first or (not single and period <= size) or (last - first) % (period or 1):
@@ -129,7 +130,7 @@ def _check(group: Group, end: int) -> None:
 
 
 def _sequences(entry_ids: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """(first id, number of consecutive ids)."""
+    """Yield (first id, number of consecutive ids)."""
     start = end = -1
     for entry_id in entry_ids:
         if entry_id == end and end - start < _INT_MAX:
@@ -145,7 +146,7 @@ def _sequences(entry_ids: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def _grouped(sequences: Iterable[tuple[int, int]]) -> Iterator[Group]:
-    """As few groups as the order allows."""
+    """Return as few groups as the order allows."""
     first = last = size = period = 0
     for start, length in sequences:
         step = start - last

@@ -1,4 +1,4 @@
-"""The entry as it lies on the wire, in the journal and in the entry log, and its digests.
+"""Format of an entry on the wire, in the journal and in the entry log, and its digests.
 
     ledgerId(8) entryId(8) LAC(8) length(8) digest(d) payload          big-endian, signed
     length = payload bytes of the ledger up to and including this entry
@@ -30,7 +30,7 @@ from quire.wire.bookkeeper.errors import DigestMismatchError, MalformedError
 METADATA_LENGTH = 32
 MASTER_KEY_LENGTH = 20
 KEYS_MAX = 64
-"""Passwords whose keys are kept: all ledgers of a broker have one and the same, and share them."""
+"""Passwords whose keys are cached: all ledgers of a broker have the same one, and share its keys."""
 _METADATA = Struct("!qqqq")
 _LAC_PACKAGE = Struct("!qq")
 
@@ -50,12 +50,15 @@ DIGEST_TYPES = {
     "CRC32C": DigestType.CRC32C,
     "DUMMY": DigestType.DUMMY,
 }
-"""By the names that they have in configurations and on command lines."""
+"""Digest types by their names in configurations and on command lines."""
 DIGEST_LENGTH = {DigestType.CRC32: 8, DigestType.HMAC: 20, DigestType.CRC32C: 4, DigestType.DUMMY: 0}
 
 
 class EntryHeader(NamedTuple):
-    """`lac` is the last add confirmed known to the writer when it sent the entry; `length` in payload bytes."""
+    """Header of an entry.
+
+    `lac` is the last add confirmed known to the writer when it sent the entry; `length` in payload bytes.
+    """
 
     ledger_id: int
     entry_id: int
@@ -65,12 +68,12 @@ class EntryHeader(NamedTuple):
 
 @lru_cache(KEYS_MAX)
 def master_key(password: bytes) -> bytes:
-    """The key that proves to a bookie that writer and fencer know the ledger's password."""
+    """Return the key that proves knowledge of the ledger's password to a bookie."""
     return hashlib.sha1(b"ledger" + password).digest()
 
 
 def read_header(entry: Buffer) -> EntryHeader:
-    """The four numbers at the head of an entry; MalformedError if it is too short. Checks no digest."""
+    """Return the four numbers at the head of an entry; MalformedError if it is too short. Checks no digest."""
     if len(entry) < METADATA_LENGTH:
         raise MalformedError(f"an entry of {len(entry)} bytes is shorter than its {METADATA_LENGTH} byte header")
     return EntryHeader(*_METADATA.unpack_from(entry))
@@ -82,7 +85,7 @@ def _mac_key(password: bytes) -> bytes:
 
 
 class Digest:
-    """Seals and opens entries of one ledger."""
+    """Digest of one ledger: seals and opens its entries."""
 
     __slots__ = ("_mac_key", "length", "overhead", "type")
 
@@ -94,7 +97,7 @@ class Digest:
         self._mac_key = _mac_key(password)
 
     def compute(self, metadata: bytes, payload: Buffer) -> bytes:
-        """The digest of an entry with these 32 metadata bytes and this payload."""
+        """Return the digest of an entry with these 32 metadata bytes and this payload."""
         match self.type:
             case DigestType.CRC32C:
                 return crc32c(payload, crc32c(metadata)).to_bytes(4, "big")
@@ -108,12 +111,12 @@ class Digest:
                 return b""
 
     def seal(self, ledger_id: int, entry_id: int, lac: int, length: int, payload: Buffer) -> bytes:
-        """The bytes that go before `payload`."""
+        """Return the bytes before `payload` in the entry."""
         metadata = _METADATA.pack(ledger_id, entry_id, lac, length)
         return metadata + self.compute(metadata, payload)
 
     def open(self, ledger_id: int, entry_id: int, entry: memoryview) -> memoryview:
-        """The payload of a whole entry; DigestMismatchError if it is not that entry, or was damaged."""
+        """Return the payload of a whole entry; DigestMismatchError if it is another entry, or damaged."""
         overhead = self.overhead
         if len(entry) < overhead:
             raise DigestMismatchError(f"entry {ledger_id}:{entry_id}: {len(entry)} bytes are too few")
@@ -127,12 +130,12 @@ class Digest:
         return payload
 
     def seal_lac(self, ledger_id: int, lac: int) -> bytes:
-        """An explicit LAC package: ledgerId, LAC, digest over both."""
+        """Return an explicit LAC package: ledgerId, LAC, digest over both."""
         package = _LAC_PACKAGE.pack(ledger_id, lac)
         return package + self.compute(package, b"")
 
     def open_lac(self, ledger_id: int, package: Buffer) -> int:
-        """The LAC in an explicit LAC package; DigestMismatchError."""
+        """Return the LAC in an explicit LAC package; DigestMismatchError."""
         if len(package) != 16 + self.length:
             raise DigestMismatchError(f"LAC of ledger {ledger_id}: {len(package)} bytes")
         head = bytes(package[:16])

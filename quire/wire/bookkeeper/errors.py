@@ -1,10 +1,10 @@
-"""What can be wrong with bytes of the bookie protocol."""
+"""Errors in bytes of the bookie protocol."""
 
 from __future__ import annotations
 
 
 class BookkeeperWireError(Exception):
-    """Root: catching it catches every failure of the package."""
+    """Root of all errors of this package."""
 
 
 class MalformedError(BookkeeperWireError):
@@ -12,4 +12,4 @@ class MalformedError(BookkeeperWireError):
 
 
 class DigestMismatchError(BookkeeperWireError):
-    """An entry is damaged, or is another one. Final for this copy: try another bookie; never deliver it."""
+    """An entry is damaged, or is another one. Final for this copy: try another bookie, and never deliver it."""

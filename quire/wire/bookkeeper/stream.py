@@ -4,8 +4,8 @@
     while n := await socket.receive_into(stream.space()):
         chunk = stream.received(n)          # whole frames end to end, of either version: their decode_requests, decode_responses
 
-What is handed out is never written to again, so views of it may be kept; unless its reader asked to be lent chunks of
-small frames, which it copies anyway. A frame's length is checked before anything is allocated for it.
+Returned chunks are never written to again, so views of them may be kept, unless the reader asked to be lent chunks of
+small frames, which it copies anyway. A frame's length is checked before memory is allocated for it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ from quire.wire.bookkeeper.v2 import FRAME_MAX
 CHUNK_SIZE: Final = 256 << 10
 _LENGTH = Struct("!i")
 _BLOCK: Final = 16
-"""Frames of one size that follow each other are looked at so many at a time: a flood of adds is of one size."""
+"""Adjacent frames of one size examined at once: a flood of adds has one size."""
 _BLOCK_LENGTH_MAX: Final = 16 << 10
 
 
 class FrameStream:
-    """`frame_max`: bytes a frame may have without its length field. Chunks whose frames have at most `lent_max` are lent:
-    good until the next `space`."""
+    """Cuts a stream into frames.
+
+    `frame_max`: bytes a frame may have without its length field. Chunks whose frames have at most `lent_max` bytes are
+    lent: valid until the next `space`.
+    """
 
     def __init__(self, frame_max: int = FRAME_MAX, chunk_size: int = CHUNK_SIZE, *, lent_max: int = 0) -> None:
         self._frame_max = frame_max
@@ -36,22 +39,23 @@ class FrameStream:
         self._buffer = bytearray(chunk_size)
         self._filled = 0
         self._taken = 0
-        """Bytes of the buffer that were handed out."""
+        """Bytes of the buffer that were returned."""
         self._needed = 0
-        """Bytes of the frame that begins behind them, as far as they are known."""
+        """Bytes needed for the frame that begins behind them, as far as known."""
         self.error: MalformedError | None = None
-        """The bytes after those handed out are no frame: close the connection when they are dealt with."""
+        """Error of the bytes after the returned frames: close the connection when the frames are handled."""
 
     def space(self) -> memoryview:
-        """Where to receive into; never empty. For the next `received` only."""
+        """Return the memory to receive into; never empty. Valid for the next `received` only."""
         if self._taken or self._needed > len(self._buffer):
             self._keep_tail()
         return memoryview(self._buffer)[self._filled :]
 
     def received(self, size: int) -> Buffer:
-        """`size` bytes were put at the start of `space`. Returns the whole frames there are now, end to end; empty if
-        there are none. MalformedError for a length that no frame has; if frames came before it they are returned first,
-        and `error` is set."""
+        """Take `size` bytes from the start of `space`; return the whole frames available, end to end, perhaps none.
+
+        MalformedError for an impossible length; if frames precede it they are returned first, and `error` is set.
+        """
         if self.error is not None:
             raise self.error
         self._filled += size
@@ -81,7 +85,7 @@ class FrameStream:
                     position += block.size
                 last = -1
         if position == filled and len(buffer) > self._chunk_size:
-            # One big frame, in a buffer made for it: handed out as it is.
+            # One big frame, in a buffer of its own: returned without a copy.
             self._buffer = bytearray(self._chunk_size)
             self._filled = self._needed = 0
             return buffer
@@ -90,7 +94,7 @@ class FrameStream:
         return whole if longest <= self._lent_max else bytes(whole)
 
     def _keep_tail(self) -> None:
-        """Move what is left of a frame to the start of a buffer that the whole of it fits in."""
+        """Move the rest, an incomplete frame, to the start of a buffer that fits the whole frame."""
         tail = bytes(memoryview(self._buffer)[self._taken : self._filled])
         if self._needed > len(self._buffer):
             self._buffer = bytearray(self._needed)
@@ -101,5 +105,5 @@ class FrameStream:
 
 @lru_cache(maxsize=64)
 def _block_of(length: int) -> tuple[Struct, tuple[int, ...]]:
-    """_BLOCK frames of `length` each: how their lengths are read, and what they must be."""
+    """Return how to read the lengths of _BLOCK frames of `length` each, and their expected values."""
     return Struct("!" + f"i{length}x" * _BLOCK), (length,) * _BLOCK

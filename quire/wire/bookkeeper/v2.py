@@ -12,8 +12,8 @@
 
 Source: BookKeeper's BookieProtoEncoding; bytes seen in tests/golden/bookkeeper/wire.
 
-What travels is a sequence of `Frame`s: either a buffer that holds one or more whole frames end to end, or a pair
-(head, payload) for one big ADD whose payload is sent from where it lies, without a join.
+Data is sent as a sequence of `Frame`s: either a buffer with one or more whole frames end to end, or a pair (head,
+payload) for one big ADD whose payload is sent without a copy.
 """
 
 from __future__ import annotations
@@ -115,18 +115,18 @@ _RC_IDS = Struct("!iqq")
 _UNSIGNED_64: Final = (1 << 64) - 1
 _ID_MAX: Final = (1 << 63) - 1
 RAMP_MIN: Final = 8
-"""From this many consecutive ids on, answers are made and checked by columns."""
+"""Number of consecutive ids from which on answers are built and checked by columns."""
 _ADD_RESPONSE_HEADER = header(Opcode.ADD)
 
 
 def add_head(entry_size: int, key: bytes, flags: int = 0) -> bytes:
-    """What goes before an entry of `entry_size` bytes in an ADD frame: 28 bytes."""
+    """Return the 28 bytes before an entry of `entry_size` bytes in an ADD frame."""
     return ADD_HEAD.pack(24 + entry_size, header(Opcode.ADD, flags), key)
 
 
 def read_request(ledger_id: int, entry_id: int, flags: int = 0, key: bytes | None = None) -> bytes:
     if flags & DO_FENCING:
-        assert key is not None, "a fencing read carries the master key"
+        assert key is not None, "a fencing read needs the master key"
         return FENCE_READ.pack(40, header(Opcode.READ, flags), ledger_id, entry_id, key)
     return READ.pack(20, header(Opcode.READ, flags), ledger_id, entry_id)
 
@@ -136,7 +136,7 @@ def batch_read_request(ledger_id: int, entry_id: int, request_id: int, count_max
 
 
 def add_responses(rc: int, ledger_id: int, entry_ids: Sequence[int]) -> bytes:
-    """Answers to a run of adds, end to end."""
+    """Return answers to a run of adds, end to end."""
     if isinstance(entry_ids, range) and entry_ids.step == 1 and len(entry_ids) >= RAMP_MIN:
         return _ramp(rc, ledger_id, entry_ids)
     pack = _RESPONSE.pack
@@ -145,7 +145,7 @@ def add_responses(rc: int, ledger_id: int, entry_ids: Sequence[int]) -> bytes:
 
 
 def _ramp(rc: int, ledger_id: int, entry_ids: range) -> bytes:
-    """The same for consecutive ids, a column of bytes at a time: some 30 ns per answer instead of 200."""
+    """As `add_responses` for consecutive ids, a column of bytes at a time: some 30 ns per answer instead of 200."""
     count = len(entry_ids)
     first, last = entry_ids[0], entry_ids[-1]
     out = bytearray(_RESPONSE.pack(24, _ADD_RESPONSE_HEADER, rc, ledger_id, first)) * count
@@ -157,23 +157,25 @@ def _ramp(rc: int, ledger_id: int, entry_ids: range) -> bytes:
 
 
 def response_head(opcode: int, rc: int, ledger_id: int, entry_id: int, body_size: int = 0) -> bytes:
-    """What goes before the body of a response; `body_size` bytes follow."""
+    """Return the bytes before the body of a response; `body_size` bytes follow."""
     return _RESPONSE.pack(24 + body_size, VERSION << 24 | opcode << 16, rc, ledger_id, entry_id)
 
 
 def batch_response_head(rc: int, ledger_id: int, entry_id: int, request_id: int, body_size: int = 0) -> bytes:
-    """What goes before the (size entry)* of a batch read's answer: `body_size` bytes."""
+    """Return the bytes before the (size entry)* of a batch read's answer: `body_size` bytes."""
     return _BATCH_RESPONSE.pack(32 + body_size, header(Opcode.BATCH_READ), rc, ledger_id, entry_id, request_id)
 
 
 def auth_response(message: Buffer) -> bytes:
-    """An AUTH answer that carries an AuthMessage."""
+    """Return an AUTH answer that carries an AuthMessage."""
     return HEAD.pack(4 + len(message), header(Opcode.AUTH)) + bytes(message)
 
 
 def decode_responses(chunk: Buffer) -> list[Response]:
-    """The responses in a buffer of whole frames, in order; answers to consecutive adds come as one. MalformedError if
-    the bytes are not that: close the connection. Entries are views of `chunk`."""
+    """Decode the responses in a buffer of whole frames, in order; answers to consecutive adds become one value.
+
+    MalformedError if the bytes are invalid: close the connection. Entries are views of `chunk`.
+    """
     responses: list[Response] = []
     view = memoryview(chunk)
     end = len(view)
@@ -194,7 +196,7 @@ def decode_responses(chunk: Buffer) -> list[Response]:
 
 
 def _decode_acks(view: memoryview, position: int, end: int, responses: list[Response]) -> int:
-    """Decode the run of ADD answers that begins at `position`; returns where it ends."""
+    """Decode the run of ADD answers that begins at `position`; return where it ends."""
     _, _, rc, ledger_id, first = _RESPONSE.unpack_from(view, position)
     count = (end - position) // RESPONSE_SIZE
     if count >= RAMP_MIN and first <= _ID_MAX - count:
@@ -240,7 +242,7 @@ def _decode_response(body: memoryview, head: int) -> Response:
 
 
 def split_entries(body: memoryview) -> list[memoryview]:
-    """The entries in (size(4) entry)*; MalformedError if the sizes do not come out even."""
+    """Return the entries in (size(4) entry)*; MalformedError if the sizes do not add up."""
     entries: list[memoryview] = []
     position = 0
     end = len(body)

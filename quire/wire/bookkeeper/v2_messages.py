@@ -1,4 +1,7 @@
-"""What version 2 of the bookie protocol says, as values, and what its codecs share: `v2` has the layout of the frames."""
+"""Messages of version 2 of the bookie protocol as values, and definitions shared by its codecs.
+
+`v2` has the layout of the frames.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,29 @@ from quire.wire.bookkeeper.entry import Buffer
 
 VERSION = 2
 FRAME_MAX = 5 * 1024 * 1024 + 64 * 1024
-"""Most that is received or sent by any part: room around a message of 5 MiB."""
+"""Largest frame that any part receives or sends: a message of 5 MiB plus overhead."""
 ORIGINAL_FRAME_MAX = 5 * 1024 * 1024
-"""nettyMaxFrameSizeBytes of an original bookie at its default, which closes the connection at a larger frame."""
+"""nettyMaxFrameSizeBytes of an original bookie by default. It closes the connection at a larger frame."""
 PULSAR_FRAME_MAX = ORIGINAL_FRAME_MAX + 10 * 1024
-"""nettyMaxFrameSizeBytes in the bookkeeper.conf that comes with Pulsar: its largest message, and what Pulsar allows around one."""
+"""nettyMaxFrameSizeBytes in the bookkeeper.conf that comes with Pulsar: its largest message plus overhead."""
 JOIN_MAX = 16 * 1024
-"""Payloads above this are not copied into a joined buffer by who sends them."""
+"""Size above which senders do not copy a payload into a joined buffer."""
 LENT_MAX = 128 * 1024
-"""Bytes of an ADD (of version 2 its frame, of version 3 its entry) that is copied out of the chunk it came in, together with those
-of its run: the chunk can be filled again, and a run is dealt with at once. Bigger ones stay in their chunk."""
+"""Bytes of an ADD (in version 2 its frame, in version 3 its entry) up to which it is copied out of the chunk it arrived
+in, together with those of its run.
+
+The chunk can then be filled again, and a run is handled at once. Bigger ones stay in their chunk.
+"""
 
 ID_MAX = (1 << 63) - 2
-"""The highest ledger id and entry id that a bookie takes. Above it, no key of an index would lie behind the last of a range."""
+"""Highest ledger id and entry id that a bookie accepts.
+
+With higher ones no index key would sort behind the last one of a range.
+"""
 RUN_FIRST_MAX = ID_MAX - (1 << 32)
-"""Up to this first entry id, no buffer is long enough for a run that ends above ID_MAX; adds above it are runs of one."""
+"""Highest first entry id for which no buffer is long enough for a run that ends above ID_MAX; adds above it are runs of
+one.
+"""
 
 DO_FENCING = 1
 RECOVERY_ADD = 2
@@ -73,7 +84,7 @@ def header(opcode: Opcode, flags: int = 0) -> int:
     return VERSION << 24 | opcode << 16 | flags
 
 
-# --- what a bookie receives
+# --- received by a bookie
 
 
 class ReadRequest(NamedTuple):
@@ -94,9 +105,12 @@ class BatchReadRequest(NamedTuple):
 
 
 class AddRun(NamedTuple):
-    """Consecutive ADDs of one ledger with the same key and flags, as many as `offsets`. `parts` end to end are
-    (size(4) entry)*, `size` bytes; `offsets[i]` is where the size field of entry `first_entry_id + i` begins. No part pins the
-    received chunk, but for an entry above LENT_MAX, which is a run of its own and lies in the chunk."""
+    """Consecutive ADDs of one ledger with the same key and flags, as many as `offsets`.
+
+    `parts` end to end are (size(4) entry)*, `size` bytes; `offsets[i]` is where the size field of entry `first_entry_id
+    + i` begins. Parts do not keep the received chunk alive, except for an entry above LENT_MAX, which is a run of its
+    own and stays in the chunk.
+    """
 
     ledger_id: int
     first_entry_id: int
@@ -112,7 +126,7 @@ class AuthRequest(NamedTuple):
 
 
 class Unsupported(NamedTuple):
-    """A whole frame that cannot be served: answer `rc` and go on. -1 for an id that the frame does not tell."""
+    """A whole frame that cannot be served: answer `rc` and continue. -1 for an id that the frame does not have."""
 
     opcode: int
     ledger_id: int
@@ -121,7 +135,7 @@ class Unsupported(NamedTuple):
 
 
 class Malformed(NamedTuple):
-    """Not this protocol: close the connection. Always the last item."""
+    """Bytes of another protocol: close the connection. Always the last item."""
 
     reason: str
 
@@ -129,7 +143,7 @@ class Malformed(NamedTuple):
 Request: TypeAlias = AddRun | ReadRequest | BatchReadRequest | AuthRequest | Unsupported | Malformed
 
 
-# --- what a client receives
+# --- received by a client
 
 
 class AddAcks(NamedTuple):
@@ -142,8 +156,11 @@ class AddAcks(NamedTuple):
 
 
 class ReadResponse(NamedTuple):
-    """`entry_id` is the one asked for (-1: the last); `entry` is empty unless rc is OK. The rest comes with version 3 only:
-    the LAC that the bookie knows, and when it came to know it, in milliseconds since 1970."""
+    """Answer to a read. `entry_id` is the requested one (-1: the last); `entry` is empty unless rc is OK.
+
+    The other fields come with version 3 only: the LAC known to the bookie, and when it learned it, in milliseconds
+    since 1970.
+    """
 
     rc: int
     ledger_id: int
@@ -154,7 +171,7 @@ class ReadResponse(NamedTuple):
 
 
 class BatchResponse(NamedTuple):
-    """`entries` are consecutive from `entry_id` on; none unless rc is OK."""
+    """Answer to a batch read. `entries` are consecutive from `entry_id` on; none unless rc is OK."""
 
     rc: int
     ledger_id: int
@@ -168,7 +185,7 @@ class AuthResponse(NamedTuple):
 
 
 class OtherResponse(NamedTuple):
-    """An answer that has no body of its own: an opcode that the bookie does not serve, or a refusal."""
+    """Answer without a body of its own: an opcode that the bookie does not serve, or a refusal."""
 
     opcode: int
     rc: int

@@ -1,6 +1,6 @@
-"""Decodes what a bookie receives in version 2. Pure.
+"""Decoder of requests of version 2, for a bookie. Pure.
 
-ADDs make up nearly all of it: those of one run are decoded together, and those of one size a block at a time.
+Nearly all requests are ADDs. ADDs of one run are decoded together, and ADDs of one size a block at a time.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from quire.wire.bookkeeper.v2_messages import (
 
 _IDS = Struct("!qq")
 _BATCH_BODY = Struct("!qqqiq")
-# What all ADDs of a run share lies side by side: header(4) masterKey(20) ledgerId(8).
+# The common bytes of all ADDs of a run are adjacent: header(4) masterKey(20) ledgerId(8).
 _ADD_PREFIX = Struct("!i32sq")
 _ADD_LENGTH_MIN: Final = 24 + METADATA_LENGTH
 _OPCODE_MASK: Final = 0xFFFF0000
 _ADD_OPCODE: Final = VERSION << 24 | 1 << 16
 _BLOCK: Final = 16
-"""ADDs of one size that follow each other are looked at so many at a time."""
+"""Adjacent ADDs of one size examined at once."""
 
 
 def decode_requests(frame: Frame) -> list[Request]:
-    """The requests in a buffer of whole frames, or in one (head, payload) pair, in order. Never raises."""
+    """Decode the requests in a buffer of whole frames, or in one (head, payload) pair, in order. Never raises."""
     requests: list[Request] = []
     if isinstance(frame, tuple):
         requests.append(_big_add(*frame))
@@ -66,7 +66,7 @@ def decode_requests(frame: Frame) -> list[Request]:
             requests.append(Malformed(f"a frame of {length} bytes; 4 to {FRAME_MAX} are allowed"))
             break
         if stop > end:
-            requests.append(Malformed(f"a frame of {length} bytes of which {end - position - 4} are there"))
+            requests.append(Malformed(f"a frame of {length} bytes, of which {end - position - 4} are there"))
             break
         if head & _OPCODE_MASK == _ADD_OPCODE and length >= _ADD_LENGTH_MIN:
             position = _decode_adds(view, position, end, requests)
@@ -80,7 +80,7 @@ def decode_requests(frame: Frame) -> list[Request]:
 
 
 def _decode_adds(view: memoryview, position: int, end: int, requests: list[Request]) -> int:
-    """Decode the run of ADDs that begins at `position`, where a whole ADD frame is; returns where it ends."""
+    """Decode the run of ADDs that begins at `position`, where a whole ADD frame is; return where it ends."""
     length: int
     length, prefix, first = _ADD_PREFIX.unpack_from(view, position)
     ledger_id = ID.unpack_from(prefix, 24)[0]
@@ -146,8 +146,10 @@ def _decode_adds(view: memoryview, position: int, end: int, requests: list[Reque
 
 
 def _blocks_of_adds(view: memoryview, position: int, end: int, prefix: bytes, first: int, length: int) -> list[bytes]:
-    """The entries of as many whole blocks as begin at `position` with ADDs of the run, all of them `length` bytes long:
-    no loop per entry."""
+    """Return the entries of as many whole blocks of ADDs of the run as begin at `position`, all `length` bytes long.
+
+    There is no loop per entry.
+    """
     prefixes, bodies = _block_of_adds(length)
     size = prefixes.size
     same = (length, prefix) * _BLOCK
@@ -165,12 +167,14 @@ def _blocks_of_adds(view: memoryview, position: int, end: int, prefix: bytes, fi
 
 @lru_cache(maxsize=64)
 def _block_of_adds(length: int) -> tuple[Struct, Struct]:
-    """_BLOCK ADDs of `length` each: what is in front of their entries, as _ADD_PREFIX has it, and the entries."""
+    """Return structures for _BLOCK ADDs of `length` each: the bytes before their entries, as in _ADD_PREFIX, and the
+    entries.
+    """
     return Struct("!" + f"i32sq{length - 40}x" * _BLOCK), Struct(f"28x{length - 24}s" * _BLOCK)
 
 
 def _big_add(head: bytes, payload: Buffer) -> Request:
-    """One ADD whose entry's head is at the end of `head`, and whose payload lies elsewhere."""
+    """Decode one ADD whose entry's head is at the end of `head`, and whose payload is in a buffer of its own."""
     if len(head) < _ADD_PREFIX.size:
         return Malformed(f"an ADD's head of {len(head)} bytes")
     length, prefix, entry_id = _ADD_PREFIX.unpack_from(head)
@@ -187,7 +191,7 @@ def _big_add(head: bytes, payload: Buffer) -> Request:
 
 
 def _decode_other(body: memoryview, head: int) -> Request:
-    """A frame that is no good ADD; `body` begins with the header."""
+    """Decode a frame that is not a valid ADD; `body` begins with the header."""
     version, opcode, flags = head >> 24, head >> 16 & 0xFF, head & 0xFFFF
     if version != VERSION:
         return Unsupported(opcode, -1, -1, Rc.BAD_VERSION)

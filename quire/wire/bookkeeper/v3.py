@@ -3,8 +3,8 @@
     frame     length(4) message                 length counts the message; at most FRAME_MAX
     message   Request or Response of BookkeeperProtocol.proto; begins with the byte 0x0A, which no frame of version 2 does
 
-There is no hello: a connection is version 3 from its first frame on if that is a Request, until a frame is none; then it is
-version 2 for good. Answers may come in any order and repeat the transaction id of their request.
+There is no handshake. A connection is version 3 from its first frame on if that is a Request. From the first frame that
+is not a Request on, it is version 2. Answers may come in any order and repeat the transaction id of their request.
 
 Source: BookKeeper's BookieRequestHandler, PerChannelBookieClient, *ProcessorV3; bytes in tests/golden/bookkeeper/wire.
 """

@@ -1,7 +1,7 @@
-"""What requests and answers of version 3 say, as values; and how its status codes relate to the result codes.
+"""Requests and answers of version 3 as values, and the relation of its status codes to result codes.
 
-Flags are those of version 2 (`v2.DO_FENCING`, `RECOVERY_ADD`, `HIGH_PRIORITY`), whatever field they come from: one set of
-rules serves both versions.
+Flags are those of version 2 (`v2.DO_FENCING`, `RECOVERY_ADD`, `HIGH_PRIORITY`), whatever field they come from, so that
+the same rules apply to both versions.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from quire.wire.bookkeeper.v2 import Rc
 
 VERSION: Final = 3
 FIRST_BYTE: Final = 0x0A
-"""Begins the body of every frame of version 3: field 1 of the message, of known length. Version 2 begins with 0x02."""
+"""First byte of the body of every frame of version 3: field 1 of the message, with a length.
+
+Version 2 begins with 0x02.
+"""
 PRIORITY: Final = 100
-"""The priority of recovery's requests; ordinary ones have 0. Any above 0 is high."""
+"""Priority of recovery's requests; ordinary ones have 0. Any priority above 0 is high."""
 DEFERRED_SYNC: Final = 1
-"""Write flag: the add may be answered before it is on the disk; FORCE_LEDGER makes it durable."""
+"""Write flag: the add may be answered before it is on disk; FORCE_LEDGER makes it durable."""
 TOTAL_DISK_CAPACITY: Final = 1
 FREE_DISK_SPACE: Final = 2
-"""Bits of what GET_BOOKIE_INFO asks for."""
+"""Bits of GET_BOOKIE_INFO for the requested values."""
 
 
 class Operation(IntEnum):
@@ -57,15 +60,18 @@ STATUS_OF: Final[Mapping[Rc, int]] = MappingProxyType(
     }
 )
 RC_OF: Final[Mapping[int, Rc]] = MappingProxyType({status: rc for rc, status in STATUS_OF.items()})
-"""A status that is not here means that the bookie failed in a way of its own: Rc.IO."""
+"""Result code of each status. Any other status means that the bookie failed in a special way: Rc.IO."""
 
 
-# --- what a bookie receives
+# --- received by a bookie
 
 
 class AddRun(NamedTuple):
-    """Consecutive ADD_ENTRYs of one ledger with the same key and flags. The first seven fields are those of `v2.AddRun`;
-    `txns[i]` is the transaction id of entry `first_entry_id + i` as it came, to be repeated in its answer."""
+    """Consecutive ADD_ENTRYs of one ledger with the same key and flags.
+
+    The first seven fields are those of `v2.AddRun`. `txns[i]` is the transaction id of entry `first_entry_id + i` as
+    received, to be repeated in its answer.
+    """
 
     ledger_id: int
     first_entry_id: int
@@ -79,8 +85,11 @@ class AddRun(NamedTuple):
 
 
 class ReadRequest(NamedTuple):
-    """`entry_id` -1: the last entry. With `previous_lac` it is a long poll: the answer may wait until the LAC is beyond it,
-    `timeout_ms` at most, and brings entry previous_lac + 1 if `piggyback`."""
+    """Read request. `entry_id` -1: the last entry.
+
+    With `previous_lac` it is a long poll: the answer may wait until the LAC exceeds it, `timeout_ms` at most, and has
+    entry previous_lac + 1 if `piggyback`.
+    """
 
     txn_id: int
     ledger_id: int
@@ -99,7 +108,7 @@ class AuthRequest(NamedTuple):
 
 
 class WriteLacRequest(NamedTuple):
-    """`body` is the explicit LAC package (entry.py)."""
+    """Request to store an explicit LAC. `body` is its package (entry.py)."""
 
     txn_id: int
     ledger_id: int
@@ -114,7 +123,7 @@ class ReadLacRequest(NamedTuple):
 
 
 class BookieInfoRequest(NamedTuple):
-    """`requested`: bits TOTAL_DISK_CAPACITY and FREE_DISK_SPACE."""
+    """Request for disk sizes. `requested`: bits TOTAL_DISK_CAPACITY and FREE_DISK_SPACE."""
 
     txn_id: int
     requested: int
@@ -135,7 +144,7 @@ class ListOfEntriesRequest(NamedTuple):
 
 
 class Unsupported(NamedTuple):
-    """A request that cannot be served: answer `refusal(*unsupported)` and go on. -1 for an id that it does not tell."""
+    """Request that cannot be served: answer `refusal(*unsupported)` and continue. -1 for an id that it does not have."""
 
     operation: int
     txn_id: int
@@ -145,8 +154,10 @@ class Unsupported(NamedTuple):
 
 
 class NotVersion3(NamedTuple):
-    """The frame at `position` of the buffer is not version 3: from it on, the connection speaks version 2 for good. Always
-    the last item."""
+    """The frame at `position` of the buffer is not version 3: from it on, the connection uses version 2 permanently.
+
+    Always the last item.
+    """
 
     position: int
     reason: str
@@ -167,11 +178,11 @@ Request: TypeAlias = (
 )
 
 
-# --- what a client receives
+# --- received by a client
 
 
 class LacAnswer(NamedTuple):
-    """What a bookie knows of a ledger's LAC: the explicit LAC package, and the last entry it has; None for what is not there."""
+    """Answer to READ_LAC: the explicit LAC package, and the last entry on the bookie; None for a missing one."""
 
     rc: int
     ledger_id: int
@@ -180,14 +191,14 @@ class LacAnswer(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The answer to WRITE_LAC and FORCE_LEDGER."""
+    """Answer to WRITE_LAC and FORCE_LEDGER."""
 
     rc: int
     ledger_id: int
 
 
 class BookieInfo(NamedTuple):
-    """Bytes; None for what was not asked for."""
+    """Disk sizes in bytes; None for sizes not requested."""
 
     rc: int
     total: int | None
@@ -195,7 +206,7 @@ class BookieInfo(NamedTuple):
 
 
 class EntryList(NamedTuple):
-    """`availability` is decoded by availability.py; empty unless rc is OK."""
+    """List of entries. `availability` is decoded by availability.py; empty unless rc is OK."""
 
     rc: int
     ledger_id: int
@@ -209,11 +220,11 @@ class AuthAnswer(NamedTuple):
 
 
 Outcome: TypeAlias = v2.ReadResponse | LacAnswer | Done | BookieInfo | EntryList | AuthAnswer | v2.OtherResponse
-"""v2.OtherResponse (its opcode is an Operation): a refusal that says no more than its code."""
+"""v2.OtherResponse (its opcode is an Operation): a refusal that has only a code."""
 
 
 class Reply(NamedTuple):
-    """The answer to the request with that transaction id."""
+    """Answer to the request with that transaction id."""
 
     txn_id: int
     outcome: Outcome

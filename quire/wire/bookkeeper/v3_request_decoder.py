@@ -1,4 +1,4 @@
-"""Requests of version 3, as a bookie decodes them. Pure.
+"""Decoder of requests of version 3, for a bookie. Pure.
 
 An ADD_ENTRY as every known client encodes it, fields in the order of their numbers (V: a varint):
 
@@ -6,8 +6,9 @@ An ADD_ENTRY as every known client encodes it, fields in the order of their numb
               aa 06 size(V) 08 ledger(V) 10 entry(V)                        addRequest
                             1a 14 key(20) 22 size(V) entry [28 01] [a0 06 01]
 
-Such frames, and READ_ENTRYs of that kind, are read by their bytes: consecutive adds differ in txn and entry id only, so a run
-of them costs one comparison per entry. Any other encoding of the same is left to protobuf, at some 10 times the price.
+Such frames, and READ_ENTRYs of that kind, are decoded without protobuf. Consecutive adds differ in txn and entry id
+only, so a run of them costs one comparison per entry. Any other encoding is left to protobuf, at some 10 times the
+cost.
 """
 
 from __future__ import annotations
@@ -70,21 +71,21 @@ _ADD_TAILS: Final = {
     b"\xa0\x06\x01": (RECOVERY_ADD, 0),
     b"\x28\x01\xa0\x06\x01": (RECOVERY_ADD, DEFERRED_SYNC),
 }
-"""What may follow the entry in an ADD_ENTRY: flags and write flags."""
+"""Fields that may follow the entry in an ADD_ENTRY: flags and write flags."""
 _TAIL_MAX: Final = 5
 _OPERATION_AT: Final = 9
-"""Where the operation stands in a frame that begins as drawn above."""
+"""Offset of the operation in a frame that begins as drawn above."""
 _ADD_MIN: Final = 4 + 8 + 3 + 4 + 22 + 2 + METADATA_LENGTH
 
 
 def is_version_3(frame: v2.Frame) -> bool:
-    """Whether the first frame of a connection says that version 3 is spoken."""
+    """Return whether the first frame of a connection belongs to version 3."""
     head = frame[0] if isinstance(frame, tuple) else frame
     return len(head) > 4 and head[4] == FIRST_BYTE
 
 
 def decode_requests(frame: v2.Frame) -> list[Request]:
-    """The requests in a buffer of whole frames, or in one (head, payload) pair, in order. Never raises."""
+    """Decode the requests in a buffer of whole frames, or in one (head, payload) pair, in order. Never raises."""
     if isinstance(frame, tuple):
         frame = b"".join(frame)
     requests: list[Request] = []
@@ -113,20 +114,22 @@ def decode_requests(frame: v2.Frame) -> list[Request]:
 
 
 def decode_request(frame: v2.Frame) -> Request:
-    """The request in one whole frame, with its length field; an add is a run of one."""
+    """Decode the request in one whole frame, with its length field; an add is a run of one."""
     (request,) = decode_requests(frame)
     return request
 
 
 @lru_cache(maxsize=64)
 def _shape(before: int, txn: int, between: int, entry_id: int, after: int) -> Struct:
-    """The head of an ADD_ENTRY with fields of these sizes, and the two ids at the start of its entry."""
+    """Return the head of an ADD_ENTRY with fields of these sizes, and the two ids at the start of its entry."""
     return Struct(f"!{before}s{txn}s{between}s{entry_id}s{after}sqq")
 
 
 def _decode_adds(view: memoryview, position: int, stop: int, end: int, requests: list[Request]) -> int:
-    """Decode the run of ADD_ENTRYs that begins with the frame from `position` to `stop`; returns where it ends, 0 if the
-    frame is not of the usual kind."""
+    """Decode the run of ADD_ENTRYs that begins with the frame from `position` to `stop`.
+
+    Return where it ends, 0 if the frame is not of the usual kind.
+    """
     run: AddRun | None = None
     pieces: list[Buffer] = []
     offsets: list[int] = []
@@ -168,7 +171,7 @@ def _decode_adds(view: memoryview, position: int, stop: int, end: int, requests:
             expected = ids[1]
         elif ids != (run.ledger_id, expected) or (key, flags, known_tail[1]) != (run.key, run.flags, run.write_flags):
             break
-        # The frames after it that look the same but for txn and entry id.
+        # The following frames that differ only in txn and entry id.
         frame_size = stop - position
         head_at = position
         unpack = _shape(
@@ -205,7 +208,7 @@ def _decode_adds(view: memoryview, position: int, stop: int, end: int, requests:
             expected += 1
             position += frame_size
         if position == head_at:
-            break  # (an id of more bytes than it needs: protobuf reads it)
+            break  # (an id with more bytes than needed: left to protobuf)
         if end - position < _ADD_MIN or view[position + _OPERATION_AT] != Operation.ADD_ENTRY:
             break
         stop = position + 4 + _LENGTH.unpack_from(view, position)[0]
@@ -218,7 +221,7 @@ def _decode_adds(view: memoryview, position: int, stop: int, end: int, requests:
 
 
 def _decode_read(view: memoryview, position: int, stop: int) -> Request | None:
-    """A READ_ENTRY of the usual kind, whose body is from `position` to `stop`; None if it is of no usual kind."""
+    """Decode a READ_ENTRY of the usual kind, whose body is from `position` to `stop`; None if it is of another kind."""
     match = _READ.fullmatch(view, position, stop)
     if match is None:
         return None
@@ -261,14 +264,14 @@ _MAKE_LEDGERS: Final = (Operation.ADD_ENTRY, Operation.WRITE_LAC)
 
 
 def _unknown_operation(header: Message) -> int:
-    """The number of an operation that protobuf does not know; 0 if the header tells none."""
+    """Return the number of an operation that protobuf does not know; 0 if the header has none."""
     fields = UnknownFieldSet(header)
     numbers = [fields[i].data for i in range(len(fields)) if fields[i].field_number == 2]
     return next((number for number in numbers if isinstance(number, int)), 0)
 
 
 def _decode_other(body: memoryview, position: int) -> Request:
-    """A frame's body, by protobuf; the frame is at `position`."""
+    """Decode a frame's body with protobuf; the frame is at `position`."""
     request = pb.Request()
     try:
         request.ParseFromString(bytes(body))
@@ -332,7 +335,7 @@ def _read_of(txn_id: int, read: pb.ReadRequest, flags: int) -> ReadRequest:
 
 
 def _add_of(txn_id: int, add: pb.AddRequest, flags: int) -> Request:
-    """An ADD_ENTRY that came in another shape, or with ids that are not its entry's."""
+    """Decode an ADD_ENTRY of another shape, or with ids that are not its entry's."""
     entry = add.body
     if len(entry) < METADATA_LENGTH or _IDS.unpack_from(entry) != (add.ledgerId, add.entryId):
         return Unsupported(Operation.ADD_ENTRY, txn_id, Rc.BAD_REQUEST, add.ledgerId, add.entryId)

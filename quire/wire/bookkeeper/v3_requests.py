@@ -1,7 +1,8 @@
-"""Requests of version 3, as a client encodes them. Pure.
+"""Encoder of requests of version 3, for a client. Pure.
 
-The bytes are those that the original's client sends: fields in the order of their numbers, as drawn in `v3_request_decoder`. Adds and
-reads are made by hand, an add at the cost of copying its entry; everything else by protobuf.
+The bytes are the same as those of the original's client: fields in the order of their numbers, as drawn in
+`v3_request_decoder`. Adds and reads are encoded without protobuf, an add at the cost of copying its entry; all other
+requests by protobuf.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def _request(operation: Operation, txn_id: int) -> pb.Request:
 
 
 ADD_EXTRA: Final = 128
-"""More than an ADD_ENTRY is longer than the ADD of version 2 with the same entry."""
+"""Upper bound of the difference in length between an ADD_ENTRY and the ADD of version 2 with the same entry."""
 
 
 def add_requests(
@@ -49,7 +50,7 @@ def add_requests(
     flags: int = 0,
     write_flags: int = 0,
 ) -> list[v2.Frame]:
-    """ADD_ENTRYs of entries of one ledger, with consecutive transaction ids. Big entries are not copied."""
+    """Return ADD_ENTRYs of entries of one ledger, with consecutive transaction ids. Big entries are not copied."""
     priority = b"\x20" + encode(PRIORITY) if flags & HIGH_PRIORITY else b""
     tail = (b"\x28" + encode(write_flags) if write_flags else b"") + (b"\xa0\x06\x01" if flags & RECOVERY_ADD else b"")
     ledger = b"\x08" + encode(ledger_id) + b"\x10"
@@ -93,13 +94,13 @@ def read_request(
     timeout_ms: int | None = None,
     piggyback: bool = False,
 ) -> bytes:
-    """READ_ENTRY; a long poll with `previous_lac`."""
+    """Return a READ_ENTRY; a long poll with `previous_lac`."""
     txn = encode(txn_id)
     priority = b"\x20" + encode(PRIORITY) if flags & HIGH_PRIORITY else b""
     read = b"\x08" + encode(ledger_id) + b"\x10" + encode(entry_id)
     if flags & DO_FENCING:
-        assert key is not None, "a fencing read carries the master key"
-        assert not piggyback, "a fencing read is no long poll"
+        assert key is not None, "a fencing read needs the master key"
+        assert not piggyback, "a fencing read cannot be a long poll"
     if key is not None:
         read += b"\x1a" + encode(len(key)) + key
     if previous_lac is not None:
@@ -123,7 +124,7 @@ def auth_request(txn_id: int, plugin: str, payload: bytes) -> bytes:
 
 
 def write_lac_request(txn_id: int, ledger_id: int, lac: int, key: bytes, body: bytes) -> bytes:
-    """`body`: the explicit LAC package."""
+    """Return a WRITE_LAC. `body`: the explicit LAC package."""
     request = _request(Operation.WRITE_LAC, txn_id)
     write_lac = request.writeLacRequest
     write_lac.ledgerId = ledger_id
@@ -140,7 +141,7 @@ def read_lac_request(txn_id: int, ledger_id: int) -> bytes:
 
 
 def bookie_info_request(txn_id: int, requested: int) -> bytes:
-    """`requested`: bits TOTAL_DISK_CAPACITY and FREE_DISK_SPACE."""
+    """Return a GET_BOOKIE_INFO. `requested`: bits TOTAL_DISK_CAPACITY and FREE_DISK_SPACE."""
     request = _request(Operation.GET_BOOKIE_INFO, txn_id)
     request.getBookieInfoRequest.requested = requested
     return _frame(request)

@@ -1,11 +1,11 @@
-"""Answers of version 3, as a client decodes them. Pure.
+"""Decoder of answers of version 3, for a client. Pure.
 
     ADD_ENTRY    length(4) 0a hl 08 03 10 02 18 txn(V) 10 status(V)                          header, status
                            aa 06 size 08 status(V) 10 ledger(V) 18 entry(V)                  addResponse
     READ_ENTRY   length(4) 0a hl 08 03 10 01 18 txn(V) 10 status(V)
                            a2 06 size(V) 08 status(V) 10 ledger(V) 18 entry(V) [22 size(V) entry] [28 maxLAC(V)] [30 time(V)]
 
-Such frames are read by their bytes, answers to adds by the run; everything else is left to protobuf.
+Such frames are decoded without protobuf, answers to adds by the run. All other frames are left to protobuf.
 """
 
 from __future__ import annotations
@@ -48,8 +48,11 @@ _OPERATION_AT: Final = 9
 
 
 def decode_responses(chunk: Buffer) -> list[Response]:
-    """The answers in a buffer of whole frames, in order; those to adds of consecutive entries with the same code come as one.
-    MalformedError if the bytes are not that: close the connection. Entries are views of `chunk`."""
+    """Decode the answers in a buffer of whole frames, in order; answers with one code to adds of consecutive entries
+    become one value.
+
+    MalformedError if the bytes are invalid: close the connection. Entries are views of `chunk`.
+    """
     responses: list[Response] = []
     view = memoryview(chunk)
     end = len(view)
@@ -72,7 +75,7 @@ def decode_responses(chunk: Buffer) -> list[Response]:
 
 
 def decode_response(frame: Buffer) -> Response:
-    """The answer in one whole frame, with its length field; MalformedError."""
+    """Decode the answer in one whole frame, with its length field; MalformedError."""
     (response,) = decode_responses(frame)
     return response
 
@@ -83,8 +86,10 @@ def _shape(before: int, txn: int, between: int, entry_id: int) -> Struct:
 
 
 def _decode_acks(view: memoryview, position: int, stop: int, end: int, responses: list[Response]) -> int:
-    """Decode the run of answers to adds that begins with the frame from `position` to `stop`; returns where it ends, 0 if
-    the frame is not of the usual kind."""
+    """Decode the run of answers to adds that begins with the frame from `position` to `stop`.
+
+    Return where it ends, 0 if the frame is not of the usual kind.
+    """
     match = _ADD.fullmatch(view, position + 4, stop)
     if match is None:
         return 0
@@ -111,7 +116,9 @@ def _decode_acks(view: memoryview, position: int, stop: int, end: int, responses
 
 
 def _decode_read(view: memoryview, position: int, stop: int) -> Reply | None:
-    """An answer to READ_ENTRY of the usual kind, whose body is from `position` to `stop`; None if it is of no usual kind."""
+    """Decode an answer to READ_ENTRY of the usual kind, whose body is from `position` to `stop`; None if it is of
+    another kind.
+    """
     match = _READ.match(view, position, stop)
     if match is None:
         return None
@@ -151,7 +158,7 @@ _BODY_OF: Final = {
 
 
 def _decode_other(body: memoryview) -> Response:
-    """A frame's body, by protobuf; MalformedError."""
+    """Decode a frame's body with protobuf; MalformedError."""
     response = pb.Response()
     try:
         response.ParseFromString(bytes(body))
@@ -161,7 +168,7 @@ def _decode_other(body: memoryview) -> Response:
     txn_id = header.txnId
     if not header.HasField("txnId"):
         raise MalformedError("an answer without a transaction id")
-    # A code that protobuf does not know is as good as absent.
+    # A code that protobuf does not know counts as absent.
     outer = RC_OF[response.status] if response.HasField("status") else Rc.IO
     operation = header.operation if header.HasField("operation") else 0
     field = _BODY_OF.get(operation)  # type: ignore[call-overload]

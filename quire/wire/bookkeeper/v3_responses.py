@@ -1,7 +1,8 @@
-"""Answers of version 3, as a bookie encodes them. Pure.
+"""Encoder of answers of version 3, for a bookie. Pure.
 
-The bytes are those that the original sends: fields in the order of their numbers, as drawn in `v3_response_decoder`. Answers to adds
-(by the run) and to reads (around the entry, which is not copied) are made by hand; everything else by protobuf.
+The bytes are the same as the original's: fields in the order of their numbers, as drawn in `v3_response_decoder`.
+Answers to adds (by the run) and to reads (around the entry, which is not copied) are encoded without protobuf; all
+others by protobuf.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def _status(rc: int) -> bytes:
 
 
 def add_responses(rc: int, ledger_id: int, entry_ids: Sequence[int], txns: Sequence[bytes]) -> bytes:
-    """Answers to a run of adds, end to end; `txns` as in `AddRun`."""
+    """Return answers to a run of adds, end to end; `txns` as in `AddRun`."""
     status = _status(rc)
     inner = b"\x08%b\x10%b\x18" % (status, encode(ledger_id))
     pieces: list[bytes] = []
@@ -50,7 +51,7 @@ def read_response(
     max_lac: int | None = None,
     lac_update_ms: int | None = None,
 ) -> list[Buffer]:
-    """The answer to a READ_ENTRY, whose parts end to end are one frame; `entry` is not copied."""
+    """Return the answer to a READ_ENTRY, whose parts end to end are one frame; `entry` is not copied."""
     status = _status(rc)
     txn = encode(txn_id)
     inner = b"\x08%b\x10%b\x18%b" % (status, encode(ledger_id), encode(entry_id))
@@ -116,7 +117,7 @@ def read_lac_response(
 
 
 def bookie_info_response(txn_id: int, rc: int, total: int | None = None, free: int | None = None) -> bytes:
-    """Bytes; None for what was not asked for."""
+    """Return the answer with disk sizes in bytes; None for sizes not requested."""
     response = _response(Operation.GET_BOOKIE_INFO, txn_id, rc)
     info = response.getBookieInfoResponse
     info.status = response.status
@@ -128,7 +129,7 @@ def bookie_info_response(txn_id: int, rc: int, total: int | None = None, free: i
 
 
 def start_tls_response(txn_id: int, rc: int) -> bytes:
-    """A refusal carries its code only; consent, an empty answer too."""
+    """Return the answer to START_TLS. A refusal has only a code; consent also has an empty answer."""
     response = _response(Operation.START_TLS, txn_id, rc)
     if rc == Rc.OK:
         response.startTLSResponse.SetInParent()
@@ -153,7 +154,9 @@ def list_of_entries_response(txn_id: int, rc: int, ledger_id: int, availability:
 
 
 def refusal(operation: int, txn_id: int, rc: int, ledger_id: int = -1, entry_id: int = -1) -> bytes:
-    """Answers `rc` to any request; with the operation's own answer inside if it is known which ledger was asked about."""
+    """Return a refusal `rc` of any request; it includes the operation's own answer if the ledger of the request is
+    known.
+    """
     match operation:
         case Operation.ADD_ENTRY if ledger_id != -1:
             return add_responses(rc, ledger_id, [entry_id], [encode(txn_id)])
@@ -168,7 +171,7 @@ def refusal(operation: int, txn_id: int, rc: int, ledger_id: int = -1, entry_id:
         case Operation.GET_LIST_OF_ENTRIES if ledger_id != -1:
             return list_of_entries_response(txn_id, rc, ledger_id)
         case _:
-            # By hand: an operation that protobuf does not know must be repeated all the same.
+            # Without protobuf: an operation that protobuf does not know must be repeated too.
             header = b"\x08\x03\x10%b\x18%b" % (encode(operation), encode(txn_id))
             body = b"\x0a%c%b\x10%b" % (len(header), header, _status(rc))
             return _LENGTH.pack(len(body)) + body

@@ -1,4 +1,5 @@
-"""Protobuf's integers of 1 to 10 bytes: seven bits each, the low ones first, the high bit set in all but the last. Pure.
+"""Varints, protobuf's integers of 1 to 10 bytes: seven bits each, the low ones first, the high bit set in all but the
+last. Pure.
 
 A negative int64 travels as its two's complement, in ten bytes.
 """
@@ -16,7 +17,7 @@ _MORE: Final = [bytes([value | 128]) for value in range(128)]
 
 
 def encode(value: int) -> bytes:
-    """The bytes of an int64 or uint64.
+    """Return the bytes of an int64 or uint64.
 
     >>> encode(1), encode(300), len(encode(-1))
     (b'\\x01', b'\\xac\\x02', 10)
@@ -33,7 +34,7 @@ def encode(value: int) -> bytes:
 
 
 def decode(data: bytes) -> int:
-    """The unsigned value of one whole varint, cut to 64 bits.
+    """Return the unsigned value of one whole varint, cut to 64 bits.
 
     >>> decode(encode(300))
     300
@@ -50,7 +51,7 @@ def decode(data: bytes) -> int:
 
 
 def decode_signed(data: bytes) -> int:
-    """The same, as an int64.
+    """Return the value of one whole varint as an int64.
 
     >>> decode_signed(encode(-1))
     -1
@@ -60,7 +61,7 @@ def decode_signed(data: bytes) -> int:
 
 
 def consecutive(first: int, count: int) -> list[bytes]:
-    """The varints of `count` integers from `first` (0 or more) on: some 50 ns each.
+    """Return the varints of `count` integers from `first` (0 or more) on: some 50 ns each.
 
     >>> consecutive(126, 4) == [encode(value) for value in range(126, 130)]
     True
@@ -82,7 +83,7 @@ def consecutive(first: int, count: int) -> list[bytes]:
 
 
 def encode_all(values: Sequence[int]) -> list[bytes]:
-    """The varints of `values`; a range of step 1 goes fast.
+    """Return the varints of `values`; a range of step 1 is fast.
 
     >>> encode_all(range(3)) == encode_all([0, 1, 2])
     True
@@ -93,7 +94,7 @@ def encode_all(values: Sequence[int]) -> list[bytes]:
 
 
 def endless(first: int) -> Iterator[bytes]:
-    """The varints of `first` (0 or more), first + 1, ...: made as they are needed, a few at once."""
+    """Yield the varints of `first` (0 or more), first + 1, ...: built on demand, a few at once."""
     return chain.from_iterable(_blocks(first))
 
 

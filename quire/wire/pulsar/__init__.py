@@ -1,1 +1,1 @@
-"""Pulsar binary protocol: frames, commands, checksums, names."""
+"""Pulsar's binary protocol: frames, commands, checksums, names."""

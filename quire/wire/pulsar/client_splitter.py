@@ -1,14 +1,14 @@
-"""Cuts what a client receives into what it means: runs of MESSAGEs, runs of SEND_RECEIPTs, and single commands.
+"""Splits data received by a client into runs of MESSAGEs, runs of SEND_RECEIPTs, and single commands.
 
-The counterpart of `splitter`, with the same trick: frames of a run differ from their predecessor in one byte, so after
-one has been understood in full the next is compared with it.
+The counterpart of `splitter`, with the same technique: frames of a run differ from their predecessor in one byte, so
+after one has been parsed in full the next is compared with it.
 
     MESSAGE       totalSize(4) | commandSize(4) 08 09 4a LL 08 consumer.. 12 LL 08 ledger.. 10 | low | rest of the entry id, [18 partition..] | entry
                                |                         head                                  |     |           tail                        |
     SEND_RECEIPT  totalSize(4) commandSize(4) 08 07 3a LL 08 producer.. 10 | low | rest of the sequence id, 1a LL 08 ledger.. 10 | low | tail |
 
-Any other frame is parsed field by field, and what that parser does not expect goes to protobuf. Entries are not looked
-into, and their checksums are for who opens them.
+Any other frame is parsed field by field, and unexpected input goes to protobuf. Entries are not examined; code that
+opens them checks their checksums.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class MessageRun:
         self.ledger_ids: list[int] = []
         self.entry_ids: list[int] = []
         self.entries: list[bytes] = []
-        """Copies of what stands behind the command: entries as stored, perhaps with broker entry metadata before them."""
+        """Copies of the bytes behind each command: entries as stored, perhaps with broker entry metadata before them."""
         self.size = 0
         """Bytes of `entries`."""
 
@@ -49,7 +49,7 @@ class ReceiptRun:
         self.producer_id = producer_id
         self.sequence_ids: list[int] = []
         self.ledger_id = -1
-        """Ledger, entry and partition of the last one; -1 where the broker names none."""
+        """Ledger, entry and partition of the last one; -1 if the broker sends none."""
         self.entry_id = -1
         self.partition = -1
 
@@ -65,10 +65,11 @@ _MESSAGE_START = b"\x08\x09\x4a"  # type = MESSAGE, then the field `message`
 _RECEIPT_START = b"\x08\x07\x3a"  # type = SEND_RECEIPT, then the field `send_receipt`
 _MESSAGE = int(BaseCommand.MESSAGE)
 _RECEIPT = int(BaseCommand.SEND_RECEIPT)
-_COMMAND_MAX = 127  # a longer command has a size of two bytes: protobuf's work
+_COMMAND_MAX = 127  # a longer command has a size of two bytes and is left to protobuf
 _STRUCTS: dict[tuple[int, ...], Struct] = {}
 
-# (first id of the command, ledger id, entry id, partition, second id's value, where the id is that counts, where the entry id is)
+# (first id of the command, ledger id, entry id, partition, second id's value, where the id is that counts, where the
+# entry id is)
 _Fields: TypeAlias = tuple[int, int, int, int, int, int, int]
 
 
@@ -80,7 +81,7 @@ def _struct(form: str, *sizes: int) -> Struct:
 
 
 class _MessageTemplate:
-    """What the next MESSAGE will look like if it only counts on."""
+    """Expected bytes of the next MESSAGE if only its entry id advances."""
 
     __slots__ = ("consumer_id", "entry_at", "entry_id", "head", "ledger_id", "low", "stop", "struct", "tail")
 
@@ -97,7 +98,7 @@ class _MessageTemplate:
 
 
 class _ReceiptTemplate:
-    """What the next SEND_RECEIPT will look like if both its ids only count on."""
+    """Expected bytes of the next SEND_RECEIPT if only its ids advance."""
 
     __slots__ = (
         "entry_id",
@@ -117,11 +118,14 @@ class _ReceiptTemplate:
         self.low = 8 + at
         self.entry_low = 8 + entry_id_at
         self.left = min(0x7F - (frame[self.low] & 0x7F), 0x7F - (frame[self.entry_low] & 0x7F))
-        """How many may follow without a carry."""
+        """Number of frames that may follow without a carry."""
 
 
 class ClientSplitter:
-    """For one connection. Owns no buffer and no socket; remembers only what the last MESSAGE and receipt looked like."""
+    """Splitter for one connection.
+
+    It owns no buffer and no socket, and remembers only the form of the last MESSAGE and receipt.
+    """
 
     __slots__ = ("_message", "_total_max")
 
@@ -131,19 +135,20 @@ class ClientSplitter:
         self._message: _MessageTemplate | None = None
 
     def accept(self, frame_max: int) -> None:
-        """Change the bound, once the broker has told its own."""
+        """Change the bound, once the broker has announced its own."""
         self._total_max = frame_max - 4
 
     def needed(self, chunk: memoryview, start: int, end: int) -> int:
-        """Bytes of the whole frame that begins at `start`, at least 4; FrameError if it is above the limit."""
+        """Return the bytes of the whole frame that begins at `start`, at least 4; FrameError if it is above the limit."""
         if end - start < 4:
             return 4
         return 4 + self._check_total(_TOTAL.unpack_from(chunk, start)[0])
 
     def split(self, chunk: memoryview, start: int, end: int) -> tuple[list[ClientItem], int]:
-        """Read all whole frames in chunk[start:end]; returns what they are and how many bytes they took.
+        """Read all whole frames in chunk[start:end]; return the items and the number of bytes they took.
 
-        Raises FrameError for what is no frame, then nothing of the chunk counts and the connection is to be closed.
+        Raises FrameError for bytes that are not a frame. Then nothing of the chunk counts, and the connection must be
+        closed.
         """
         items: list[ClientItem] = []
         position = start
@@ -169,7 +174,7 @@ class ClientSplitter:
             else:
                 parsed = parse_command(command)
                 if parsed.type in (_MESSAGE, _RECEIPT):
-                    raise FrameError("a command whose fields are in no order")
+                    raise FrameError("a command whose fields are out of order")
                 items.append(Other(parsed))
             position = stop
         return items, position - start
@@ -195,14 +200,14 @@ class ClientSplitter:
     def _messages_alike(
         self, template: _MessageTemplate, items: list[ClientItem], chunk: memoryview, position: int, end: int
     ) -> int:
-        """Take the frames from `position` on that are `template` counting on; returns where they end."""
+        """Take the frames from `position` on that continue `template`; return where they end."""
         struct = template.struct
         unpack = struct.unpack_from
         last_start = end - struct.size
         head = template.head
         tail = template.tail
         entry_at = template.entry_at
-        overhead = entry_at - 4  # of totalSize, what is not the entry
+        overhead = entry_at - 4  # bytes of totalSize that are not the entry
         total_max = self._total_max
         start = position
         entries: list[bytes] = []
@@ -232,7 +237,7 @@ class ClientSplitter:
     def _receipts(
         self, items: list[ClientItem], chunk: memoryview, position: int, command: bytes, stop: int, end: int
     ) -> int:
-        """One SEND_RECEIPT, and those behind it that only count on; returns where they end."""
+        """Read one SEND_RECEIPT, and those behind it that only advance; return where they end."""
         fields = _parse_fields(command, with_second_id=True)
         if fields is None:
             receipt = parse_command(command).send_receipt
@@ -263,7 +268,7 @@ class ClientSplitter:
 
 
 def _receipts_alike(template: _ReceiptTemplate, chunk: memoryview, position: int, end: int) -> int:
-    """How many whole frames from `position` on are the template counting on, compared as one block."""
+    """Return how many whole frames from `position` on continue the template, compared as one block."""
     frame = template.frame
     size = len(frame)
     count = min(template.left, (end - position) // size)
@@ -283,7 +288,7 @@ def _receipts_alike(template: _ReceiptTemplate, chunk: memoryview, position: int
 
 
 def _message_run(items: list[ClientItem], consumer_id: int) -> MessageRun:
-    """The run that a MESSAGE goes into: the last one if it fits, else a new one."""
+    """Return the run for a MESSAGE: the last one if it fits, else a new one."""
     if items:
         last = items[-1]
         if type(last) is MessageRun and last.consumer_id == consumer_id:
@@ -304,8 +309,11 @@ def _receipt_run(items: list[ClientItem], producer_id: int) -> ReceiptRun:
 
 
 def _parse_fields(command: bytes, *, with_second_id: bool) -> _Fields | None:
-    """Read a MESSAGE (consumer id, message id) or a SEND_RECEIPT (producer id, sequence id, message id) of the usual shape;
-    None if it has another, which need not mean that it is wrong."""
+    """Read a MESSAGE (consumer id, message id) or a SEND_RECEIPT (producer id, sequence id, message id) of the usual
+    shape.
+
+    None if it has another shape, which does not mean that it is invalid.
+    """
     size = len(command)
     if size > _COMMAND_MAX or size < 8 or command[3] != size - 4 or command[4] != 0x08:
         return None
@@ -323,7 +331,7 @@ def _parse_fields(command: bytes, *, with_second_id: bool) -> _Fields | None:
         return None
     id_stop = at + 2 + command[at + 1]
     if id_stop != size or command[at + 2] != 0x08:
-        return None  # something behind the message id, or a size of two bytes
+        return None  # data behind the message id, or a size of two bytes
     ledger_id, at = _varint(command, at + 3)
     if at >= size or command[at] != 0x10:
         return None
@@ -340,7 +348,7 @@ def _parse_fields(command: bytes, *, with_second_id: bool) -> _Fields | None:
 
 
 def _varint(command: bytes, at: int) -> tuple[int, int]:
-    """A value and what stands behind it; (-1, len(command) + 1) if there is none of at most nine bytes."""
+    """Return a value and the offset behind it; (-1, len(command) + 1) if there is none of at most nine bytes."""
     value = 0
     shift = 0
     for index in range(at, min(at + 9, len(command))):

@@ -1,4 +1,7 @@
-"""Commands that protobuf parses in one call, with what protobuf does not check: a part for the type, text in UTF-8. Pure."""
+"""Parsing of commands by protobuf in one call, with checks that protobuf lacks: a part for the type, text in UTF-8.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +38,10 @@ _WITHOUT_TEXT = frozenset(
 
 
 def parse_command(raw: bytes, *, bounded: bool = False) -> BaseCommand:
-    """Return a command that is complete: its type is known, its part is there, and all text is valid. FrameError if it is not;
-    with `bounded` also if one of its fields is repeated more often than a server works on in one step."""
+    """Return a complete command: its type is known, its part exists, and all text is valid. FrameError otherwise.
+
+    With `bounded` also FrameError if one of its fields is repeated more often than a server handles in one step.
+    """
     try:
         command: BaseCommand = _parse_base(raw)
     except DecodeError as error:
@@ -48,21 +53,21 @@ def parse_command(raw: bytes, *, bounded: bool = False) -> BaseCommand:
         name = BaseCommand.Type.Name(kind)
         raise FrameError(f"a {name} command with more than {REPEATED_MAX} elements in one field")
     if kind not in _MAY_LACK_PART and not command.HasField(_PART_OF[kind]):
-        raise FrameError(f"a {BaseCommand.Type.Name(kind)} command without its part")
+        raise FrameError(f"a {BaseCommand.Type.Name(kind)} command without the part for its type")
     if not raw.isascii() and _has_text(command, kind, raw) and not _text_is_valid(command):
         raise FrameError(f"a {BaseCommand.Type.Name(kind)} command with text that is not UTF-8")
     return command
 
 
 def _has_text(command: BaseCommand, kind: int, raw: bytes) -> bool:
-    """Whether there is text in a command. An ACK may have thousands of ids, and has text only in its properties."""
+    """Return whether a command contains text. An ACK may have thousands of ids, and has text only in its properties."""
     if kind == _ACK:
         return b"\x2a" in raw and len(command.ack.properties) > 0  # their tag
     return kind not in _WITHOUT_TEXT
 
 
 def _has_too_many(message: Message) -> bool:
-    """Whether a field in `message` is repeated more than REPEATED_MAX times: work on each of them would hold the event loop."""
+    """Return whether a field in `message` is repeated more than REPEATED_MAX times, which would block the event loop."""
     for field, value in message.ListFields():
         if field.is_repeated and len(value) > REPEATED_MAX:
             return True
@@ -73,7 +78,7 @@ def _has_too_many(message: Message) -> bool:
 
 
 def _text_is_valid(message: Message) -> bool:
-    """Whether every text in `message` is UTF-8; protobuf hands out bytes for one that is not."""
+    """Return whether every text in `message` is UTF-8; protobuf returns bytes for text that is not."""
     for field, value in message.ListFields():
         values = value if field.is_repeated else (value,)
         if field.message_type is _PAIR:

@@ -1,8 +1,8 @@
-"""What there is in entries that a broker must not store, or must not deliver as it is: features, as bits (pure).
+"""Features of entries, as bits, that forbid storing them or delivering them unchanged (pure).
 
-Protobuf needs 1.4 us to read one MessageMetadata, which is too much for each message. But the metadata of a producer's messages
-differ in a few numbers only. So the metadata of an entry that was read is remembered as a pattern, in which the numbers that
-change are free within their size, and the next entry is compared with the pattern of its metadata's size (0.4 us).
+Protobuf needs 1.4 us to read one MessageMetadata, which is too slow for every message. But the metadata of a producer's
+messages differ in a few numbers only. So the metadata of one entry is remembered as a pattern in which these numbers
+may vary without changing size. The next entry is compared with the pattern for its metadata's size (0.4 us).
 """
 
 from __future__ import annotations
@@ -23,28 +23,32 @@ from quire.wire.pulsar.PulsarApi_pb2 import MessageMetadata
 BATCH = 1
 """The payload is a batch."""
 CHUNK = 2
-"""A part of a chunked message."""
+"""The entry is a part of a chunked message."""
 DELAYED = 4
-"""Has deliver_at_time."""
+"""The message has deliver_at_time."""
 MARKER = 8
-"""Written by a server for servers."""
+"""The entry was written by a server for servers."""
 TRANSACTION = 16
-"""Belongs to a transaction."""
+"""The message belongs to a transaction."""
 BROKER_METADATA = 32
-"""Begins with what Pulsar's brokers may add to an entry (0x0e02)."""
+"""The entry begins with metadata that Pulsar's brokers may add (0x0e02)."""
 UNREADABLE = 64
-"""The metadata cannot be read, or a required field is missing: an official client closes its connection on it. Or the checksum
-is wrong."""
+"""The metadata cannot be read, or a required field is missing, at which an official client closes its connection.
+
+Or the checksum is wrong.
+"""
 
 _ALIKE = BATCH | CHUNK
-"""What a pattern may stand for."""
+"""Features of entries that a pattern may match."""
 _LEARN_AFTER = 16
-"""Entries of one metadata size without a pattern, after which one is made: that costs as much as reading a hundred."""
+"""Entries of one metadata size without a pattern after which one is built: that costs as much as reading a hundred
+entries.
+"""
 _LEARN_AFTER_MAX = 4096
 _HEAD = Struct("!HII")
 _SIZE = Struct("!I")
 _find_tag = re.compile(b"\x58|[\x98\xa0\xb0\xb8\xd2]\x01").search
-"""The tags of what features are about: without these bytes, none of the fields is there."""
+"""Search for the tags of the features' fields: without these bytes, none of the fields exists."""
 _FREE_NUMBERS = frozenset((2, 3, 9, 11, 12, 24))
 """sequence_id, publish_time, uncompressed_size, num_messages_in_batch, event_time, highest_sequence_id."""
 _FREE_TEXTS = frozenset((6, 18))
@@ -58,7 +62,7 @@ def _never(entry: Buffer, at: int) -> None:
 
 
 def features_of(entry: Buffer, *, check: bool = False) -> int:
-    """The features of one entry. `check`: its crc32c too, if it has one."""
+    """Return the features of one entry. `check`: also check its crc32c, if it has one."""
     found = 0
     try:
         start, stop = metadata_span(entry)
@@ -91,7 +95,7 @@ def features_of(entry: Buffer, *, check: bool = False) -> int:
 
 
 def without_broker_metadata(entry: Buffer) -> Buffer:
-    """The entry as its producer sent it."""
+    """Return the entry as its producer sent it."""
     view = memoryview(entry)
     if len(view) >= 6 and int.from_bytes(view[:2], "big") == BROKER_ENTRY_MAGIC:
         return view[6 + _SIZE.unpack_from(view, 2)[0] :]
@@ -99,21 +103,24 @@ def without_broker_metadata(entry: Buffer) -> Buffer:
 
 
 class EntryFeatures:
-    """Finds the features of runs of entries that are mostly alike."""
+    """Finder of the features of runs of entries that are mostly alike."""
 
     __slots__ = ("_alike", "_patience", "_patterns", "_unknown")
 
     def __init__(self) -> None:
         self._patterns: dict[int, _Match] = {}
-        """By the lowest byte of the metadata's size."""
+        """Patterns by the lowest byte of the metadata's size."""
         self._alike = 0
-        """What entries may have that some pattern matches."""
+        """Features of entries that some pattern matches."""
         self._unknown = 0
-        """Entries seen since a pattern was made that none matched."""
+        """Entries without a matching pattern since a pattern was last built."""
         self._patience = _LEARN_AFTER
 
     def union(self, entries: Sequence[Buffer]) -> int:
-        """What any of `entries` has. Checksums are not looked at. May name what only earlier entries had, of BATCH and CHUNK."""
+        """Return the features of all `entries` together. Checksums are not checked.
+
+        BATCH and CHUNK may be included if only earlier entries had them.
+        """
         get = self._patterns.get
         try:
             others = [entry for entry in entries if not get(entry[9], _never)(entry, 6)]
@@ -127,7 +134,9 @@ class EntryFeatures:
         return found
 
     def unusual(self, entries: Sequence[Buffer]) -> list[tuple[int, int]]:
-        """(index, features) of the entries that have more than BATCH and CHUNK; UNREADABLE if the checksum is wrong."""
+        """Return (index, features) of the entries that have more than BATCH and CHUNK; UNREADABLE if the checksum is
+        wrong.
+        """
         get = self._patterns.get
         found: list[tuple[int, int]] = []
         others: list[Buffer] = []
@@ -153,14 +162,16 @@ class EntryFeatures:
             return
         self._unknown = 0
         key = entry[9]
-        if key in self._patterns:  # it did not match this one, so they vary more than patterns can tell
+        if key in self._patterns:  # the pattern did not match this entry, so entries vary more than patterns allow
             self._patience = min(2 * self._patience, _LEARN_AFTER_MAX)
         self._alike |= features_of(entry)
         self._patterns[key] = _pattern(entry)
 
 
 def _pattern(entry: Buffer) -> _Match:
-    """Matches, at offset 6, entries whose metadata differ from that of `entry` in free numbers and texts of the same size."""
+    """Return a pattern that matches, at offset 6, metadata that differ from that of `entry` only in free numbers and
+    texts of the same size.
+    """
     start, stop = metadata_span(entry)
     metadata = bytes(entry[start:stop])
     parts = [re.escape(_SIZE.pack(len(metadata)))]
@@ -184,7 +195,7 @@ def _pattern(entry: Buffer) -> _Match:
                 continue
         elif kind in (1, 5):
             at += 8 if kind == 1 else 4
-        else:  # a group, of a field that this schema does not have
+        else:  # a group of an unknown field
             at = len(metadata)
         parts.append(re.escape(metadata[begin:at]))
     match: _Match = re.compile(b"".join(parts)).match

@@ -1,10 +1,10 @@
-"""What can be wrong with what a client sends. Each class says final or passing, and what to do."""
+"""Errors in data sent by clients. Each class says whether a retry can help, and what to do."""
 
 from __future__ import annotations
 
 
 class PulsarWireError(Exception):
-    """Root: catching it catches every failure of the package."""
+    """Root of all errors of this package."""
 
 
 class FrameError(PulsarWireError):
@@ -12,21 +12,24 @@ class FrameError(PulsarWireError):
 
 
 class MalformedMetadataError(PulsarWireError):
-    """The entry's metadata cannot be read. Final for this entry: it can still be delivered as it is."""
+    """The entry's metadata cannot be read. Final for this entry, which can still be delivered unchanged."""
 
 
 class InvalidNameError(PulsarWireError):
-    """Root of the names that are refused. Final: the client has to ask for another name."""
+    """Root of errors of refused names. Final: the client has to use another name."""
 
 
 class InvalidTopicNameError(InvalidNameError):
-    """Not a name a topic or namespace can have: InvalidTopicName on the wire."""
+    """Invalid name of a topic or namespace: InvalidTopicName on the wire."""
 
 
 class UnsupportedTopicNameError(InvalidTopicNameError):
-    """A name that Pulsar takes and Quire does not. NotAllowedError on the wire: the C++ and Python clients take InvalidTopicName,
-    which they never expect for a name that passed their own check, for passing, and retry until their time-out."""
+    """A name that Pulsar accepts and Quire does not: NotAllowedError on the wire.
+
+    The C++ and Python clients treat InvalidTopicName, which they never expect for a name that passed their own check,
+    as temporary, and retry until their time-out.
+    """
 
 
 class InvalidSubscriptionNameError(InvalidNameError):
-    """Not a name a subscription can have."""
+    """Invalid name of a subscription."""

@@ -22,22 +22,22 @@ MESSAGE_SIZE_MAX = 5 * 1024 * 1024
 """Bytes of metadata and payload in one message, as announced in CONNECTED unless configured otherwise."""
 
 FRAME_HEADROOM = 10 * 1024
-"""What a frame may have on top of the largest message."""
+"""Bytes that a frame may have on top of the largest message."""
 
 FRAME_SIZE_MAX = MESSAGE_SIZE_MAX + FRAME_HEADROOM
 """Bytes of a whole frame, its length field included."""
 
 PROTOCOL_VERSION = 20
-"""The highest protocol version we announce."""
+"""Highest protocol version that we announce."""
 
 NO_REQUEST = (1 << 64) - 1
-"""The request_id of a command that answers no request, such as the server's own CLOSE_PRODUCER."""
+"""request_id of a command that answers no request, such as the server's own CLOSE_PRODUCER."""
 
 _SIZES = Struct("!II")
 
 
 def encode(command: BaseCommand) -> bytes:
-    """A whole frame with this command and no payload. A missing required field is our mistake: EncodeError."""
+    """Return a whole frame with this command and no payload. A missing required field is our own bug: EncodeError."""
     body: bytes = command.SerializeToString()
     size = len(body)
     return _SIZES.pack(4 + size, size) + body
@@ -47,7 +47,7 @@ _ONE_BYTE = [bytes((value,)) for value in range(0x80)]
 
 
 def encode_varint(value: int) -> bytes:
-    """Protobuf's base 128 form of `value`, taken as 64 bits: -1 is 2^64-1, ten bytes.
+    """Return the varint of `value`, taken as 64 bits: -1 is 2^64-1, ten bytes.
 
     >>> encode_varint(300).hex(), len(encode_varint(-1))
     ('ac02', 10)

@@ -1,4 +1,4 @@
-"""ACK and REDELIVER commands of many ids, read in pieces so that no step of the event loop is long. Pure.
+"""ACK and REDELIVER commands with many ids, read in pieces to keep each step of the event loop short. Pure.
 
 A frame has up to 5 MiB, which is 800,000 message ids or two million words of an ack set: 50 to 70 ms for protobuf in one
 call. A command above LARGE_BYTES is therefore kept as bytes by the splitter and read here piece by piece, each piece a
@@ -21,11 +21,11 @@ from quire.wire.pulsar.PulsarApi_pb2 import (
 )
 
 LARGE_BYTES = 64 * 1024
-"""Commands above this are read in pieces, or refused by the splitter if they are of another kind."""
+"""Size above which commands are read in pieces, or refused by the splitter if they are of another kind."""
 ID_BYTES_MAX = 16 * 1024
-"""One message id with its ack set; above it the id is not parsed, and the command is refused."""
+"""Size of one message id with its ack set above which the id is not parsed and the command is refused."""
 HEAD_BYTES_MAX = 64 * 1024
-"""Everything of a command but its message ids."""
+"""Bytes of everything in a command except its message ids."""
 PIECE_BYTES = 8 * 1024
 _STARTS = {
     b"\x08" + bytes((kind,)) + tag: (kind, ids_tag)
@@ -40,7 +40,7 @@ Part: TypeAlias = CommandAck | CommandRedeliverUnacknowledgedMessages
 
 
 class LargeCommand:
-    """One such command. Call `pieces` to the end, with other work between its steps; then ask for `part` and `ids`."""
+    """A large command. Iterate over `pieces` to the end, with other work between its steps; then read `part` and `ids`."""
 
     __slots__ = ("_at", "_ids_tag", "_raw", "ids", "kind", "part", "refused")
 
@@ -54,13 +54,16 @@ class LargeCommand:
         self.ids: list[Sequence[MessageIdData]] = []
         """The message ids, in order, as lists of lists."""
         self.refused: str | None = None
-        """Why the command cannot be obeyed, though its frame is one; then `ids` is not complete."""
+        """Reason why the command cannot be executed although its frame is valid; then `ids` is incomplete."""
 
     def __repr__(self) -> str:
         return f"LargeCommand({BaseCommand.Type.Name(self.kind)}, {len(self._raw)} bytes)"
 
     def pieces(self, ids_max: int) -> Iterator[None]:
-        """Read on, one piece per step. More ids than `ids_max` are not kept. FrameError if this is no such command."""
+        """Continue reading, one piece per step.
+
+        Ids above `ids_max` are not kept. FrameError if it is not such a command.
+        """
         raw, at, end, ids_tag = self._raw, self._at, len(self._raw), self._ids_tag
         head: list[bytes] = []
         head_size = kept = 0
@@ -86,7 +89,7 @@ class LargeCommand:
                     continue
                 head_size += at - start
                 if head_size > HEAD_BYTES_MAX:
-                    raise FrameError(f"a command with more than {HEAD_BYTES_MAX} bytes beside its message ids")
+                    raise FrameError(f"a command with more than {HEAD_BYTES_MAX} bytes besides its message ids")
                 head.append(raw[start:at])
             self._keep(begin, end, kept, ids_max)
             self.part.ParseFromString(b"".join(head))
@@ -96,7 +99,7 @@ class LargeCommand:
             raise FrameError("a command with a required field missing")
 
     def _keep(self, begin: int, end: int, kept: int, ids_max: int) -> int:
-        """Parse the ids in raw[begin:end]; how many there are."""
+        """Parse the ids in raw[begin:end]; return their number."""
         if begin == end or kept > ids_max:
             return 0
         piece = _part(self.kind)
@@ -115,7 +118,9 @@ class LargeCommand:
 
 
 def large_command(raw: bytes) -> LargeCommand | None:
-    """The command in `raw`, unread, if it is an ACK or a REDELIVER of the usual shape: its type, then its part, to the end."""
+    """Return the unread command in `raw` if it is an ACK or a REDELIVER of the usual shape: its type, then its part, to
+    the end.
+    """
     for start, (kind, ids_tag) in _STARTS.items():
         if raw.startswith(start):
             size, at = _varint(raw, len(start))
@@ -129,7 +134,7 @@ def _part(kind: int) -> Part:
 
 
 def _field_end(raw: bytes, at: int, wire_type: int) -> int:
-    """Where the field ends whose tag ends at `at`. FrameError, IndexError."""
+    """Return where the field ends whose tag ends at `at`. FrameError, IndexError."""
     if wire_type == 2:
         size, at = _varint(raw, at)
         return at + size
@@ -141,7 +146,7 @@ def _field_end(raw: bytes, at: int, wire_type: int) -> int:
 
 
 def _varint(raw: bytes, at: int) -> tuple[int, int]:
-    """The number at `at`, and where it ends. IndexError, FrameError."""
+    """Return the number at `at`, and where it ends. IndexError, FrameError."""
     value = raw[at]
     at += 1
     if value < 0x80:

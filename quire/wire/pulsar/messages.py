@@ -1,12 +1,12 @@
-"""SEND_RECEIPT and MESSAGE frames by the run, without a protobuf object per message.
+"""Encoder of runs of SEND_RECEIPT and MESSAGE frames, without a protobuf object per message.
 
-Frames of a run differ in few bytes: consecutive ids differ in the lowest seven bits until these are used up. So a
-block of equal frames is made by repetition and the bytes that differ are laid in by strided assignment.
+Frames of a run differ in few bytes: consecutive ids differ in the lowest seven bits until these overflow. So a block of
+equal frames is built by repetition, and the bytes that differ are set by strided assignment.
 
     receipt   totalSize commandSize 08 07 3a LL  08 producer 10 sequence 1a LL ( 08 ledger 10 entry [18 partition] ) [20 highest]
     message   totalSize commandSize 08 09 4a LL  08 consumer 12 LL ( 08 ledger 10 entry [18 partition] ) [18 redeliveries] [20 ack word]* [28 epoch]  entry
 
-Byte for byte what protobuf would write.
+The result is byte for byte the same as protobuf's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _SIZES = Struct("!II")
 _LOW = bytes(range(256))
-_BLOCK_MIN = 24  # laying in by stride pays from about this many frames on
+_BLOCK_MIN = 24  # strided assignment pays from about this many frames on
 
 
 @lru_cache(maxsize=256)
@@ -31,16 +31,16 @@ def _struct(form: str) -> Struct:
 
 
 class _MessageIds:
-    """Encodes the MessageIdData of entries of one ledger after the other."""
+    """Encoder of the MessageIdData of entries, one ledger after the other."""
 
     __slots__ = ("before", "ledger_id", "partition")
 
     def __init__(self) -> None:
         self.ledger_id = 0
         self.before = b""
-        """What stands before the entry id."""
+        """Bytes before the entry id."""
         self.partition = b""
-        """What stands behind it; nothing for a topic without partitions."""
+        """Bytes behind it; empty for a topic without partitions."""
 
     def set(self, ledger_id: int, partition: int) -> None:
         if ledger_id != self.ledger_id or not self.before:
@@ -49,12 +49,12 @@ class _MessageIds:
         self.partition = b"" if partition < 0 else b"\x18" + encode_varint(partition)
 
     def encode(self, entry_id: int) -> bytes:
-        """At most 33 bytes."""
+        """Return the encoded id, at most 33 bytes."""
         return self.before + encode_varint(entry_id) + self.partition
 
 
 class ReceiptEncoder:
-    """The SEND_RECEIPTs of one producer."""
+    """Encoder of one producer's SEND_RECEIPTs."""
 
     __slots__ = ("_ids", "_producer")
 
@@ -70,9 +70,9 @@ class ReceiptEncoder:
         first_entry_id: int,
         partition: int = -1,
     ) -> bytes:
-        """Receipts for SENDs that became consecutive entries from `first_entry_id` on, end to end.
+        """Return receipts for SENDs that became consecutive entries from `first_entry_id` on, end to end.
 
-        A duplicate's receipt has ledger and entry -1: give those one at a time. partition -1: not partitioned.
+        A duplicate's receipt has ledger and entry -1: pass those one at a time. partition -1: not partitioned.
         """
         self._ids.set(ledger_id, partition)
         count = len(sequence_ids)
@@ -103,7 +103,7 @@ class ReceiptEncoder:
         return _SIZES.pack(size + 8, size + 4) + b"\x08\x07\x3a%c%b" % (size, body)
 
     def _block(self, sequence_id: int, entry_id: int, count: int) -> bytearray | bytes:
-        """`count` receipts whose ids go up together without a carry out of their lowest seven bits."""
+        """Return `count` receipts whose ids advance together without a carry out of their lowest seven bits."""
         frame = self._one(sequence_id, -1, entry_id)
         if count == 1:
             return frame
@@ -117,7 +117,7 @@ class ReceiptEncoder:
 
 
 class MessageEncoder:
-    """The MESSAGE frames of one consumer."""
+    """Encoder of one consumer's MESSAGE frames."""
 
     __slots__ = ("_consumer", "_ids", "_partition")
 
@@ -137,7 +137,7 @@ class MessageEncoder:
         entry_ids: Sequence[int] | None = None,
         consumer_epoch: int | None = None,
     ) -> int:
-        """Append to `out` a head and the entry for each of `payloads`; returns the bytes appended.
+        """Append to `out` a head and the entry for each of `payloads`; return the bytes appended.
 
         The entries are `entry_ids`, or consecutive from `first_entry_id` on. Payloads are entries as stored. The other
         lists are parallel to `payloads`; a redelivery count of 0 and an ack set of None are left out. Ack set words
@@ -175,7 +175,7 @@ class MessageEncoder:
     def _each(
         self, out: list[Buffer], entry_ids: Sequence[int], payloads: Sequence[Buffer], tails: Sequence[bytes]
     ) -> int:
-        """Frames that have little in common."""
+        """Append frames that have little in common."""
         size = 0
         for entry_id, payload, tail in zip(entry_ids, payloads, tails, strict=True):
             head = self._head(entry_id, tail, len(payload))
@@ -185,7 +185,7 @@ class MessageEncoder:
         return size
 
     def _scattered(self, out: list[Buffer], entry_ids: Sequence[int], payloads: Sequence[Buffer], tail: bytes) -> int:
-        """Frames that differ in entry id and size only, ids in any order."""
+        """Append frames that differ in entry id and size only, ids in any order."""
         size = 0
         high = -1
         for entry_id, payload in zip(entry_ids, payloads, strict=True):
@@ -205,7 +205,7 @@ class MessageEncoder:
         return size + 4 * len(payloads)
 
     def _block(self, out: list[Buffer], entry_id: int, payloads: Sequence[Buffer], tail: bytes) -> int:
-        """Frames whose entry ids go up without a carry out of their lowest seven bits."""
+        """Append frames whose entry ids advance without a carry out of their lowest seven bits."""
         head = self._head(entry_id, tail, 0)
         size = len(head)
         count = len(payloads)
@@ -227,7 +227,7 @@ class MessageEncoder:
         return size * count + sum(sizes)
 
     def _low_at(self, head: bytes, entry_id: int, tail: bytes) -> int:
-        """Where in a head the lowest seven bits of its entry id are."""
+        """Return the offset in a head of the lowest seven bits of its entry id."""
         return len(head) - len(tail) - len(self._ids.partition) - len(encode_varint(entry_id))
 
 
@@ -237,7 +237,7 @@ def _tails(
     ack_sets: Sequence[Sequence[int] | None] | None,
     epoch: bytes,
 ) -> list[bytes]:
-    """What stands behind the message id, per message."""
+    """Return the bytes behind the message id, per message."""
     tails = []
     for index in range(count):
         tail = b""

@@ -1,9 +1,9 @@
-"""What a broker may want to know of a stored entry without touching its messages.
+"""Metadata of a stored entry, read without unpacking its messages.
 
     [0x0e02(2) size(4) BrokerEntryMetadata]  [0x0e01(2) crc32c(4)]  metadataSize(4) MessageMetadata  payload
 
 Entries written here always have the middle part and never the first; entries written by Pulsar may differ.
-Checksums are not verified here: that happened when the entry came in.
+Checksums are not verified here: that was done when the entry was received.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _HEAD = Struct("!HII")
 _MAGIC = Struct("!H")
 _SIZE = Struct("!I")
 _parse = MessageMetadata.FromString
-# The tag of num_messages_in_batch. Metadata without this byte cannot have the field, and most metadata has not.
+# The tag of num_messages_in_batch. Metadata without this byte cannot have the field, and most metadata lacks it.
 _find_count_tag = re.compile(b"\x58").search
 _find_uuid_tag = re.compile(b"\xd2\x01").search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peek:
-    """The fields of an entry's metadata that features ask for; None where the field is absent. Times in ms."""
+    """Fields of an entry's metadata used by features; None for an absent field. Times in ms."""
 
     producer_name: str
     sequence_id: int
@@ -46,14 +46,14 @@ class Peek:
     count: int
     """Messages in the entry, at least 1."""
     batched: bool
-    """The payload is a batch, maybe of one."""
+    """True if the payload is a batch, maybe of one message."""
     partition_key: bytes | None
-    """Decoded, if it came as base64."""
+    """Partition key, decoded if it was sent as base64."""
     ordering_key: bytes | None
     deliver_at: int | None
     marker_type: int | None
     uuid: str | None
-    """Of the chunked message this entry is a part of."""
+    """Id of the chunked message that this entry is a part of."""
     chunk_id: int | None
     chunks: int | None
     transaction: tuple[int, int] | None
@@ -62,9 +62,9 @@ class Peek:
 
 
 def metadata_span(entry: Buffer) -> tuple[int, int]:
-    """Where the MessageMetadata of an entry starts and stops; MalformedMetadataError if the sizes do not fit."""
+    """Return where the MessageMetadata of an entry starts and stops; MalformedMetadataError if the sizes do not fit."""
     size = len(entry)
-    if size >= 10:  # the usual entry at once
+    if size >= 10:  # the usual entry, without a loop
         magic, _, metadata_size = _HEAD.unpack_from(entry)
         if magic == MAGIC and metadata_size <= size - 10:
             return 10, 10 + metadata_size
@@ -83,19 +83,19 @@ def metadata_span(entry: Buffer) -> tuple[int, int]:
 
 
 def read_metadata(entry: Buffer) -> MessageMetadata:
-    """The metadata of an entry, as protobuf reads it; MalformedMetadataError. Required fields may be missing."""
+    """Return the metadata of an entry as parsed by protobuf; MalformedMetadataError. Required fields may be missing."""
     start, stop = metadata_span(entry)
     try:
         metadata: MessageMetadata = _parse(bytes(entry[start:stop]))
     except DecodeError as error:
-        raise MalformedMetadataError(f"metadata that cannot be read: {error}") from None
+        raise MalformedMetadataError(f"unreadable metadata: {error}") from None
     return metadata
 
 
 def batch_count(entry: Buffer) -> int:
-    """How many messages the entry says it has: at least 1. MalformedMetadataError.
+    """Return the number of messages in the entry according to its metadata: at least 1. MalformedMetadataError.
 
-    It is the producer's word; nothing is unpacked to check it.
+    The producer sets it; the payload is not unpacked to verify it.
     """
     if len(entry) >= 10:
         magic, _, size = _HEAD.unpack_from(entry)
@@ -106,7 +106,7 @@ def batch_count(entry: Buffer) -> int:
 
 
 def batch_counts(entries: Iterable[Buffer]) -> list[int]:
-    """`batch_count` of each entry; an entry whose metadata cannot be read counts as one message."""
+    """Return `batch_count` of each entry; an entry whose metadata cannot be read counts as one message."""
     counts: list[int] = []
     append = counts.append
     unpack = _HEAD.unpack_from
@@ -126,7 +126,10 @@ def batch_counts(entries: Iterable[Buffer]) -> list[int]:
 
 
 def chunk_of(entry: Buffer) -> tuple[str, int, int] | None:
-    """(uuid, chunk id, chunks) of an entry that is a part of a chunked message; None of any other. MalformedMetadataError."""
+    """Return (uuid, chunk id, chunks) of an entry that is a part of a chunked message; None for others.
+
+    MalformedMetadataError.
+    """
     start, stop = metadata_span(entry)
     if not _find_uuid_tag(entry, start, stop):
         return None
@@ -137,7 +140,7 @@ def chunk_of(entry: Buffer) -> tuple[str, int, int] | None:
 
 
 def peek(entry: Buffer) -> Peek:
-    """The fields that features ask for; MalformedMetadataError."""
+    """Return the fields used by features; MalformedMetadataError."""
     metadata = read_metadata(entry)
     has = metadata.HasField
     transaction = None
@@ -164,7 +167,7 @@ def peek(entry: Buffer) -> Peek:
 
 
 def sticky_key(entry: Buffer) -> bytes:
-    """What Key_Shared goes by: the ordering key, else the partition key, else a key of the message's own.
+    """Return the key used by Key_Shared: the ordering key, else the partition key, else a key of the message's own.
 
     Of a batch, the first message's keys are in the metadata. MalformedMetadataError. Source: Pulsar 4.0 (in earlier
     releases all messages without a key shared one).
@@ -179,7 +182,7 @@ def sticky_key(entry: Buffer) -> bytes:
 
 
 def _partition_key(metadata: MessageMetadata) -> bytes:
-    """The key as bytes; one that is called base64 and is none stands for itself."""
+    """Return the key as bytes; a key marked as base64 that is not valid base64 is used as it is."""
     text: str | bytes = metadata.partition_key
     key = text.encode() if isinstance(text, str) else text
     if metadata.partition_key_b64_encoded:
@@ -191,12 +194,15 @@ def _partition_key(metadata: MessageMetadata) -> bytes:
 
 
 def _text(value: str | bytes) -> str:
-    """Protobuf hands out bytes for text that is not UTF-8."""
+    """Return text as str; protobuf returns bytes for text that is not UTF-8."""
     return value if isinstance(value, str) else value.decode(errors="replace")
 
 
 def encode_entry(payload: bytes, *, producer_name: str, sequence_id: int = 0, publish_time_ms: int = 0) -> bytes:
-    """An entry as a client sends it: magic, crc32c, metadata size, metadata, payload. For what servers publish themselves."""
+    """Return an entry as a client sends it: magic, crc32c, metadata size, metadata, payload.
+
+    For messages that servers publish.
+    """
     metadata = MessageMetadata(producer_name=producer_name, sequence_id=sequence_id, publish_time=publish_time_ms)
     packed = metadata.SerializeToString()
     checked = len(packed).to_bytes(4, "big") + packed + payload

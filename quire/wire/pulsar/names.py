@@ -1,15 +1,15 @@
-"""Names of topics, namespaces and subscriptions: read once, strictly, and escaped once where they become paths.
+"""Names of topics, namespaces and subscriptions: parsed once, strictly, and escaped once for use in paths.
 
     persistent://tenant/namespace/local        the full form; also non-persistent://
     tenant/namespace/local                     short for persistent://tenant/namespace/local
     local                                      short for persistent://public/default/local
 
 Rules. Tenant and namespace: letters, digits and `_ - = : .` of ASCII, not `.` or `..`. The local name is everything
-behind the namespace's slash and may hold slashes, so `persistent://a/b/c/d` is the topic `c/d` (the form with a cluster
-between tenant and namespace, gone from Pulsar, is not told apart); the short forms have no slash in it. Its parts
-between slashes are neither empty nor `.` nor `..`. Refused in it: control characters, what has no UTF-8 form, line and
-paragraph separators, a backslash, and percent escapes of slash, backslash, dot, percent and control characters, which a
-careless decoder behind us could turn into another name. A full name has at most NAME_SIZE_MAX bytes.
+behind the namespace's slash and may contain slashes, so `persistent://a/b/c/d` is the topic `c/d` (the old form with a
+cluster between tenant and namespace is not recognised). The short forms have no slash in it. Its parts
+between slashes are neither empty nor `.` nor `..`. It must not contain control characters, characters without a UTF-8
+form, line and paragraph separators, backslashes, or percent escapes of slash, backslash, dot, percent and control
+characters, which a careless decoder could turn into another name. A full name has at most NAME_SIZE_MAX bytes.
 
 A local name that ends in `-partition-N` is a partition. Nothing here is normalised: two names that only look alike are
 two topics. Paths use the form of Java's URLEncoder, so that metadata is the same as Pulsar's.
@@ -30,7 +30,7 @@ from quire.wire.pulsar.errors import (
 )
 
 NAME_SIZE_MAX = 4096
-"""Bytes of a full topic name, and of a subscription name, in UTF-8."""
+"""Largest size in bytes of a full topic name, and of a subscription name, in UTF-8."""
 
 PERSISTENT = "persistent"
 NON_PERSISTENT = "non-persistent"
@@ -54,7 +54,7 @@ class NamespaceName:
 
     @classmethod
     def parse(cls, text: str | bytes) -> NamespaceName:
-        """Read `tenant/namespace`; InvalidTopicNameError."""
+        """Parse `tenant/namespace`; InvalidTopicNameError."""
         text = _text(text, InvalidTopicNameError)
         parts = text.split("/")
         if len(parts) != 2:
@@ -67,7 +67,7 @@ class NamespaceName:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicName:
-    """A topic's name in its parts; make one with `parse`.
+    """Topic name in its parts; create one with `parse`.
 
     >>> TopicName.parse("orders").full
     'persistent://public/default/orders'
@@ -80,11 +80,11 @@ class TopicName:
     namespace: str
     local: str
     partition: int = -1
-    """The number in `-partition-N` at the end of the local name; -1: none."""
+    """Number in `-partition-N` at the end of the local name; -1: none."""
 
     @classmethod
     def parse(cls, text: str | bytes) -> TopicName:
-        """Read a name as a client sends it; InvalidTopicNameError."""
+        """Parse a name as a client sends it; InvalidTopicNameError."""
         text = _text(text, UnsupportedTopicNameError)
         domain, separator, rest = text.partition("://")
         if not separator:
@@ -105,7 +105,7 @@ class TopicName:
 
     @classmethod
     def from_managed_ledger_path(cls, path: str) -> TopicName:
-        """The topic whose `managed_ledger_path` this is; InvalidTopicNameError."""
+        """Return the topic with this `managed_ledger_path`; InvalidTopicNameError."""
         parts = path.split("/")
         if len(parts) != 4 or parts[2] not in DOMAINS:
             raise InvalidTopicNameError(f"{_shown(path)} is not the path of a topic")
@@ -113,7 +113,7 @@ class TopicName:
             parts[2], _entity(parts[0], "tenant"), _entity(parts[1], "namespace"), *_local(decode_name(parts[3]))
         )
         if name.managed_ledger_path != path:
-            raise InvalidTopicNameError(f"{_shown(path)} is not the path of a topic in its one form")
+            raise InvalidTopicNameError(f"{_shown(path)} is not the path of a topic in its canonical form")
         return name
 
     @property
@@ -131,18 +131,18 @@ class TopicName:
 
     @property
     def managed_ledger_path(self) -> str:
-        """tenant/namespace/domain/local, the local name escaped: four parts, none of them empty, `.` or `..`."""
+        """tenant/namespace/domain/local, with the local name escaped: four parts, none of them empty, `.` or `..`."""
         return f"{self.tenant}/{self.namespace}/{self.domain}/{encode_name(self.local)}"
 
     @property
     def partitioned(self) -> TopicName:
-        """The topic this is a partition of; itself if it is none."""
+        """The partitioned topic that this is a partition of; this topic if it is not a partition."""
         if self.partition < 0:
             return self
         return TopicName(self.domain, self.tenant, self.namespace, self.local[: self.local.rindex("-partition-")])
 
     def with_partition(self, index: int) -> TopicName:
-        """Partition `index` of this topic."""
+        """Return partition `index` of this topic."""
         assert self.partition < 0 <= index, f"partition {index} of {self.full}"
         return TopicName(self.domain, self.tenant, self.namespace, f"{self.local}-partition-{index}", index)
 
@@ -151,30 +151,38 @@ class TopicName:
 
 
 def check_subscription_name(name: str | bytes) -> str:
-    """The name, if a subscription can have it; InvalidSubscriptionNameError. Slashes and percent signs are fine."""
+    """Return the name if it is valid for a subscription; InvalidSubscriptionNameError.
+
+    Slashes and percent signs are allowed.
+    """
     name = _text(name, InvalidSubscriptionNameError)
     if not name.strip():
-        raise InvalidSubscriptionNameError("the name of a subscription is empty")
+        raise InvalidSubscriptionNameError("the subscription name is empty")
     if name in (".", ".."):
         raise InvalidSubscriptionNameError(f"{_shown(name)} cannot be the name of a subscription")
     return name
 
 
 def encode_name(name: str) -> str:
-    """A name as one component of a path: letters, digits, `.-_*`, `+` for a space, %XX for the rest of its UTF-8."""
+    """Return a name as one component of a path: letters, digits, `.-_*`, `+` for a space, %XX for the rest of its
+    UTF-8.
+    """
     return name if _PLAIN.fullmatch(name) else quote_plus(name, safe="*").replace("~", "%7E")
 
 
 def decode_name(component: str) -> str:
-    """The name that `encode_name` made into `component`; InvalidNameError if it cannot be one."""
+    """Return the name that `encode_name` turned into `component`; InvalidNameError if there is none."""
     try:
         return unquote_plus(component, errors="strict")
     except UnicodeDecodeError:
-        raise InvalidTopicNameError(f"{_shown(component)} is no escaped name") from None
+        raise InvalidTopicNameError(f"{_shown(component)} is not an escaped name") from None
 
 
 def _text(value: str | bytes, error: type[InvalidNameError]) -> str:
-    """The text of a name, checked for what no name may have. Protobuf hands out bytes for text that is not UTF-8."""
+    """Return the text of a name after checks that apply to all names.
+
+    Protobuf returns bytes for text that is not UTF-8.
+    """
     if not isinstance(value, str):
         raise error("a name that is not UTF-8")
     if len(value) > NAME_SIZE_MAX or (not value.isascii() and len(value.encode(errors="replace")) > NAME_SIZE_MAX):
@@ -187,13 +195,13 @@ def _text(value: str | bytes, error: type[InvalidNameError]) -> str:
 def _entity(part: str, what: str) -> str:
     if part in (".", "..") or not _ENTITY.fullmatch(part):
         raise InvalidTopicNameError(f"{_shown(part)} cannot be the name of a {what}")
-    return sys.intern(part)  # there are thousands of topics in one
+    return sys.intern(part)  # one namespace may have thousands of topics
 
 
 def _local(local: str) -> tuple[str, int]:
-    """The local name, checked, and its partition."""
+    """Return the local name, checked, and its partition."""
     if not local.strip():
-        raise InvalidTopicNameError("the name of a topic is empty")
+        raise InvalidTopicNameError("the topic name is empty")
     if "\\" in local or _CONTROL.search(local) or _ESCAPE.search(local):
         raise UnsupportedTopicNameError(f"{_shown(local)} holds a backslash, a control character, or an escape of one")
     for part in local.split("/"):
@@ -206,5 +214,5 @@ def _local(local: str) -> tuple[str, int]:
 
 
 def _shown(text: str) -> str:
-    """A name for an error message: quoted, escaped, cut."""
+    """Return a name for an error message: quoted, escaped, cut."""
     return ascii(text if len(text) <= 100 else text[:100] + "...")

@@ -1,8 +1,8 @@
-"""SEND frames by the run: heads written by hand, entries as they are.
+"""Encoder of runs of SEND frames: heads built without protobuf, entries unchanged.
 
     totalSize(4) commandSize(4) 08 06 32 LL 08 producer 10 sequence 18 messages    entry
 
-Byte for byte what protobuf would write.
+The result is byte for byte the same as protobuf's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SIZES = Struct("!II")
 
 
 class SendEncoder:
-    """The SENDs of one producer."""
+    """Encoder of one producer's SENDs."""
 
     __slots__ = ("_producer",)
 
@@ -24,7 +24,9 @@ class SendEncoder:
         self._producer = b"\x08" + encode_varint(producer_id) + b"\x10"
 
     def frames(self, first_sequence_id: int, counts: Sequence[int], entries: Sequence[bytes]) -> list[bytes]:
-        """Head and entry for each of `entries`, whose sequence ids are consecutive; `counts` has the messages of each."""
+        """Return head and entry for each of `entries`, whose sequence ids are consecutive; `counts` has the number of
+        messages of each.
+        """
         parts: list[bytes] = []
         pack = _SIZES.pack
         producer = self._producer

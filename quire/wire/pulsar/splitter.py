@@ -1,14 +1,14 @@
-"""Cuts received bytes into what they mean: runs of SENDs, and single commands of every other kind.
+"""Splits received bytes into runs of SENDs, and single commands of every other kind.
 
-The hottest module of a broker: one call handles a whole received chunk. SEND is parsed by hand, everything else by
+The hottest module of a broker: one call handles a whole received chunk. SEND is parsed here, everything else by
 protobuf. A SEND command looks like this in practice, and differs from its predecessor in one byte:
 
     totalSize(4) | commandSize(4) 08 06 32 LL 08 producer.. 10 | low | rest of the sequence id, other fields.. 0x0e01 | crc32c(4) metadataSize(4) ...
                  |                    head                     |     |                    tail                        |
 
-So after one SEND has been understood in full, the next frame is compared: same head, same tail and a `low` byte
-that is one higher (without a carry out of its seven bits) is the same command with the next sequence id. Any other
-frame is parsed field by field, and what that parser does not expect goes to protobuf: the outcome is protobuf's.
+So after one SEND has been parsed in full, the next frame is compared with it. A frame with the same head, the same tail
+and a `low` byte that is one higher (without a carry out of its seven bits) is the same command with the next sequence
+id. Any other frame is parsed field by field, and unexpected input goes to protobuf: the result is protobuf's.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ ENTRY_HEAD = 10
 CHUNK = 1
 """The entry is one part of a chunked message."""
 MARKER = 2
-"""Written by a server (replication) for servers."""
+"""The entry was written by a server (replication) for servers."""
 TRANSACTION = 4
-"""Belongs to a transaction."""
+"""The message belongs to a transaction."""
 SHADOW = 8
-"""Carries the message id it has on another topic."""
+"""The message carries the message id it has on another topic."""
 
 
 class SendRun:
@@ -49,15 +49,15 @@ class SendRun:
         self.producer_id = producer_id
         self.flags = flags
         self.sequence_ids: list[int] = []
-        """As sent (0 to 2^64-1): the number a receipt has to carry."""
+        """Sequence ids as sent (0 to 2^64-1): a receipt has to carry them."""
         self.highest_ids: list[int] | None = [] if highest else None
-        """The highest sequence id in each batch; None: these SENDs do not tell."""
+        """Highest sequence id in each batch; None if these SENDs do not have it."""
         self.counts: list[int] = []
-        """Messages the client says are in each entry: 1 to 2^31-1."""
+        """Number of messages in each entry according to the client: 1 to 2^31-1."""
         self.payloads: list[memoryview] = []
 
     def part(self, start: int, stop: int) -> SendRun:
-        """The SENDs from `start` to `stop` (exclusive)."""
+        """Return the SENDs from `start` to `stop` (exclusive)."""
         part = SendRun(self.producer_id, self.flags, self.highest_ids is not None)
         part.sequence_ids = self.sequence_ids[start:stop]
         part.counts = self.counts[start:stop]
@@ -71,7 +71,7 @@ class SendRun:
 
 
 class BadChecksum:
-    """A SEND whose crc32c is wrong, or whose metadata is said to be longer than the frame. Nothing of it is kept."""
+    """A SEND whose crc32c is wrong, or whose metadata size exceeds the frame. Its payload is not kept."""
 
     __slots__ = ("producer_id", "sequence_id")
 
@@ -84,7 +84,7 @@ class BadChecksum:
 
 
 class Other:
-    """Any command but SEND: complete, of a known type, with the part that belongs to its type, all text valid."""
+    """Any command except SEND: complete, of a known type, with the part that belongs to its type, all text valid."""
 
     __slots__ = ("command",)
 
@@ -99,12 +99,12 @@ Item: TypeAlias = SendRun | BadChecksum | Other | LargeCommand
 
 
 class BadFrameError(FrameError):
-    """A chunk has bytes that are no frame. Final: act on `items`, then close the connection."""
+    """A chunk has bytes that are not a frame. Final: handle `items`, then close the connection."""
 
     def __init__(self, message: str, items: list[Item]) -> None:
         super().__init__(message)
         self.items = items
-        """What was read before the bad frame, in order."""
+        """Items read before the bad frame, in order."""
 
 
 _SIZES = Struct("!II")
@@ -114,18 +114,20 @@ _SEND_START = b"\x08\x06\x32"  # type = SEND, then the field `send`
 _COMMAND_MAX = 64  # a SEND command longer than this is not worth a template
 _SEND = int(BaseCommand.SEND)
 COMMAND_BYTES_MAX = 512 * 1024
-"""Of a command that protobuf parses in one call: 7 ms for the worst."""
+"""Largest size in bytes of a command that protobuf parses in one call: 7 ms in the worst case."""
 OTHERS_MAX = 1024
-"""Items that are read in one call, commands or runs of SENDs: a chunk may have 20,000 of them."""
+"""Largest number of items (commands or runs of SENDs) read in one call: a chunk may have 20,000 of them."""
 PARSED_BYTES_MAX = 32 * 1024
-"""Of commands but SEND in one call, the last one apart: eight bytes may be one property."""
+"""Largest number of bytes of commands except SEND in one call, not counting the last one: eight bytes may be one
+property.
+"""
 
 # (producer id, sequence id, count, highest id or -1, flags, where the sequence id is or 0)
 _Send: TypeAlias = tuple[int, int, int, int, int, int]
 
 
 class _Template:
-    """What the next SEND will look like if it only counts on."""
+    """Expected bytes of the next SEND if only its sequence id advances."""
 
     __slots__ = (
         "count",
@@ -163,7 +165,7 @@ def _template_struct(head: int, tail: int) -> Struct:
 
 
 class Splitter:
-    """For one connection. Owns no buffer and no socket; remembers only what the last SEND looked like."""
+    """Splitter for one connection. It owns no buffer and no socket, and remembers only the form of the last SEND."""
 
     __slots__ = ("_producer_id", "_sequence_id", "_template", "_total_max")
 
@@ -172,19 +174,22 @@ class Splitter:
         self._total_max = frame_max - 4
         self._template: _Template | None = None
         self._producer_id = -1
-        self._sequence_id = -1  # of the last SEND that was parsed field by field
+        self._sequence_id = -1  # both ids are from the last SEND parsed field by field
 
     def needed(self, chunk: memoryview, start: int, end: int) -> int:
-        """Bytes of the whole frame that begins at `start`, at least 4; BadFrameError if it is above the limit."""
+        """Return the bytes of the whole frame that begins at `start`, at least 4; BadFrameError if it is above the
+        limit.
+        """
         if end - start < 4:
             return 4
         return 4 + self._check_total(_TOTAL.unpack_from(chunk, start)[0], [])
 
     def split(self, chunk: memoryview, start: int, end: int) -> tuple[list[Item], int]:
         """Read the whole frames in chunk[start:end], up to OTHERS_MAX items and about PARSED_BYTES_MAX of commands;
-        returns what they are and how many bytes they took.
+        return the items and the number of bytes they took.
 
-        Raises BadFrameError for what is no frame, with the items before it; then the connection is to be closed.
+        Raises BadFrameError for bytes that are not a frame, with the items before it; then the connection must be
+        closed.
         """
         items: list[Item] = []
         run: SendRun | None = None
@@ -250,7 +255,7 @@ class Splitter:
     def _split_alike(
         self, template: _Template, run: SendRun | None, items: list[Item], chunk: memoryview, position: int, end: int
     ) -> tuple[SendRun | None, int]:
-        """Take the frames from `position` on that are `template` counting on; returns the run they are in, and where they end."""
+        """Take the frames from `position` on that continue `template`; return the run they are in, and where they end."""
         unpack = template.struct.unpack_from
         last_start = end - template.struct.size
         head = template.head
@@ -276,7 +281,7 @@ class Splitter:
             position = stop
         taken = len(payloads)
         if not taken:
-            if position <= last_start:  # there is a frame, and it is another
+            if position <= last_start:  # there is a frame, and it differs
                 self._template = None
             return run, position
         highest = template.highest
@@ -300,7 +305,10 @@ class Splitter:
 
 
 def _large(command: bytes, items: list[Item]) -> LargeCommand | None:
-    """A command that is to be read in pieces; None if it may be parsed at once. BadFrameError if it is too large for that."""
+    """Return a command to be read in pieces; None if it may be parsed at once.
+
+    BadFrameError if it is too large for that.
+    """
     try:
         large = large_command(command)
     except (FrameError, IndexError) as error:
@@ -311,7 +319,7 @@ def _large(command: bytes, items: list[Item]) -> LargeCommand | None:
 
 
 def _run_for(run: SendRun | None, items: list[Item], producer_id: int, flags: int, highest: bool) -> SendRun:
-    """The run that a SEND goes into: the last one if it fits, else a new one."""
+    """Return the run for a SEND: the last one if it fits, else a new one."""
     if run is None or run.producer_id != producer_id or run.flags != flags or (run.highest_ids is None) is highest:
         run = SendRun(producer_id, flags, highest)
         items.append(run)
@@ -319,7 +327,10 @@ def _run_for(run: SendRun | None, items: list[Item], producer_id: int, flags: in
 
 
 def _entry_is_whole(chunk: memoryview, entry: int, stop: int, items: list[Item]) -> bool:
-    """Whether the crc32c and the metadata's size fit what lies in chunk[entry:stop]. BadFrameError if it is no entry."""
+    """Return whether the crc32c and the metadata's size fit the bytes in chunk[entry:stop].
+
+    BadFrameError if they are not an entry.
+    """
     if stop - entry < ENTRY_HEAD:
         raise BadFrameError(f"a SEND with {stop - entry} bytes of payload part", items)
     magic, crc, metadata_size = _ENTRY.unpack_from(chunk, entry)
@@ -328,14 +339,14 @@ def _entry_is_whole(chunk: memoryview, entry: int, stop: int, items: list[Item])
     if magic != MAGIC:
         # Without the magic there is no checksum, which only clients before protocol version 6 leave out; official
         # consumers refuse such an entry, so it must not get into a topic.
-        raise BadFrameError(f"a SEND without checksum (0x{magic:04x} in place of 0x{MAGIC:04x})", items)
+        raise BadFrameError(f"a SEND without checksum (0x{magic:04x} instead of 0x{MAGIC:04x})", items)
     if metadata_size > stop - entry - ENTRY_HEAD:
         return False
     return bool(crc32c(chunk[entry + 6 : stop]) == crc)
 
 
 def _parse_send(command: bytes) -> _Send | None:
-    """Read a SEND command of the usual shape; None if it has another, which need not mean that it is wrong."""
+    """Read a SEND command of the usual shape; None if it has another shape, which does not mean that it is invalid."""
     size = len(command)
     if size < 8 or command[3] != size - 4:
         return None
@@ -386,7 +397,7 @@ def _parse_send(command: bytes) -> _Send | None:
 
 
 def _send_of(command: BaseCommand) -> _Send:
-    """The same from a SEND that protobuf has parsed."""
+    """Return the same from a SEND parsed by protobuf."""
     send = command.send
     flags = 0
     if send.is_chunk:

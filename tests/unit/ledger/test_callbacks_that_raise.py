@@ -131,7 +131,7 @@ async def test_so_do_a_deadline_a_late_call_and_the_end_of_a_pass() -> None:
         nursery.start_soon(wheel.run)
         wheel.watch(Late())
     faults = Faults()
-    async with server(faults, where="right after a call") as nursery:
+    async with server(faults, where="deferred call of a ledger") as nursery:
         afterwards = Afterwards(faults)
         nursery.start_soon(afterwards.run)
         afterwards.call(boom)
