@@ -12,50 +12,28 @@ Nothing is reported from within `append`: answers that arrive so early are repor
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Sequence
-
-import trio
+from operator import attrgetter
 
 from quire.ledger.bookies.pool import AddChannel
 from quire.ledger.context import LedgerContext
 from quire.ledger.errors import (
-    AddQuorumTimeoutError,
     BookieError,
-    BookieProtocolError,
     BookieRefusedError,
-    BookieTimeoutError,
     BookieUnavailableError,
     LedgerError,
-    LedgerFencedError,
-    LedgerUnauthorizedError,
-    rc_name,
 )
 from quire.ledger.striping import Striping
 from quire.ledger.writing.ack_tracker import AckTracker
 from quire.ledger.writing.add_deadlines import AddDeadlines
-from quire.ledger.writing.pending_runs import PendingRun, Sealer
+from quire.ledger.writing.answers import late_bookie, late_quorum, refusal_of, unasked
+from quire.ledger.writing.late_acks import LateAcks
+from quire.ledger.writing.pending_runs import PendingRun, Sealer, frames_of, payload_bytes_behind
 from quire.ledger.writing.second_tries import SecondTries
-from quire.ledger.writing.unacked_notes import WHOLE, note_unacked
-from quire.wire.bookkeeper import v2
+from quire.ledger.writing.unheard import excuse_nobody, ignore_bookies_failed, ignore_confirmed, ignore_failed
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import Rc
-
-
-def ignore_confirmed(first: int, last: int) -> None:
-    """Default callback for confirmations: does nothing."""
-
-
-def ignore_failed(error: LedgerError) -> None:
-    """Default callback for the end of the appender: does nothing."""
-
-
-def ignore_bookies_failed() -> None:
-    """Default callback for failed bookies: a failed bookie stays failed."""
-
-
-def excuse_nobody(index: int, error: BookieError) -> bool:
-    """Default for `excuses`: every failed bookie must be replaced."""
-    return False
 
 
 class Appender:
@@ -67,8 +45,8 @@ class Appender:
         "_channels",
         "_context",
         "_deadlines",
+        "_late",
         "_ledger_id",
-        "_lingering",
         "_opened",
         "_pending",
         "_sealer",
@@ -150,8 +128,8 @@ class Appender:
         self._channels: list[AddChannel | None] = [None] * striping.ensemble_size
         self._opened: list[int] = [0] * striping.ensemble_size
         self._sending = 0
-        self._lingering: trio.Event | None = None
-        """Set when a member answers after the end, while its last acknowledgements are awaited."""
+        self._late: LateAcks | None = None
+        """While last acknowledgements are waited for, after the end."""
         self._ticking = False
         self._deadlines: AddDeadlines | None = None
         """Deadlines while the appender is `_ticking`, else None."""
@@ -176,11 +154,7 @@ class Appender:
     @property
     def confirmed_length(self) -> int:
         """Return the payload bytes of the ledger up to the last confirmed entry."""
-        length = self.length
-        for run in self._pending:
-            unconfirmed = run.sizes[max(0, self.confirmed + 1 - run.first) :]
-            length -= sum(unconfirmed)
-        return length
+        return self.length - payload_bytes_behind(self._pending, self.confirmed)
 
     def append(self, payloads: Sequence[Buffer]) -> int:
         """Send a run of entries; return the id of the first. Raises the appender's error, or EntryTooLargeError."""
@@ -197,11 +171,7 @@ class Appender:
         if self.error is not None:
             raise type(self.error)(*self.error.args)
         run = self._sealer.seal(first, self.lac, self.length, payloads)
-        pending = self._pending
-        place = len(pending)
-        while place and pending[place - 1].first > first:
-            place -= 1
-        pending.insert(place, run)
+        insort(self._pending, run, key=attrgetter("first"))
         self._push(run)
 
     def _push(self, run: PendingRun) -> None:
@@ -297,17 +267,15 @@ class Appender:
     def adds_answered(self, channel: AddChannel, rc: int, first: int, last: int) -> None:
         """Handle answers to adds. Part of AddReceiver."""
         if not self._tracker.sent(first, last):
-            error = BookieProtocolError(
-                f"bookie {channel.bookie_id} answered adds {first}..{last}, which were not sent"
-            )
+            error = unasked(channel.bookie_id, first, last)
             self._bookie_failed(channel.index, error)
         elif rc == Rc.OK and self.error is not None:
             # Entries that are unconfirmed at the end are never confirmed: the ledger is closed before them.
             last = min(last, self._tracker.confirmed)
             if first <= last:
                 self._tracker.acked(channel.index, first, last)
-            if self._lingering is not None:
-                self._lingering.set()
+            if self._late is not None:
+                self._late.answered()
         elif rc == Rc.OK:
             if self._tracker.acked(channel.index, first, last):
                 if self._sending:
@@ -316,17 +284,14 @@ class Appender:
                     self._report_confirmed()
         elif self.error is not None:
             return
-        elif rc == Rc.FENCED:
-            self.fail(LedgerFencedError(f"ledger {self._ledger_id} was fenced, says bookie {channel.bookie_id}"))
-        elif rc == Rc.UNAUTHORIZED:
-            self.fail(
-                LedgerUnauthorizedError(f"bookie {channel.bookie_id} knows ledger {self._ledger_id} by another key")
-            )
         elif rc == Rc.TOO_MANY_REQUESTS:
             self._add_refused(channel, first, last)
         else:
-            text = f"bookie {channel.bookie_id} answered {rc_name(rc)} to the add of {self._ledger_id}:{first}"
-            self._bookie_failed(channel.index, BookieRefusedError(text, rc))
+            refusal = refusal_of(rc, self._ledger_id, first, channel.bookie_id)
+            if isinstance(refusal, BookieError):
+                self._bookie_failed(channel.index, refusal)
+            else:
+                self.fail(refusal)
 
     def bookie_lost(self, channel: AddChannel, error: BookieUnavailableError) -> None:
         """Handle a broken link. Part of AddReceiver.
@@ -337,9 +302,9 @@ class Appender:
         index = channel.index
         if self._channels[index] is not channel:
             return
-        if self._lingering is not None:
+        if self._late is not None:
             self._channels[index] = None
-            self._lingering.set()
+            self._late.answered()
         elif self._tracker.waits(index) or (self._write_flags and self.lac < self._tracker.pushed_last):
             self._bookie_failed(index, error)
         else:
@@ -363,15 +328,11 @@ class Appender:
             late = [index for index in watched if tracker.overdue(index, due)]
             for index in late:
                 if deadlines.opened_in_time(now, self._opened[index]):
-                    text = f"bookie {self.ensemble[index]} did not acknowledge adds of ledger {self._ledger_id} in time"
-                    self._bookie_failed(index, BookieTimeoutError(text))
+                    self._bookie_failed(index, late_bookie(self.ensemble[index], self._ledger_id))
             if any([index not in self.failed and index not in self.excused for index in late]):
                 deadlines.again(now, due)
         if any([tracker.unconfirmed(due) for due in deadlines.quorums_due(now)]):
-            text = (
-                f"an entry of ledger {self._ledger_id} after {tracker.confirmed} did not reach its ack quorum in time"
-            )
-            self.fail(AddQuorumTimeoutError(text))
+            self.fail(late_quorum(self._ledger_id, tracker.confirmed))
         return True
 
     # --- members that lack confirmed entries
@@ -391,20 +352,19 @@ class Appender:
             if index not in late:
                 self._release(index)
         if late:
-            self._lingering = trio.Event()
-            self._context.start(self._await_late, f"last acknowledgements of ledger {self._ledger_id}")
+            self._late = LateAcks(self._context, self._ledger_id, self._owing, self._release_all)
+            self._context.start(self._late.wait, f"last acknowledgements of ledger {self._ledger_id}")
 
-    async def _await_late(self) -> None:
-        with trio.move_on_after(self._context.config.add_timeout_s):
-            while any([self._channels[index] is not None for index in self.lacking()]):
-                self._lingering = trio.Event()
-                await self._lingering.wait()
-        self._lingering = None
-        late = self.lacking()
+    def _owing(self) -> bool:
+        return any([self._channels[index] is not None for index in self.lacking()])
+
+    def _release_all(self) -> bool:
+        """Let go of all members; whether one lacks confirmed entries."""
+        late = bool(self.lacking())
         for index in range(len(self._channels)):
             self._release(index)
-        if late:
-            await note_unacked(self._context, self._ledger_id, WHOLE)
+        self._late = None
+        return late
 
     # --- internals
 
@@ -455,35 +415,25 @@ class Appender:
 
         If the entries are confirmed and no longer kept, the bookie has failed, because it would lack them.
         """
-        frames: list[v2.Frame] = []
-        count = 0
-        for run in self._pending:
-            part, entries = run.frames_between(channel.index, first, last)
-            frames += part
-            count += entries
+        frames, count = frames_of(self._pending, channel.index, first, last)
         if count < last - first + 1:
             text = f"bookie {channel.bookie_id} refused {self._ledger_id}:{first}..{last}: too many requests"
             self._bookie_failed(channel.index, BookieRefusedError(text, Rc.TOO_MANY_REQUESTS))
             return
         self._second_tries().refused(channel, frames, count)
 
-    def _send_again(self, channel: AddChannel, frames: Sequence[v2.Frame], count: int) -> None:
-        if self._channels[channel.index] is channel:
-            channel.send(frames, count)
-
     def _second_tries(self) -> SecondTries:
         if self._second is None:
             name = f"ledger {self._ledger_id}"
-            self._second = SecondTries(self._context, name, send=self._send_again, renew=self._renew)
+            self._second = SecondTries(self._context, name, self._channels, renew=self._renew)
         return self._second
 
     def _watch(self) -> None:
         self._ticking = True
-        wheel, config = self._context.wheel, self._context.config
-        quorum_timeout_s = config.add_quorum_timeout_s
-        self._deadlines = AddDeadlines(
-            wheel.ticks(config.add_timeout_s), None if quorum_timeout_s is None else wheel.ticks(quorum_timeout_s)
-        )
+        config, wheel = self._context.config, self._context.wheel
+        quorum_s = config.add_quorum_timeout_s
+        quorum_ticks = None if quorum_s is None else wheel.ticks(quorum_s)
+        self._deadlines = AddDeadlines(wheel.ticks(config.add_timeout_s), quorum_ticks)
         wheel.watch(self)
 
     def _report_confirmed(self) -> None:

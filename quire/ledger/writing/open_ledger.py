@@ -32,10 +32,11 @@ from quire.ledger.errors import (
 from quire.ledger.reading.reader import EntryReads, read_range
 from quire.ledger.striping import Striping, striping_of
 from quire.ledger.writing.ack_tracker import AckTracker
-from quire.ledger.writing.appender import Appender, ignore_confirmed, ignore_failed
+from quire.ledger.writing.appender import Appender
 from quire.ledger.writing.ensemble_changes import EnsembleChanges
 from quire.ledger.writing.explicit_lac import ExplicitLac
 from quire.ledger.writing.pending_runs import Sealer
+from quire.ledger.writing.unheard import ignore_confirmed, ignore_failed
 from quire.metadata.errors import MetadataError
 from quire.metadata.ledgers import LedgerMetadata
 from quire.metadata.store import Versioned

@@ -110,6 +110,22 @@ class PendingRun:
         return views
 
 
+def frames_of(runs: Sequence[PendingRun], index: int, first: int, last: int) -> tuple[list[v2.Frame], int]:
+    """As `PendingRun.frames_between`, of several runs."""
+    frames: list[v2.Frame] = []
+    count = 0
+    for run in runs:
+        part, entries = run.frames_between(index, first, last)
+        frames += part
+        count += entries
+    return frames, count
+
+
+def payload_bytes_behind(runs: Sequence[PendingRun], entry_id: int) -> int:
+    """Payload bytes of the entries with higher ids than `entry_id`."""
+    return sum([sum(run.sizes[max(0, entry_id + 1 - run.first) :]) for run in runs])
+
+
 def join_small(frames: Sequence[v2.Frame]) -> list[v2.Frame]:
     """Return the same frames with adjacent plain buffers joined."""
     joined: list[v2.Frame] = []

@@ -28,18 +28,18 @@ class SecondTries:
         self,
         context: LedgerContext,
         name: str,
+        channels: Sequence[AddChannel | None],
         *,
-        send: Callable[[AddChannel, Sequence[v2.Frame], int], None],
         renew: Callable[[int], None],
     ) -> None:
-        """`send` sends refused adds again; `renew` uses a bookie again, by its ensemble index, with all entries it may
+        """`channels`: the current one of each ensemble index, to which refused adds are sent again; `renew` uses a bookie again, by its ensemble index, with all entries it may
         lack.
         """
         self.excused: dict[int, BookieError] = {}
         """Ensemble indices that failed, are sent nothing for now, and are not replaced, with the errors."""
         self._context = context
         self._name = name
-        self._send = send
+        self._channels = channels
         self._renew = renew
         self._refused: list[tuple[AddChannel, Sequence[v2.Frame], int]] = []
         self._sending = False
@@ -73,7 +73,8 @@ class SecondTries:
             pause = min(pause * 2, config.retry_pause_max_s)
             refused, self._refused = self._refused, []
             for channel, frames, count in refused:
-                self._send(channel, frames, count)
+                if self._channels[channel.index] is channel:
+                    channel.send(frames, count)
         self._sending = False
 
     async def _renew_excused(self) -> None:
