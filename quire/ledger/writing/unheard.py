@@ -14,9 +14,9 @@ def ignore_failed(error: LedgerError) -> None:
 
 
 def ignore_bookies_failed() -> None:
-    """Part of the default: a failed bookie stays failed."""
+    """Default callback for failed bookies: a failed bookie stays failed."""
 
 
 def excuse_nobody(index: int, error: BookieError) -> bool:
-    """Every bookie that fails is to be replaced."""
+    """Default for `excuses`: every failed bookie must be replaced."""
     return False
