@@ -76,7 +76,9 @@ class LedgerList:
 
     def opened(self, ledger_id: int) -> LedgerList:
         """With a new, open ledger at the end; if it was made ahead, it is not to be deleted any more."""
-        return self._of((*self.ledgers, LedgerInfo(ledger_id=ledger_id)), self.deleting, self.opening).deleted([ledger_id])
+        return self._of((*self.ledgers, LedgerInfo(ledger_id=ledger_id)), self.deleting, self.opening).deleted(
+            [ledger_id]
+        )
 
     def taken_over(self, opening: int) -> LedgerList:
         """As the list of an owner that has drawn this number."""

@@ -44,6 +44,7 @@ from quire.ledger.errors import LedgerError
 from quire.ledger.position import EARLIEST, LATEST, Position
 from quire.metadata.errors import MetadataError, NodeExistsError
 from quire.metadata.store import MetadataStore, Op
+from quire.service.gate import Gate
 from quire.service.log import get_logger
 from quire.service.rare_lock import RareLock
 from quire.world.doors import Buffer, World
@@ -70,7 +71,7 @@ class Services:
     config: ManagedLedgerConfig
     budget: CacheBudget
     cursors: CursorServices
-    recoveries: trio.CapacityLimiter
+    recoveries: Gate
     """Cursors that are recovered at a time, whatever their logs."""
     on_gone: _Closed
     """The log is fenced or closed: a new open reads it anew."""

@@ -339,7 +339,7 @@ class Subscription(ABC):
         this pass."""
         self._turn.left -= len(run.payloads) * self.entry_cost + RUN_COST
         screen = self.topic.screen
-        if screen.knows(run.ledger_id, run.first_entry_id):
+        if (run.ledger_id, run.first_entry_id) > screen.known_after:  # as `knows`
             return run
         screened = screen.screen(run)
         if screened is None:
