@@ -100,6 +100,7 @@ class Topics:
         """Milliseconds, of topics that were loaded."""
         self.loads_failed = 0
         self._stopping = False
+        self._close_soon = self.close_soon  # one for all topics
         self._namespaces: Recent[str, bool] = Recent(NAMESPACES_MAX, NAMESPACE_TTL_S)
         """Those that were there a moment ago."""
         self.partitioned = PartitionedTopics(metadata, partitions_max=context.options.partitions_per_topic_max)
@@ -296,7 +297,7 @@ class Topics:
         if not ledger.is_usable:
             # Taken over or closed since: nobody would tell us any more.
             raise ManagedLedgerFencedError(f"{name.full} was lost while it was being loaded")
-        topic = Topic(self._context, name, ledger, self.close_soon)
+        topic = Topic(self._context, name, ledger, self._close_soon)
         topic.restore_subscriptions()
         return topic
 
