@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Final, Literal, Protocol, cast
 
@@ -106,11 +107,8 @@ class ManagedLedger:
         "_waiters",
         "append",
         "cache",
-        "count_between",
         "cursors",
-        "last_entry_of",
         "name",
-        "next_position",
         "on_fenced",
         "reader_cursors",
         "retention",
@@ -163,9 +161,6 @@ class ManagedLedger:
         self._closed: trio.Event | None = None
         self._readers_made = 0
         self._making = RareLock()
-        self.last_entry_of = self._index.last_entry_of
-        self.next_position = self._index.next_position
-        self.count_between = self._index.count_between
         self.append = self._appends.append
 
     @property
@@ -238,6 +233,11 @@ class ManagedLedger:
         return self._reads.reads
 
     # Reading
+
+    last_entry_of = property(attrgetter("_index.last_entry_of"))
+    next_position = property(attrgetter("_index.next_position"))
+    count_between = property(attrgetter("_index.count_between"))
+    """See `cursors.doors.Log`. No call in between, and no bound methods that each log keeps."""
 
     def first_position(self) -> Position:
         """Of the first entry that is there, or will be."""

@@ -293,7 +293,8 @@ class Subscription(ABC):
     def unread(self) -> int:
         """Confirmed entries from the read position on."""
         ledger = self.topic.ledger
-        return ledger.count_between(ledger.previous_position(self.cursor.read_position), ledger.last_confirmed)
+        count: int = ledger.count_between(ledger.previous_position(self.cursor.read_position), ledger.last_confirmed)
+        return count
 
     @property
     def reading(self) -> bool:
