@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from managed_ledger.entry_run import EntryRun
 from quire.world.doors import Buffer
@@ -92,6 +92,11 @@ class CacheBudget:
             run.cache.remove(run)
 
 
+_NO_STARTS: Final[list[tuple[int, int]]] = []
+_NO_RUNS: Final[list[CachedRun]] = []
+"""Of all caches that nothing was put into, which is most; never changed."""
+
+
 class EntryCache:
     """The cached runs of one log, in order of position."""
 
@@ -99,8 +104,8 @@ class EntryCache:
 
     def __init__(self, budget: CacheBudget) -> None:
         self._budget = budget
-        self._starts: list[tuple[int, int]] = []
-        self._runs: list[CachedRun] = []
+        self._starts = _NO_STARTS
+        self._runs = _NO_RUNS
         self.hits = 0
         """Entries served."""
         self.misses = 0
@@ -116,6 +121,8 @@ class EntryCache:
             return
         run = CachedRun(self, ledger_id, first, payloads, readers * len(payloads), now)
         starts, runs = self._starts, self._runs
+        if starts is _NO_STARTS:
+            starts, runs = self._starts, self._runs = [], []
         start = (ledger_id, first)
         if not starts or start > starts[-1]:
             if runs and runs[-1].ledger_id == ledger_id and runs[-1].last >= first:

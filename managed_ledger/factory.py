@@ -28,6 +28,7 @@ from managed_ledger.stored_list import StoredList, log_path
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
 from quire.metadata.errors import MetadataError, NoNodeError
 from quire.metadata.store import Delete, MetadataStore
+from quire.service.gate import Gate
 from quire.service.log import get_logger
 from quire.world.doors import World
 
@@ -83,13 +84,13 @@ class ManagedLedgerFactory:
                 flusher=self._flusher,
                 config=cursor_config,
             ),
-            recoveries=trio.CapacityLimiter(RECOVERIES_MAX),
+            recoveries=Gate(RECOVERIES_MAX),
             on_gone=self._gone,
             no_room=no_room,
         )
         self._config_of = config_of
         self._open: dict[str, ManagedLedger] = {}
-        self._opens = trio.CapacityLimiter(OPENS_MAX)
+        self._opens = Gate(OPENS_MAX)
         self._busy: dict[str, trio.Event] = {}
         """Names that are being opened, closed or deleted."""
 
@@ -121,9 +122,9 @@ class ManagedLedgerFactory:
                 if left and managed_ledger.make_room():
                     left -= 1
 
-    async def open(self, name: str, *, create: bool = True) -> ManagedLedger:
+    async def open(self, name: str, *, create: bool = True, config: LogConfigSource | None = None) -> ManagedLedger:
         """The log `tenant/namespace/persistent/<escaped topic>`; who asks at the same time gets the same. At most OPENS_MAX are
-        opened at a time.
+        opened at a time. `config`: what `config_of` would answer, if the caller knows.
 
         NoSuchManagedLedgerError without `create`, and other ManagedLedgerError; CursorError; what `config_of` raises."""
         while True:
@@ -135,9 +136,9 @@ class ManagedLedgerFactory:
                 await self._finish_close(name, managed_ledger)
                 continue
             with self._reserved(name):
-                config = await self._log_config(name)
+                source = await self._log_config(name) if config is None or self._config_of is None else config
                 async with self._opens:
-                    managed_ledger = await open_log(self._services, name, config, create=create)
+                    managed_ledger = await open_log(self._services, name, source, create=create)
                 if managed_ledger.is_usable:
                     self._open[name] = managed_ledger
                 return managed_ledger

@@ -21,8 +21,8 @@ class LedgerMarks:
 
     __slots__ = (
         "_check_at",
+        "_ledger_id",
         "_limits",
-        "_of_ledger",
         "_opened_at",
         "entries_max",
         "entries_near",
@@ -31,13 +31,14 @@ class LedgerMarks:
     )
 
     def __init__(self, limits: RolloverLimits) -> None:
-        self._limits = self._of_ledger = limits
+        self._limits = limits
+        self._ledger_id = 0
         self._opened_at = self._check_at = 0.0
         self.entries_max = self.size_max = self.entries_near = self.size_near = NO_LIMIT
 
     def begin(self, ledger_id: int, now: float) -> None:
         """This empty ledger is the current one."""
-        self._of_ledger = self._limits.of_ledger(ledger_id)
+        self._ledger_id = ledger_id
         self._opened_at = now
         self._check_at = 0.0
         self._set(0.0)
@@ -56,10 +57,13 @@ class LedgerMarks:
         """By its age too; moves the marks."""
         age_s = now - self._opened_at
         self._set(age_s)
-        self._check_at = self._opened_at + self._of_ledger.next_check(age_s)
-        if self._of_ledger.is_full(entries, size, age_s):
+        limits = self._limits.of_ledger(
+            self._ledger_id
+        )  # asked for seldom, and not kept: there are thousands of ledgers
+        self._check_at = self._opened_at + limits.next_check(age_s)
+        if limits.is_full(entries, size, age_s):
             return Fill.FULL
-        return Fill.NEARLY_FULL if self._of_ledger.is_nearly_full(entries, size, age_s) else Fill.ROOM
+        return Fill.NEARLY_FULL if limits.is_nearly_full(entries, size, age_s) else Fill.ROOM
 
     def pass_near(self) -> None:
         """That it is nearly full was noticed: only its end matters now."""

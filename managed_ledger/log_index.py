@@ -47,8 +47,9 @@ class LogIndex:
         if ledger_id == self.current_id:
             confirmed = self.last_confirmed
             return confirmed.entry_id if confirmed.ledger_id == ledger_id else -1
-        ordinal = self._ordinal(ledger_id)
-        return None if ordinal is None else self._lasts[ordinal]
+        ids = self._ids  # asked several times for each run that is delivered: `_ordinal` would be one call more
+        ordinal = bisect_left(ids, ledger_id)
+        return self._lasts[ordinal] if ordinal < len(ids) and ids[ordinal] == ledger_id else None
 
     def _ordinal(self, ledger_id: int) -> int | None:
         ids = self._ids

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Final, Literal, Protocol, cast
 
@@ -45,6 +46,7 @@ from quire.ledger.errors import LedgerError
 from quire.ledger.position import EARLIEST, LATEST, Position
 from quire.metadata.errors import MetadataError, NodeExistsError
 from quire.metadata.store import MetadataStore, Op
+from quire.service.gate import Gate
 from quire.service.log import Logger, get_logger
 from quire.service.rare_lock import RareLock
 from quire.world.doors import Buffer, World
@@ -71,7 +73,7 @@ class Services:
     config: ManagedLedgerConfig
     budget: CacheBudget
     cursors: CursorServices
-    recoveries: trio.CapacityLimiter
+    recoveries: Gate
     """Cursors that are recovered at a time, whatever their logs."""
     on_gone: _Closed
     """The log is fenced or closed: a new open reads it anew."""
@@ -106,11 +108,8 @@ class ManagedLedger:
         "_waiters",
         "append",
         "cache",
-        "count_between",
         "cursors",
-        "last_entry_of",
         "name",
-        "next_position",
         "on_fenced",
         "reader_cursors",
         "retention",
@@ -163,9 +162,6 @@ class ManagedLedger:
         self._closed: trio.Event | None = None
         self._readers_made = 0
         self._making = RareLock()
-        self.last_entry_of = self._index.last_entry_of
-        self.next_position = self._index.next_position
-        self.count_between = self._index.count_between
         self.append = self._appends.append
 
     @property
@@ -238,6 +234,11 @@ class ManagedLedger:
         return self._reads.reads
 
     # Reading
+
+    last_entry_of = property(attrgetter("_index.last_entry_of"))
+    next_position = property(attrgetter("_index.next_position"))
+    count_between = property(attrgetter("_index.count_between"))
+    """See `cursors.doors.Log`. No call in between, and no bound methods that each log keeps."""
 
     def first_position(self) -> Position:
         """Of the first entry that is there, or will be."""

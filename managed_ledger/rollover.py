@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from managed_ledger.config import MIB, ManagedLedgerConfig
 
@@ -25,6 +25,13 @@ class RolloverLimits:
     size_max: int
     age_min_s: float
     age_max_s: float
+    entries_near: int = field(init=False)
+    size_near: int = field(init=False)
+    """From which on a ledger is nearly full."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "entries_near", self.entries_max - self.entries_max // AHEAD_PART)
+        object.__setattr__(self, "size_near", self.size_max - self.size_max // AHEAD_PART)
 
     @classmethod
     def of(cls, config: ManagedLedgerConfig) -> RolloverLimits:
@@ -68,11 +75,3 @@ class RolloverLimits:
         if age_s < self.age_min_s:
             return max(age_s, self.age_min_s - AHEAD_S)
         return max(age_s, self.age_max_s - AHEAD_S)
-
-    @property
-    def entries_near(self) -> int:
-        return self.entries_max - self.entries_max // AHEAD_PART
-
-    @property
-    def size_near(self) -> int:
-        return self.size_max - self.size_max // AHEAD_PART

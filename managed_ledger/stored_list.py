@@ -36,7 +36,6 @@ class StoredList:
         "_ledgers",
         "_lock",
         "_metadata",
-        "_path",
         "_unlearned",
         "_version",
         "config",
@@ -49,7 +48,6 @@ class StoredList:
         self._metadata = metadata
         self._ledgers = ledgers
         self.name = name
-        self._path = log_path(name)
         self._version = _NO_NODE
         self._given_up = ""
         self._bytes = 0
@@ -57,6 +55,11 @@ class StoredList:
         """Values whose writing may have happened, and what the list is to be for us if it did; None: there are none."""
         self.value = LedgerList()
         self._lock = RareLock()
+
+    @property
+    def _path(self) -> str:
+        """Made when it is needed: one for each log would be kept for ever."""
+        return log_path(self.name)
 
     def held(self) -> _Held:
         """Alone with the list as it is stored, inside `async with`. ManagedLedgerFencedError, MetadataError."""

@@ -12,7 +12,7 @@ from broker.dispatch.consumer import Consumer
 from broker.dispatch.subscription import Subscription
 from broker.errors import BrokerError, ConsumerBusyError, NotAllowedError, ProducerBusyError, ServiceNotReadyError
 from broker.topics.loaded_topics import Topics
-from broker.topics.policies import TopicPolicies
+from broker.topics.policies import Held, TopicPolicies
 from broker.topics.producer import Producer
 from broker.topics.topic import Topic
 from quire.wire.pulsar import PulsarApi_pb2 as pb
@@ -77,8 +77,9 @@ class Creations:
         check_properties(connection, request.metadata)
         check_size(request.producer_name, "producer name")
         name = parse_topic(request.topic)
-        await self._check_may_publish(name)
+        policies = await self._check_may_publish(name)
         topic = await self._topics.get(name)
+        del policies  # kept until the topic is loaded, so that they are read once
         if request.initial_subscription_name:
             await open_initial_subscription(topic, request.initial_subscription_name)
         added = await admit_producer(connection, creation, topic, request)
@@ -111,16 +112,18 @@ class Creations:
         connection.write((replies.success(request.request_id),))
         consumer.subscription.announce()
 
-    async def _check_may_publish(self, name: TopicName) -> None:
-        """NotAllowedError where duplicates are to be dropped: we would store them. TopicNotFoundError (no such namespace),
-        MetadataUnavailableError."""
+    async def _check_may_publish(self, name: TopicName) -> Held:
+        """The policies of the topic. NotAllowedError where duplicates are to be dropped: we would store them. TopicNotFoundError
+        (no such namespace), MetadataUnavailableError."""
         if self._topics.find(name) is None:
             await self._topics.check_namespace(name)  # policies of those that are not there are not asked for
-        if await self._policies.asks_deduplication(name):
+        policies = await self._policies.load(name)
+        if policies.asks_deduplication():
             raise NotAllowedError(
                 f"{name.full}: its policies ask for deduplication (deduplicationEnabled), which is not served: nobody may publish "
                 "until they say false"
             )
+        return policies
 
 
 async def admit_producer(

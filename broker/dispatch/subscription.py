@@ -298,7 +298,8 @@ class Subscription(ABC):
     def unread(self) -> int:
         """Confirmed entries from the read position on."""
         ledger = self.topic.ledger
-        return ledger.count_between(ledger.previous_position(self.cursor.read_position), ledger.last_confirmed)
+        count: int = ledger.count_between(ledger.previous_position(self.cursor.read_position), ledger.last_confirmed)
+        return count
 
     @property
     def reading(self) -> bool:
@@ -344,7 +345,7 @@ class Subscription(ABC):
         this pass."""
         self._turn.left -= len(run.payloads) * self.entry_cost + RUN_COST
         screen = self.topic.screen
-        if screen.knows(run.ledger_id, run.first_entry_id):
+        if (run.ledger_id, run.first_entry_id) > screen.known_after:  # as `knows`
             return run
         screened = screen.screen(run)
         if screened is None:

@@ -6,7 +6,6 @@ from collections.abc import Generator, Iterator
 from functools import partial
 
 import trio
-from cachetools import TTLCache
 
 from broker.background import see_through
 from broker.config import PARTITIONED
@@ -41,6 +40,7 @@ from quire.metadata.errors import NodeExistsError, NoNodeError, NotEmptyError
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
 from quire.service.metrics import Histogram
+from quire.service.recent import Recent
 from quire.wire.pulsar.names import NamespaceName, TopicName
 
 log = get_logger(__name__)
@@ -91,7 +91,7 @@ class Topics:
         """Milliseconds, of topics that were loaded."""
         self.loads_failed = 0
         self._stopping = False
-        self._namespaces: TTLCache[str, None] = TTLCache(NAMESPACES_MAX, NAMESPACE_TTL_S, timer=trio.current_time)
+        self._namespaces: Recent[str, bool] = Recent(NAMESPACES_MAX, NAMESPACE_TTL_S)
         """Those that were there a moment ago."""
         self.partitioned = PartitionedTopics(metadata, partitions_max=context.options.partitions_per_topic_max)
         self.takeover = Takeover(self.partitioned, factory, accept=context.options.accept_unsupported_policies)
@@ -122,22 +122,23 @@ class Topics:
 
     def namespace_is_known(self, name: TopicName) -> bool:
         """Whether the namespace is known to exist, without asking."""
-        return name.namespace_path in self._namespaces
+        return self._namespaces.get(name.namespace_path) is not None
 
     async def check_namespace(self, name: TopicName | NamespaceName) -> None:
         """TopicNotFoundError if the namespace does not exist: what the clients expect, and expect first.
         MetadataUnavailableError."""
         path = name.namespace_path if isinstance(name, TopicName) else str(name)
-        if path not in self._namespaces:
+        if self._namespaces.get(path) is None:
             await self._look_for_namespace(name)
 
     async def _look_for_namespace(self, name: TopicName | NamespaceName) -> None:
-        namespace = name.namespace_name if isinstance(name, TopicName) else name
-        path = str(namespace)
-        if heartbeat_broker(namespace) is None and not await self._has(f"{POLICIES}/{path}"):
-            self._namespaces.pop(path, None)
-            raise TopicNotFoundError(f"namespace {path} does not exist")
-        self._namespaces[path] = None
+        path = name.namespace_path if isinstance(name, TopicName) else str(name)
+        if not await self._has(f"{POLICIES}/{path}"):
+            namespace = name.namespace_name if isinstance(name, TopicName) else name
+            if heartbeat_broker(namespace) is None:
+                self._namespaces.forget(path)
+                raise TopicNotFoundError(f"namespace {path} does not exist")
+        self._namespaces.put(path, True)
 
     # Which there are
 

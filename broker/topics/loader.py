@@ -104,15 +104,14 @@ class TopicLoader:
         # Before: opening fences whoever writes now. After: opening takes its time, and the bundle may be gone.
         await self._ownership.check(name)
         # Before it is opened: what is open is trimmed.
-        policies = await self._policies.hold(name)  # until it is open, so that they are read once
+        policies = await self._policies.load(name)
         await self._takeover.check(name, policies)
-        ledger = await self._factory.open(name.managed_ledger_path, create=create)
+        ledger = await self._factory.open(name.managed_ledger_path, create=create, config=policies)
         try:
             await self._ownership.check(name)
         except BaseException:
             ledger.abandon()
             raise
-        del policies
         if not ledger.is_usable:
             # Taken over or closed since: nobody would tell us any more.
             raise ManagedLedgerFencedError(f"{name.full} was lost while it was being loaded")

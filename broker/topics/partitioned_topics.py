@@ -16,12 +16,10 @@ Source: the original's PartitionedTopicMetadata; reference names in docs/formats
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import trio
-from cachetools import TTLCache
 
 from broker.errors import (
     BeingDeletedError,
@@ -40,6 +38,7 @@ from quire.ledger.position import EARLIEST
 from quire.metadata.errors import BadVersionError, MetadataError, NodeExistsError, NoNodeError
 from quire.metadata.store import Create, MetadataStore, Op, Put
 from quire.service.log import get_logger
+from quire.service.recent import Recent
 from quire.wire.pulsar import MLDataFormats_pb2 as pb
 from quire.wire.pulsar.errors import InvalidNameError
 from quire.wire.pulsar.names import NamespaceName, TopicName, decode_name, encode_name
@@ -85,6 +84,26 @@ def decode(value: bytes) -> Partitioning:
         raise MetadataRefusedError(f"the metadata of a partitioned topic cannot be read: {error}") from error
 
 
+class _Changing:
+    """See `PartitionedTopics.changing`. No generator: each topic that is loaded comes by."""
+
+    __slots__ = ("_changing", "_done", "_name")
+
+    def __init__(self, changing: dict[str, trio.Event], name: str) -> None:
+        self._changing = changing
+        self._name = name
+        self._done = trio.Event()
+
+    async def __aenter__(self) -> None:
+        while (other := self._changing.get(self._name)) is not None:
+            await other.wait()
+        self._changing[self._name] = self._done
+
+    async def __aexit__(self, *_: object) -> None:
+        del self._changing[self._name]
+        self._done.set()
+
+
 class PartitionedTopics:
     """Every call but `known` raises MetadataUnavailableError when the store cannot be asked."""
 
@@ -93,7 +112,7 @@ class PartitionedTopics:
         """Told of a topic that is marked as deleted and still there."""
         self._metadata = metadata
         self._partitions_max = partitions_max
-        self._counts: TTLCache[str, int] = TTLCache(NAMES_MAX, NAME_TTL_S, timer=trio.current_time)
+        self._counts: Recent[str, int] = Recent(NAMES_MAX, NAME_TTL_S)
         self._changes = 0
         self._changing: dict[str, trio.Event] = {}
 
@@ -117,7 +136,7 @@ class PartitionedTopics:
         else:
             count = found[0].partitions
         if changes == self._changes:
-            self._counts[name.full] = count
+            self._counts.put(name.full, count)
         return count
 
     async def names(self, namespace: NamespaceName) -> list[TopicName]:
@@ -138,17 +157,9 @@ class PartitionedTopics:
 
     # Changing
 
-    @asynccontextmanager
-    async def changing(self, name: TopicName) -> AsyncIterator[None]:
-        """Nobody else of this broker changes the topic's kind or its partitions meanwhile."""
-        while (other := self._changing.get(name.full)) is not None:
-            await other.wait()
-        done = self._changing[name.full] = trio.Event()
-        try:
-            yield
-        finally:
-            del self._changing[name.full]
-            done.set()
+    def changing(self, name: TopicName) -> _Changing:
+        """Inside `async with`, nobody else of this broker changes the topic's kind or its partitions."""
+        return _Changing(self._changing, name.full)
 
     def is_changing(self, name: TopicName) -> bool:
         """Whether somebody holds `changing`."""
@@ -324,7 +335,7 @@ class PartitionedTopics:
     def _changed(self, name: TopicName) -> None:
         """What is known, or being asked for, may be true no more."""
         self._changes += 1
-        self._counts.pop(name.full, None)
+        self._counts.forget(name.full)
 
 
 def topics_in(namespace: str, components: Iterable[str]) -> Iterator[TopicName]:

@@ -84,6 +84,11 @@ class _Namespace:
         self.ready = trio.Event()
         """The first read is done, or has failed for good."""
 
+    @property
+    def is_known(self) -> bool:
+        """Whether it was read, and is kept up to date."""
+        return self.watched and self.ready.is_set() and not self.forgotten
+
     def topic(self, path: str) -> _Topic:
         found = self.topics.get(path)
         if found is None:
@@ -92,25 +97,8 @@ class _Namespace:
 
 
 class Held:
-    """The policies of a topic's namespace and its own, as they are known now; None: there are none."""
-
-    __slots__ = ("_namespace", "_topic")
-
-    def __init__(self, namespace: _Namespace, topic: _Topic) -> None:
-        self._namespace = namespace
-        self._topic = topic
-
-    @property
-    def of_namespace(self) -> Json | None:
-        return self._namespace.own
-
-    @property
-    def of_topic(self) -> Json | None:
-        return self._topic.own
-
-
-class _Effective:
-    """What holds for one topic at the moment it is called."""
+    """The policies of a topic's namespace and its own, as they are known at the moment they are asked for; None: there are none.
+    Called, it says what holds for the ledgers of the topic. They stay known as long as this is kept."""
 
     __slots__ = ("_namespace", "_policies", "_topic")
 
@@ -121,6 +109,18 @@ class _Effective:
 
     def __call__(self) -> LogConfig:
         return effective(self._policies.default, self._namespace.own, self._topic.own)
+
+    @property
+    def of_namespace(self) -> Json | None:
+        return self._namespace.own
+
+    @property
+    def of_topic(self) -> Json | None:
+        return self._topic.own
+
+    def asks_deduplication(self) -> bool:
+        """Whether duplicates of a producer of the topic are to be dropped."""
+        return asks_deduplication(self._namespace.own, self._topic.own)
 
 
 class TopicPolicies:
@@ -139,33 +139,23 @@ class TopicPolicies:
 
     # For logs
 
-    async def load(self, name: TopicName) -> Callable[[], LogConfig]:
+    async def load(self, name: TopicName) -> Held:
         """Read what is not known yet. What comes back answers from memory what holds for the topic at the moment it is
         asked, and never raises. MetadataUnavailableError."""
-        return _Effective(self, *await self._load(name))
-
-    async def config_of(self, log_name: str) -> Callable[[], LogConfig]:
-        """As `load`, of the topic whose managed ledger has that name."""
-        return await self.load(TopicName.from_managed_ledger_path(log_name))
-
-    async def hold(self, name: TopicName) -> Held:
-        """Read what is not known yet, and keep it known as long as the answer is kept. MetadataUnavailableError."""
-        return Held(*await self._load(name))
-
-    async def asks_deduplication(self, name: TopicName) -> bool:
-        """Whether duplicates of a producer of the topic are to be dropped. MetadataUnavailableError, if that is not known."""
-        namespace, topic = await self._load(name)
-        return asks_deduplication(namespace.own, topic.own)
-
-    async def _load(self, name: TopicName) -> tuple[_Namespace, _Topic]:
-        namespace = await self._known(name.namespace_name)
+        namespace = self._namespaces.get(name.namespace_path)
+        if namespace is None or not namespace.is_known or self._tasks.nursery is None:
+            namespace = await self._known(name.namespace_name)
         topic = namespace.topic(topic_path(name))
         while not topic.known:
             refreshes = namespace.refreshes
             own = await self._read(topic.path)
             if refreshes == namespace.refreshes:
                 topic.own, topic.known = own, True
-        return namespace, topic
+        return Held(self, namespace, topic)
+
+    async def config_of(self, log_name: str) -> Callable[[], LogConfig]:
+        """As `load`, of the topic whose managed ledger has that name."""
+        return await self.load(TopicName.from_managed_ledger_path(log_name))
 
     # For who asks and changes
 
@@ -243,8 +233,7 @@ class TopicPolicies:
         if namespace is None or not namespace.watched:
             namespace = self._namespaces[key] = _Namespace(name, watched=True)
             self._tasks.nursery.start_soon(self._watch, key, namespace, name=f"policies of {name}")
-        if not namespace.ready.is_set():  # each topic that is loaded asks twice
-            await namespace.ready.wait()
+        await namespace.ready.wait()
         if namespace.forgotten:
             return await self._known(name)  # the namespace was made again
         if self._namespaces.get(key) is not namespace:

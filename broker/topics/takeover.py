@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import Final
 
 import trio
-from cachetools import LRUCache, TTLCache
 
 from broker.errors import BrokerError, UnsupportedPoliciesError, translated
 from broker.ownership.values import Json
@@ -23,6 +22,7 @@ from broker.topics.policies import Held
 from managed_ledger.errors import ManagedLedgerError
 from managed_ledger.factory import ManagedLedgerFactory
 from quire.service.log import get_logger
+from quire.service.recent import Recent
 from quire.service.unsupported.policies import described, unsupported
 from quire.wire.pulsar.names import NamespaceName, TopicName
 
@@ -52,20 +52,21 @@ class Takeover:
         self._factory = factory
         self._accept = accept
         self._accepted: set[str] = set()
-        self._fields: LRUCache[str, tuple[Json | None, list[str]]] = LRUCache(KNOWN_MAX)
+        self._fields: Recent[str, tuple[Json | None, list[str]]] = Recent(KNOWN_MAX, KNOWN_TTL_S)
         """By namespace: its policies when they were looked at last, and what is not obeyed of them."""
         self._looks: dict[str, _Look] = {}
-        self._change_events: TTLCache[str, bool] = TTLCache(KNOWN_MAX, KNOWN_TTL_S, timer=trio.current_time)
+        self._change_events: Recent[str, bool] = Recent(KNOWN_MAX, KNOWN_TTL_S)
 
     async def check(self, name: TopicName, policies: Held) -> None:
         """UnsupportedPoliciesError; MetadataUnavailableError, ManagedLedgerUnavailableError, ManagedLedgerDamagedError if it
         cannot be decided."""
-        namespace, key = name.namespace_name, name.namespace_path
+        key = name.namespace_path
         reasons = []
         if fields := self._unsupported(key, policies.of_namespace):
-            reasons.append(f"policies of namespace {namespace}: {described(fields)}")
-        if await self._may_have_change_events(namespace):
-            reasons.append(f"policies of single topics in persistent://{namespace}/{CHANGE_EVENTS}, which is not read")
+            reasons.append(f"policies of namespace {key}: {described(fields)}")
+        known = self._change_events.get(key)
+        if await self._may_have_change_events(name.namespace_name) if known is None else known:
+            reasons.append(f"policies of single topics in persistent://{key}/{CHANGE_EVENTS}, which is not read")
         shared = "; ".join(reasons)
         if fields := unsupported(policies.of_topic):
             reasons.append(f"policies of {name.partitioned.full}: {described(fields)}")
@@ -89,7 +90,8 @@ class Takeover:
     def _unsupported(self, key: str, policies: Json | None) -> list[str]:
         known = self._fields.get(key)
         if known is None or known[0] is not policies:
-            known = self._fields[key] = policies, unsupported(policies)
+            known = policies, unsupported(policies)
+            self._fields.put(key, known)
         return known[1]
 
     async def _may_have_change_events(self, namespace: NamespaceName) -> bool:
@@ -118,7 +120,7 @@ class Takeover:
         key = str(namespace)
         look = self._looks[key] = _Look()
         try:
-            self._change_events[key] = await self._look_for_change_events(namespace)
+            self._change_events.put(key, await self._look_for_change_events(namespace))
         except (BrokerError, ManagedLedgerError) as error:
             look.error = error
             raise

@@ -120,6 +120,8 @@ class Topic:
         """Its client closes it: the name is free; receipts of what is on its way still follow."""
         if self.producers.get(producer.name) is producer:
             del self.producers[producer.name]
+            if not self.producers:
+                self.producers = {}  # one that is emptied takes three times as much
 
     def remove_producer(self, producer: Producer) -> None:
         """The producer is gone, and nobody waits for its receipts."""

@@ -27,7 +27,7 @@ from quire.ledger.writing.creation import NewLedger
 from quire.ledger.writing.writer import LedgerWriter
 from quire.metadata.ledgers import LedgerManager, LedgerMetadata, LedgerState
 from quire.metadata.store import Op, Versioned
-from quire.wire.bookkeeper.entry import Digest, DigestType, master_key
+from quire.wire.bookkeeper.entry import DigestType, digest_of, master_key
 from quire.world.doors import World
 
 TICKS_PER_TIMEOUT = 16
@@ -229,7 +229,7 @@ class LedgerClient:
         metadata = stored.value
         if metadata.password_known and metadata.password != password:
             raise LedgerUnauthorizedError(f"ledger {ledger_id} has another password")
-        digest = Digest(metadata.digest_type if metadata.password_known else digest_type, password)
+        digest = digest_of(metadata.digest_type if metadata.password_known else digest_type, password)
         if recover and metadata.state is not LedgerState.CLOSED:
             stored = Versioned(await recover_ledger(self._context, ledger_id, digest, password), stored.version)
             metadata = stored.value
@@ -296,7 +296,7 @@ class LedgerClient:
         """
         if metadata.password_known:
             password, digest_type = metadata.password, metadata.digest_type
-        return LedgerCopies(self._context, ledger_id, Digest(digest_type, password), master_key(password))
+        return LedgerCopies(self._context, ledger_id, digest_of(digest_type, password), master_key(password))
 
     async def replace_members(
         self, ledger_id: int, first: int, last: int, members: Mapping[int, tuple[str, str]]

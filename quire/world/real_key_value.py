@@ -30,10 +30,9 @@ _OWN_FILE = "rocksdict-config.json"
 
 
 class RealKeyValueMaker:
-    def __init__(self, *, write_buffer_bytes: int = 16 << 20) -> None:
-        self._write_buffer_bytes = write_buffer_bytes
-
-    def open(self, path: str, *, create: bool = True, cache_bytes: int = 8 << 20) -> KeyValue:
+    def open(
+        self, path: str, *, create: bool = True, cache_bytes: int = 8 << 20, write_buffer_bytes: int = 16 << 20
+    ) -> KeyValue:
         disk = RealDisk()
         if create:
             disk.make_dirs(path)
@@ -46,18 +45,34 @@ class RealKeyValueMaker:
                 raise DamagedError(check.damage)
             if check.is_new and not create:
                 raise FileNotFoundError(errno.ENOENT, "no key-value map in this folder", path)
-            return self._open(disk, path, check, holder, create=create, cache_bytes=cache_bytes)
+            return self._open(
+                disk,
+                path,
+                check,
+                holder,
+                create=create,
+                cache_bytes=cache_bytes,
+                write_buffer_bytes=write_buffer_bytes,
+            )
         except BaseException:
             os.close(holder)
             raise
 
     def _open(
-        self, disk: RealDisk, path: str, check: MapCheck, holder: int, *, create: bool, cache_bytes: int
+        self,
+        disk: RealDisk,
+        path: str,
+        check: MapCheck,
+        holder: int,
+        *,
+        create: bool,
+        cache_bytes: int,
+        write_buffer_bytes: int,
     ) -> KeyValue:
         import rocksdict  # imported here and not at the top: see the module head
 
         options = _rocksdb_options(
-            rocksdict, create=create, cache_bytes=cache_bytes, write_buffer_bytes=self._write_buffer_bytes
+            rocksdict, create=create, cache_bytes=cache_bytes, write_buffer_bytes=write_buffer_bytes
         )
         # Without a witness a wrong checksum refuses the opening. With one, all synced data is proved already. The data
         # behind it may be anything after a power cut: it ends at the first damage.

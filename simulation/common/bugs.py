@@ -156,7 +156,7 @@ def _acks_of_replaced_kept() -> list[Patch]:
     """What a bookie acknowledged counts, though another stands in its place."""
 
     def replaced(self: AckTracker, index: int) -> None:
-        self._failed[index] = False
+        self._failed &= ~(1 << index)
 
     return [(AckTracker, "replaced", replaced)]
 

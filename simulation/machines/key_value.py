@@ -145,7 +145,9 @@ class SimKeyValueMaker:
         self._trace = trace
         self._host = host
 
-    def open(self, path: str, *, create: bool = True, cache_bytes: int = 8 << 20) -> KeyValue:
+    def open(
+        self, path: str, *, create: bool = True, cache_bytes: int = 8 << 20, write_buffer_bytes: int = 16 << 20
+    ) -> KeyValue:
         self._power.check()
         image = self._images._maps.get(path)
         if image is None:

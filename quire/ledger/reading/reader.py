@@ -70,20 +70,28 @@ class LedgerReader:
         self._context = context
         self._stored = stored
         self._digest = digest
-        metadata = stored.value
-        striping = Striping(metadata.ensemble_size, metadata.write_quorum)
-        self._reads = EntryReads(context, ledger_id, digest, striping)
+        self._entry_reads: EntryReads | None = None
         self._watch: MetadataWatch | None = None
         self._polls: dict[LongPoll, None] = {}
         self._changed = trio.Event()
         self._given_up = False
-        if not self.closed:
-            self._reads.on_lac = self._learn
 
     @property
     def metadata(self) -> LedgerMetadata:
         """Metadata as last read."""
         return self._stored.value
+
+    @property
+    def _reads(self) -> EntryReads:
+        """Made by the first read: thousands of ledgers are opened for their end alone."""
+        reads = self._entry_reads
+        if reads is None:
+            metadata = self._stored.value
+            striping = Striping(metadata.ensemble_size, metadata.write_quorum)
+            reads = self._entry_reads = EntryReads(self._context, self.ledger_id, self._digest, striping)
+            if not self.closed:
+                reads.on_lac = self._learn
+        return reads
 
     @property
     def closed(self) -> bool:
@@ -275,7 +283,8 @@ class LedgerReader:
             if last > known:  # Unconfirmed entries are not in the length.
                 length = last * (length // (known + 1)) if length else SINGLE_READ_GUESS * last
             try:
-                return await read_range(self._reads, self.metadata, self.ledger_id, first, last, size_max, length)
+                reads = self._entry_reads or self._reads
+                return await read_range(reads, self.metadata, self.ledger_id, first, last, size_max, length)
             except LedgerReadError:
                 if first > last or not await self._look_again():
                     raise
@@ -346,7 +355,8 @@ class LedgerReader:
         self._stored = stored
         metadata = stored.value
         if self.closed:
-            self._reads.on_lac = ignore_lac
+            if self._entry_reads is not None:
+                self._entry_reads.on_lac = ignore_lac
             self.last_entry_id = metadata.last_entry_id
             self.length = metadata.length
         else:

@@ -46,8 +46,10 @@ class AckTracker:
         """Last entry before the first one that was not pushed: no entry above it can be confirmed."""
         size = striping.ensemble_size
         self._through = [self._vacuous(index, confirmed) for index in range(size)]
-        self._ahead: list[list[tuple[int, int]]] = [[] for _ in range(size)]
-        self._failed = [False] * size
+        self._ahead: list[list[tuple[int, int]]] | None = None
+        """From the first acknowledgement on that comes out of order: nearly all writers see none."""
+        self._failed = 0
+        """A bit for each bookie that is out."""
 
     def pushed(self, first: int, last: int) -> None:
         """Record that entries `first` to `last` were sent to their write sets."""
@@ -65,7 +67,7 @@ class AckTracker:
         The same acknowledgement may arrive twice. Acks of a failed bookie are ignored.
         """
         assert last <= self.pushed_last, f"ack of {last}, which was never pushed (LAP={self.pushed_last})"
-        if self._failed[index]:
+        if self._failed and self._failed >> index & 1:
             return EMPTY
         striping = self._striping
         if striping.striped:
@@ -78,19 +80,20 @@ class AckTracker:
             self._insert_ahead(index, first, last)
         else:
             through[index] = last
-            if self._ahead[index]:
-                self._absorb(index)
+            if self._ahead is not None and self._ahead[index]:
+                self._absorb(self._ahead[index], index)
         return self._advance()
 
     def failed(self, index: int) -> None:
         """Record that bookie `index` failed: its acks no longer count, and nothing is confirmed until it is replaced."""
-        self._failed[index] = True
+        self._failed |= 1 << index
 
     def replaced(self, index: int) -> None:
         """Record a new bookie at `index`, which has none of the unconfirmed entries. Call `resume` afterwards."""
-        self._failed[index] = False
+        self._failed &= ~(1 << index)
         self._through[index] = self._vacuous(index, self.confirmed)
-        self._ahead[index].clear()
+        if self._ahead is not None:
+            self._ahead[index].clear()
 
     def resume(self) -> range:
         """Return the entries confirmed now that the failed bookies have been replaced; empty while one has not."""
@@ -126,6 +129,8 @@ class AckTracker:
 
     def _insert_ahead(self, index: int, first: int, last: int) -> None:
         """Add a range ahead of the watermark, merging it with those it touches."""
+        if self._ahead is None:
+            self._ahead = [[] for _ in self._through]
         ahead = self._ahead[index]
         start = bisect_left(ahead, (first, last))
         if start and ahead[start - 1][1] >= first - 1:
@@ -138,9 +143,8 @@ class AckTracker:
             stop += 1
         ahead[start:stop] = [(first, last)]
 
-    def _absorb(self, index: int) -> None:
-        """Move the watermark over the ranges that it has reached."""
-        ahead = self._ahead[index]
+    def _absorb(self, ahead: list[tuple[int, int]], index: int) -> None:
+        """Move the watermark over the ranges of the bookie that it has reached."""
         through = self._through[index]
         reached = 0
         while reached < len(ahead) and ahead[reached][0] <= through + 1:
@@ -150,11 +154,11 @@ class AckTracker:
         self._through[index] = through
 
     def _advance(self) -> range:
-        if True in self._failed:
+        if self._failed:
             return EMPTY
         before = self.confirmed
         after = self._by_watermarks()
-        if after < self._reach and any(self._ahead):
+        if after < self._reach and self._ahead is not None and any(self._ahead):
             after = self._by_counting(after)
         if after <= before:
             return EMPTY
@@ -191,6 +195,8 @@ class AckTracker:
     def _has(self, index: int, entry_id: int) -> bool:
         if entry_id <= self._through[index]:
             return True
+        if self._ahead is None:
+            return False
         ahead = self._ahead[index]
         place = bisect_left(ahead, (entry_id + 1, -1)) - 1
         return place >= 0 and ahead[place][1] >= entry_id

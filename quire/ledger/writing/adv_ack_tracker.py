@@ -96,7 +96,7 @@ class AdvAckTracker(AckTracker):
         last = self._striping.stored_until(index, last)
         if first > last:
             return False
-        ahead = self._ahead[index]
+        ahead = [] if self._ahead is None else self._ahead[index]
         place = bisect_right(ahead, (first, ID_END)) - 1
         return place < 0 or not (ahead[place][0] <= first and last <= ahead[place][1])
 

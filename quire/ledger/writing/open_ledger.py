@@ -42,7 +42,7 @@ from quire.metadata.ledgers import LedgerMetadata
 from quire.metadata.store import Versioned
 from quire.service.rare_lock import RareLock
 from quire.wire.bookkeeper import v2, v3
-from quire.wire.bookkeeper.entry import Digest, master_key
+from quire.wire.bookkeeper.entry import digest_of, master_key
 from quire.wire.bookkeeper.v2 import Rc
 
 
@@ -94,7 +94,7 @@ class OpenLedger:
         self._on_confirmed: Callable[[int, int], None] = ignore_confirmed
         self._on_failed: Callable[[LedgerError], None] = ignore_failed
         striping = striping_of(metadata.ensemble_size, metadata.write_quorum)
-        digest = Digest(metadata.digest_type, metadata.password)
+        digest = digest_of(metadata.digest_type, metadata.password)
         key = master_key(metadata.password)
         appender = self._appender = Appender(
             context,
@@ -276,7 +276,7 @@ class OpenLedger:
         reads = self._entry_reads
         if reads is None:
             stored = self.metadata
-            digest = Digest(stored.digest_type, stored.password)
+            digest = digest_of(stored.digest_type, stored.password)
             striping = striping_of(stored.ensemble_size, stored.write_quorum)
             reads = self._entry_reads = EntryReads(self._context, self.ledger_id, digest, striping)
         return reads

@@ -38,6 +38,8 @@ log = get_logger(__name__)
 
 CACHE_BYTES = 1 << 20
 """Bytes of RocksDB's block cache: small, since reads are answered from the tree."""
+WRITE_BUFFER_BYTES = 2 << 20
+"""As little: what is in it is in the tree, too, and the metadata is written seldom."""
 
 READS_IN_STEP = 16
 """Nodes read, by any tasks, before other tasks run: reads are answered from memory, and a task switch costs more."""
@@ -89,15 +91,10 @@ class KeyValueStore:
         return self._expired
 
     async def get(self, path: str) -> Node | None:
-        paths.check(path)
-        self._reads += 1
-        if self._reads % READS_IN_STEP:
-            await trio.lowlevel.checkpoint_if_cancelled()
-        else:
-            await trio.lowlevel.checkpoint()
-        self._require()
+        await self._read_turn()
         node = self._tree.nodes.get(path)
         if node is None:
+            paths.check(path)  # no node has a path that cannot be
             return None
         return Node(node.value, node.version, node.owner != NOBODY, node.owner == _SESSION, session=node.owner)
 
@@ -124,9 +121,18 @@ class KeyValueStore:
 
     async def children(self, path: str) -> list[str]:
         paths.check(path)
-        await trio.lowlevel.checkpoint()
-        self._require()
+        await self._read_turn()
         return self._tree.children(path)
+
+    async def _read_turn(self) -> None:
+        """Before a read, which memory answers."""
+        self._reads += 1
+        if self._reads % READS_IN_STEP:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        else:
+            await trio.lowlevel.checkpoint()
+        if self._closed or self._broken is not None:
+            raise self._session_is_gone()
 
     async def multi(self, ops: Sequence[Op]) -> list[str]:
         results, _ = await self._commit(ops)
@@ -267,7 +273,9 @@ async def open_store(world: World, directory: str, *, create: bool = True) -> Ke
 
 
 def _open(world: World, directory: str, create: bool) -> tuple[KeyValue, Tree]:
-    key_value = world.key_value.open(directory, create=create, cache_bytes=CACHE_BYTES)
+    key_value = world.key_value.open(
+        directory, create=create, cache_bytes=CACHE_BYTES, write_buffer_bytes=WRITE_BUFFER_BYTES
+    )
     for finding in key_value.noticed:
         log.warning("found when the metadata was opened", file=finding.file, found=finding.what)
     try:

@@ -85,8 +85,10 @@ class _Draft:
     def do(self, op: Op) -> str:
         if isinstance(op, Create):
             return self._create(op)
-        path = paths.check(op.path)
-        node = self._existing(path)
+        path = op.path
+        node = self._node(path)
+        if node is None:
+            raise NoNodeError(f"there is no node {paths.check(path)}")
         if op.version not in (ANY_VERSION, node.version):
             raise BadVersionError(f"{path} has version {node.version}, not {op.version}")
         if isinstance(op, Put):

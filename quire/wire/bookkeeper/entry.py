@@ -84,8 +84,14 @@ def _mac_key(password: bytes) -> bytes:
     return hashlib.sha1(b"mac" + password).digest()
 
 
+@lru_cache(64)
+def digest_of(digest_type: DigestType, password: bytes = b"") -> Digest:
+    """The digest of ledgers with that password: nearly all of them have the same, and share one."""
+    return Digest(digest_type, password)
+
+
 class Digest:
-    """Digest of one ledger: seals and opens its entries."""
+    """Seals and opens entries. Never changed once it is made."""
 
     __slots__ = ("_mac_key", "length", "overhead", "type")
 

@@ -105,11 +105,13 @@ def without_broker_metadata(entry: Buffer) -> Buffer:
 class EntryFeatures:
     """Finder of the features of runs of entries that are mostly alike."""
 
-    __slots__ = ("_alike", "_patience", "_patterns", "_unknown")
+    __slots__ = ("_alike", "_only", "_patience", "_patterns", "_unknown")
 
     def __init__(self) -> None:
         self._patterns: dict[int, _Match] = {}
         """Patterns by the lowest byte of the metadata's size."""
+        self._only: _Match | None = None
+        """The pattern, while there is one: what most producers stay with."""
         self._alike = 0
         """Features of entries that some pattern matches."""
         self._unknown = 0
@@ -121,11 +123,15 @@ class EntryFeatures:
 
         BATCH and CHUNK may be included if only earlier entries had them.
         """
-        get = self._patterns.get
-        try:
-            others = [entry for entry in entries if not get(entry[9], _never)(entry, 6)]
-        except IndexError:
-            others = list(entries)
+        only = self._only
+        if only is not None:
+            others = [entry for entry in entries if not only(entry, 6)]
+        else:
+            get = self._patterns.get
+            try:
+                others = [entry for entry in entries if not get(entry[9], _never)(entry, 6)]
+            except IndexError:
+                others = list(entries)
         found = self._alike if len(others) < len(entries) else 0
         if others:
             for entry in others:
@@ -166,6 +172,7 @@ class EntryFeatures:
             self._patience = min(2 * self._patience, _LEARN_AFTER_MAX)
         self._alike |= features_of(entry)
         self._patterns[key] = _pattern(entry)
+        self._only = self._patterns[key] if len(self._patterns) == 1 else None
 
 
 def _pattern(entry: Buffer) -> _Match:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import quote_plus, unquote_plus
 
 from quire.wire.pulsar.errors import (
@@ -81,6 +81,10 @@ class TopicName:
     local: str
     partition: int = -1
     """Number in `-partition-N` at the end of the local name; -1: none."""
+    full: str = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "full", f"{self.domain}://{self.tenant}/{self.namespace}/{self.local}")
 
     @classmethod
     def parse(cls, text: str | bytes) -> TopicName:
@@ -115,10 +119,6 @@ class TopicName:
         if name.managed_ledger_path != path:
             raise InvalidTopicNameError(f"{_shown(path)} is not the path of a topic in its canonical form")
         return name
-
-    @property
-    def full(self) -> str:
-        return f"{self.domain}://{self.tenant}/{self.namespace}/{self.local}"
 
     @property
     def namespace_name(self) -> NamespaceName:

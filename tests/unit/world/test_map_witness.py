@@ -27,7 +27,7 @@ from quire.world.rocksdb_files import log_end, records
 _WRITER = """
 import os, random, sys
 from quire.world.real_key_value import RealKeyValueMaker
-map_ = RealKeyValueMaker(write_buffer_bytes=int(sys.argv[2])).open(sys.argv[1])
+map_ = RealKeyValueMaker().open(sys.argv[1], write_buffer_bytes=int(sys.argv[2]))
 rng = random.Random(sys.argv[3])
 for number in range(int(sys.argv[4])):
     batch = map_.batch()
@@ -249,7 +249,7 @@ def test_a_log_torn_at_its_end_is_no_damage(killed, harm: Callable[[bytes], byte
 _KILLED = """
 import os, random, sys
 from quire.world.real_key_value import RealKeyValueMaker
-map_ = RealKeyValueMaker(write_buffer_bytes=64 << 10).open(sys.argv[1])
+map_ = RealKeyValueMaker().open(sys.argv[1], write_buffer_bytes=64 << 10)
 rng = random.Random(sys.argv[2])
 number = int.from_bytes(map_.get(b"n") or b"", "big")
 while True:

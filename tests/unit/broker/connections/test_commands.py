@@ -10,6 +10,7 @@ import trio
 
 from broker.config import PARTITIONED
 from broker.connections.topic_lists import topics_hash
+from managed_ledger.config import LogConfigSource
 from managed_ledger.managed_ledger import ManagedLedger
 from quire.ledger.errors import LedgerError
 from quire.metadata.errors import MetadataError
@@ -258,9 +259,9 @@ def test_who_may_make_a_topic_makes_it_although_somebody_who_may_not_asked_first
         first, second = await room.connect(), await room.connect()
         opens = room.factory.open
 
-        async def slow(name: str, *, create: bool = True) -> ManagedLedger:
+        async def slow(name: str, *, create: bool = True, config: LogConfigSource | None = None) -> ManagedLedger:
             await trio.sleep(1)
-            return await opens(name, create=create)
+            return await opens(name, create=create, config=config)
 
         with patch.object(room.factory, "open", slow):
             first.ask_subscribe(force_topic_creation=False)
@@ -409,12 +410,33 @@ def test_where_duplicates_are_to_be_dropped_nobody_may_publish_and_the_reason_is
     in_broker(test)
 
 
+def test_the_policies_of_a_topic_are_read_once_while_a_producer_has_it_loaded() -> None:
+    async def test(room: Room) -> None:
+        peer = await room.connect()
+        asked: list[str] = []
+        real = room.cluster.stores[0].get
+
+        async def noted(path: str) -> Any:
+            asked.append(path)
+            return await real(path)
+
+        async with trio.open_nursery() as nursery:
+            await nursery.start(room.broker.policies.run)
+            await peer.producer("persistent://public/default/another")
+            with patch.object(room.cluster.stores[0], "get", noted):
+                await peer.producer(producer_id=2)
+            assert asked.count("/admin/topic-policies/local/public/default/persistent/orders") == 1
+            nursery.cancel_scope.cancel()
+
+    in_broker(test)
+
+
 def test_a_producer_of_a_topic_that_is_served_needs_no_namespace_to_be_looked_up() -> None:
     async def test(room: Room) -> None:
         peer = await room.connect()
         await peer.producer()
         asked: list[str] = []
-        room.broker.topics._namespaces.clear()
+        room.broker.topics._namespaces.forget("public/default")
         real = room.cluster.stores[0].get
 
         async def noted(path: str) -> Any:
@@ -426,7 +448,7 @@ def test_a_producer_of_a_topic_that_is_served_needs_no_namespace_to_be_looked_up
             await nursery.start(room.broker.policies.run)
             await peer.producer(producer_id=2)
             asked.clear()
-            room.broker.topics._namespaces.clear()
+            room.broker.topics._namespaces.forget("public/default")
             await peer.producer(producer_id=3)
             # (The log of a topic that is served would hold its policies; here nobody does.)
             assert asked == ["/admin/topic-policies/local/public/default/persistent/orders"]

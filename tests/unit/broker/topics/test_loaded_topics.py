@@ -11,6 +11,7 @@ from broker.errors import ServiceNotReadyError, TopicNotFoundError
 from broker.topics.loader import HOLD_S
 from broker.topics.topic import Topic
 from cursors.errors import CursorDamagedError, CursorRecoveryError
+from managed_ledger.config import LogConfigSource
 from managed_ledger.errors import ManagedLedgerFencedError, ManagedLedgerUnavailableError
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import log_path
@@ -137,8 +138,8 @@ def test_a_log_that_is_lost_while_it_is_being_opened_is_not_kept() -> None:
         peer = await room.connect()
         opens = room.factory.open
 
-        async def lost(name: str, *, create: bool = True) -> object:
-            ledger = await opens(name, create=create)
+        async def lost(name: str, *, create: bool = True, config: LogConfigSource | None = None) -> object:
+            ledger = await opens(name, create=create, config=config)
             ledger.appends.fence("a test says so")
             return ledger
 
@@ -180,13 +181,13 @@ def test_a_topic_that_cannot_be_loaded_now_is_tried_again_while_its_client_waits
         opens = room.factory.open
         tries: list[float] = []
 
-        async def away(name: str, *, create: bool = True) -> ManagedLedger:
+        async def away(name: str, *, create: bool = True, config: LogConfigSource | None = None) -> ManagedLedger:
             tries.append(trio.current_time())
             if trio.current_time() < 4:
                 if isinstance(error, CursorRecoveryError):
                     raise error
                 raise ManagedLedgerUnavailableError(f"{name}: {error}") from error
-            return await opens(name, create=create)
+            return await opens(name, create=create, config=config)
 
         with patch.object(room.factory, "open", away):
             peer.ask_producer()
@@ -202,7 +203,7 @@ def test_who_waits_for_a_topic_hears_of_it_before_he_gives_up_himself() -> None:
     async def test(room: Room) -> None:
         peer = await room.connect()
 
-        async def away(name: str, *, create: bool = True) -> ManagedLedger:
+        async def away(name: str, *, create: bool = True, config: LogConfigSource | None = None) -> ManagedLedger:
             raise ManagedLedgerUnavailableError("away")
 
         with patch.object(room.factory, "open", away):
@@ -220,7 +221,7 @@ def test_what_no_other_try_would_mend_is_told_at_once(error: Exception) -> None:
     async def test(room: Room) -> None:
         peer = await room.connect()
 
-        async def fail(name: str, *, create: bool = True) -> ManagedLedger:
+        async def fail(name: str, *, create: bool = True, config: LogConfigSource | None = None) -> ManagedLedger:
             raise error
 
         with patch.object(room.factory, "open", fail):

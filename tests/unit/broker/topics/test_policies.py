@@ -291,16 +291,16 @@ def test_without_anybody_watching_everything_is_read_when_it_is_asked_for() -> N
 def test_whether_duplicates_are_to_be_dropped_is_known_a_moment_after_anybody_changes_it() -> None:
     async def test(tree: MemoryTree, store: MemoryStore, policies: TopicPolicies) -> None:
         held = await policies.load(PARTITION)  # as the log of a topic that is served holds it
-        assert not await policies.asks_deduplication(PARTITION)
+        assert not (await policies.load(PARTITION)).asks_deduplication()
         await store.put("/admin/policies/t/n", encode_json({"deduplicationEnabled": True}), -1)
         await wait_all_tasks_blocked()
         store.disconnect()
-        assert await policies.asks_deduplication(PARTITION)
+        assert (await policies.load(PARTITION)).asks_deduplication()
         store.reconnect()
         await policies.update(NAME, lambda own: {**own, "deduplicationEnabled": False})
-        assert not await policies.asks_deduplication(PARTITION)
+        assert not (await policies.load(PARTITION)).asks_deduplication()
         await policies.update(NAME, lambda own: {**own, "deduplicationEnabled": "x"})
-        assert await policies.asks_deduplication(PARTITION)
+        assert (await policies.load(PARTITION)).asks_deduplication()
         held()
 
     watched(test)
