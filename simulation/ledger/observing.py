@@ -135,7 +135,7 @@ def cluster_observed(story: WriterObserver) -> Iterator[None]:
         (OpenLedger, make.__name__, made),
         (LedgerWriter, append.__name__, appended),
         (Appender, report.__name__, reported),
-        (Topics, load.__name__, loading),
+        (TopicLoader, load.__name__, loading),
         (Ownership, run.__name__, running),
     ]
     with patched(patches):
