@@ -265,7 +265,7 @@ class ClusterStory(ClusterRecord):
         bookie = self.by_id[copy.bookie_id].up
         if bookie is None:
             return "its bookie is down"
-        entry = memoryview(bytes(bookie.storage.read_entry(copy.ledger_id, copy.entry_id)))
+        entry = memoryview(bytes(bookie.storage.reader.read_entry(copy.ledger_id, copy.entry_id)))
         metadata = self.checker.stored[copy.ledger_id]
         digest = Digest(metadata.digest_type, metadata.password)
         try:

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import trio
 
 from broker.ownership.ownership import Ownership
-from broker.topics.loaded_topics import Topics
+from broker.topics.loader import TopicLoader
 from broker.topics.topic import Topic
 from quire.ledger.bookies.answers import Answer
 from quire.ledger.context import LedgerContext
@@ -18,8 +18,7 @@ from quire.ledger.reading.last_confirmed import LastConfirmed, read_last_confirm
 from quire.ledger.recovery import recovery
 from quire.ledger.recovery.recovery import Recovery
 from quire.ledger.writing.appender import Appender
-from quire.ledger.writing.open_ledger import OpenLedger
-from quire.ledger.writing.writer import LedgerWriter
+from quire.ledger.writing.writer import LedgerWriter, OpenLedger
 from quire.metadata.ledgers import LedgerMetadata
 from quire.wire.bookkeeper.entry import Buffer, Digest
 from quire.wire.pulsar.names import TopicName
@@ -106,7 +105,7 @@ def cluster_observed(story: WriterObserver) -> Iterator[None]:
     are about to be loaded; of the ownership of brokers."""
     histories: WeakKeyDictionary[Appender, LedgerHistory] = WeakKeyDictionary()
     make, append, report = OpenLedger.__init__, LedgerWriter.append, Appender._report_confirmed
-    load, run = Topics._open, Ownership.run
+    load, run = TopicLoader._open, Ownership.run
 
     def made(self: OpenLedger, *args: Any, **more: Any) -> None:
         make(self, *args, **more)
@@ -124,7 +123,7 @@ def cluster_observed(story: WriterObserver) -> Iterator[None]:
             story.confirmed(history, self.last_confirmed + 1, self.confirmed)
         report(self)
 
-    async def loading(self: Topics, name: TopicName, *, create: bool) -> Topic:
+    async def loading(self: TopicLoader, name: TopicName, *, create: bool) -> Topic:
         story.topic_loading(name.full)
         return await load(self, name, create=create)
 
@@ -136,7 +135,7 @@ def cluster_observed(story: WriterObserver) -> Iterator[None]:
         (OpenLedger, make.__name__, made),
         (LedgerWriter, append.__name__, appended),
         (Appender, report.__name__, reported),
-        (Topics, load.__name__, loading),
+        (TopicLoader, load.__name__, loading),
         (Ownership, run.__name__, running),
     ]
     with patched(patches):

@@ -1,11 +1,340 @@
-"""LedgerWriter: the only writer of a ledger, until it is closed or fenced, or runs out of bookies."""
+"""Writers of one ledger, from its creation to its close: the only ones who append to it.
+
+    LedgerWriter             gives the entry ids itself, one after the other
+    AdvancedLedgerWriter     takes them from the application, in any order
+
+Appending is synchronous and goes by run; only a change of the ensemble, a force and the close wait for others.
+
+Source: BookKeeper's LedgerHandle.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
-from quire.ledger.writing.open_ledger import OpenLedger
-from quire.wire.bookkeeper.entry import Buffer
+import trio
+
+from quire.ledger import metadata_updates
+from quire.ledger.context import LedgerContext
+from quire.ledger.errors import (
+    BookieError,
+    BookieRefusedError,
+    DuplicateEntryError,
+    IncorrectParameterError,
+    LedgerClosedError,
+    LedgerError,
+    LedgerFencedError,
+    LedgerReadError,
+    TooManyPendingError,
+    rc_name,
+)
+from quire.ledger.reading.reader import EntryReads, read_range
+from quire.ledger.striping import Striping, striping_of
+from quire.ledger.writing.ack_tracker import AckTracker
+from quire.ledger.writing.adv_ack_tracker import AdvAckTracker
+from quire.ledger.writing.appender import Appender
+from quire.ledger.writing.ensemble_changes import EnsembleChanges
+from quire.ledger.writing.explicit_lac import ExplicitLac
+from quire.ledger.writing.pending_runs import Sealer
+from quire.ledger.writing.unheard import ignore_confirmed, ignore_failed
+from quire.metadata.errors import MetadataError
+from quire.metadata.ledgers import LedgerMetadata
+from quire.metadata.store import Versioned
+from quire.service.rare_lock import RareLock
+from quire.wire.bookkeeper import v2, v3
+from quire.wire.bookkeeper.entry import Buffer, Digest, master_key
+from quire.wire.bookkeeper.v2 import Rc
+
+
+class OpenLedger:
+    """The writing end of one ledger.
+
+    `on_confirmed(first, last)` is called in entry order, with ranges inclusive, when ack-quorum bookies have the entries
+    on disk; `on_failed(error)` at most once, when nothing more will be confirmed. Neither is called from within
+    `append`; neither may raise. Set both before the first append.
+
+    With deferred syncs bookies acknowledge before the entries are on their disks: `on_confirmed` then says only that they
+    were taken, `last_add_confirmed` moves with `force` alone, and the ledger is closed there. No bookie of such a ledger
+    can be replaced; one that is lost with entries not forced ends the writer.
+    """
+
+    __slots__ = (
+        "_appender",
+        "_closed",
+        "_closing",
+        "_context",
+        "_entry_reads",
+        "_forced_length",
+        "_moved",
+        "_on_confirmed",
+        "_on_failed",
+        "_pending_max",
+        "_seen_version",
+        "_version",
+        "deferred_sync",
+        "ledger_id",
+        "metadata",
+    )
+
+    def __init__(
+        self,
+        context: LedgerContext,
+        ledger_id: int,
+        metadata: LedgerMetadata,
+        *,
+        deferred_sync: bool = False,
+        high_priority: bool = False,
+        tracker: Callable[[Striping, int], AckTracker] = AckTracker,
+    ) -> None:
+        self.ledger_id = ledger_id
+        self.metadata = metadata
+        """As this writer last stored or read it."""
+        self.deferred_sync = deferred_sync
+        self._context = context
+        self._on_confirmed: Callable[[int, int], None] = ignore_confirmed
+        self._on_failed: Callable[[LedgerError], None] = ignore_failed
+        striping = striping_of(metadata.ensemble_size, metadata.write_quorum)
+        digest = Digest(metadata.digest_type, metadata.password)
+        key = master_key(metadata.password)
+        appender = self._appender = Appender(
+            context,
+            ledger_id,
+            metadata.fragments[-1].bookies,
+            striping,
+            metadata.ack_quorum,
+            Sealer(
+                ledger_id,
+                digest,
+                key,
+                striping,
+                flags=v2.HIGH_PRIORITY if high_priority else 0,
+                frame_max=context.config.frame_max_of(deferred_sync=deferred_sync),
+            ),
+            tracker=tracker(striping, metadata.ack_quorum),
+            write_flags=v3.DEFERRED_SYNC if deferred_sync else 0,
+        )
+        appender.excuses = self._excuses_first
+        self._entry_reads: EntryReads | None = None
+        self._version: int | None = 0
+        """Of the metadata in the store, as far as is known."""
+        self._pending_max: float = math.inf if (most := context.config.pending_bytes_max) is None else most
+        self._forced_length = 0
+        self._seen_version = -1
+        """Of the metadata that was read last, after a failed read of entries."""
+        self._closing = RareLock()
+        self._closed = False
+        self._moved: trio.Event | None = None
+        if context.config.explicit_lac_interval_s:
+            lac = ExplicitLac(context, ledger_id, appender, striping, metadata.ack_quorum, digest, key)
+            context.start(lac.run, f"ledger {ledger_id} explicit LAC")
+
+    @property
+    def on_confirmed(self) -> Callable[[int, int], None]:
+        return self._on_confirmed
+
+    @on_confirmed.setter
+    def on_confirmed(self, function: Callable[[int, int], None]) -> None:
+        self._on_confirmed = function
+        if self._moved is None:
+            self._appender.on_confirmed = function
+
+    @property
+    def on_failed(self) -> Callable[[LedgerError], None]:
+        return self._on_failed
+
+    @on_failed.setter
+    def on_failed(self, function: Callable[[LedgerError], None]) -> None:
+        self._on_failed = function
+        if self._moved is None:
+            self._appender.on_failed = function
+
+    @property
+    def last_pushed(self) -> int:
+        """Last entry appended (LAP), the highest id, -1 for none."""
+        return self._appender.last_pushed
+
+    @property
+    def last_confirmed(self) -> int:
+        """Last entry reported by `on_confirmed`, -1 for none."""
+        return self._appender.last_confirmed
+
+    @property
+    def last_add_confirmed(self) -> int:
+        """The LAC, up to which readers may read: `last_confirmed`, or with deferred syncs the last entry forced."""
+        return self._appender.lac
+
+    @property
+    def length(self) -> int:
+        """Payload bytes of all entries appended."""
+        return self._appender.length
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes kept for entries that are not confirmed, frame heads included."""
+        return self._appender.pending_bytes
+
+    @property
+    def error(self) -> LedgerError | None:
+        """Why nothing more can be appended, if so."""
+        return self._appender.error
+
+    @property
+    def failed_bookies(self) -> dict[str, str]:
+        """Bookies of the ensemble that failed and were not replaced yet, or are kept all the same; and why."""
+        appender = self._appender
+        failed = {**appender.failed, **appender.excused}
+        return {appender.ensemble[index]: str(error) for index, error in failed.items()}
+
+    def sealed(self, first: int, last: int) -> list[memoryview]:
+        """Views of the payloads of entries `first` to `last` (inclusive) as far as they are not confirmed, or being
+        reported as confirmed right now; after a failure, of all that never were. No copy: a view of a payload up to
+        `v2.JOIN_MAX` bytes keeps the frames of its whole run alive, a bigger one only its own buffer."""
+        return self._appender.sealed(first, last)
+
+    def resend(self, bookie_index: int) -> None:
+        """Send everything that is not confirmed again to one bookie of the ensemble."""
+        self._appender.resend(bookie_index)
+
+    async def wait_confirmed(self, entry_id: int) -> None:
+        """Wait until the entry is confirmed. Raises what ended the writer if it will never be."""
+        appender = self._appender
+        while appender.last_confirmed < entry_id:
+            if appender.error is not None:
+                raise type(appender.error)(*appender.error.args)
+            if self._moved is None or self._moved.is_set():
+                self._moved = trio.Event()
+                appender.on_confirmed = self._confirmed
+                appender.on_failed = self._failed
+            await self._moved.wait()
+
+    async def wait_room(self) -> None:
+        """Wait until the next append would not be refused with TooManyPendingError. Raises what ended the writer."""
+        while self._appender.pending_bytes > self._pending_max:
+            await self.wait_confirmed(self.last_confirmed + 1)
+
+    def _refuse(self) -> None:
+        """What ended the writer, or else TooManyPendingError."""
+        error = self._appender.error
+        if error is not None:
+            raise type(error)(*error.args)
+        raise TooManyPendingError(
+            f"ledger {self.ledger_id}: {self.pending_bytes} bytes are not confirmed yet, {self._pending_max} are allowed"
+        )
+
+    async def read(self, first: int, last: int, *, size_max: int) -> list[memoryview]:
+        """As LedgerReader.read, up to the last add confirmed; once more for each change of the metadata: a repair may have put
+        other bookies in the place of those of an earlier fragment."""
+        last = min(last, self.last_add_confirmed)
+        while True:
+            try:
+                return await read_range(
+                    self._reads(), self.metadata, self.ledger_id, first, last, size_max, self.length
+                )
+            except LedgerReadError:
+                if first > last or not await self._look_again():
+                    raise
+
+    def _reads(self) -> EntryReads:
+        reads = self._entry_reads
+        if reads is None:
+            stored = self.metadata
+            digest = Digest(stored.digest_type, stored.password)
+            striping = striping_of(stored.ensemble_size, stored.write_quorum)
+            reads = self._entry_reads = EntryReads(self._context, self.ledger_id, digest, striping)
+        return reads
+
+    async def force(self) -> None:
+        """Have everything confirmed so far synced by all bookies of the ensemble; then the LAC covers it.
+
+        BookieUnavailableError, BookieRefusedError: one did not say so, nothing has changed, try again. What ended the
+        writer. Source: BookKeeper's ForceLedgerOp.
+        """
+        appender = self._appender
+        if appender.error is not None:
+            raise type(appender.error)(*appender.error.args)
+        upto = appender.confirmed
+        length = appender.confirmed_length
+        if upto < 0:
+            return
+        connections = [self._context.bookies.connection(bookie_id) for bookie_id in appender.ensemble]
+        answers = [connection.force(self.ledger_id) for connection in connections]
+        for connection, answer in zip(connections, answers, strict=True):
+            rc = (await answer.wait()).rc
+            if rc != Rc.OK:
+                text = f"bookie {connection.bookie_id} answered {rc_name(rc)} to the force of ledger {self.ledger_id}"
+                raise BookieRefusedError(text, rc)
+        if appender.error is not None:
+            raise type(appender.error)(*appender.error.args)
+        if self.deferred_sync and upto > appender.lac:
+            appender.lac = upto
+            self._forced_length = length
+
+    async def close(self) -> None:
+        """End the ledger at its last add confirmed; fine if done before.
+
+        Entries not confirmed are given up: `on_failed` says LedgerClosedError if there are any. With deferred syncs
+        entries not forced are cut off: `force` first. A fenced writer leaves the metadata to whom fenced it.
+        LedgerConflictError, NoSuchLedgerError, MetadataError.
+        """
+        self._appender.stop(LedgerClosedError(f"ledger {self.ledger_id} is closed"))
+        if self._moved is not None:
+            self._moved.set()
+        async with self._closing:
+            if self._closed:
+                return
+            if not isinstance(self.error, LedgerFencedError):
+                last = self._appender.lac if self.deferred_sync else self._appender.confirmed
+                length = self._forced_length if self.deferred_sync else self._appender.confirmed_length
+                rule = partial(metadata_updates.close, last=last, length=length)
+                known = None if self._version is None else Versioned(self.metadata, self._version)
+                self.metadata = (await metadata_updates.update(self._context, self.ledger_id, rule, known)).value
+            self._closed = True
+            self._appender.on_confirmed = ignore_confirmed
+            self._appender.on_failed = ignore_failed
+
+    def _excuses_first(self, index: int, error: BookieError) -> bool:
+        """Make what decides on failed bookies, and have it decide on the first one."""
+        EnsembleChanges(
+            self._context,
+            self.ledger_id,
+            self.metadata,
+            self._appender,
+            stored=self._stored,
+            allowed=not self.deferred_sync,
+        )  # from now on the appender asks it
+        return self._appender.excuses(index, error)
+
+    def _stored(self, metadata: LedgerMetadata) -> None:
+        self.metadata = metadata
+        self._version = None
+
+    async def _look_again(self) -> bool:
+        """Read the metadata; whether entries of earlier fragments lie elsewhere than we thought."""
+        try:
+            stored = await self._context.ledgers.read(self.ledger_id)
+        except MetadataError:
+            return False  # What went wrong at the bookies tells more.
+        if stored is None or stored.version <= self._seen_version:
+            return False  # (a server of the store may be behind)
+        self._seen_version = stored.version
+        self._version = None
+        before = self.metadata.fragments
+        fragments = metadata_updates.with_repairs(before, stored.value)
+        self.metadata = replace(self.metadata, fragments=fragments)
+        return fragments != before
+
+    def _confirmed(self, first: int, last: int) -> None:
+        self._on_confirmed(first, last)
+        if self._moved is not None:
+            self._moved.set()
+
+    def _failed(self, error: LedgerError) -> None:
+        self._on_failed(error)
+        if self._moved is not None:
+            self._moved.set()
 
 
 class LedgerWriter(OpenLedger):
@@ -52,3 +381,51 @@ class LedgerWriter(OpenLedger):
         entry_id = self._appender.append([payload])
         await self.wait_confirmed(entry_id)
         return entry_id
+
+
+class AdvancedLedgerWriter(OpenLedger):
+    """Writes one ledger from its creation on; the application gives the entry ids, in any order.
+
+    Entries are confirmed in the order of their ids: a gap holds up all that is behind it, and the ledger ends before it when it
+    is closed or recovered. The length that an entry carries counts the entries sent before it, whatever their ids.
+
+    Source: BookKeeper's LedgerHandleAdv.
+    """
+
+    def __init__(
+        self, context: LedgerContext, ledger_id: int, metadata: LedgerMetadata, *, deferred_sync: bool = False
+    ) -> None:
+        super().__init__(context, ledger_id, metadata, deferred_sync=deferred_sync, tracker=self._make_tracker)
+
+    def append(self, first: int, payloads: Sequence[Buffer]) -> None:
+        """Send a run of entries with the ids `first`, first + 1, ...; never waits.
+
+        DuplicateEntryError if one of them was sent before, IncorrectParameterError, EntryTooLargeError: none was sent, and
+        the writer goes on; so does TooManyPendingError, but for the run that begins after the last confirmed entry, which is
+        always taken: the others may wait for it. LedgerFencedError, LedgerClosedError, or what else ended the writer. Payloads
+        as with LedgerWriter.append.
+        """
+        if first < 0 or not payloads:
+            raise IncorrectParameterError(f"entry {first} and {len(payloads)} payloads are no run of entries")
+        last = first + len(payloads) - 1
+        if last > v2.ID_MAX:
+            raise IncorrectParameterError(f"entry {last}: {v2.ID_MAX} is the highest entry id")
+        if not self._adv_tracker.is_new(first, last):
+            raise DuplicateEntryError(f"entries {first}..{last} of ledger {self.ledger_id}: one was sent before")
+        if self._is_full(first):
+            self._refuse()
+        self._appender.append_at(first, payloads)
+
+    async def write(self, entry_id: int, payload: Buffer) -> None:
+        """Append one entry, when there is room for it, and wait until it, and thus every one before it, is confirmed."""
+        while self.error is None and self._is_full(entry_id):
+            await self.wait_confirmed(self.last_confirmed + 1)
+        self.append(entry_id, [payload])
+        await self.wait_confirmed(entry_id)
+
+    def _is_full(self, first: int) -> bool:
+        return self._appender.pending_bytes > self._pending_max and first > self._appender.confirmed + 1
+
+    def _make_tracker(self, striping: Striping, ack_quorum: int) -> AckTracker:
+        self._adv_tracker = AdvAckTracker(striping, ack_quorum)
+        return self._adv_tracker

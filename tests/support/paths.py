@@ -1,0 +1,352 @@
+"""The main paths as files: which functions of Quire run, and in which file, for one publish, dispatch, acknowledgement, ledger
+recovery and range of Spark.
+
+A standalone server runs on a simulated machine, so the same seed gives the same calls in the same order. Each path is recorded
+when the topic is warm: what only the first message of a topic causes is not in it. `docs/paths` holds the paths, and
+`tests/unit/test_paths.py` compares; after a change that is meant, write them anew and review the diff:
+
+    python -m tests.support.paths --write
+"""
+
+from __future__ import annotations
+
+import argparse
+import dis
+import gc
+import sys
+import tomllib
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import trio
+
+from quire.client.client import Client, open_client
+from quire.ledger import client as ledger_client
+from quire.ledger.recovery.recovery import recover
+from quire.servers.addresses import Addresses
+from quire.servers.standalone.config import StandaloneConfig
+from quire.servers.standalone.process import run_standalone
+from quire.spark.options.parse import Options
+from quire.spark.planning.ranges import LedgerRange, TopicRange
+from quire.spark.reading import scan
+from quire.spark.reading.columns import NAMES, Columns
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.world.doors import World
+from simulation import run
+from simulation.common.patching import patched
+from simulation.common.pulsar_client import Connection, Message
+from simulation.machines.scheduler import HOST
+from simulation.machines.world import Universe
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "docs" / "paths"
+SEED = 7
+SERVER = "server"
+SPARK = "spark"
+PORT = 6650
+TOPIC = "persistent://public/default/a"
+OTHER = "persistent://public/default/b"
+ROOMS = ("autorecovery", "bookie", "broker", "cursors", "managed_ledger", "quire")
+INLINED = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))
+"""From Python 3.12 on most of them have no frame of their own."""
+SETTLED_S = 0.5
+"""Virtual seconds after which nothing is left of what came before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One line of a path. `resumed`: a task that waited goes on; only its name is shown, it is no call."""
+
+    depth: int
+    function: str
+    file: str
+    floor: str
+    resumed: bool
+
+
+@lru_cache
+def floors() -> list[str]:
+    """Packages with a floor of their own, as the import contracts name them."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(each["layers"] for each in contracts if each["type"] == "layers")
+    return [name.strip() for layer in layers for name in layer.split("|")]
+
+
+def floor_of(file: str) -> str:
+    """The floor of a file: its package in the import contracts.
+
+    >>> floor_of("quire/ledger/writing/appender.py"), floor_of("broker/turn.py")
+    ('quire.ledger', 'broker')
+    """
+    module = file.removesuffix(".py").replace("/", ".")
+    return next((each for each in floors() if module == each or module.startswith(f"{each}.")), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A code object: its file from the root of the tree ("": not of ours, or no call in every Python), and where a frame stands
+    when the function is called: at its first RESUME. A later one is a coroutine that goes on."""
+
+    code: CodeType
+    file: str
+    begin: int
+
+
+_known: dict[int, Known] = {}
+"""By id: equal code of two files is the same key to a dict."""
+
+
+def known(code: CodeType) -> Known:
+    found = _known.get(id(code))
+    if found is None:
+        begin = next((each.offset for each in dis.get_instructions(code) if each.opname.startswith("RESUME")), 0)
+        found = _known[id(code)] = Known(code, _file_of(code), begin)
+    return found
+
+
+def _file_of(code: CodeType) -> str:
+    path = Path(code.co_filename)
+    if code.co_name in INLINED or not path.is_relative_to(ROOT) or "_pb2" in path.name:
+        return ""
+    file = path.relative_to(ROOT).as_posix()
+    return file if file.split("/")[0] in ROOMS else ""
+
+
+class Recorder:
+    """Calls on one simulated host, from `recording` on; with `begin`, from the first call of that function on."""
+
+    def __init__(self, host: str, begin: str = "") -> None:
+        self.calls: list[Call] = []
+        self._host = host
+        self._begin = begin
+        self._stack: list[tuple[CodeType, bool]] = []
+        """Functions of ours that run, and whether they have a line; of other hosts too."""
+        self._foreign = False
+        """The stack is another host's."""
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        gc.collect()
+        gc.disable()  # a finalizer would run wherever memory happens to be short
+        sys.setprofile(self._event)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+            gc.enable()
+
+    def _event(self, frame: FrameType, event: str, _: object) -> None:
+        if event not in ("call", "return"):
+            return
+        code = frame.f_code
+        found = known(code)
+        if not found.file:
+            return
+        stack = self._stack
+        if event == "return":
+            if stack and stack[-1][0] is code:  # else it was called before the recording began
+                stack.pop()
+            return
+        if not stack:
+            self._foreign = HOST.get() != self._host
+        begun = frame.f_lasti <= found.begin
+        if begun and not self._foreign and (not self._begin or self._begin == code.co_qualname):
+            self._begin = ""
+            for depth, (above, has_line) in enumerate(stack):
+                if not has_line:
+                    self._add(depth, above, resumed=True)
+                    stack[depth] = (above, True)
+            self._add(len(stack), code, resumed=False)
+            stack.append((code, True))
+        else:
+            stack.append((code, False))
+
+    def _add(self, depth: int, code: CodeType, *, resumed: bool) -> None:
+        file = known(code).file
+        self.calls.append(Call(depth, code.co_qualname, file, floor_of(file), resumed))
+
+
+def text_of(calls: list[Call]) -> str:
+    """A path as its file has it."""
+    begun = [call for call in calls if not call.resumed]
+    lines = [f"{len(begun)} calls in {len({call.file for call in begun})} files"]
+    for call in calls:
+        mark = "... " if call.resumed else ""
+        lines.append(f"{'  ' * call.depth}{mark}{call.function}  {call.file}  {call.floor}")
+    return "\n".join(lines) + "\n"
+
+
+class Rig:
+    """A standalone server on a simulated machine, and clients on others."""
+
+    def __init__(self, universe: Universe) -> None:
+        self.universe = universe
+        self.host = universe.host(SERVER)
+        self.ready = trio.Event()
+        self.paths: dict[str, list[Call]] = {}
+
+    async def _serve(self, world: World, stop: trio.Event) -> None:
+        def ready(_: Addresses) -> None:
+            self.ready.set()
+
+        config = StandaloneConfig(broker_port=PORT, bind_address=SERVER, advertised_address=SERVER)
+        await run_standalone(world, config, data_dir="/data", ready=ready, stop=stop, http=False)
+
+    async def start(self) -> None:
+        self.ready = trio.Event()
+        self.host.start(self._serve)
+        await self.ready.wait()
+
+    async def kill(self) -> None:
+        await self.host.crash(lose_unsynced=False)
+        await self.host.wait_down()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncGenerator[Connection, None]:
+        """A client's."""
+        world = self.universe.host(f"client {len(self.universe.hosts)}").world(self.universe.nursery)
+        connection = await Connection.open(world, SERVER, PORT)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(connection.run, name="client")
+            await connection.handshake()
+            yield connection
+            connection.close()
+
+    @contextmanager
+    def record(self, name: str, *, host: str = SERVER, begin: str = "") -> Iterator[None]:
+        recorder = Recorder(host, begin)
+        with recorder.recording():
+            yield
+        self.paths[name] = recorder.calls
+
+
+def place_of(message: Message) -> tuple[int, int]:
+    return message.ledger_id, message.entry_id
+
+
+async def until(condition: Callable[[], object], connection: Connection) -> None:
+    while not condition():
+        await connection.changed()
+
+
+async def publish(rig: Rig, connection: Connection) -> None:
+    """One SEND until its receipt."""
+    await connection.producer(TOPIC, 0, "p")
+    for number in range(3):
+        connection.publish(0, "p", number, [("", b"warm")])
+        await until(lambda count=number: len(connection.receipts) > count, connection)  # type: ignore[misc]
+    await trio.sleep(SETTLED_S)
+    with rig.record("publish"):
+        connection.publish(0, "p", 3, [("", b"x" * 100)])
+        await until(lambda: len(connection.receipts) > 3, connection)
+
+
+async def dispatch_and_acknowledge(rig: Rig, connection: Connection) -> None:
+    """From the moment an entry is confirmed until an Exclusive consumer has it; and its ACK until the answer."""
+    await connection.subscribe(TOPIC, "s", 1, pb.CommandSubscribe.Exclusive)
+    connection.flow(1, 1000)
+    await until(lambda: len(connection.messages) == 4, connection)
+    for _, message in list(connection.messages)[:3]:
+        await connection.ack(1, [place_of(message)])
+    await trio.sleep(SETTLED_S)
+    with rig.record("dispatch", begin="Topic._entries_confirmed"):
+        connection.publish(0, "p", 4, [("", b"x" * 100)])
+        await until(lambda: len(connection.messages) == 5, connection)
+    await trio.sleep(SETTLED_S)
+    with rig.record("acknowledgement"):
+        await connection.ack(1, [place_of(connection.messages[3][1])])
+
+
+async def range_of_spark(rig: Rig, connection: Connection) -> None:
+    """A planned range until its record batches are made, with a client that is connected."""
+    place = place_of(connection.messages[0][1])
+    world = rig.universe.host(SPARK).world(rig.universe.nursery)
+    done = trio.Event()
+
+    async def read() -> None:
+        HOST.set(SPARK)
+        async with open_client(world, f"pulsar://{SERVER}:{PORT}") as client:
+            work = TopicRange(partition=TOPIC, ranges=(LedgerRange(place[0], 0, 3),))
+            for _ in range(2):
+                rows = 0
+                await trio.sleep(SETTLED_S)
+                with patched([(scan, "runtime", lambda: _Runtime(client))]), rig.record("spark-range", host=SPARK):
+                    ranged = scan.RangeScan(work, Options.parse({"topic": TOPIC}, use="batch"), Columns(NAMES, TOPIC))
+                    while (batch := await ranged.next()) is not None:
+                        rows += batch.num_rows
+                    await ranged.close()
+                assert rows == 4
+        done.set()
+
+    rig.universe.nursery.start_soon(read, name="spark")
+    await done.wait()
+
+
+class _Runtime:
+    """Stands for the loop of an executor's process: this very one."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def lease(self, service_url: str, options: object) -> _Runtime:
+        return self
+
+    def release(self) -> None: ...
+
+
+async def recovery(rig: Rig) -> None:
+    """A ledger whose writer was killed, from its recovery's begin until it is closed."""
+    await rig.kill()
+    await rig.start()
+
+    async def recorded(*arguments: Any) -> object:
+        with rig.record("recovery"):
+            return await recover(*arguments)
+
+    await trio.sleep(SETTLED_S)
+    async with rig.connection() as connection:
+        with patched([(ledger_client, "recover_ledger", recorded)]):
+            await connection.producer(OTHER, 0, "p")
+
+
+def record(*, only_publish: bool = False) -> dict[str, str]:
+    """Text by name of the path."""
+
+    async def main(universe: Universe) -> dict[str, list[Call]]:
+        rig = Rig(universe)
+        await rig.start()
+        async with rig.connection() as connection:
+            await publish(rig, connection)
+            if only_publish:
+                return rig.paths
+            await dispatch_and_acknowledge(rig, connection)
+            await range_of_spark(rig, connection)
+            await connection.producer(OTHER, 1, "q")
+            for number in range(3):
+                connection.publish(1, "q", number, [("", b"x")])
+            await until(lambda: len(connection.receipts) == 8, connection)
+        await recovery(rig)
+        return rig.paths
+
+    return {name: text_of(calls) for name, calls in sorted(run(SEED, main).items())}
+
+
+def main() -> None:
+    """Write the files, or print the heads of what is recorded."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--write", action="store_true", help="write docs/paths anew")
+    write = parser.parse_args().write
+    for name, text in record().items():
+        if write:
+            FOLDER.mkdir(exist_ok=True)
+            (FOLDER / f"{name}.txt").write_text(text)
+        print(f"{name}: {text.splitlines()[0]}")
+
+
+if __name__ == "__main__":
+    main()

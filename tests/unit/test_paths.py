@@ -1,0 +1,61 @@
+"""The main paths are as docs/paths shows them: a needless call is seen as a difference. See tests/support/paths.py."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from difflib import unified_diff
+from typing import Any
+
+import pytest
+
+from broker.topics.topic import Topic
+from tests.support.paths import FOLDER, ROOT, record
+
+HOP = """
+def publish(self, producer, run):
+    return stored(self, producer, run)
+"""
+
+
+def difference(name: str, text: str) -> str:
+    """A diff from the file of a path to what was recorded; empty if they agree."""
+    path = FOLDER / f"{name}.txt"
+    before = path.read_text() if path.exists() else ""
+    lines = unified_diff(before.splitlines(), text.splitlines(), f"docs/paths/{name}.txt", "recorded", lineterm="", n=1)
+    return "\n".join(lines)
+
+
+def test_the_main_paths_are_as_their_files_show_them() -> None:
+    recorded = record()
+    assert sorted(recorded) == sorted(path.stem for path in FOLDER.glob("*.txt"))
+    found = [text for name in recorded if (text := difference(name, recorded[name]))]
+    remedy = "if the change is meant: python -m tests.support.paths --write"
+    assert not found, "\n".join([remedy, *found])
+
+
+def test_a_needless_hop_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    names: dict[str, Any] = {"stored": Topic.publish}
+    exec(compile(HOP, str(ROOT / "broker" / "topics" / "hop.py"), "exec"), names)
+    hop: Callable[..., None] = names["publish"]
+    monkeypatch.setattr(Topic, "publish", hop)
+    added = [
+        line for line in difference("publish", record(only_publish=True)["publish"]).splitlines() if line[:1] == "+"
+    ]
+    assert any(line.split() == ["+", "publish", "broker/topics/hop.py", "broker"] for line in added)
+
+
+def test_a_path_counts_its_calls_and_files() -> None:
+    for path in FOLDER.glob("*.txt"):
+        head, *lines = path.read_text().splitlines()
+        calls = [line.split() for line in lines if not line.lstrip().startswith("... ")]
+        assert head == f"{len(calls)} calls in {len({file for _, file, _ in calls})} files"
+        assert all((ROOT / file).exists() and file.startswith(floor.replace(".", "/")) for _, file, floor in calls)
+
+
+def test_the_page_of_the_house_links_files_that_exist() -> None:
+    page = ROOT / "docs" / "architecture.md"
+    links = re.findall(r"\]\(([\w./-]+)\)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+    sources = {(page.parent / link).resolve() for link in links if link.endswith(".py")}
+    assert len(sources) > 30, "each step of a path links its files"
