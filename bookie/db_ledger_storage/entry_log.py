@@ -53,7 +53,10 @@ _ENDED_BYTES_MIN: Final = 1 << 20
 
 
 class _ActiveLog:
-    """The log that is being written. `position` is where the next record goes; `safe` is the end of what earlier flushes made durable."""
+    """The log that is being written.
+
+    `position` is where the next record goes; `safe` is the end of what earlier flushes made durable.
+    """
 
     __slots__ = ("file", "ledgers", "log_id", "position", "safe", "safe_ledgers")
 

@@ -6,7 +6,7 @@ signed.
     file     header(512) group*  [zeros: space taken in advance]
     header   "BKLG"(4) version(4)  mark  zeros
              original: the mark is zeros too. Ours:
-    mark     "QUIREJNL"(8) fileId(8) previousId(8) previousEnd(8) crc32c(4)     = 36 bytes at 8..44; the crc covers 0..40
+    mark     "QUIREJNL"(8) fileId(8) previousId(8) previousEnd(8) crc32c(4)    = 36 bytes at 8..44; the crc covers 0..40
              (previousId, previousEnd): the file before this one, and where its last good group ends; -1, 0: none
     group    record* padding             begins and ends at a multiple of 512; written, then synced, as one
     record   length(4) ledgerId(8) entryId(8) body(length - 16)

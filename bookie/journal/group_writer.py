@@ -179,8 +179,9 @@ class GroupWriter:
         if self.seal is not None and self._config.sync and not deferred:
             self.seal.reached(self.mark)
         if self._config.remove_from_page_cache and self._position - self._forgotten >= FORGET_STEP:
-            # Where it went through the page cache after all: giving its pages back at once keeps the following writes in
-            # memory that is warm. With page after page of new memory, copying into it was half of a bookie's CPU time.
+            # Where it went through the page cache after all: giving its pages back at once keeps the following writes
+            # in memory that is warm. With page after page of new memory, copying into it was half of a bookie's CPU
+            # time.
             file.forget(self._forgotten, self._position - self._forgotten)
             self._forgotten = self._position
         if len(self._keys) > KEYS_REMEMBERED_MAX:

@@ -11,7 +11,8 @@ The end is stored after every sync, before anything is acknowledged, into memory
 in between a power cut may set it back, never forward. So it may be behind the real end and is never ahead of it.
 
     file    4 sectors of 512 bytes: two for the mark, written in turn, two for the end, likewise
-    sector  "QUIREMRK" or "QUIREEND"(8) number(8) fileId(8) offset(8) crc32c(4) of these, zeros; the higher number counts
+    sector  "QUIREMRK" or "QUIREEND"(8) number(8) fileId(8) offset(8) crc32c(4) of these, zeros
+            the higher number counts
 
 Use at startup (`plan_replay`, pure):
 

@@ -1,6 +1,6 @@
 """Writing the journal: everything queued during the last sync becomes one group, with one write and one fdatasync.
 
-    append() on the loop  ->  Lane  ->  GroupWriter.write() in a thread of its own  ->  _done() on the loop, callbacks in order
+    append() on the loop  ->  Lane  ->  GroupWriter.write() in a thread of its own  ->  _done() on the loop
 
 Invariants:
 - A callback gets None only after the fdatasync that covers its record, so an ack means that replay finds the record.

@@ -38,7 +38,10 @@ class ClientClosedError(LedgerError):
 
 
 class NotEnoughBookiesError(LedgerError):
-    """Fewer bookies are available than the ledger needs. Passing: try again when bookies are back, with a new ledger."""
+    """Fewer bookies are available than the ledger needs.
+
+    Passing: try again when bookies are back, with a new ledger.
+    """
 
     code = -6
 

@@ -66,7 +66,10 @@ class File(Protocol):
         """Read up to `size` bytes from `offset`; fewer only at the end of the file."""
 
     def sync(self) -> None:
-        """Make everything written so far durable (fdatasync). After a failure the file's unsynced data counts as lost."""
+        """Make everything written so far durable (fdatasync).
+
+        After a failure the file's unsynced data counts as lost.
+        """
 
     def size(self) -> int:
         """Return the length of the file in bytes, preallocated space included."""

@@ -5,7 +5,7 @@ missing log. Synced data would vanish silently. So two small files in its folder
 turn, record after each synced write what must exist. Each is synced before the batch is reported as durable. RocksDB
 changes its files in the background, so the witness must allow for every file that it may extend or delete meanwhile.
 
-    batch written -> files measured -> logs synced (RocksDB) -> MANIFEST synced, if it grew -> witness written and synced
+    batch written -> files measured -> logs synced (RocksDB) -> MANIFEST synced, if it grew -> witness written, synced
 
 - Bytes measured before the sync are on disk after it, whatever is written meanwhile.
 - RocksDB flushes and merges in the background. It removes a log when the MANIFEST, which is synced first, no longer
@@ -17,7 +17,8 @@ the logs and files that the lost edits had made superfluous are missing, which s
 the map looks like one of BookKeeper's, which has no witness: its logs are checked against their own checksums.
 
     file   magic(8) version(4) logs(4) number(8) sequence(8)  manifest(8) length(8) crc32c(4)
-           then for each log: number(8) length(8) crc32c(4)     then crc32c(4) of all before it, zeros up to a multiple of 512
+           then for each log: number(8) length(8) crc32c(4)
+           then crc32c(4) of all before it, zeros up to a multiple of 512
 """
 
 from __future__ import annotations

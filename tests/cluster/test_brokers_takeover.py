@@ -1,5 +1,7 @@
-"""The topics that Apache Pulsar left, in a real ZooKeeper and in bookies of ours under their own ledger ids, served to official clients
-by `quire broker`: same messages, same subscriptions, same positions; and what is not served yet is refused with the reason."""
+"""The topics that Apache Pulsar left, in a real ZooKeeper and in bookies of ours under their own ledger ids, served to
+official clients by `quire broker`: same messages, same subscriptions, same positions; and what is not served yet is
+refused with the reason.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def published() -> list[Place]:
 
 
 def acknowledged() -> set[Place]:
-    """Of the subscription `holes`."""
+    """Return the places acknowledged on the subscription `holes`."""
     step = next(each for each in manifest()["workload"] if each["what"].startswith("holes: individual acks"))
     return {place(text) for _, text in step["acked"]}
 

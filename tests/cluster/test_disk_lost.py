@@ -1,5 +1,7 @@
-"""A bookie's disk is lost for good while clients write: auto recovery makes every copy again, a newcomer takes its part of what
-is new and nothing of what is old, and no bookie is let go while copies are missing. docs/faults.md has the list."""
+"""A bookie's disk is lost for good while clients write: auto recovery makes every copy again, a newcomer takes its part
+of what is new and nothing of what is old, and no bookie is let go while copies are missing. docs/faults.md has the
+list.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,10 @@ FAILED = 255
 
 
 class Writing:
-    """One producer that goes on whatever happens, in a thread. An error that the application would see fails the test."""
+    """One producer that goes on whatever happens, in a thread.
+
+    An error that the application would see fails the test.
+    """
 
     def __init__(self, client: pulsar.Client, topic: str) -> None:
         self.sent: list[bytes] = []
@@ -129,7 +134,7 @@ class Room:
         return {each: await self.store.get(ledger_path("/ledgers", each)) for each in ledger_ids}
 
     async def members(self, ledger_ids: Collection[int]) -> set[str]:
-        """Whom any of them names."""
+        """Return the bookies that any of them names."""
         found: set[str] = set()
         for each in ledger_ids:
             with suppress(NoSuchLedgerError):
@@ -191,7 +196,9 @@ def in_room(cluster: BrokerCluster, story: Callable[[Room], Awaitable[None]]) ->
 
 
 async def a_newcomer_takes_its_part_of_what_is_new(room: Room, ledger_ids: list[int]) -> list[BookieProcess]:
-    """Two of them: each has fragments when every partition has had one roll, and of the old ledgers nothing was touched."""
+    """Two of them: each has fragments when every partition has had one roll, and of the old ledgers nothing was
+    touched.
+    """
     before = await room.stored(ledger_ids)
     newcomers = [room.cluster.bookie(zkTimeout=SESSION_MS) for _ in range(2)]
     await trio.to_thread.run_sync(room.cluster.start_bookies, *newcomers)
@@ -263,7 +270,7 @@ async def all_is_copied(room: Room, ledger_ids: list[int], *, lost: BookieProces
 
 
 async def every_copy_is_good(room: Room, copies: int) -> None:
-    """Of those ledgers and of the topic's."""
+    """Check every copy of the ledgers, and of the topic's ledgers."""
     out, err = io.StringIO(), io.StringIO()
     words = ["verify-replicas", "--conf", str(room.cluster.bookies[-1].conf), "--json"]
     code = await trio.to_thread.run_sync(partial(run_operation, words, out=out, err=err))

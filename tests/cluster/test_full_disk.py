@@ -20,7 +20,7 @@ LIMIT = 1 << 20
 
 
 def limit_files(server: StandaloneProcess, size: int) -> None:
-    """No file of the running server may grow beyond `size` bytes: writes fail as on a full disk, without mounting one."""
+    """Keep files of the running server below `size` bytes: writes fail as on a full disk, without mounting one."""
     assert server.process is not None
     _, hard = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (size, hard))
@@ -55,7 +55,7 @@ ANNOUNCED = ["journal group not written, refusing its adds", "no room", "checkpo
 
 
 def refusal(client: RawClient) -> pb.CommandError:
-    """What a producer is told that tries to connect."""
+    """Return the error of a producer that tries to connect."""
     client.send(
         pb.BaseCommand(
             type=pb.BaseCommand.PRODUCER,
@@ -66,7 +66,7 @@ def refusal(client: RawClient) -> pb.CommandError:
 
 
 def acknowledge_all(client: RawClient) -> None:
-    """What `fill` kept is acknowledged, durably."""
+    """Acknowledge durably the messages that `fill` kept."""
     client.flow(100_000, consumer_id=99)
     last = [client.message()[0] for _ in range(300)][-1]
     answer = client.ack(last, consumer_id=99, cumulative=True)

@@ -1,6 +1,7 @@
-"""The topics that Apache Pulsar 4.2.4 left, running (as if it were killed) and stopped, taken over by our broker: its nodes are the
-metadata, its entries lie in the bookies that its ledgers name, under their own ids. Bookies and metadata are in memory;
-with real ones: tests/cluster/test_pulsar_takeover.py."""
+"""The topics that Apache Pulsar 4.2.4 left, running (as if it were killed) and stopped, taken over by our broker: its
+nodes are the metadata, its entries lie in the bookies that its ledgers name, under their own ids. Bookies and metadata
+are in memory; with real ones: tests/cluster/test_pulsar_takeover.py.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ KEEP = ManagedLedgerConfig(
 
 
 class Left(FakeCluster):
-    """What the original left at a moment."""
+    """State left by the original at one moment."""
 
     def __init__(self, moment: str) -> None:
         super().__init__(0)

@@ -1,4 +1,6 @@
-"""Fake bookies that understand version 3 as well, as far as writers use it: adds with write flags, force, explicit LACs."""
+"""Fake bookies that understand version 3 as well, as far as writers use it: adds with write flags, force, explicit
+LACs.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,7 @@ class BothSession(FakeSession):
 
 
 class BothCluster(FakeCluster):
-    """Of BothBookies."""
+    """Cluster of BothBookies."""
 
     def __init__(self, size: int, *, seed: int = 0) -> None:
         super().__init__(size, seed=seed)

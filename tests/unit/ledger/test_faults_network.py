@@ -21,7 +21,7 @@ STREAM = 900
 
 
 def cut_at(network: FakeNetwork, victim: str, at: int, *, answers: bool) -> None:
-    """Of the first connection to `victim`, exactly `at` bytes of one direction pass, and then it breaks."""
+    """Let exactly `at` bytes of one direction pass on the first connection to `victim`; then it breaks."""
     first: list[Wire] = []
     seen = 0
 
@@ -52,7 +52,9 @@ def cut_at(network: FakeNetwork, victim: str, at: int, *, answers: bool) -> None
 async def test_n4_a_connection_that_breaks_at_any_byte_costs_no_entry_and_doubles_none(
     answers: bool, replaced: bool
 ) -> None:
-    """Whether another bookie takes the place or the same one gets the entries again: each has them once, with the same bytes."""
+    """Whether another bookie takes the place or the same one gets the entries again: each has them once, with the same
+    bytes.
+    """
     places = [*range(120), *range(120, STREAM, 7)]
 
     async def story(at: int) -> None:
@@ -188,8 +190,9 @@ async def test_n3_over_a_network_with_200_ms_of_delay_and_seconds_of_jitter_entr
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_n2_links_that_flap_every_100_ms_cost_few_changes_of_the_ensemble(seed: int) -> None:
-    """The connections to nine of twelve bookies break five times in a second, for half a minute, and what is sent meanwhile is
-    refused: each of them is tried once."""
+    """The connections to nine of twelve bookies break five times in a second, for half a minute, and what is sent
+    meanwhile is refused: each of them is tried once.
+    """
     cluster = FakeCluster(12, seed=seed)
     network = FakeNetwork(cluster)
     async with network.client() as client:

@@ -1,5 +1,7 @@
-"""quire/world/map_witness.py, rocksdb_files.py and what real_key_value.py does with them, on RocksDB's own files: whatever
-happens to one of them, opening is refused with the file named, or every row that was synced is there, or reading says so."""
+"""quire/world/map_witness.py, rocksdb_files.py and what real_key_value.py does with them, on RocksDB's own files:
+whatever happens to one of them, opening is refused with the file named, or every row that was synced is there, or
+reading says so.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,7 @@ def put_back(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def damages(data: bytes, rng: random.Random, flips: int) -> list[tuple[str, bytes | None]]:
-    """What may become of a file, one thing at a time."""
+    """Changes of a file, one at a time."""
     size = len(data)
     found: list[tuple[str, bytes | None]] = [("missing", None)]
     for at in sorted(rng.sample(range(size), min(flips, size))):

@@ -203,7 +203,9 @@ async def test_a_writer_closed_while_its_ensemble_changes_is_closed_where_it_was
 async def test_whatever_bookies_fail_and_return_what_was_confirmed_survives_the_loss_of_all_but_an_ack_quorum(
     seed: int, settings: dict[str, Any]
 ) -> None:
-    """AllAckedEntriesAreReadable, AllCommittedEntriesReachAckQuorum: every confirmed entry is on Qa bookies of its fragment."""
+    """AllAckedEntriesAreReadable, AllCommittedEntriesReachAckQuorum: every confirmed entry is on Qa bookies of its
+    fragment.
+    """
     rng = random.Random(seed)
     cluster = FakeCluster(12, seed=seed)
     async with cluster.client(quarantine_s=0.5, add_timeout_s=2, **settings) as client:
@@ -268,7 +270,7 @@ async def test_whatever_bookies_fail_and_return_what_was_confirmed_survives_the_
 
 
 async def test_nothing_is_confirmed_while_the_metadata_is_being_changed_though_the_others_make_an_ack_quorum() -> None:
-    """The new fragment begins at LAC + 1: were the LAC to move meanwhile, entries would lie where they were never sent."""
+    """The new fragment begins at LAC + 1: if the LAC moved, entries would be on bookies that never received them."""
     cluster = FakeCluster(4)
     async with cluster.client() as client:
         writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
