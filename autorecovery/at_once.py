@@ -1,9 +1,8 @@
-"""Jobs beside each other, without groups of errors; calls made again while the metadata service cannot be reached."""
+"""Waiting for the first of several, without groups of errors; calls made again while the metadata service cannot be reached."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from itertools import islice
 from typing import Final, TypeVar
 
 import trio
@@ -15,30 +14,6 @@ T = TypeVar("T")
 
 RETRY_S: Final = 1.0
 """Between attempts while the metadata service cannot be reached."""
-
-
-async def for_each(items: Iterable[T], job: Callable[[T], Awaitable[None]], *, at_once: int, name: str) -> None:
-    """`await job(item)` for each, `at_once` (> 0) at a time, begun in order. The first failure ends all and is raised, in no
-    group."""
-    failure: Exception | None = None
-    rest = iter(items)
-
-    async with trio.open_nursery() as nursery:
-
-        async def work(item: T) -> None:
-            nonlocal failure
-            try:
-                await job(item)
-                for item in rest:
-                    await job(item)
-            except Exception as error:
-                failure = failure or error
-                nursery.cancel_scope.cancel()
-
-        for first in islice(rest, at_once):
-            nursery.start_soon(work, first, name=name)
-    if failure is not None:
-        raise failure
 
 
 async def first_of(*jobs: Callable[[], Awaitable[object]], name: str) -> None:

@@ -90,6 +90,7 @@ async def run_autorecovery(
         marks,
         config,
         wall_ms=world.clock.wall_ms,
+        rng=world.rng,
         root=root,
         checker=checker,
         adheres=client.placement.adherence,

@@ -51,7 +51,7 @@ from bookie.timers import Timers
 from quire.metadata.errors import MetadataError
 from quire.metadata.ledgers import read_instance_id
 from quire.metadata.store import MetadataStore
-from quire.service.background import Backoff, JobFailures, keep_trying
+from quire.service.background import JobFailures, job_backoff, keep_trying
 from quire.service.log import get_logger
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import GivenUpError, World
@@ -345,7 +345,7 @@ class Bookie:
             self._checkpoints_ended.set()
 
     async def _checkpoint_often(self) -> None:
-        backoff = Backoff()
+        backoff = job_backoff(self.world.rng)
         say_again = 0.0
         while not self._stopping:
             with trio.move_on_after(self.config.flush_interval_ms / 1000):
@@ -366,7 +366,7 @@ class Bookie:
                 self.request_flush()
             except Exception:
                 self.job_failures.add("checkpoint")
-                with trio.move_on_after(backoff.next_s()):
+                with trio.move_on_after(backoff.next()):
                     await self._stop_wanted.wait()
             else:
                 backoff.reset()
@@ -455,7 +455,7 @@ class Bookie:
             "garbage collection": partial(self._collect_often, metadata, instance_id),
         }
         for name, job in jobs.items():
-            nursery.start_soon(keep_trying, name, job, self.job_failures, name=f"bookie {name}")
+            nursery.start_soon(keep_trying, name, job, self.job_failures, self.world.rng, name=f"bookie {name}")
 
     async def _end_garbage(self) -> None:
         """Break off what is collected, and wait for the job that runs: it uses the indexes that are closed later."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 
 class BookieError(Exception):
     """Root: catching it catches every failure of the package."""
+
+    passing: ClassVar[bool] = False
+    """Whether the same call may succeed when it is made again: in a class whose docstring says "Passing"."""
 
 
 class NoLedgerError(BookieError):
@@ -23,6 +28,8 @@ class LedgerInLimboError(BookieError):
 class WriteCacheFullError(BookieError):
     """Entries come faster than the disk takes them. Passing: try again after a while."""
 
+    passing = True
+
 
 class StorageDamagedError(BookieError):
     """An entry log or an index holds bytes that were not written so. Final for the entry: read another replica,
@@ -40,6 +47,8 @@ class JournalFailedError(BookieError):
 
 class JournalWriteError(BookieError):
     """A group could not be written (disk full, say); nothing of it counts. Passing: free some space."""
+
+    passing = True
 
 
 class JournalDamagedError(BookieError):

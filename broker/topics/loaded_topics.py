@@ -45,6 +45,8 @@ from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
 from quire.service.metrics import Histogram
 from quire.wire.pulsar.names import NamespaceName, TopicName
+from quire.world.backoff import Backoff
+from quire.world.errors import again
 
 log = get_logger(__name__)
 
@@ -226,7 +228,7 @@ class Topics:
                 return loading.topic
             if isinstance(loading.error, TopicNotFoundError) and create and not loading.create:
                 continue  # whoever asked first would not have it made
-            raise type(loading.error)(*loading.error.args)
+            raise again(loading.error) from loading.error
 
     async def _load(self, name: TopicName, loading: _Loading) -> None:
         full = name.full
@@ -256,17 +258,17 @@ class Topics:
 
     async def _load_patiently(self, name: TopicName, loading: _Loading, give_up_at: float) -> Topic:
         """Again and again while what is away may come back."""
-        pause_s = RETRY_FIRST_S
+        backoff = Backoff(RETRY_FIRST_S, RETRY_MAX_S, self._context.world.rng)
         while True:
             try:
                 return await self._load_once(name, loading)
             except (ManagedLedgerUnavailableError, CursorRecoveryError, MetadataUnavailableError) as error:
+                pause_s = backoff.next()
                 final = isinstance(error, BeingDeletedError) or self._stopping
                 if final or trio.current_time() + pause_s > give_up_at:
                     raise
                 log.info("topic not loaded yet", topic=name.full, reason=str(error))
             await trio.sleep(pause_s)
-            pause_s = min(2 * pause_s, RETRY_MAX_S)
 
     async def _load_once(self, name: TopicName, loading: _Loading) -> Topic:
         if name.partition >= 0:

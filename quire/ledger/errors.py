@@ -9,12 +9,16 @@ Calls that touch metadata also let `quire.metadata.errors.MetadataError` through
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from quire.wire.bookkeeper.v2 import Rc
 
 
 class LedgerError(Exception):
     """Root: catching it catches every failure of the package."""
+
+    passing: ClassVar[bool] = False
+    """Whether the same call may succeed when it is made again: in a class whose docstring says "Passing"."""
 
     code: int = -999
 
@@ -39,6 +43,8 @@ class ClientClosedError(LedgerError):
 
 class NotEnoughBookiesError(LedgerError):
     """Fewer bookies are available than the ledger needs. Passing: try again when bookies are back, with a new ledger."""
+
+    passing = True
 
     code = -6
 
@@ -112,11 +118,15 @@ class TooManyPendingError(LedgerError):
     """More is on its way than `LedgerConfig.pending_bytes_max`. Passing: nothing of this append was sent, the writer goes on.
     Wait with `wait_room`, then append again."""
 
+    passing = True
+
     code = -105
 
 
 class LedgerReadError(LedgerError):
     """No copy of an entry could be read, and it is not known to be missing. Passing: bookies may come back."""
+
+    passing = True
 
     code = -1
 
@@ -124,11 +134,15 @@ class LedgerReadError(LedgerError):
 class NoSuchEntryError(LedgerReadError):
     """All bookies that should have the entry answered that they do not. Final for confirmed entries: data was lost."""
 
+    passing = False
+
     code = -13
 
 
 class DigestMismatchError(LedgerReadError):
     """No copy could be read, and at least one was damaged. Final unless other bookies come back."""
+
+    passing = False
 
     code = -5
 
@@ -136,17 +150,23 @@ class DigestMismatchError(LedgerReadError):
 class LedgerRecoveryError(LedgerError):
     """Recovery could not decide where the ledger ends. Passing: the ledger stays in recovery; open it again later."""
 
+    passing = True
+
     code = -10
 
 
 class FragmentChangedError(LedgerError):
     """Others changed a fragment while it was repaired. Passing: read the metadata again, and look what is left to do."""
 
+    passing = True
+
     code = -200
 
 
 class BookieError(LedgerError):
     """One bookie did not do what it was asked. Passing for the ledger: other bookies hold the other copies."""
+
+    passing = True
 
 
 class BookieUnavailableError(BookieError):

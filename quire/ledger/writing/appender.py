@@ -38,6 +38,7 @@ from quire.ledger.writing.unacked_notes import WHOLE, note_unacked
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import Rc
+from quire.world.errors import again
 
 
 def ignore_confirmed(first: int, last: int) -> None:
@@ -176,7 +177,7 @@ class Appender:
     def append(self, payloads: Sequence[Buffer]) -> int:
         """Send a run of entries; returns the id of the first. Raises the writer's error, or EntryTooLargeError."""
         if self.error is not None:
-            raise type(self.error)(*self.error.args)
+            raise again(self.error) from self.error
         first = self._tracker.pushed_last + 1
         run = self._sealer.seal(first, self.lac, self.length, payloads)
         self._pending.append(run)
@@ -186,7 +187,7 @@ class Appender:
     def append_at(self, first: int, payloads: Sequence[Buffer]) -> None:
         """The same with the id of the first given; the tracker must know how to deal with that."""
         if self.error is not None:
-            raise type(self.error)(*self.error.args)
+            raise again(self.error) from self.error
         run = self._sealer.seal(first, self.lac, self.length, payloads)
         pending = self._pending
         place = len(pending)

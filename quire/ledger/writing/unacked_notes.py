@@ -8,6 +8,7 @@ from quire.ledger.context import LedgerContext
 from quire.metadata.errors import MetadataError, MetadataUnavailableError
 from quire.metadata.unacked import WHOLE
 from quire.service.log import get_logger
+from quire.world.backoff import Backoff
 
 __all__ = ["WHOLE", "note_unacked"]
 
@@ -20,7 +21,7 @@ RETRY_MAX_S = 30.0
 async def note_unacked(context: LedgerContext, ledger_id: int, before: int) -> None:
     """Note it, after some tries if the metadata service is away. What cannot be noted is found by the auditor's next check of all
     ledgers."""
-    pause_s = RETRY_FIRST_S
+    backoff = Backoff(RETRY_FIRST_S, RETRY_MAX_S, context.rng)
     attempt = 1
     while True:
         try:
@@ -29,8 +30,7 @@ async def note_unacked(context: LedgerContext, ledger_id: int, before: int) -> N
         except MetadataUnavailableError as error:
             if attempt < context.config.metadata_attempts:
                 attempt += 1
-                await trio.sleep(pause_s)
-                pause_s = min(2 * pause_s, RETRY_MAX_S)
+                await trio.sleep(backoff.next())
                 continue
             failure: MetadataError = error
         except MetadataError as error:

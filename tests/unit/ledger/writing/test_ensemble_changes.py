@@ -150,7 +150,7 @@ def test_a_bookie_that_stays_away_is_tried_every_few_seconds_only() -> None:
             away.refuse = refuse
             writer.append(payloads(0, 3))
             await trio.sleep(100)
-            assert 50 <= len(tries) <= 60
+            assert 50 <= len(tries) <= 70
             away.refuse = lambda request: None
             await writer.wait_confirmed(3)
 
