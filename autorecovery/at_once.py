@@ -1,11 +1,8 @@
-"""Bounded concurrency that raises single errors instead of exception groups, and retries while the metadata service is
-unavailable.
-"""
+"""Waiting for the first of several jobs, which raises single errors, and retries while the metadata service is unavailable."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from itertools import islice
 from typing import Final, TypeVar
 
 import trio
@@ -17,32 +14,6 @@ T = TypeVar("T")
 
 RETRY_S: Final = 1.0
 """Seconds between attempts while the metadata service cannot be reached."""
-
-
-async def for_each(items: Iterable[T], job: Callable[[T], Awaitable[None]], *, at_once: int, name: str) -> None:
-    """Run `await job(item)` for each item, `at_once` (> 0) at a time, begun in order.
-
-    The first failure cancels the others and is raised without a group.
-    """
-    failure: Exception | None = None
-    rest = iter(items)
-
-    async with trio.open_nursery() as nursery:
-
-        async def work(item: T) -> None:
-            nonlocal failure
-            try:
-                await job(item)
-                for item in rest:
-                    await job(item)
-            except Exception as error:
-                failure = failure or error
-                nursery.cancel_scope.cancel()
-
-        for first in islice(rest, at_once):
-            nursery.start_soon(work, first, name=name)
-    if failure is not None:
-        raise failure
 
 
 async def first_of(*jobs: Callable[[], Awaitable[object]], name: str) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 
 class AutoRecoveryError(Exception):
     """Root of all errors of this package, except those of metadata, ledgers and bookies."""
+
+    passing: ClassVar[bool] = False
+    """Whether the same call may succeed when it is made again: in a class whose docstring says "Passing"."""
 
 
 class IncompatibleUnderreplicationError(AutoRecoveryError):
@@ -17,10 +22,16 @@ class IncompatibleUnderreplicationError(AutoRecoveryError):
 class ListOfEntriesError(AutoRecoveryError):
     """A bookie did not list its entries. Passing: use other members; ask again with the next check."""
 
+    passing = True
+
 
 class StillBadError(AutoRecoveryError):
     """Copies of a ledger are bad after it was repaired. Passing: bookies come and go; try again later."""
 
+    passing = True
+
 
 class CheckStuckError(AutoRecoveryError):
     """A check of all ledgers made no progress. Passing: it is repeated later."""
+
+    passing = True

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from autorecovery.at_once import for_each
 from autorecovery.entry_lists import ListEntries
 from autorecovery.errors import ListOfEntriesError
 from autorecovery.fragments import BadFragment, Fault, LedgerFragment, Lost, fragments_of
@@ -25,6 +24,7 @@ from quire.ledger.reading.copies import BadCopy, CopyFault, LedgerCopies
 from quire.metadata.ledgers import LedgerMetadata
 from quire.wire.bookkeeper.entry import DigestType
 from quire.world.doors import Rng
+from quire.world.tasks import for_each
 
 ASKED_AT_ONCE = 64
 """Largest number of members that one check asks at once, unless inFlightReadEntryNumInLedgerChecker is smaller."""

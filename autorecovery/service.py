@@ -93,6 +93,7 @@ async def run_autorecovery(
         marks,
         config,
         wall_ms=world.clock.wall_ms,
+        rng=world.rng,
         root=root,
         checker=checker,
         adheres=client.placement.adherence,

@@ -348,7 +348,7 @@ class Bookie:
             "garbage collection": partial(self._garbage.run, metadata, instance_id),
         }
         for name, job in jobs.items():
-            nursery.start_soon(keep_trying, name, job, self.job_failures, name=f"bookie {name}")
+            nursery.start_soon(keep_trying, name, job, self.job_failures, self.world.rng, name=f"bookie {name}")
 
     async def _stop_in_time(self) -> None:
         """Stop, with a deadline for a disk that does not answer."""

@@ -23,7 +23,7 @@ from bookie.journal.seal import JournalSeal
 from bookie.journal.writer import Journal
 from bookie.recovery import last_mark_path
 from bookie.stats import BookieStats
-from quire.service.background import Backoff, JobFailures
+from quire.service.background import JobFailures, job_backoff
 from quire.service.log import get_logger
 from quire.world.doors import World
 
@@ -134,7 +134,7 @@ class Checkpoints:
             self._ended.set()
 
     async def _make_often(self) -> None:
-        backoff = Backoff()
+        backoff = job_backoff(self._world.rng)
         log_again = 0.0
         while not self._stop_wanted.is_set():
             with trio.move_on_after(self._config.flush_interval_ms / 1000):
@@ -155,7 +155,7 @@ class Checkpoints:
                 self.request()
             except Exception:
                 self._job_failures.add("checkpoint")
-                with trio.move_on_after(backoff.next_s()):
+                with trio.move_on_after(backoff.next()):
                     await self._stop_wanted.wait()
             else:
                 backoff.reset()

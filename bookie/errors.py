@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 
 class BookieError(Exception):
     """Root of all errors of this package."""
+
+    passing: ClassVar[bool] = False
+    """Whether the same call may succeed when it is made again: in a class whose docstring says "Passing"."""
 
 
 class NoLedgerError(BookieError):
@@ -24,6 +29,8 @@ class LedgerInLimboError(BookieError):
 
 class WriteCacheFullError(BookieError):
     """Entries arrive faster than the disk stores them. Passing: try again later."""
+
+    passing = True
 
 
 class StorageDamagedError(BookieError):
@@ -46,6 +53,8 @@ class JournalFailedError(BookieError):
 
 class JournalWriteError(BookieError):
     """A group could not be written (for example, disk full); nothing of it counts. Passing: free some space."""
+
+    passing = True
 
 
 class JournalDamagedError(BookieError):

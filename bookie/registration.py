@@ -15,7 +15,7 @@ from bookie.bookie import Bookie
 from quire.metadata.bookies import BookieServiceInfo, keep_registered
 from quire.metadata.errors import MetadataError, MetadataUnavailableError
 from quire.metadata.store import MetadataStore
-from quire.service.background import Backoff
+from quire.service.background import job_backoff
 from quire.service.log import get_logger
 
 log = get_logger(__name__)
@@ -65,7 +65,7 @@ async def _keep(
 ) -> None:
     """Register the bookie in its current state; retry until it succeeds unless this is the first registration."""
     config = bookie.config
-    backoff = Backoff()
+    backoff = job_backoff(bookie.world.rng)
     while True:
         try:
             await keep_registered(
@@ -88,4 +88,4 @@ async def _keep(
             if first:
                 raise
             bookie.job_failures.add("registration")
-            await trio.sleep(backoff.next_s())
+            await trio.sleep(backoff.next())

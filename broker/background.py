@@ -9,11 +9,12 @@ import trio
 
 from broker.errors import BrokerError, ServiceNotReadyError
 from quire.service.log import get_logger
+from quire.world.tasks import for_each
 
 log = get_logger(__name__)
 
 AT_ONCE_MAX = 16
-"""Jobs of one `for_each` that run at the same time."""
+"""Jobs of one `for_all` that run at the same time."""
 
 T = TypeVar("T")
 
@@ -47,20 +48,6 @@ async def see_through(nursery: trio.Nursery, job: Callable[[], Awaitable[T]], *,
     return results[0]
 
 
-async def for_each(items: Iterable[T], job: Callable[[T], Awaitable[None]]) -> None:
-    """`AT_ONCE_MAX` at the same time; all are tried, then the first BrokerError is raised."""
-    errors: list[BrokerError] = []
-    waiting = iter(items)
-
-    async def work() -> None:
-        for item in waiting:
-            try:
-                await job(item)
-            except BrokerError as error:
-                errors.append(error)
-
-    async with trio.open_nursery() as nursery:
-        for _ in range(AT_ONCE_MAX):
-            nursery.start_soon(work)
-    if errors:
-        raise errors[0]
+async def for_all(items: Iterable[T], job: Callable[[T], Awaitable[None]], *, name: str) -> None:
+    """Run `AT_ONCE_MAX` jobs at a time. All are tried, then the first BrokerError is raised; any other error cancels the rest."""
+    await for_each(items, job, at_once=AT_ONCE_MAX, name=name, tried_all=(BrokerError,))

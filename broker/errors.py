@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from quire.metadata.errors import MetadataError
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
@@ -9,11 +11,16 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 class BrokerError(Exception):
     """Root: catching it catches every failure of the package. `code` is what goes on the wire."""
 
+    passing: ClassVar[bool] = False
+    """Whether the same call may succeed when it is made again: in a class whose docstring says "Passing"."""
+
     code: pb.ServerError = pb.UnknownError
 
 
 class ServiceNotReadyError(BrokerError):
     """Not the owner, being loaded, fenced or closing. Passing: the client looks up again and retries."""
+
+    passing = True
 
     code = pb.ServiceNotReady
 
@@ -69,6 +76,8 @@ class MetadataUnavailableError(BrokerError):
     """The metadata store cannot be asked now. Passing; unlike ServiceNotReady it does not make clients drop the
     connection they asked on."""
 
+    passing = True
+
     code = pb.MetadataError
 
 
@@ -104,6 +113,8 @@ class TopicExistsError(BrokerError):
 class TopicBusyError(BrokerError):
     """Producers or consumers are connected to the topic, and it was not to be done by force. Passing. HTTP: 412."""
 
+    passing = True
+
     code = pb.MetadataError
 
 
@@ -133,6 +144,8 @@ class SubscriptionNotFoundError(BrokerError):
 
 class SubscriptionBusyError(BrokerError):
     """The subscription has consumers, and it was not to be done by force. Passing. HTTP: 412."""
+
+    passing = True
 
     code = pb.ConsumerBusy
 

@@ -38,6 +38,7 @@ from quire.ledger.position import EARLIEST, Position
 from quire.metadata.errors import BadVersionError, MetadataError, NoNodeError
 from quire.metadata.store import Delete
 from quire.service.log import Logger, get_logger
+from quire.world.backoff import Backoff
 
 log = get_logger(__name__)
 
@@ -278,7 +279,7 @@ class CursorStore:
     async def _make_ledger(self) -> None:
         """Make a ledger, name it in the node, write the first entry. Tries again for `retry_timeout_s`."""
         deadline = trio.current_time() + self._services.config.retry_timeout_s
-        pause_s = RETRY_FIRST_S
+        backoff = Backoff(RETRY_FIRST_S, RETRY_MAX_S, self._services.world.rng)
         while self._broken is None:
             try:
                 writer = await self._node.new_ledger(self._require_state())
@@ -287,11 +288,11 @@ class CursorStore:
             except (BadVersionError, NoNodeError) as error:
                 self._fence(f"its node was changed by another: {error}")
             except (LedgerError, MetadataError) as error:
+                pause_s = backoff.next()
                 if trio.current_time() + pause_s > deadline:
                     self._give_up(error)
                     return
                 await trio.sleep(pause_s)
-                pause_s = min(2 * pause_s, RETRY_MAX_S)
             else:
                 if self._broken is None:
                     self._begin(writer)

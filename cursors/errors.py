@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from quire.ledger.position import Position
 
 
 class CursorError(Exception):
     """Root: catching it catches every failure of the package."""
+
+    passing: ClassVar[bool] = False
+    """Whether the same call may succeed when it is made again: in a class whose docstring says "Passing"."""
 
 
 class InvalidAckError(CursorError):
@@ -26,6 +30,8 @@ class TooManyAcksError(InvalidAckError):
     """More acknowledged ranges or parts of batches above the mark-delete position than can be stored. Passing: possible again
     when what holds the mark-delete position back is acknowledged; until then these messages are delivered again."""
 
+    passing = True
+
 
 class CursorFencedError(CursorError):
     """Another broker has taken the cursor over. Final: close the topic and look it up again."""
@@ -35,10 +41,14 @@ class CursorPersistError(CursorError):
     """The position could not be made durable in time. Passing: it stays in memory and is tried again with the next one;
     an acknowledgement that was waiting for it is not durable."""
 
+    passing = True
+
 
 class CursorRecoveryError(CursorError):
     """The stored position could not be read, though it is there. Passing: open again when the bookies are back. A cursor
     never falls back to an older position instead."""
+
+    passing = True
 
 
 class CursorTooLargeError(CursorError):

@@ -53,6 +53,7 @@ from quire.ledger.errors import LedgerConflictError, LedgerError, LedgerFencedEr
 from quire.ledger.position import Position
 from quire.metadata.errors import MetadataError
 from quire.service.log import Logger, get_logger
+from quire.world.backoff import Backoff
 from quire.world.doors import Buffer, World
 
 log = get_logger(__name__)
@@ -361,7 +362,7 @@ class Appends:
         """One switch. What waits may fill the next ledger at once: that begins the switch after it, in a task of its own.
         `first`: to the ledger of the first append after the open, which is no time to trim."""
         deadline = await self._wait_if_barren()
-        pause_s = RETRY_FIRST_S
+        backoff = Backoff(RETRY_FIRST_S, RETRY_MAX_S, self._world.rng)
         while self.state is State.SWITCHING:
             try:
                 await self._close_ledger()
@@ -372,12 +373,11 @@ class Appends:
                 self._log.error("no next ledger", reason=str(error))
                 self._give_up(error)
             except (LedgerError, MetadataError) as error:
+                pause_s = backoff.next()
                 if trio.current_time() + pause_s > deadline:
                     self._give_up_for_now(str(error))
                 else:
-                    # Not all logs of a broker at the same moment.
-                    await trio.sleep(pause_s * (1 - self._world.rng.random() / 4))
-                    pause_s = min(2 * pause_s, RETRY_MAX_S)
+                    await trio.sleep(pause_s)
             else:
                 if writer is not None:
                     self.begin(writer)
@@ -398,7 +398,7 @@ class Appends:
             self._barren = None
             return now + self._retry_timeout_s
         if self._barren is None:
-            self._barren = BarrenLedgers(self._retry_timeout_s)
+            self._barren = BarrenLedgers(self._retry_timeout_s, self._world.rng)
         pause_s, deadline = self._barren.failed(now)
         if pause_s is None:
             self._give_up_for_now(self._failure)

@@ -5,9 +5,14 @@ Calls about one cursor also let `cursors.errors.CursorError` through.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 
 class ManagedLedgerError(Exception):
     """Root: catching it catches every failure of the package."""
+
+    passing: ClassVar[bool] = False
+    """Whether the same call may succeed when it is made again: in a class whose docstring says "Passing"."""
 
 
 class ManagedLedgerFencedError(ManagedLedgerError):
@@ -25,9 +30,13 @@ class ManagedLedgerTerminatedError(ManagedLedgerError):
 class ManagedLedgerUnavailableError(ManagedLedgerError):
     """Bookies or metadata cannot be reached. Passing: try again. Entries that were reported failed so may still appear."""
 
+    passing = True
+
 
 class ManagedLedgerReadError(ManagedLedgerError):
     """Entries cannot be read from the bookies now. Passing unless the cause says otherwise (`__cause__`)."""
+
+    passing = True
 
 
 class EntryTooLargeError(ManagedLedgerError):

@@ -20,7 +20,7 @@ from typing import Final
 
 import trio
 
-from autorecovery.at_once import RETRY_S, first_change, first_of, for_each, until_available
+from autorecovery.at_once import RETRY_S, first_change, first_of, until_available
 from autorecovery.auditing.bookie_index import BookieIndex, read_index
 from autorecovery.auditing.checks import Adheres, Checker, check_ledgers, check_placement, check_replicas
 from autorecovery.auditing.listed_copies import ListedCopies
@@ -35,6 +35,8 @@ from autorecovery.marks.underreplication import CheckTime, UnderreplicatedLedger
 from quire.metadata.errors import MalformedMetadataError, MetadataError, SessionExpiredError
 from quire.metadata.store import MetadataStore, Watch
 from quire.service.log import get_logger
+from quire.world.doors import Rng
+from quire.world.tasks import for_each
 
 log = get_logger(__name__)
 
@@ -60,6 +62,7 @@ class Auditor:
         config: AutoRecoveryConfig,
         *,
         wall_ms: Callable[[], int],
+        rng: Rng,
         root: str = "/ledgers",
         checker: Checker | None = None,
         adheres: Adheres | None = None,
@@ -78,6 +81,7 @@ class Auditor:
         self._marks = marks
         self._config = config
         self._wall_ms = wall_ms
+        self._rng = rng
         self._checker = checker
         self._adheres = adheres
         self._list_entries = list_entries
@@ -115,9 +119,15 @@ class Auditor:
         if self._list_entries is None or self._checker is None:
             return []
         copies = ListedCopies(self._ledgers, self._marks, self._list_entries, self._checker)
-        at_once = self._config.open_ledgers_max
         missed = MissedCopies(
-            self._store, self._ledgers, self._marks, copies, self.stats, root=self._root, at_once=at_once
+            self._store,
+            self._ledgers,
+            self._marks,
+            copies,
+            self.stats,
+            root=self._root,
+            at_once=self._config.open_ledgers_max,
+            rng=self._rng,
         )
         return [missed.run]
 

@@ -9,11 +9,11 @@ from array import array
 from collections.abc import AsyncIterator, Collection
 from typing import Protocol
 
-from autorecovery.at_once import for_each
 from quire.ledger.errors import NoSuchLedgerError
 from quire.metadata.errors import MalformedMetadataError, UnsupportedLayoutError
 from quire.metadata.ledgers import LedgerMetadata
 from quire.service.log import get_logger
+from quire.world.tasks import for_each
 
 log = get_logger(__name__)
 

@@ -18,7 +18,6 @@ from typing import Final, Protocol
 
 import trio
 
-from autorecovery.at_once import for_each
 from autorecovery.auditing.bookie_index import Ledgers, all_ids, read_or_none
 from autorecovery.auditing.metrics import AuditorStats
 from autorecovery.config import AutoRecoveryConfig
@@ -31,6 +30,7 @@ from quire.ledger.placement.policy import Adherence
 from quire.metadata.ledgers import NO_ENTRY, LedgerMetadata, LedgerState
 from quire.service.log import get_logger
 from quire.wire.bookkeeper.availability import Availability
+from quire.world.tasks import for_each
 
 log = get_logger(__name__)
 

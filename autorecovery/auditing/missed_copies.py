@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 import trio
 
-from autorecovery.at_once import first_change, first_of, for_each, until_available
+from autorecovery.at_once import first_change, first_of, until_available
 from autorecovery.auditing.bookie_index import Ledgers, all_ids
 from autorecovery.auditing.checks import LISTS_AT_ONCE
 from autorecovery.auditing.listed_copies import Compared, ListedCopies
@@ -40,6 +40,9 @@ from quire.metadata.errors import (
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
 from quire.metadata.store import ANY_VERSION, MetadataStore, Versioned
 from quire.service.log import get_logger
+from quire.world.backoff import Backoff
+from quire.world.doors import Rng
+from quire.world.tasks import for_each
 
 log = get_logger(__name__)
 
@@ -71,6 +74,7 @@ class MissedCopies:
         *,
         root: str,
         at_once: int,
+        rng: Rng,
     ) -> None:
         self._store = store
         self._ledgers = ledgers
@@ -78,6 +82,7 @@ class MissedCopies:
         self._copies = copies
         self._stats = stats
         self._root = root
+        self._rng = rng
         self._at_once = min(at_once, LISTS_AT_ONCE)
         self._registrations = Registrations(store, root)
         self._sessions_folder = paths.join(root, "underreplication/sessions")
@@ -122,7 +127,7 @@ class MissedCopies:
 
     async def _follow_sessions(self) -> None:
         watches = self._registrations.watches()
-        pause_s = RETRY_FIRST_S
+        backoff = Backoff(RETRY_FIRST_S, RETRY_MAX_S, self._rng)
         noted_at = trio.current_time()
         try:
             while True:
@@ -131,10 +136,12 @@ class MissedCopies:
                 if trio.current_time() >= noted_at + NOTE_INTERVAL_S:
                     noted_at = trio.current_time()
                     await self._patiently(self._note_steady, "notes")
-                pause_s = RETRY_FIRST_S if before else min(2 * pause_s, RETRY_MAX_S)
-                with trio.move_on_after(noted_at + NOTE_INTERVAL_S - trio.current_time() if done else pause_s):
+                if before:
+                    backoff.reset()
+                pause_s = noted_at + NOTE_INTERVAL_S - trio.current_time() if done else backoff.next()
+                with trio.move_on_after(pause_s):
                     await first_change(watches)
-                    pause_s = RETRY_FIRST_S
+                    backoff.reset()
         finally:
             for watch in watches:
                 watch.close()
@@ -225,16 +232,15 @@ class MissedCopies:
 
     async def _follow_writers(self) -> None:
         watch = self._store.watch(unacked.folder(self._root))
-        pause_s = RETRY_FIRST_S
+        backoff = Backoff(RETRY_FIRST_S, RETRY_MAX_S, self._rng)
         try:
             while True:
                 if await self._patiently(self._check_noted, "ledgers that writers noted"):
                     await watch.next()
-                    pause_s = RETRY_FIRST_S
+                    backoff.reset()
                 else:
-                    with trio.move_on_after(pause_s):
+                    with trio.move_on_after(backoff.next()):
                         await watch.next()
-                    pause_s = min(2 * pause_s, RETRY_MAX_S)
                 await trio.sleep(GATHER_S)
         finally:
             watch.close()

@@ -19,7 +19,7 @@ import trio
 from broker.admin import internal_stats
 from broker.admin.internal_stats import InternalStats
 from broker.admin.other_brokers import OtherBrokers, RemoteTopic
-from broker.background import for_each, see_through
+from broker.background import for_all, see_through
 from broker.dispatch.publish_time import first_published_at
 from broker.errors import (
     BrokerError,
@@ -137,12 +137,12 @@ class Administration:
             # From here on no client loads a partition; those that are loaded go, and with them whoever is connected.
             # Those too that have no log: one may be on its way since before the mark.
             existing = await self._partitioned.existing_partitions(name)
-            await for_each(sorted({*named, *existing}), self.delete_wherever)
+            await for_all(sorted({*named, *existing}), self.delete_wherever, name="delete partitions")
             await self._partitioned.delete(name)
             log.info("partitioned topic deleted", topic=name.full, partitions=found.partitions)
 
     async def _check_unused(self, names: Iterable[TopicName]) -> None:
-        await for_each(names, self.check_unused)
+        await for_all(names, self.check_unused, name="look for users")
 
     async def check_unused(self, name: TopicName) -> None:
         """TopicBusyError if producers or consumers are connected to the topic, wherever it is."""
@@ -226,7 +226,9 @@ class Administration:
                 made.append(each)
 
         every = _every(name, count)
-        await self._see_through(partial(for_each, every, create), f"create subscription on {name.full}")
+        await self._see_through(
+            partial(for_all, every, create, name="create subscriptions"), f"create subscription on {name.full}"
+        )
         if not made:
             raise SubscriptionExistsError(f"subscription {subscription!r} of {name.full} exists")
 
@@ -265,8 +267,8 @@ class Administration:
                 pass
 
         async def delete_all() -> None:
-            await for_each(remotes, delete_there)
-            await for_each(holders, delete)
+            await for_all(remotes, delete_there, name="delete subscriptions")
+            await for_all(holders, delete, name="delete subscriptions")
 
         await self._see_through(delete_all, f"delete subscription of {name.full}")
 
@@ -311,7 +313,7 @@ class Administration:
                 self._topics.close_soon(topic)
                 await topic.ledger.closed.wait()
 
-        await self._see_through(partial(for_each, every, unload), f"unload {name.full}")
+        await self._see_through(partial(for_all, every, unload, name="unload partitions"), f"unload {name.full}")
 
     async def _ledger_metadata(self, ledger_id: int) -> LedgerMetadata | None:
         try:
@@ -378,7 +380,7 @@ class Administration:
             except TopicNotFoundError:
                 pass
 
-        await for_each(_every(name, count), load)
+        await for_all(_every(name, count), load, name="load partitions")
         return found, elsewhere
 
     # Doing

@@ -7,6 +7,7 @@ Source: the annotations and handlers of Pulsar's PersistentTopics, PersistentTop
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from broker.errors import (
     BrokerError,
@@ -40,6 +41,9 @@ Statuses = Mapping[type[BrokerError], int]
 
 class AdminError(Exception):
     """Root: catching it catches every refusal that the REST layer makes by itself. `status` is the answer's."""
+
+    passing: ClassVar[bool] = False
+    """Whether the same call may succeed when it is made again: in a class whose docstring says "Passing"."""
 
     status = 500
 
@@ -76,6 +80,8 @@ class ExistsError(AdminError):
 
 class NotEmptyError(AdminError):
     """What others need is not deleted. Passing: delete those first."""
+
+    passing = True
 
     status = 409
 
@@ -118,6 +124,8 @@ class NotServedError(AdminError):
 
 class OverloadedError(AdminError):
     """As many requests are being worked on as may be. Passing: ask again."""
+
+    passing = True
 
     status = 503
 

@@ -27,6 +27,7 @@ from quire.ledger.position import Position
 from quire.service.log import Logger, get_logger
 from quire.wire.pulsar.errors import PulsarWireError
 from quire.wire.pulsar.metadata import batch_counts, sticky_key
+from quire.world.backoff import Backoff
 from quire.world.doors import Buffer
 
 log = get_logger(__name__)
@@ -79,7 +80,7 @@ class Subscription(ABC):
         """The pump goes on in a later step of the loop."""
         self._reading: trio.CancelScope | None = None
         self._epoch = 0
-        self._backoff_s = READ_BACKOFF_MIN_S
+        self._backoff: Backoff | None = None
 
     @property
     def log(self) -> Logger:
@@ -377,18 +378,20 @@ class Subscription(ABC):
         with scope:
             try:
                 run = await self.topic.ledger.read(position, count_max, size_max, replay=replay)
-                self._backoff_s = READ_BACKOFF_MIN_S
+                self._backoff = None
             except ManagedLedgerError as error:
                 if self.topic.closing:
                     return
+                if self._backoff is None:
+                    self._backoff = Backoff(READ_BACKOFF_MIN_S, READ_BACKOFF_MAX_S, self.topic.context.world.rng)
+                pause_s = self._backoff.next()
                 self.log.warning(
                     "read failed; tried again",
                     position=str(position),
-                    retry_in_s=self._backoff_s,
+                    retry_in_s=round(pause_s, 3),
                     reason=str(error),
                 )
-                await trio.sleep(self._backoff_s)
-                self._backoff_s = min(self._backoff_s * 2, READ_BACKOFF_MAX_S)
+                await trio.sleep(pause_s)
             finally:
                 output.release(size_max)
         if self._reading is scope:

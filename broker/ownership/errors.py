@@ -18,6 +18,8 @@ class BeingUnloadedError(BrokerError):
     """The bundle is on its way to another broker, for longer than the caller would wait. Passing: the client stays on its
     connection and looks up again."""
 
+    passing = True
+
     code = pb.MetadataError
 
 

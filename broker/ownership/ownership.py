@@ -34,6 +34,7 @@ from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
 from quire.wire.pulsar.names import NamespaceName, TopicName
 from quire.world.doors import World
+from quire.world.tasks import for_each
 
 __all__ = ["LocalBroker", "Ownership", "OwnershipOptions"]
 
@@ -101,17 +102,15 @@ class Ownership:
         """Graceful stop: deregister, close the topics of every bundle, let go of it. The caller sets the deadline."""
         self._placement.stopping = True
         await self.brokers.leave()
-        limit = trio.CapacityLimiter(UNLOADS_AT_ONCE_MAX)
 
         async def give_up(lease: Lease) -> None:
-            async with limit:
-                await self._unload(lease, None)
+            await self._unload(lease, None)
 
-        async with trio.open_nursery() as nursery:
-            for lease in self.leases.held():
-                # The others wait, and are not told: a broker that has deregistered is one whose bundles will be free.
-                lease.state = LeaseState.UNLOADING
-                nursery.start_soon(give_up, lease, name=f"give up {lease.bundle}")
+        held = list(self.leases.held())
+        for lease in held:
+            # The others wait, and are not told: a broker that has deregistered is one whose bundles will be free.
+            lease.state = LeaseState.UNLOADING
+        await for_each(held, give_up, at_once=UNLOADS_AT_ONCE_MAX, name="give up bundles")
 
     # What the broker asks
 

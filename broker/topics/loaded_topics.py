@@ -42,6 +42,7 @@ from quire.service.log import get_logger
 from quire.service.metrics import Histogram
 from quire.service.recent import Recent
 from quire.wire.pulsar.names import NamespaceName, TopicName
+from quire.world.errors import again
 
 log = get_logger(__name__)
 
@@ -228,7 +229,7 @@ class Topics:
                 return loading.topic
             if isinstance(loading.error, TopicNotFoundError) and create and not loading.create:
                 continue  # whoever asked first would not have it made
-            raise type(loading.error)(*loading.error.args)
+            raise again(loading.error) from loading.error
 
     async def _load(self, name: TopicName, loading: _Loading) -> None:
         full = name.full

@@ -21,6 +21,7 @@ from managed_ledger.stored_list import log_path
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
 from quire.wire.pulsar.names import TopicName
+from quire.world.backoff import Backoff
 
 log = get_logger(__name__)
 
@@ -76,17 +77,17 @@ class TopicLoader:
     async def load(self, name: TopicName, loading: Wanted, give_up_at: float) -> Topic:
         """The topic, opened: tried again and again while what is away may come back. Raises as what is opened does:
         BrokerError, ManagedLedgerError, CursorError."""
-        pause_s = RETRY_FIRST_S
+        backoff = Backoff(RETRY_FIRST_S, RETRY_MAX_S, self._context.world.rng)
         while True:
             try:
                 return await self._load_once(name, loading)
             except (ManagedLedgerUnavailableError, CursorRecoveryError, MetadataUnavailableError) as error:
                 final = isinstance(error, BeingDeletedError) or self.stopping
+                pause_s = backoff.next()
                 if final or trio.current_time() + pause_s > give_up_at:
                     raise
                 log.info("topic not loaded yet", topic=name.full, reason=str(error))
             await trio.sleep(pause_s)
-            pause_s = min(2 * pause_s, RETRY_MAX_S)
 
     async def _load_once(self, name: TopicName, loading: Wanted) -> Topic:
         if name.partition >= 0:

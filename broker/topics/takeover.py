@@ -25,6 +25,7 @@ from quire.service.log import get_logger
 from quire.service.recent import Recent
 from quire.service.unsupported.policies import described, unsupported
 from quire.wire.pulsar.names import NamespaceName, TopicName
+from quire.world.errors import again
 
 log = get_logger(__name__)
 
@@ -113,7 +114,7 @@ class Takeover:
                 continue
             await look.done.wait()
             if look.error is not None:
-                raise type(look.error)(*look.error.args)
+                raise again(look.error) from look.error
         return known
 
     async def _look(self, namespace: NamespaceName) -> None:

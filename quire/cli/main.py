@@ -94,14 +94,23 @@ def zookeeper(
         Path | None, typer.Option(help="A zoo.cfg, which says all of this itself, and may name an ensemble.")
     ] = None,
     log_level: Annotated[str, typer.Option(help="ZooKeeper's own: debug, info, warn or error.")] = "warn",
+    jars: Annotated[
+        Path | None, typer.Option(help="A folder of ZooKeeper's jars.  [default: those in pyspark, if it is installed]")
+    ] = None,
+    fetch_jars: Annotated[
+        bool,
+        typer.Option("--fetch-jars", help="First have Maven put the jars (4 MB) into --jars, if they are not there."),
+    ] = False,
 ) -> None:
-    """Run a ZooKeeper server: the original, from the jars of the extra quire-broker[zookeeper]. Needs Java.
+    """Run a ZooKeeper server: the original. Needs Java, and its jars: --jars, or the extra quire-broker[zookeeper].
 
     Prints a line "ready zookeeper=... pid=..." when it serves. SIGTERM stops it; so does Ctrl-C.
     """
     from quire.servers.zookeeper.process import run_zookeeper
 
-    raise SystemExit(run_zookeeper(data_dir, host=host, port=port, conf=conf, log_level=log_level))
+    raise SystemExit(
+        run_zookeeper(data_dir, host=host, port=port, conf=conf, log_level=log_level, jars=jars, fetch=fetch_jars)
+    )
 
 
 @app.command()
@@ -246,14 +255,21 @@ def localbookie(
     port: Annotated[int, typer.Option(help="Port of the first bookie; the others follow.")] = 3181,
     zookeeper_port: Annotated[int, typer.Option(help="Port of ZooKeeper.")] = 2181,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    jars: Annotated[
+        Path | None, typer.Option(help="A folder of ZooKeeper's jars.  [default: those in pyspark, if it is installed]")
+    ] = None,
 ) -> None:
-    """Run a cluster on this machine: ZooKeeper and some bookies. Needs Java and the extra quire-broker[zookeeper].
+    """Run a cluster on this machine: ZooKeeper and some bookies.
+
+    Needs Java, and ZooKeeper's jars: --jars, or the extra quire-broker[zookeeper].
 
     Prints a line "ready metadata=... bookies=... data=... pid=..." when all serve. SIGTERM stops it; so does Ctrl-C.
     """
     from quire.servers.localbookie import run_localbookie
 
-    raise SystemExit(run_localbookie(count, data_dir, port=port, zookeeper_port=zookeeper_port, log_level=log_level))
+    raise SystemExit(
+        run_localbookie(count, data_dir, port=port, zookeeper_port=zookeeper_port, log_level=log_level, jars=jars)
+    )
 
 
 @app.command()

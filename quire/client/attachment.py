@@ -14,8 +14,9 @@ from quire.client.connection import Connection
 from quire.client.connections import Connections
 from quire.client.errors import ClientError, ClosedError, ServerRefusedError, ServiceUnavailableError
 from quire.client.options import ClientOptions
-from quire.client.retrying import Backoff, final, gave_up, is_passing, retrying
+from quire.client.retrying import client_backoff, final, gave_up, retrying
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.world.backoff import Backoff
 from quire.world.doors import Rng, World
 
 log = logging.getLogger(__name__)
@@ -89,13 +90,13 @@ class Attachment(ABC):
 
     async def live(self) -> None:
         """Attach, and attach again, until closed or refused for good."""
-        backoff = Backoff(self._options, self._home.rng)
+        backoff = client_backoff(self._options, self._home.rng)
         try:
             with self._scope:
                 while self._failure is None:
                     await self._attach_once(backoff)
                     if self._failure is None:
-                        await trio.sleep(backoff.pause())
+                        await trio.sleep(backoff.next())
         finally:
             if self._failure is None:
                 self._failure = ClosedError(f"{self._what} is closed")
@@ -119,7 +120,7 @@ class Attachment(ABC):
             self._cause = ServiceUnavailableError(f"no answer in {self._options.operation_timeout_s:g} s")
         except ClientError as error:
             self._cause = error
-            if not is_passing(error):
+            if not error.passing:
                 self._fail(final(error, self._what))
         finally:
             self._connection = None

@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
+from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.PulsarApi_pb2 import ServerError
+
+PASSING_CODES = frozenset(
+    (
+        pb.UnknownError,
+        pb.MetadataError,
+        pb.PersistenceError,
+        pb.ServiceNotReady,
+        pb.TooManyRequests,
+        pb.ConsumerNotFound,
+        # Whoever is in the way may be a dying process, or our own last connection.
+        pb.ConsumerBusy,
+        pb.ProducerBusy,
+    )
+)
+"""Errors that another try, after a new lookup, may not meet. Source: what the official clients retry; they give up at once
+where somebody else is in the way."""
 
 
 class ClientError(Exception):
     """Root: catching it catches every failure of the package."""
+
+    passing: bool = False
+    """Whether the same call may succeed when it is made again: in a class whose docstring says "Passing"."""
 
 
 class ConnectionLostError(ClientError):
     """The connection ended, or was never made. Passing: the client makes another and goes on by itself, so that a caller
     sees this only as the cause of a ServiceUnavailableError."""
 
+    passing = True
+
 
 class ClosedError(ConnectionLostError):
     """The client, reader, producer or subscription was closed by its owner. Final: open another."""
+
+    passing = False
 
 
 class TopicNotFoundError(ClientError):
@@ -27,20 +51,22 @@ class NotAllowedError(ClientError):
 
 
 class ConsumerBusyError(ClientError):
-    """Somebody else holds the subscription, and went on holding it for the whole operation timeout. Passing, when the
-    other one leaves."""
+    """Another consumer held the subscription for the whole operation timeout. Final: ask again when that one has left."""
 
 
 class ServiceUnavailableError(ClientError):
     """The deadline passed while what is passing was tried again and again; names the topic and the last cause. Passing:
     once the brokers are back, ask again."""
 
+    passing = True
+
 
 class ServerRefusedError(ClientError):
-    """A broker said no, for a reason that has no class of its own here. Final."""
+    """A broker refused, for a reason that has no class of its own here. Final, except for the codes in PASSING_CODES."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(f"{error_name(code)}: {message}")
+        self.passing = code in PASSING_CODES
         self.code = code
         """The wire's ServerError."""
         self.message = message

@@ -14,7 +14,7 @@ from quire.client.connection import Connection
 from quire.client.errors import ClientError, ConnectionLostError, NotAllowedError, ServerRefusedError
 from quire.client.message_id import MessageId
 from quire.client.packing import Packed
-from quire.client.retrying import final, is_passing
+from quire.client.retrying import final
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.client_splitter import ReceiptRun
 from quire.wire.pulsar.sends import SendEncoder
@@ -181,7 +181,7 @@ class Producer(Attachment):
 
     def refused(self, error: ServerRefusedError, sequence_id: int) -> None:
         """A SEND was not stored: final for the producer, or reason to come again and send from there on."""
-        if is_passing(error):
+        if error.passing:
             self._begin_again(error)
         else:
             self._fail(final(error, f"{self._what}: entry {sequence_id} was refused"))

@@ -9,8 +9,6 @@ import trio
 
 from quire.client.errors import (
     ClientError,
-    ClosedError,
-    ConnectionLostError,
     ConsumerBusyError,
     NotAllowedError,
     ServerRefusedError,
@@ -19,56 +17,17 @@ from quire.client.errors import (
 )
 from quire.client.options import ClientOptions
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.world.backoff import Backoff
 from quire.world.doors import Rng
 
 T = TypeVar("T")
 
-PASSING = frozenset(
-    (
-        pb.UnknownError,
-        pb.MetadataError,
-        pb.PersistenceError,
-        pb.ServiceNotReady,
-        pb.TooManyRequests,
-        pb.ConsumerNotFound,
-        # Whoever is in the way may be a dying process, or our own last connection.
-        pb.ConsumerBusy,
-        pb.ProducerBusy,
-    )
-)
-"""Errors that another try, after a new lookup, may not meet. Source: what the official clients retry; they give up at once
-where somebody else is in the way."""
-
 _NOT_ALLOWED = frozenset((pb.NotAllowedError, pb.AuthorizationError, pb.AuthenticationError))
-_JITTER = 0.25
 
 
-class Backoff:
-    """Pauses between tries: each twice as long as the last, shortened by chance so that many clients do not come at once."""
-
-    __slots__ = ("_max", "_min", "_next", "_rng")
-
-    def __init__(self, options: ClientOptions, rng: Rng) -> None:
-        self._min = self._next = options.backoff_min_s
-        self._max = options.backoff_max_s
-        self._rng = rng
-
-    def reset(self) -> None:
-        """It worked: begin again with the shortest."""
-        self._next = self._min
-
-    def pause(self) -> float:
-        """Seconds to wait before the next try."""
-        pause = self._next
-        self._next = min(2 * pause, self._max)
-        return pause * (1 - _JITTER * self._rng.random())
-
-
-def is_passing(error: ClientError) -> bool:
-    """Whether another try may help."""
-    if isinstance(error, ServerRefusedError):
-        return error.code in PASSING
-    return isinstance(error, ConnectionLostError | ServiceUnavailableError) and not isinstance(error, ClosedError)
+def client_backoff(options: ClientOptions, rng: Rng) -> Backoff:
+    """Return the pauses between tries of one operation."""
+    return Backoff(options.backoff_min_s, options.backoff_max_s, rng)
 
 
 def final(error: ClientError, what: str) -> ClientError:
@@ -102,15 +61,15 @@ async def retrying(
 
     `known_cause`: why an attempt that still goes on has not succeeded, if somebody knows.
     """
-    backoff = Backoff(options, rng)
+    backoff = client_backoff(options, rng)
     cause: ClientError | None = None
     with trio.move_on_after(options.operation_timeout_s):
         while True:
             try:
                 return await attempt()
             except ClientError as error:
-                if not is_passing(error):
+                if not error.passing:
                     raise final(error, what) from None
                 cause = error
-            await trio.sleep(backoff.pause())
+            await trio.sleep(backoff.next())
     raise gave_up(known_cause() or cause, what, options.operation_timeout_s)

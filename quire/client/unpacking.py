@@ -154,7 +154,7 @@ class Opener:
             into.size_bytes = size_before
             if isinstance(error, CorruptEntryError | EncryptedEntryError):
                 where = f"entry {ledger_ids[number]}:{entry_ids[number]}"
-                raise type(error)(f"{where}: {error}") from None
+                raise type(error)(f"{where}: {error}") from error
             raise
         into.size_bytes += size_bytes
         return gaps

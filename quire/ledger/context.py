@@ -16,6 +16,7 @@ from quire.ledger.placement import EnsemblePlacementPolicy, PlacementConfig
 from quire.ledger.read_config import ReadConfig
 from quire.metadata.ledgers import LedgerManager
 from quire.wire.bookkeeper import v2, v3
+from quire.world.backoff import Backoff
 from quire.world.doors import Rng
 from quire.world.faults import Faults
 
@@ -130,6 +131,10 @@ class LedgerContext:
     alarms: Alarms = field(default_factory=Alarms)
     faults: Faults = field(default_factory=Faults)
     """Receives exceptions of callbacks."""
+
+    def backoff(self) -> Backoff:
+        """Return the pauses between requests that bookies refuse as they have too much to do."""
+        return Backoff(self.config.retry_pause_s, self.config.retry_pause_max_s, self.rng)
 
     def start(self, task: Callable[[], Awaitable[None]], name: str) -> None:
         """Start a task that ends by itself, owned by the client's nursery; no effect if the client is closed."""

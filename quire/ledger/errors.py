@@ -9,12 +9,16 @@ Calls that use metadata also raise `quire.metadata.errors.MetadataError`: failur
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from quire.wire.bookkeeper.v2 import Rc
 
 
 class LedgerError(Exception):
     """Root of all errors of this package."""
+
+    passing: ClassVar[bool] = False
+    """Whether the same call may succeed when it is made again: in a class whose docstring says "Passing"."""
 
     code: int = -999
 
@@ -42,6 +46,8 @@ class NotEnoughBookiesError(LedgerError):
 
     Passing: try again when bookies are back, with a new ledger.
     """
+
+    passing = True
 
     code = -6
 
@@ -127,11 +133,15 @@ class TooManyPendingError(LedgerError):
     Wait with `wait_room`, then append again.
     """
 
+    passing = True
+
     code = -105
 
 
 class LedgerReadError(LedgerError):
     """No copy of an entry could be read, and it is not known to be missing. Passing: bookies may come back."""
+
+    passing = True
 
     code = -1
 
@@ -139,11 +149,15 @@ class LedgerReadError(LedgerError):
 class NoSuchEntryError(LedgerReadError):
     """All bookies that should have the entry answered that they do not. Final for confirmed entries: data is lost."""
 
+    passing = False
+
     code = -13
 
 
 class DigestMismatchError(LedgerReadError):
     """No copy could be read, and at least one was damaged. Final unless other bookies come back."""
+
+    passing = False
 
     code = -5
 
@@ -151,17 +165,23 @@ class DigestMismatchError(LedgerReadError):
 class LedgerRecoveryError(LedgerError):
     """Recovery could not determine the end of the ledger. Passing: the ledger stays in recovery; open it again later."""
 
+    passing = True
+
     code = -10
 
 
 class FragmentChangedError(LedgerError):
     """Another client changed a fragment during its repair. Passing: read the metadata again and plan again."""
 
+    passing = True
+
     code = -200
 
 
 class BookieError(LedgerError):
     """A bookie failed a request. Passing for the ledger: other bookies hold the other copies."""
+
+    passing = True
 
 
 class BookieUnavailableError(BookieError):

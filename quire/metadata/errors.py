@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 
 class MetadataError(Exception):
     """Root of all errors of this package."""
+
+    passing: ClassVar[bool] = False
+    """Whether the same call may succeed when it is made again: in a class whose docstring says "Passing"."""
 
     def __init__(self, message: str, *, index: int = 0) -> None:
         super().__init__(message)
@@ -34,6 +39,8 @@ class SessionExpiredError(MetadataError):
 
 class MetadataUnavailableError(MetadataError):
     """The service cannot be reached; the outcome of a write is unknown. Passing: read, then retry."""
+
+    passing = True
 
 
 class InvalidPathError(MetadataError):

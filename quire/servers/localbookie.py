@@ -82,8 +82,10 @@ async def _print_ready(all_ready: trio.Event, configs: list[BookieServerConfig])
     print(f"ready metadata={configs[0].metadata_uri} bookies={ids} data={data} pid={os.getpid()}", flush=True)
 
 
-def run_localbookie(count: int, data_dir: Path, *, port: int, zookeeper_port: int, log_level: str) -> int:
-    """The command. Returns the exit code, as `quire bookie` does."""
+def run_localbookie(
+    count: int, data_dir: Path, *, port: int, zookeeper_port: int, log_level: str, jars: Path | None = None
+) -> int:
+    """The command. Returns the exit code, as `quire bookie` does. `jars`: ZooKeeper's, None for those in pyspark."""
     from quire.service import log as logging
     from quire.world.real import real_world
 
@@ -96,7 +98,8 @@ def run_localbookie(count: int, data_dir: Path, *, port: int, zookeeper_port: in
         configs = [bookie_config(data_dir, port + index, uri) for index in range(count)]
         store_config, root = zookeeper_config(configs[0])
         configs = [located(config, root) for config in configs]
-        zookeeper = start_server(write_conf(data_dir / "zookeeper", host=HOST, port=zookeeper_port), log_level="warn")
+        conf = write_conf(data_dir / "zookeeper", host=HOST, port=zookeeper_port)
+        zookeeper = start_server(conf, log_level="warn", jars=jars)
     except (ConfigError, ValueError) as error:
         print(f"quire localbookie: {error}", file=sys.stderr)
         return 1

@@ -8,6 +8,8 @@ from typing import Final
 import trio
 
 from quire.service.log import get_logger
+from quire.world.backoff import Backoff
+from quire.world.doors import Rng
 
 log = get_logger(__name__)
 
@@ -16,22 +18,9 @@ PAUSE_MAX_S: Final = 60.0
 """Seconds between a failure and the next try: doubled from the one to the other."""
 
 
-class Backoff:
-    """The pauses between tries that fail one after the other."""
-
-    def __init__(self, first_s: float = PAUSE_MIN_S, max_s: float = PAUSE_MAX_S) -> None:
-        self._first_s = first_s
-        self._max_s = max_s
-        self._next_s = first_s
-
-    def next_s(self) -> float:
-        """Seconds to wait now; twice as many the next time."""
-        pause_s, self._next_s = self._next_s, min(2 * self._next_s, self._max_s)
-        return pause_s
-
-    def reset(self) -> None:
-        """A try went well."""
-        self._next_s = self._first_s
+def job_backoff(rng: Rng) -> Backoff:
+    """Return the pauses between tries of a background job."""
+    return Backoff(PAUSE_MIN_S, PAUSE_MAX_S, rng)
 
 
 class JobFailures:
@@ -46,9 +35,9 @@ class JobFailures:
         log.exception("a background job failed, it will be tried again", job=job)
 
 
-async def keep_trying(job: str, run: Callable[[], Awaitable[None]], failures: JobFailures) -> None:
+async def keep_trying(job: str, run: Callable[[], Awaitable[None]], failures: JobFailures, rng: Rng) -> None:
     """Run a job until it returns. After an exception it begins anew, with a pause before."""
-    backoff = Backoff()
+    backoff = job_backoff(rng)
     while True:
         begun = trio.current_time()
         try:
@@ -58,4 +47,4 @@ async def keep_trying(job: str, run: Callable[[], Awaitable[None]], failures: Jo
             failures.add(job)
         if trio.current_time() - begun > PAUSE_MAX_S:
             backoff.reset()
-        await trio.sleep(backoff.next_s())
+        await trio.sleep(backoff.next())

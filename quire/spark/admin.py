@@ -5,6 +5,7 @@ Used by the process that plans, never by tasks. Requests are tried again while t
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from urllib.parse import quote
 from quire.client.message_id import MessageId
 from quire.spark.errors import SourceUnavailableError, SparkSourceError
 from quire.wire.pulsar.names import TopicName
+from quire.world.backoff import Backoff
 
 if TYPE_CHECKING:
     import httpx2
@@ -44,6 +46,7 @@ class Admin:
         self._timeout_s = timeout_s
         self._client: httpx2.Client | None = None
         self._pool: ThreadPoolExecutor | None = None
+        self._rng = random.Random()
 
     def close(self) -> None:
         """Close the connections; the next request makes new ones."""
@@ -110,7 +113,7 @@ class Admin:
 
         url = f"{self._url}/admin/v2/{topic_path(topic)}/{resource}"
         deadline = time.monotonic() + self._timeout_s
-        pause = BACKOFF_MIN_S
+        backoff = Backoff(BACKOFF_MIN_S, BACKOFF_MAX_S, self._rng)
         while True:
             try:
                 response = self._http().request(method, url, json=json)
@@ -128,13 +131,13 @@ class Admin:
                 if status not in _PASSING_STATUS:
                     raise AdminRefusedError(f"{method} {resource} of {topic} was refused with {status}: {reason}")
                 cause = f"{status} {reason}"
-            if time.monotonic() + pause > deadline:
+            pause_s = backoff.next()
+            if time.monotonic() + pause_s > deadline:
                 raise SourceUnavailableError(
                     f"{method} {resource} of {topic} at {self._url} failed for {self._timeout_s:g} s (option operationTimeoutMs), last"
                     f" with {cause}; option admin.url says where the brokers' REST interface is"
                 )
-            time.sleep(pause)
-            pause = min(pause * 2, BACKOFF_MAX_S)
+            time.sleep(pause_s)
 
     def _http(self) -> httpx2.Client:
         if self._client is None:

@@ -5,9 +5,14 @@ All of them pickle (Spark carries them from a worker to the driver), so each is 
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 
 class SparkSourceError(Exception):
     """Root: catching it catches every failure of the package."""
+
+    passing: ClassVar[bool] = False
+    """Whether the same call may succeed when it is made again: in a class whose docstring says "Passing"."""
 
 
 class OptionError(SparkSourceError, ValueError):
@@ -39,6 +44,8 @@ class DataLossError(SparkSourceError):
 class SourceUnavailableError(SparkSourceError):
     """The brokers could not be asked within the operation timeout. Passing: start the query again; it goes on at its checkpoint."""
 
+    passing = True
+
 
 class SinkError(SparkSourceError):
     """Rows could not be written. The text says whether a retry can help; Spark retries the task by its own rules."""
@@ -50,3 +57,5 @@ class MissingDependencyError(SparkSourceError, ImportError):
 
 class StatsError(SparkSourceError):
     """What the broker said about a log does not fit together: it was taken while a ledger rolled. Passing: ask again."""
+
+    passing = True

@@ -32,7 +32,7 @@ class Process:
         cluster = Cluster()
         self.marks = UnderreplicatedLedgers(store, rng=Random(1), wall_ms=lambda: 1_795_258_634_733, owner=name)
         self.ledgers = cluster.ledgers_of(store)
-        auditor = Auditor(store, self.ledgers, self.marks, AutoRecoveryConfig(), wall_ms=cluster.wall_ms)
+        auditor = Auditor(store, self.ledgers, self.marks, AutoRecoveryConfig(), wall_ms=cluster.wall_ms, rng=Random(1))
         self.election = AuditorElection(store, auditor.run, bookie_id=name)
 
     async def marked(self) -> dict[int, tuple[str, ...]]:

@@ -16,6 +16,7 @@ import trio
 from quire.metadata.errors import MetadataUnavailableError, NotAllowedError
 from quire.metadata.store import Node
 from quire.metadata.zookeeper.store import Tls, ZooKeeperConfig, open_store
+from quire.servers.zookeeper.jars import JARS, file_name, find_jars, missing_from
 from quire.world.real import real_world
 from tests.support.bookie_process import BookieProcess
 from tests.support.server import free_port
@@ -61,6 +62,44 @@ def test_the_server_ends_with_quire_zookeeper_and_keeps_its_data(tmp_path: Path,
             await until(partial(is_gone, server_pid), "the server has ended too")
 
     run(story, 3 * START_DEADLINE_S)
+
+
+def keeps_a_node(tmp_path: Path, *options: str) -> None:
+    """A server with `options` serves, and keeps what is put into it."""
+
+    async def story() -> None:
+        port = free_port()
+        command = [sys.executable, "-m", "quire.cli.main", "zookeeper", "--data-dir", str(tmp_path / "data")]
+        command += ["--host", "127.0.0.1", "--port", str(port), *options]
+        config = ZooKeeperConfig(servers=(("127.0.0.1", port),), retry_max_s=0.1)
+        with start(command) as process:
+            assert process.stdout is not None
+            line = await trio.to_thread.run_sync(process.stdout.readline)
+            assert line.startswith(f"ready zookeeper=127.0.0.1:{port} ")
+            async with opened(config) as store:
+                await store.create("/kept", b"x" * 10_000)
+                assert await store.get("/kept") == Node(b"x" * 10_000, 0)
+            process.send_signal(signal.SIGTERM)
+            assert await trio.to_thread.run_sync(process.wait) == 0
+
+    run(story, 3 * START_DEADLINE_S)
+
+
+def test_a_folder_with_the_few_jars_that_are_fetched_is_enough_for_a_server(tmp_path: Path) -> None:
+    """Those of them that pyspark carries; the one it has not is the logger, without which the server is silent."""
+    folder = tmp_path / "jars"
+    folder.mkdir()
+    for name in map(file_name, JARS):
+        if (carried := find_jars() / name).exists():
+            (folder / name).symlink_to(carried)
+    assert [name for name in missing_from(folder) if not name.startswith("slf4j-simple")] == []
+    keeps_a_node(tmp_path, "--jars", str(folder))
+
+
+@pytest.mark.full
+def test_maven_fetches_the_jars_of_a_server(tmp_path: Path) -> None:
+    keeps_a_node(tmp_path, "--jars", str(tmp_path / "jars"), "--fetch-jars")
+    assert missing_from(tmp_path / "jars") == []
 
 
 @pytest.fixture(scope="module")

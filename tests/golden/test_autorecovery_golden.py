@@ -120,7 +120,9 @@ def test_our_auditor_marks_the_ledgers_that_the_originals_auditor_marked() -> No
         ledgers = cluster.ledgers_of(store)
         ledgers.manager.root = ROOT
         marks = marks_of(store)
-        auditor = Auditor(store, ledgers, marks, AutoRecoveryConfig(), wall_ms=cluster.wall_ms, root=ROOT)
+        auditor = Auditor(
+            store, ledgers, marks, AutoRecoveryConfig(), wall_ms=cluster.wall_ms, rng=Random(1), root=ROOT
+        )
         with trio.move_on_after(1):
             await auditor.run()
         assert [(mark.ledger_id, mark.replicas) async for mark in marks.list()] == [(each, (LOST,)) for each in MARKED]

@@ -77,10 +77,10 @@ def imports(text: str) -> Iterator[tuple[str, int]]:
             and isinstance(node.args[0], ast.Constant)
         ):
             modules = [str(node.args[0].value)]
-        for module in modules:
-            name = module.partition(".")[0]
-            if name not in sys.stdlib_module_names:
-                yield name, node.lineno
+        if isinstance(node, ast.stmt | ast.expr):
+            for name in (module.partition(".")[0] for module in modules):
+                if name not in sys.stdlib_module_names:
+                    yield name, node.lineno
 
 
 def is_declared(name: str, declared: set[str]) -> bool:

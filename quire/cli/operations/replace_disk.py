@@ -24,7 +24,6 @@ from collections.abc import Mapping
 
 import trio
 
-from autorecovery.at_once import for_each
 from autorecovery.fragments import must_be_closed
 from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from quire.cli.operations.context import Operation, checked
@@ -36,6 +35,7 @@ from quire.cli.shell.marks import marks_of, working_auditor
 from quire.ledger.client import LedgerClient
 from quire.ledger.errors import NoSuchLedgerError
 from quire.metadata.ledgers import LedgerMetadata
+from quire.world.tasks import for_each
 
 LEDGERS_AT_ONCE = 8
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import trio
 
-from autorecovery.at_once import for_each
 from quire.cli.operations.context import Operation
 from quire.cli.operations.verification import LedgerReport, Totals, Verifier
 from quire.cli.shell.errors import ShellError
 from quire.cli.shell.marks import marks_of
+from quire.world.tasks import for_each
 
 LEDGERS_AT_ONCE = 8
 SAVE_S = 2.0

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from autorecovery.at_once import for_each
 from quire.cli.shell.arguments import Arguments, Kind, Option
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
@@ -16,6 +15,7 @@ from quire.metadata import ledger_codec
 from quire.metadata.errors import MalformedMetadataError, NodeExistsError, UnsupportedLayoutError
 from quire.metadata.ledgers import LedgerManager, LedgerMetadata
 from quire.metadata.store import ANY_VERSION, MetadataStore
+from quire.world.tasks import for_each
 
 READS_AT_ONCE: Final = 64
 

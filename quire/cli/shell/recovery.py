@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from autorecovery.at_once import for_each
 from autorecovery.copying.bookie_recovery import BookieRecovery, LedgerPlan
 from autorecovery.copying.replicator import Replicator
 from autorecovery.copying.throttle import Throttle
@@ -37,6 +36,7 @@ from quire.metadata.bookies import check_bookie_id
 from quire.metadata.errors import MetadataError
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
 from quire.metadata.store import MetadataStore
+from quire.world.tasks import for_each
 
 LEDGERS_AT_ONCE: Final = 8
 

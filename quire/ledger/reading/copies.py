@@ -71,14 +71,14 @@ class LedgerCopies:
         """
         config = self._context.config
         give_up_at = trio.current_time() + config.read_timeout_s
-        pause = config.retry_pause_s
+        backoff = self._context.backoff()
         while True:
             entries, bad = await self._read_once(bookie_id, entry_ids, size_max)
             busy = bad is not None and bad.fault is CopyFault.BUSY
-            if entries or not busy or trio.current_time() + pause > give_up_at:
+            pause_s = backoff.next()
+            if entries or not busy or trio.current_time() + pause_s > give_up_at:
                 return entries, None if busy and entries else bad
-            await trio.sleep(pause)
-            pause = min(2 * pause, config.retry_pause_max_s)
+            await trio.sleep(pause_s)
 
     async def bad_copies(self, bookie_id: str, entry_ids: Sequence[int], *, count_max: int) -> list[BadCopy]:
         """Return the first `count_max` of these entries of which the bookie has no good copy.
@@ -166,17 +166,17 @@ class LedgerCopies:
     async def write(self, bookie_id: str, entry_ids: Sequence[int], entries: Sequence[memoryview]) -> None:
         """Write copies returned by `read` to a bookie, fenced or not; they are on its disk on return. BookieError."""
         config = self._context.config
-        pause = config.retry_pause_s
+        backoff = self._context.backoff()
         give_up_at = trio.current_time() + config.add_timeout_s
         while True:
             refused = await self._write_once(bookie_id, entry_ids, entries, give_up_at)
             if not refused:
                 return
-            if trio.current_time() + pause > give_up_at:
+            pause_s = backoff.next()
+            if trio.current_time() + pause_s > give_up_at:
                 text = f"bookie {bookie_id} refused {self.ledger_id}:{entry_ids[0]}: too many requests"
                 raise BookieRefusedError(text, Rc.TOO_MANY_REQUESTS)
-            await trio.sleep(pause)
-            pause = min(2 * pause, config.retry_pause_max_s)
+            await trio.sleep(pause_s)
             again = [place for place, entry_id in enumerate(entry_ids) if entry_id in refused]
             entry_ids = [entry_ids[place] for place in again]
             entries = [entries[place] for place in again]

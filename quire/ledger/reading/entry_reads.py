@@ -25,6 +25,7 @@ from quire.metadata.ledgers import LedgerMetadata
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Digest, read_header
 from quire.wire.bookkeeper.v2 import Rc
+from quire.world.backoff import Backoff
 
 __all__ = [
     "READ_SIZE_MAX",
@@ -75,7 +76,7 @@ class EntryReads:
         guess = max(1, size_guess)
         config = self.context.config
         give_up_at = trio.current_time() + config.read_timeout_s
-        pause = config.retry_pause_s
+        backoff: Backoff | None = None
         while True:
             failures = ReadFailures(self.ledger_id, first)
             payloads: list[memoryview] = []
@@ -86,10 +87,11 @@ class EntryReads:
                 payloads = await SingleReads(self, bookies, first, count, size_max, guess, failures).result()
             if payloads:
                 return payloads
-            if not failures.busy or trio.current_time() + pause > give_up_at:
+            backoff = backoff or self.context.backoff()
+            pause_s = backoff.next()
+            if not failures.busy or trio.current_time() + pause_s > give_up_at:
                 raise failures.error()
-            await trio.sleep(pause)
-            pause = min(2 * pause, config.retry_pause_max_s)
+            await trio.sleep(pause_s)
 
     async def _read_batch(
         self, bookies: Sequence[str], first: int, count: int, size_max: int, guess: int, failures: ReadFailures

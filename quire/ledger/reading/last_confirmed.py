@@ -85,7 +85,8 @@ async def take_patiently(
     """
     config = context.config
     give_up_at = trio.current_time() + config.read_timeout_s
-    pause = config.retry_pause_s
+    backoff = context.backoff()
+    pause_s = backoff.next()
     waiting = dict(enumerate(answers))
     last: dict[int, Body | BookieUnavailableError] = {}
     """Last outcome of the places that are asked again."""
@@ -108,7 +109,7 @@ async def take_patiently(
                     return
         hopeful = not waiting.keys() <= last.keys() or any(map(_is_busy, last.values()))
         now = trio.current_time()
-        late = now + pause > give_up_at
+        late = now + pause_s > give_up_at
         if not hopeful or (late and not waiting):
             for place, outcome in last.items():
                 if take(place, outcome):
@@ -118,10 +119,10 @@ async def take_patiently(
         if not idle or late:
             again_at = inf
         elif again_at == inf:
-            again_at = now + pause
+            again_at = now + pause_s
         elif now >= again_at:
             waiting |= {place: ask_again(place) for place in last if place in idle}
-            pause, again_at = min(2 * pause, config.retry_pause_max_s), inf
+            pause_s, again_at = backoff.next(), inf
             continue
         with trio.move_on_at(again_at):
             await came.wait()

@@ -39,6 +39,7 @@ from quire.metadata.errors import MetadataError
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
 from quire.metadata.store import Versioned
 from quire.wire.bookkeeper.entry import Digest
+from quire.world.backoff import Backoff
 
 __all__ = ["EntryReads", "LacAndEntry", "LedgerReader", "open_entries", "read_range"]
 
@@ -219,18 +220,19 @@ class LedgerReader:
         deadline = trio.current_time() + timeout_s
         entry: memoryview | None = None
         with trio.move_on_at(deadline):
-            pause = self._context.config.retry_pause_s
+            backoff = Backoff(self._context.config.retry_pause_s, POLL_PAUSE_MAX_S, self._context.rng)
+            pause_s = backoff.next()
             while self.last_entry_id < entry_id and not self.closed:
                 self._follow()
                 changed = self._changed
                 began = trio.current_time()
                 entry = await self._poll(entry_id, deadline - began)
-                if self.last_entry_id >= entry_id or trio.current_time() > began + pause:
-                    pause = self._context.config.retry_pause_s
-                    continue
-                with trio.move_on_after(pause):
-                    await changed.wait()
-                pause = min(2 * pause, POLL_PAUSE_MAX_S)
+                if self.last_entry_id >= entry_id or trio.current_time() > began + pause_s:
+                    backoff.reset()
+                else:
+                    with trio.move_on_after(pause_s):
+                        await changed.wait()
+                pause_s = backoff.next()
         return LacAndEntry(self.last_entry_id, entry if self.last_entry_id >= entry_id else None)
 
     async def tail(self, first: int = 0, *, size_max: int = 1 << 20) -> AsyncIterator[tuple[int, memoryview]]:

@@ -204,15 +204,13 @@ class Recovery:
         def ask_one(place: int) -> Answer:
             return ask(self._context, bookies[write_set[place]], self._ledger_id, [entry_id], 0, self._key)[0]
 
-        config = self._context.config
-        pause = config.retry_pause_s
+        backoff = self._context.backoff()
         with trio.move_on_after(LENGTH_WAIT_S):
             while True:
                 await take_patiently(self._context, [ask_one(place) for place in range(len(write_set))], ask_one, take)
                 if lengths:
                     break
-                await trio.sleep(pause)
-                pause = min(2 * pause, config.retry_pause_max_s)
+                await trio.sleep(backoff.next())
         return lengths[0] if lengths else None
 
     async def _read_tail(self, first: int, window: int) -> list[memoryview]:

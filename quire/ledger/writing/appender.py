@@ -34,6 +34,7 @@ from quire.ledger.writing.second_tries import SecondTries
 from quire.ledger.writing.unheard import excuse_nobody, ignore_bookies_failed, ignore_confirmed, ignore_failed
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import Rc
+from quire.world.errors import again
 
 
 class Appender:
@@ -159,7 +160,7 @@ class Appender:
     def append(self, payloads: Sequence[Buffer]) -> int:
         """Send a run of entries; return the id of the first. Raises the appender's error, or EntryTooLargeError."""
         if self.error is not None:
-            raise type(self.error)(*self.error.args)
+            raise again(self.error) from self.error
         first = self._tracker.pushed_last + 1
         run = self._sealer.seal(first, self.lac, self.length, payloads)
         self._pending.append(run)
@@ -169,7 +170,7 @@ class Appender:
     def append_at(self, first: int, payloads: Sequence[Buffer]) -> None:
         """As `append`, with the id of the first entry given; the tracker must support that."""
         if self.error is not None:
-            raise type(self.error)(*self.error.args)
+            raise again(self.error) from self.error
         run = self._sealer.seal(first, self.lac, self.length, payloads)
         insort(self._pending, run, key=attrgetter("first"))
         self._push(run)

@@ -14,6 +14,7 @@ from quire.ledger.bookies.connection import AddChannel
 from quire.ledger.context import LedgerContext
 from quire.ledger.errors import BookieError
 from quire.wire.bookkeeper import v2
+from quire.world.backoff import Backoff
 
 EXCUSED_PAUSE_S = 0.1
 EXCUSED_PAUSE_MAX_S = 2.0
@@ -44,7 +45,7 @@ class SecondTries:
         self._refused: list[tuple[AddChannel, Sequence[v2.Frame], int]] = []
         self._sending = False
         self._renewing = False
-        self._pause_s = EXCUSED_PAUSE_S
+        self._pauses = Backoff(EXCUSED_PAUSE_S, EXCUSED_PAUSE_MAX_S, context.rng)
         self._excused_at = 0.0
 
     def refused(self, channel: AddChannel, frames: Sequence[v2.Frame], count: int) -> None:
@@ -58,7 +59,7 @@ class SecondTries:
         """Use the bookie again after a pause."""
         now = trio.current_time()
         if now - self._excused_at > EXCUSED_CALM_S:
-            self._pause_s = EXCUSED_PAUSE_S
+            self._pauses.reset()
         self._excused_at = now
         self.excused[index] = error
         if not self._renewing:
@@ -66,11 +67,9 @@ class SecondTries:
             self._context.start(self._renew_excused, f"{self._name} second tries")
 
     async def _send_refused(self) -> None:
-        config = self._context.config
-        pause = config.retry_pause_s
+        backoff = self._context.backoff()
         while self._refused:
-            await trio.sleep(pause)
-            pause = min(pause * 2, config.retry_pause_max_s)
+            await trio.sleep(backoff.next())
             refused, self._refused = self._refused, []
             for channel, frames, count in refused:
                 if self._channels[channel.index] is channel:
@@ -79,8 +78,7 @@ class SecondTries:
 
     async def _renew_excused(self) -> None:
         while self.excused:
-            await trio.sleep(self._pause_s)
-            self._pause_s = min(2 * self._pause_s, EXCUSED_PAUSE_MAX_S)
+            await trio.sleep(self._pauses.next())
             excused, self.excused = self.excused, {}
             for index in excused:
                 self._renew(index)

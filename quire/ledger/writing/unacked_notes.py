@@ -8,6 +8,7 @@ from quire.ledger.context import LedgerContext
 from quire.metadata.errors import MetadataError, MetadataUnavailableError
 from quire.metadata.unacked import WHOLE
 from quire.service.log import get_logger
+from quire.world.backoff import Backoff
 
 __all__ = ["WHOLE", "note_unacked"]
 
@@ -22,7 +23,7 @@ async def note_unacked(context: LedgerContext, ledger_id: int, before: int) -> N
 
     If it cannot be stored, the auditor's next check of all ledgers finds the missing copies.
     """
-    pause_s = RETRY_FIRST_S
+    backoff = Backoff(RETRY_FIRST_S, RETRY_MAX_S, context.rng)
     attempt = 1
     while True:
         try:
@@ -31,8 +32,7 @@ async def note_unacked(context: LedgerContext, ledger_id: int, before: int) -> N
         except MetadataUnavailableError as error:
             if attempt < context.config.metadata_attempts:
                 attempt += 1
-                await trio.sleep(pause_s)
-                pause_s = min(2 * pause_s, RETRY_MAX_S)
+                await trio.sleep(backoff.next())
                 continue
             failure: MetadataError = error
         except MetadataError as error:

@@ -47,6 +47,7 @@ from quire.service.rare_lock import RareLock
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Buffer, Digest, master_key
 from quire.wire.bookkeeper.v2 import Rc
+from quire.world.errors import again
 
 
 class OpenLedger:
@@ -203,7 +204,7 @@ class OpenLedger:
         appender = self._appender
         while appender.last_confirmed < entry_id:
             if appender.error is not None:
-                raise type(appender.error)(*appender.error.args)
+                raise again(appender.error) from appender.error
             if self._moved is None or self._moved.is_set():
                 self._moved = trio.Event()
                 appender.on_confirmed = self._confirmed
@@ -219,7 +220,7 @@ class OpenLedger:
         """What ended the writer, or else TooManyPendingError."""
         error = self._appender.error
         if error is not None:
-            raise type(error)(*error.args)
+            raise again(error) from error
         raise TooManyPendingError(
             f"ledger {self.ledger_id}: {self.pending_bytes} bytes are not confirmed yet, {self._pending_max} are allowed"
         )
@@ -254,7 +255,7 @@ class OpenLedger:
         """
         appender = self._appender
         if appender.error is not None:
-            raise type(appender.error)(*appender.error.args)
+            raise again(appender.error) from appender.error
         upto = appender.confirmed
         length = appender.confirmed_length
         if upto < 0:
@@ -267,7 +268,7 @@ class OpenLedger:
                 text = f"bookie {connection.bookie_id} answered {rc_name(rc)} to the force of ledger {self.ledger_id}"
                 raise BookieRefusedError(text, rc)
         if appender.error is not None:
-            raise type(appender.error)(*appender.error.args)
+            raise again(appender.error) from appender.error
         if self.deferred_sync and upto > appender.lac:
             appender.lac = upto
             self._forced_length = length

@@ -1,6 +1,6 @@
-"""`quire zookeeper`: ZooKeeper's own server, from the jars that the pyspark wheel carries.
+"""`quire zookeeper`: ZooKeeper's own server, from a folder of its jars (`quire.servers.zookeeper.jars`).
 
-    java -cp '<pyspark>/jars/*' org.apache.zookeeper.server.quorum.QuorumPeerMain zoo.cfg
+    java -cp 'JARS/*' org.apache.zookeeper.server.quorum.QuorumPeerMain zoo.cfg
 
 It runs as a child, which does not outlive us, not even a kill -9.
 """
@@ -8,7 +8,6 @@ It runs as a child, which does not outlive us, not even a kill -9.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import os
 import shutil
 import signal
@@ -20,8 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 
-from quire import install_command
 from quire.servers.errors import CliError
+from quire.servers.zookeeper.jars import fetch_jars, find_jars
 
 MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 DEFAULT_PORT = 2181
@@ -49,16 +48,6 @@ def find_java(environment: Mapping[str, str] = os.environ) -> str:
     return found
 
 
-def find_jars() -> Path:
-    """The directory of jars in the installed pyspark."""
-    spec = importlib.util.find_spec("pyspark")
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        jars = Path(folder) / "jars"
-        if any(jars.glob("zookeeper-3*.jar")):
-            return jars
-    raise ZooKeeperServerError(f"there is no ZooKeeper server: {install_command('zookeeper')} brings one")
-
-
 def write_conf(
     data_dir: Path, *, host: str = "0.0.0.0", port: int = DEFAULT_PORT, tick_ms: int = DEFAULT_TICK_MS
 ) -> Path:
@@ -79,10 +68,16 @@ def write_conf(
     return conf
 
 
-def java_command(conf: Path, *, log_level: str = "warn", options: tuple[str, ...] = ()) -> list[str]:
-    """What runs the server with a zoo.cfg. ZooKeeperServerError if Java or the jars are missing."""
-    java, jars = find_java(), find_jars()
-    settings = ("-Dzookeeper.admin.enableServer=false", f"-Dlog4j2.level={log_level}")
+def java_command(
+    conf: Path, *, log_level: str = "warn", options: tuple[str, ...] = (), jars: Path | None = None
+) -> list[str]:
+    """What runs the server with a zoo.cfg; `jars`: as for `find_jars`. CliError if Java or the jars are missing."""
+    java, jars = find_java(), find_jars(jars)
+    settings = (
+        "-Dzookeeper.admin.enableServer=false",
+        f"-Dlog4j2.level={log_level}",
+        f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log_level}",
+    )
     return [java, *_FAST_START, *settings, *options, "-cp", f"{jars}/*", MAIN_CLASS, str(conf)]
 
 
@@ -96,12 +91,12 @@ def client_address(conf: Path) -> tuple[str, int]:
     return ("127.0.0.1" if host in ("0.0.0.0", "::") else host), int(settings["clientPort"])
 
 
-def start_server(conf: Path, *, log_level: str = "warn") -> subprocess.Popen[bytes]:
+def start_server(conf: Path, *, log_level: str = "warn", jars: Path | None = None) -> subprocess.Popen[bytes]:
     """Start the server as a child that ends with us, and wait until it serves. Call it from the main thread."""
     host, port = client_address(conf)
     if _answers(host, port):
         raise ZooKeeperServerError(f"something listens on {host}:{port} already")
-    command = java_command(conf, log_level=log_level)
+    command = java_command(conf, log_level=log_level, jars=jars)
     # (The child dies with the thread that made it, so that must be the one that lives as long as the process.)
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, preexec_fn=_die_with_parent)
     deadline = time.monotonic() + START_DEADLINE_S
@@ -116,20 +111,33 @@ def start_server(conf: Path, *, log_level: str = "warn") -> subprocess.Popen[byt
     return server
 
 
-def run_zookeeper(data_dir: Path, *, host: str, port: int, conf: Path | None, log_level: str) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit code."""
+def run_zookeeper(
+    data_dir: Path,
+    *,
+    host: str,
+    port: int,
+    conf: Path | None,
+    log_level: str,
+    jars: Path | None = None,
+    fetch: bool = False,
+) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit code. `fetch`: have Maven put the jars into `jars` first."""
     started = time.monotonic()
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
     try:
+        if fetch and jars is None:
+            raise ZooKeeperServerError("--fetch-jars needs --jars: the folder to put them into")
+        if fetch and jars is not None:
+            fetch_jars(jars)
         if conf is None:
             conf = write_conf(data_dir, host=host, port=port)
         elif not conf.exists():
             raise ZooKeeperServerError(f"there is no file {conf}")
         signal.signal(signal.SIGTERM, stop)
-        server = start_server(conf, log_level=log_level)
+        server = start_server(conf, log_level=log_level, jars=jars)
     except CliError as error:
         print(f"quire zookeeper: {error}", file=sys.stderr)
         return 1

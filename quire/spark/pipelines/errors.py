@@ -16,6 +16,8 @@ class ManifestError(PipelineError):
 class ArchiveInUseError(PipelineError):
     """Another process writes this archive now. Passing, when that one ends."""
 
+    passing = True
+
 
 class CheckpointError(PipelineError):
     """The checkpoint is not the one that this archive was written with, or is gone."""

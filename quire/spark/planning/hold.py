@@ -20,6 +20,7 @@ from quire.client.errors import ClientError, ConsumerBusyError
 from quire.client.message_id import MessageId
 from quire.spark.errors import SourceUnavailableError
 from quire.spark.offsets import Place
+from quire.world.tasks import for_each
 
 _log = logging.getLogger(__name__)
 
@@ -119,16 +120,12 @@ class Hold:
 async def _each(work: Callable[[str], Awaitable[None]], partitions: Mapping[str, object]) -> dict[str, ClientError]:
     """Do it for each, some at a time; the errors by partition."""
     errors: dict[str, ClientError] = {}
-    limit = trio.CapacityLimiter(PARALLEL_MAX)
 
     async def one(partition: str) -> None:
-        async with limit:
-            try:
-                await work(partition)
-            except ClientError as error:
-                errors[partition] = error
+        try:
+            await work(partition)
+        except ClientError as error:
+            errors[partition] = error
 
-    async with trio.open_nursery() as nursery:
-        for partition in partitions:
-            nursery.start_soon(one, partition, name=f"hold of {partition}")
+    await for_each(partitions, one, at_once=PARALLEL_MAX, name="hold of partitions")
     return errors

@@ -5,45 +5,18 @@ from functools import partial
 import pytest
 import trio
 
-from autorecovery.at_once import RETRY_S, first_of, for_each, until_available
+from autorecovery.at_once import RETRY_S, first_of, until_available
 from quire.metadata.errors import MetadataUnavailableError
 from tests.unit.ledger.fake_bookie import run
 
 
-def test_so_many_jobs_run_at_once_and_no_more() -> None:
-    async def main() -> None:
-        running = most = 0
-        done: list[int] = []
-
-        async def job(item: int) -> None:
-            nonlocal running, most
-            running += 1
-            most = max(most, running)
-            await trio.sleep(1)
-            running -= 1
-            done.append(item)
-
-        await for_each(range(10), job, at_once=3, name="job")
-        assert (most, sorted(done)) == (3, list(range(10)))
-        assert trio.current_time() == pytest.approx(4)
-        await for_each([], job, at_once=3, name="job")
-
-    run(main)
-
-
 def test_the_first_failure_ends_all_and_comes_as_it_is() -> None:
     async def main() -> None:
-        begun: list[int] = []
-
         async def job(item: int) -> None:
-            begun.append(item)
             await trio.sleep(item)
             if item == 2:
                 raise KeyError(item)
 
-        with pytest.raises(KeyError):
-            await for_each(range(1, 100), job, at_once=2, name="job")
-        assert sorted(begun) == [1, 2, 3]
         with pytest.raises(KeyError):
             await first_of(partial(job, 2), trio.sleep_forever, name="jobs")
 

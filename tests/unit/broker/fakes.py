@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -131,7 +132,12 @@ class Stage:
         self.log = log
         self.dropped: list[Subscription] = []
         served: Any = SimpleNamespace(
-            context=SimpleNamespace(options=BrokerOptions(**options), output=OutputBudget(0), turn=Turn()),
+            context=SimpleNamespace(
+                options=BrokerOptions(**options),
+                output=OutputBudget(0),
+                turn=Turn(),
+                world=SimpleNamespace(rng=Random(1)),
+            ),
             check_consumers=lambda: None,
             name=TopicName.parse(topic),
             ledger=log,

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from broker.background import AT_ONCE_MAX, for_each, see_through
+from broker.background import AT_ONCE_MAX, for_all, see_through
 from broker.errors import ServiceNotReadyError, TopicBusyError
 
 
@@ -93,7 +93,7 @@ def test_of_many_jobs_all_are_tried_some_at_a_time_and_the_first_error_is_raised
 
     async def raises_the_first() -> None:
         with pytest.raises(TopicBusyError, match=r"^3$"):
-            await for_each(range(40), job)
+            await for_all(range(40), job, name="jobs")
 
     trio.run(main, clock=MockClock(autojump_threshold=0))
     assert begun == list(range(40))

@@ -1,10 +1,19 @@
 from __future__ import annotations
 
+from random import Random
+
 from managed_ledger.barren import RETRY_FIRST_S, RETRY_MAX_S, BarrenLedgers
 
 
+class Longest(Random):
+    """Chance that shortens no pause."""
+
+    def random(self) -> float:
+        return 0.0
+
+
 def test_pauses_double_up_to_a_bound_and_end_at_one_deadline() -> None:
-    barren, now, pauses = BarrenLedgers(10.0), 100.0, list[float]()
+    barren, now, pauses = BarrenLedgers(10.0, Longest()), 100.0, list[float]()
     while True:
         pause_s, deadline = barren.failed(now)
         assert deadline == 110.0
@@ -18,7 +27,7 @@ def test_pauses_double_up_to_a_bound_and_end_at_one_deadline() -> None:
 
 
 def test_after_giving_up_and_after_a_fruitful_ledger_it_begins_anew() -> None:
-    barren = BarrenLedgers(1.0)
+    barren = BarrenLedgers(1.0, Longest())
     assert barren.failed(5.0) == (RETRY_FIRST_S, 6.0)
     assert barren.failed(7.0) == (None, 6.0)
     assert barren.failed(7.0) == (RETRY_FIRST_S, 8.0)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from random import Random
 from typing import Any
 
 import pytest
@@ -39,7 +40,9 @@ def auditor_of(
     ledgers = cluster.ledgers if store is cluster.store else cluster.ledgers_of(store)
     checker = GoodCopies(check) if check is not None else None
     marks = cluster.marks_of(store)
-    return Auditor(store, ledgers, marks, config, wall_ms=cluster.wall_ms, checker=checker, adheres=adheres)
+    return Auditor(
+        store, ledgers, marks, config, wall_ms=cluster.wall_ms, rng=Random(1), checker=checker, adheres=adheres
+    )
 
 
 class GoodCopies:

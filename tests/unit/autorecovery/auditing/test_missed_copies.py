@@ -4,6 +4,7 @@ autorecovery/auditing/missed_copies.py, returned.py, listed_copies.py, quire/met
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from random import Random
 
 import trio
 
@@ -73,6 +74,7 @@ class Stage:
             self.cluster.marks_of(store),
             config,
             wall_ms=self.cluster.wall_ms,
+            rng=Random(1),
             checker=self.copies,
             list_entries=self.copies.list_entries,
         )

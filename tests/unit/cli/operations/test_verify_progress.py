@@ -8,10 +8,10 @@ import pytest
 import trio
 import trio.testing
 
-from autorecovery.at_once import for_each
 from quire.cli.operations.verification import LedgerReport, Totals
 from quire.cli.operations.verify_replicas import Progress, forget, load, save
 from quire.cli.shell.errors import ShellError
+from quire.world.tasks import for_each
 
 
 def report(ledger_id: int) -> LedgerReport:

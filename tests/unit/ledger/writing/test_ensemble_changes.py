@@ -133,7 +133,7 @@ async def test_a_bookie_that_stays_away_is_tried_every_few_seconds_only() -> Non
         away.refuse = refuse
         writer.append(payloads(0, 3))
         await trio.sleep(100)
-        assert 50 <= len(tries) <= 60
+        assert 50 <= len(tries) <= 70
         away.refuse = lambda request: None
         await writer.wait_confirmed(3)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.servers.zookeeper import process as zookeeper
+from quire.servers.zookeeper import jars
 from quire.servers.zookeeper.process import (
     ZooKeeperServerError,
     client_address,
@@ -29,8 +29,8 @@ def test_a_missing_java_is_one_clear_line(
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ZooKeeperServerError, match=r"quire-broker\[zookeeper\]"):
-        zookeeper.find_jars()
+    with pytest.raises(jars.JarsError, match=r"--fetch-jars, .*quire-broker\[zookeeper\]"):
+        jars.find_jars()
 
 
 def test_java_home_comes_first(tmp_path: Path) -> None:
@@ -60,3 +60,37 @@ def test_a_conf_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.Capt
     conf = tmp_path / "zoo.cfg"
     assert run_zookeeper(tmp_path, host="", port=0, conf=conf, log_level="warn") == 1
     assert str(conf) in capsys.readouterr().err
+
+
+def test_a_folder_without_the_server_is_refused_and_the_remedy_named(tmp_path: Path) -> None:
+    with pytest.raises(jars.JarsError, match=r"zookeeper-3\*\.jar: --fetch-jars"):
+        jars.find_jars(tmp_path)
+
+
+def test_a_fetch_needs_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_zookeeper(tmp_path, host="", port=0, conf=None, log_level="warn", fetch=True) == 1
+    assert "--fetch-jars needs --jars" in capsys.readouterr().err
+
+
+def test_a_fetch_without_maven_is_one_clear_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code = run_zookeeper(tmp_path, host="", port=0, conf=None, log_level="warn", jars=tmp_path / "jars", fetch=True)
+    assert code == 1
+    assert "--fetch-jars needs Maven" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "does", ["exit 1", 'for f in "$@"; do case $f in -DoutputDirectory=*) mkdir ${f#*=};; esac; done']
+)
+def test_what_maven_does_not_fetch_is_an_error_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str
+) -> None:
+    maven = tmp_path / "mvn"
+    maven.write_text(f"#!/bin/sh\n{does}\n")
+    maven.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(jars.JarsError, match=r"is there a network|not what was expected: zookeeper-3"):
+        jars.fetch_jars(tmp_path / "jars")
+    assert not (tmp_path / "jars").exists()
