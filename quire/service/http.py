@@ -33,6 +33,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from quire.service.log import get_logger
+from quire.service.log_routes import log_routes
 from quire.service.metrics import CONTENT_TYPE, Metrics
 from quire.service.serve import ConnectionCounts, serve_connections
 from quire.world.real_network import check_descriptors
@@ -92,6 +93,7 @@ def make_app(metrics: Metrics, health: Health, routes: Sequence[BaseRoute] = ())
             Route("/admin/v2/brokers/ready", ready),
             Route("/admin/v2/brokers/health", check),
             Route("/metrics", scrape),
+            *log_routes(),
             *routes,
         ],
         exception_handlers={404: _not_found, 405: _not_allowed},

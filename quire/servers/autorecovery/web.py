@@ -33,6 +33,7 @@ from autorecovery.service import RecoveryStats
 from quire.metadata.errors import MetadataError
 from quire.metadata.store import MetadataStore
 from quire.service.http import Exposition, original_route, serve_http
+from quire.service.log_routes import log_routes
 from quire.service.metrics import Metrics
 from quire.world.doors import World
 
@@ -147,7 +148,7 @@ async def serve_web(
     async def scrape(request: Request) -> Response:
         return Exposition(metrics)
 
-    always = [Route("/heartbeat", heartbeat), Route("/metrics", scrape)]
+    always = [Route("/heartbeat", heartbeat), Route("/metrics", scrape), *log_routes()]
     app = Starlette(routes=[*always, *Resources(store, marks, root).routes()])
     await serve_http(app, host, port, stop=stop, task_status=task_status)
 

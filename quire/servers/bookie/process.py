@@ -268,6 +268,7 @@ def run_bookie(conf: Path | None, log_level: str) -> int:
         logging.configure(log_level, sys.stderr)
         config = BookieServerConfig() if conf is None else load_server_config(conf)
         check_user(config)
+        levels = logging.parse_levels(config.log_levels)
         store_config, root = zookeeper_config(config)
         config = located(config, root)
         auto_recovery = _auto_recovery(conf, config)
@@ -275,7 +276,7 @@ def run_bookie(conf: Path | None, log_level: str) -> int:
         print(f"quire bookie: {error}", file=sys.stderr)
         return INVALID_CONF
     world = real_world()
-    logging.configure(log_level, sys.stderr, wall_ms=world.clock.wall_ms)
+    logging.configure(log_level, sys.stderr, wall_ms=world.clock.wall_ms, levels=levels)
 
     def announce(found: Ready) -> None:
         print(found.line(os.getpid()), flush=True)

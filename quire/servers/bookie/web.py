@@ -38,6 +38,7 @@ from quire.servers.bookie.config import BookieServerConfig
 from quire.service.config import keys_of, render_value
 from quire.service.http import Exposition, original_route, serve_http
 from quire.service.log import get_logger
+from quire.service.log_routes import log_routes
 from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
 
@@ -282,7 +283,7 @@ async def serve_web(
         return HTMLResponse("<html><body><h1>Resource not found</h1></body></html>", status_code=404)
 
     resources = Resources(bookie, metadata, config)
-    routes = [*resources.routes(), Route("/metrics", scrape)]
+    routes = [*resources.routes(), Route("/metrics", scrape), *log_routes()]
     app = Starlette(routes=routes, exception_handlers={404: not_found})
     async with trio.open_nursery() as nursery:
         resources.nursery = nursery

@@ -180,12 +180,13 @@ def run_broker(conf: Path | None, log_level: str, *, accept_unsupported_policies
         config = located(BrokerConfig() if conf is None else load_broker_config(conf))
         if accept_unsupported_policies:
             config = replace(config, accept_unsupported_policies=True)
+        levels = logging.parse_levels(config.log_levels)
         store_config, root = zookeeper_config(config)
     except (ConfigError, ValueError) as error:
         print(f"quire broker: {error}", file=sys.stderr)
         return 2
     world = real_world()
-    logging.configure(log_level, sys.stderr, wall_ms=world.clock.wall_ms)
+    logging.configure(log_level, sys.stderr, wall_ms=world.clock.wall_ms, levels=levels)
 
     def announce(found: Addresses) -> None:
         print(ready_line(found, os.getpid()), flush=True)
