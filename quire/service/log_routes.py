@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from quire.service.log import get_logger, levels, set_level
+from quire.service.routes import route
 
 LEVELS_MAX = 1000
 """Single loggers that can have levels of their own."""
@@ -23,23 +24,32 @@ LEVELS_MAX = 1000
 log = get_logger(__name__)
 
 
-async def _loggers(request: Request) -> Response:
-    name = request.path_params.get("name", "")
-    if request.method in ("PUT", "DELETE"):
-        level = request.query_params.get("level", "") if request.method == "PUT" else None
-        if level and name not in levels() and len(levels()) > LEVELS_MAX:
-            return JSONResponse({"reason": f"{LEVELS_MAX} loggers have levels of their own"}, status_code=400)
-        try:
-            set_level(name, level)
-        except ValueError as error:
-            return JSONResponse({"reason": str(error)}, status_code=400)
-        log.info("log level changed", of=name, to=level or "")
+async def _read(request: Request) -> Response:
+    return JSONResponse(levels())
+
+
+async def _change(request: Request) -> Response:
+    return _set(request.path_params.get("name", ""), request.query_params.get("level", ""))
+
+
+async def _take_back(request: Request) -> Response:
+    return _set(request.path_params["name"], None)
+
+
+def _set(name: str, level: str | None) -> Response:
+    if level and name not in levels() and len(levels()) > LEVELS_MAX:
+        return JSONResponse({"reason": f"{LEVELS_MAX} loggers have levels of their own"}, status_code=400)
+    try:
+        set_level(name, level)
+    except ValueError as error:
+        return JSONResponse({"reason": str(error)}, status_code=400)
+    log.info("log level changed", of=name, to=level or "")
     return JSONResponse(levels())
 
 
 def log_routes() -> list[Route]:
     """Return the resources above."""
     return [
-        Route("/quire/loggers", _loggers, methods=["GET", "PUT"]),
-        Route("/quire/loggers/{name}", _loggers, methods=["PUT", "DELETE"]),
+        route("/quire/loggers", GET=_read, PUT=_change),
+        route("/quire/loggers/{name}", PUT=_change, DELETE=_take_back),
     ]

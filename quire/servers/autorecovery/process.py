@@ -163,10 +163,12 @@ def run_autorecovery_command(conf: Path | None, log_level: str) -> int:
             ending_at_faults(world.faults) as nursery,
         ):
             if process.http_enabled:
-                from quire.servers.autorecovery.web import serve_web
+                from quire.servers.autorecovery.web import web_app
+                from quire.service.http import serve_web
 
                 address = process.http_host, process.http_port
-                web = partial(serve_web, world, store, stats, *address, root=root, name=name, stop=stop)
+                app = web_app(world, store, stats, root=root, name=name)
+                web = partial(serve_web, app, *address, stop=stop)
                 with naming("httpServerPort", *address):
                     http = f"http://{host_port(await nursery.start(web, name='web'))}"
             await serve_autorecovery(world, store, config, name=name, root=root, stats=stats, ready=announce, stop=stop)

@@ -216,9 +216,11 @@ async def serve(
         http: tuple[str, int] | None = None
         endpoints: tuple[Endpoint, ...] = ()
         if config.http_enabled:
-            from quire.servers.bookie.web import serve_web
+            from quire.servers.bookie.web import web_app
+            from quire.service.http import serve_web
 
-            web = partial(serve_web, bookie, metadata, counts, config, stop=stop)
+            app = web_app(bookie, metadata, counts, config, nursery)
+            web = partial(serve_web, app, config.http_host, config.http_port, stop=stop)
             with naming("httpServerPort", config.http_host, config.http_port):
                 _, http_port = await nursery.start(web, name="web")
             http = (config.host, http_port)

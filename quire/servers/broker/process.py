@@ -128,10 +128,10 @@ async def run_broker_on(
         async with trio.open_nursery() as serving:
             await serving.start(serve, name="broker")
             if http:
-                from quire.servers.broker.web import serve_web
+                from quire.servers.broker.web import web_app
+                from quire.service.http import serve_web
 
-                web = partial(
-                    serve_web,
+                app = web_app(
                     broker,
                     ownership,
                     policies,
@@ -142,6 +142,7 @@ async def run_broker_on(
                     stop=stop,
                     ledgers_root=ledgers_root,
                 )
+                web = partial(serve_web, app, config.bind_address, config.web_port, stop=stop)
                 with naming("webServicePort", config.bind_address, config.web_port):
                     await serving.start(web, name="web")
             await nursery.start(ownership.run, name="ownership")

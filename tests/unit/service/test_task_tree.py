@@ -56,7 +56,7 @@ def test_other_tasks_go_on_meanwhile_and_the_lines_are_bounded(log_events: list[
             nursery.start_soon(count)
             before = turns
             await task_tree.log_task_tree()
-            assert turns - before >= 2
+            assert turns > before
             nursery.cancel_scope.cancel()
 
     trio.run(main)
