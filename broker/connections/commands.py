@@ -7,6 +7,7 @@ from broker.connections.connection import Connection
 from broker.connections.last_message import last_message
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.subscription import Subscription
+from broker.ends import End
 from broker.errors import ConsumerNotFoundError, MetadataRefusedError, ServiceNotReadyError
 from broker.positions import position_of
 from cursors.batch_acks import ACK_SET_WORDS_MAX
@@ -110,8 +111,7 @@ def close_producer(connection: Connection, command: pb.BaseCommand) -> None:
     connection.creating.pop(("producer", request.producer_id), None)
     done = replies.success(request.request_id)
     if (known := connection.producers.get(request.producer_id)) is not None:
-        known.topic.release_producer(known)
-        connection.producer_closed(known)
+        known.topic.end_producer(known, End.CLIENT)
         known.after_sends(done)
     else:
         connection.write((done,))
@@ -128,6 +128,4 @@ def close_consumer(connection: Connection, command: pb.BaseCommand) -> None:
 
 def close(consumer: Consumer[Subscription]) -> None:
     """At its client's wish: it is told nothing."""
-    consumer.connection.consumer_closed(consumer.consumer_id)
-    consumer.closed = True
-    consumer.subscription.remove_consumer(consumer)
+    consumer.subscription.end_consumer(consumer, End.CLIENT)

@@ -23,6 +23,7 @@ from broker.connections.refusals import failed, refuse
 from broker.context import Context
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.subscription import Subscription
+from broker.ends import End, Life
 from broker.errors import BrokerError
 from broker.topics.producer import Producer
 from quire.service.log import get_logger
@@ -219,11 +220,10 @@ class Connection:
         del self._buffer, self._reading, self.nursery
         # `closed` is set: nothing of what one consumer held goes to another of this connection on the way.
         for producer in list(self.producers.values()):
-            producer.topic.remove_producer(producer)
+            producer.topic.end_producer(producer, End.LOST)
         self.producers.clear()
         for consumer in list(self.consumers.values()):
-            consumer.closed = True
-            consumer.subscription.remove_consumer(consumer)
+            consumer.subscription.end_consumer(consumer, End.LOST)
         self.consumers.clear()
 
     def _broken(self, error: OSError) -> None:
@@ -364,7 +364,7 @@ class Connection:
 
     def _send(self, run: SendRun) -> None:
         producer = self.producers.get(run.producer_id)
-        if producer is None or producer.closed:
+        if producer is None or producer.life is not Life.OPEN:
             if run.producer_id in self.closed_producers:
                 return
             raise ProtocolError(f"SEND of unknown producer {run.producer_id}")
@@ -373,7 +373,7 @@ class Connection:
 
     def _bad_checksum(self, bad: BadChecksum) -> None:
         producer = self.producers.get(bad.producer_id)
-        if producer is None or producer.closed:
+        if producer is None or producer.life is not Life.OPEN:
             if bad.producer_id in self.closed_producers:
                 return
             raise ProtocolError(f"SEND of unknown producer {bad.producer_id}")

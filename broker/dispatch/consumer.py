@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from broker import replies
 from broker.connections.client_versions import understands_end_of_topic
 from broker.dispatch.ports import Outlet, Source
+from broker.ends import Life
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.messages import MessageEncoder
 
@@ -22,11 +23,11 @@ class Consumer(Generic[S]):
     __slots__ = (
         "_encoder",
         "blocked",
-        "closed",
         "connection",
         "consumer_id",
         "epoch",
         "key_shared",
+        "life",
         "messages_out",
         "name",
         "priority",
@@ -51,7 +52,7 @@ class Consumer(Generic[S]):
         self.priority = priority
         self.epoch = epoch
         self.key_shared = key_shared
-        self.closed = False
+        self.life = Life.OPEN
         self.blocked = False
         """It holds too many unacknowledged messages, and gets none until it holds half as many."""
         self.messages_out = 0
@@ -63,7 +64,7 @@ class Consumer(Generic[S]):
     def writable(self) -> bool:
         """Whether the connection still takes output below its bound. A dead one takes none: what it would get would
         count as delivered once more when it is taken back."""
-        return not self.closed and not self.connection.closed and self.connection.output_below_bound
+        return self.life is Life.OPEN and not self.connection.closed and self.connection.output_below_bound
 
     def deliver(
         self,
@@ -91,14 +92,6 @@ class Consumer(Generic[S]):
 
     def tell_end(self) -> None:
         """REACHED_END_OF_TOPIC, once, to a client that knows it."""
-        if not self.told_end and not self.closed and understands_end_of_topic(self.connection.client_version):
+        if not self.told_end and self.life is Life.OPEN and understands_end_of_topic(self.connection.client_version):
             self.told_end = True
             self.connection.write((replies.reached_end_of_topic(self.consumer_id),))
-
-    def disconnect(self) -> None:
-        """Tell the client that this consumer is closed; it subscribes again."""
-        if not self.closed:
-            self.closed = True
-            self.connection.consumer_closed(self.consumer_id)
-            next_owner = self.subscription.topic.next_owner
-            self.connection.write((replies.close_consumer(self.consumer_id, next_owner),))

@@ -14,6 +14,7 @@ from broker.dispatch.policies.hash_owners import Ranges, range_hash
 from broker.dispatch.policies.read_size import ReadSize
 from broker.dispatch.ports import Host
 from broker.dispatch.subscription import Subscription, key_of
+from broker.ends import Life
 from broker.errors import ConsumerAssignError, ConsumerBusyError
 from cursors.cursor import Cursor
 from managed_ledger.managed_ledger import EntryRun
@@ -95,7 +96,7 @@ class SingleActiveSubscription(Subscription):
             self.topic.nursery.start_soon(self._begin_later, self._waiting, name=f"failover {self.name}")
 
     def _tell(self, consumer: Consumer[Subscription]) -> None:
-        if consumer.closed:
+        if consumer.life is not Life.OPEN:
             return
         consumer.connection.write((replies.active_consumer_change(consumer.consumer_id, consumer is self.active),))
 

@@ -13,9 +13,11 @@ from collections.abc import Sequence
 
 import trio
 
+from broker import replies
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.ports import Host
 from broker.dispatch.publish_time import first_published_at
+from broker.ends import CONSUMER, Do, End, after
 from broker.errors import ConsumerBusyError, ServiceNotReadyError
 from broker.topics.entry_screen import BATCH
 from cursors.cursor import Cursor
@@ -134,17 +136,29 @@ class Subscription(ABC):
         """Messages it was sent and has not acknowledged, as far as this type keeps count."""
         return 0
 
+    def end_consumer(self, consumer: Consumer[Subscription], end: End) -> None:
+        """Do what the end of a consumer is, as far as it is not done yet: see `broker.ends`."""
+        consumer.life, todo = after(CONSUMER, consumer.life, end)
+        if Do.FORGET in todo:
+            consumer.connection.consumer_closed(consumer.consumer_id)
+        if Do.TELL in todo:
+            told = replies.close_consumer(consumer.consumer_id, self.topic.next_owner)
+            consumer.connection.write((told,))
+        if Do.RELEASE in todo:
+            self.remove_consumer(consumer)
+
     def disconnect_all(self) -> None:
         """CLOSE_CONSUMER to everybody; they subscribe again."""
-        for consumer in list(self.consumers):
-            consumer.disconnect()
-        for consumer in list(self.consumers):
-            self.remove_consumer(consumer)
+        consumers = list(self.consumers)
+        for consumer in consumers:
+            self.end_consumer(consumer, End.CUT)
+        for consumer in consumers:
+            self.end_consumer(consumer, End.LOST)
 
     def disconnect(self, consumer: Consumer[Subscription]) -> None:
         """CLOSE_CONSUMER to one; what it held goes to others."""
-        consumer.disconnect()
-        self.remove_consumer(consumer)
+        self.end_consumer(consumer, End.CUT)
+        self.end_consumer(consumer, End.LOST)
 
     def stop(self) -> None:
         """No more dispatching; a read under way is dropped."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from broker.context import Context
+from broker.ends import End
 from quire.service.log import Logger
 from quire.wire.pulsar.names import TopicName
 from quire.wire.pulsar.splitter import SendRun
@@ -28,11 +29,8 @@ class Home(Protocol[P]):
     def publish_failed(self, error: Exception) -> None:
         """An append failed: producers have to connect again."""
 
-    def release_producer(self, producer: P) -> None:
-        """Free the producer's name; receipts of what is on its way still follow."""
-
-    def remove_producer(self, producer: P) -> None:
-        """Forget a producer that is gone."""
+    def end_producer(self, producer: P, end: End) -> None:
+        """End a producer, as `broker.ends` has it."""
 
 
 class Client(Protocol[P]):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from broker import replies
 from broker.connections.client_versions import refusal_code
+from broker.ends import End, Life
 from broker.topics.entry_screen import REFUSED, why_refused
 from broker.topics.ports import Client, Home
 from quire.wire.pulsar import PulsarApi_pb2 as pb
@@ -23,11 +24,11 @@ class Producer:
         "_deferred",
         "_receipts",
         "answered",
-        "closed",
         "connection",
+        "draining",
         "epoch",
         "features",
-        "leaving",
+        "life",
         "messages_in",
         "name",
         "producer_id",
@@ -43,16 +44,16 @@ class Producer:
         self.producer_id = producer_id
         self.name = name
         self.epoch = epoch
-        self.closed = False
-        self.leaving = False
-        """It is told to go when everything it sent has its receipt."""
+        self.life = Life.OPEN
+        self.draining = False
+        """It is cut when everything it sent is answered; what fails until then is not told."""
         self.messages_in = 0
         self.sent = 0
         """Sends handed to the managed ledger."""
         self.answered = 0
         """Of those, the ones that are durable or failed."""
         self._deferred: list[tuple[int, bytes | None]] = []
-        """Frames to be sent when so many sends are answered; None: CLOSE_PRODUCER."""
+        """Frames to be sent when so many sends are answered; None: it is cut."""
         self._receipts = ReceiptEncoder(producer_id)
         self.features = EntryFeatures()
 
@@ -89,7 +90,7 @@ class Producer:
         connection = self.connection
         connection.sends_answered(count)
         self.answered += count
-        if self.closed:
+        if self.life is Life.GONE:
             self._release()
             return
         sequence_ids: Sequence[int] = run.sequence_ids
@@ -107,7 +108,7 @@ class Producer:
         count = len(run.sequence_ids) - offset
         self.connection.sends_answered(count)
         self.answered += count
-        if not self.closed and not self.leaving:
+        if self.life is not Life.GONE and not self.draining:
             for sequence_id in run.sequence_ids[offset:]:
                 failure = replies.send_error(self.producer_id, sequence_id, pb.PersistenceError, message)
                 self.connection.write((failure,))
@@ -125,29 +126,19 @@ class Producer:
         while self._deferred and self._deferred[0][0] <= self.answered:
             _, frame = self._deferred.pop(0)
             if frame is None:
-                self.disconnect()
+                self.topic.end_producer(self, End.CUT)
             else:
                 self.connection.write((frame,))
                 self.connection.request_done()
 
-    def disconnect_behind_receipts(self) -> None:
-        """As `disconnect`, when everything it has sent is answered. What it sends from now on is ignored: its client sends it
+    def drain(self) -> None:
+        """Be cut when everything it sent is answered: now, if that is so. What it sends from now on is ignored: its client sends it
         again to the next owner."""
-        if self.closed:
-            return
         if self.answered == self.sent:
-            self.disconnect()
+            self.topic.end_producer(self, End.CUT)
         else:
-            self.leaving = True
-            self.connection.producer_closed(self)
+            self.draining = True
             self._deferred.append((self.sent, None))
-
-    def disconnect(self) -> None:
-        """Tell the client that this producer is closed; it looks up again and sends again what has no receipt."""
-        if not self.closed:
-            self.closed = True
-            self.connection.producer_closed(self)
-            self.connection.write((replies.close_producer(self.producer_id, self.topic.next_owner),))
 
 
 def _why_flags(flags: int) -> str:

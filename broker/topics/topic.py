@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import trio
 
+from broker import replies
 from broker.background import see_through
 from broker.context import Context
 from broker.dispatch.subscription import Subscription
+from broker.ends import PRODUCER, Do, End, after
 from broker.errors import (
     ConsumerBusyError,
     NoRoomError,
@@ -111,27 +113,24 @@ class Topic:
             same = holder.connection is connection and holder.producer_id == producer_id
             if not (same and epoch > holder.epoch) and not holder.connection.closed:
                 raise ProducerBusyError(f"producer {name!r} is already connected to {self.name.full}")
-            holder.closed = True
+            self.end_producer(holder, End.LOST)
         producer = Producer(connection, self, producer_id, name, epoch)
         self.producers[name] = producer
         return producer
 
-    def release_producer(self, producer: Producer) -> None:
-        """Its client closes it: the name is free; receipts of what is on its way still follow."""
-        if self.producers.get(producer.name) is producer:
+    def end_producer(self, producer: Producer, end: End) -> None:
+        """Do what the end of a producer is, as far as it is not done yet: see `broker.ends`."""
+        producer.life, todo = after(PRODUCER, producer.life, end)
+        if Do.FORGET in todo:
+            producer.connection.producer_closed(producer)
+        if Do.TELL in todo:
+            producer.connection.write((replies.close_producer(producer.producer_id, self.next_owner),))
+        if Do.RELEASE in todo and self.producers.get(producer.name) is producer:
             del self.producers[producer.name]
             if not self.producers:
                 self.producers = {}  # one that is emptied takes three times as much
-
-    def remove_producer(self, producer: Producer) -> None:
-        """The producer is gone, and nobody waits for its receipts."""
-        producer.closed = True
-        self.release_producer(producer)
-
-    def disconnect_producer(self, producer: Producer) -> None:
-        """CLOSE_PRODUCER: the client connects it again and sends again what has no receipt."""
-        producer.disconnect()
-        self.remove_producer(producer)
+        if Do.DRAIN in todo:
+            producer.drain()
 
     def publish(self, producer: Producer, run: SendRun) -> None:
         """Hand a run of entries to the managed ledger; receipts follow when they are durable. What must not be stored is
@@ -176,23 +175,20 @@ class Topic:
         """An append failed: producers reconnect and send again; a fenced log has another owner, so the topic goes."""
         if self.closing:
             return
-        if isinstance(error, ManagedLedgerFencedError):
-            return
-        if not self.producers:
+        if isinstance(error, ManagedLedgerFencedError) or not self.producers:
             return
         self.log.warning("append failed; producers have to connect again", reason=str(error))
         producers = list(self.producers.values())
         for producer in producers:
             # From here on their sends are ignored: nothing may be stored behind a gap, before what failed is sent again.
-            self.release_producer(producer)
-            producer.connection.producer_closed(producer)
+            self.end_producer(producer, End.FAILED)
         self.nursery.start_soon(self._disconnect_later, producers, name="disconnect producers")
 
     async def _disconnect_later(self, producers: list[Producer]) -> None:
         # After the SEND_ERRORs of this pass, so that the client sees them in order.
         await trio.lowlevel.checkpoint()
         for producer in producers:
-            producer.disconnect()
+            self.end_producer(producer, End.CUT)
 
     # Subscriptions
 
@@ -364,8 +360,7 @@ class Topic:
         gets its receipts first: what it has no receipt for, it sends again."""
         leaving = list(self.producers.values())
         for producer in leaving:
-            producer.disconnect_behind_receipts()
-            self.release_producer(producer)
+            self.end_producer(producer, End.UNLOADED)
         self._disconnect_all()
         waiting = trio.CancelScope()
         if leaving:  # not for each of thousands of silent topics
@@ -375,14 +370,14 @@ class Topic:
         finally:
             waiting.cancel()
             for producer in leaving:
-                producer.disconnect()
+                self.end_producer(producer, End.CUT)
 
     async def _cut_off(self, waiting: trio.CancelScope, producers: list[Producer]) -> None:
         """Bookies that do not answer do not keep clients from the next owner for ever."""
         with waiting:
             await trio.sleep(RECEIPTS_GRACE_S)
             for producer in producers:
-                producer.disconnect()
+                self.end_producer(producer, End.CUT)
 
     def abandon(self) -> None:
         """Another broker has it: disconnect everybody, and write nothing any more, neither entries nor positions. At once."""
@@ -392,7 +387,7 @@ class Topic:
     def _disconnect_all(self) -> None:
         self.closing = True
         for producer in list(self.producers.values()):
-            self.disconnect_producer(producer)
+            self.end_producer(producer, End.CUT)
         for subscription in list(self.subscriptions.values()):
             subscription.stop()
             subscription.disconnect_all()

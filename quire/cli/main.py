@@ -310,6 +310,7 @@ def _run_standalone(data_dir: str, conf: Path | None, overrides: dict[str, Any],
     try:
         log.configure(log_level, sys.stderr)
         config = _load_config(conf, overrides)
+        levels = log.parse_levels(config.log_levels)
     except (ConfigError, ValueError) as error:
         print(f"quire standalone: {error}", file=sys.stderr)
         return 2
@@ -319,7 +320,7 @@ def _run_standalone(data_dir: str, conf: Path | None, overrides: dict[str, Any],
     from quire.world.real import real_world
 
     world = real_world()
-    log.configure(log_level, sys.stderr, wall_ms=world.clock.wall_ms)
+    log.configure(log_level, sys.stderr, wall_ms=world.clock.wall_ms, levels=levels)
 
     def ready(addresses: Addresses) -> None:
         from quire.servers.addresses import ready_line

@@ -20,6 +20,7 @@ from quire.metadata.store import MetadataStore
 from quire.servers.errors import CliError, InternalError
 from quire.service.errors import ConfigError
 from quire.service.log import get_logger
+from quire.service.task_tree import log_task_tree
 from quire.world.faults import Fault, Faults
 from quire.world.real_network import raise_descriptor_limit
 from quire.world.unwrap import leaves
@@ -31,7 +32,8 @@ Store = TypeVar("Store", bound=MetadataStore)
 SWITCH_INTERVAL_S = 0.0002
 """How soon a waiting thread may take the interpreter from a busy event loop. With CPython's default of 5 ms the journal
 thread waits about 10 ms for each sync while the loop is busy; with this, about 1.3 ms."""
-IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
+TASK_TREE_SIGNAL = signal.SIGUSR1
+IGNORED_SIGNALS = (signal.SIGUSR2,)
 """Without a receiver they would end the process at once."""
 GC_THRESHOLDS = (50_000, 20, 50)
 """Cycles are rare on the hot path, and each collection stops it: one young collection per so many new containers."""
@@ -57,7 +59,7 @@ def run_server(
     remedy: str = "",
 ) -> int:
     """Run `serve(stop)` until it ends; SIGTERM, SIGINT and SIGHUP set `stop`, a second one cuts; SIGHUP of a process that was
-    started to ignore it (nohup), SIGUSR1 and SIGUSR2 change nothing. Returns the exit code.
+    started to ignore it (nohup) and SIGUSR2 change nothing, SIGUSR1 writes the task tree into the log. Returns the exit code.
 
     A failure for which there is an exit code is told on standard error, each cause in a line, and, if it is damage, `remedy`; any other
     is our mistake, goes with its traceback into the log, and has the exit code of an InternalError."""
@@ -178,7 +180,7 @@ def _report(faults: Faults, fault: Fault) -> InternalError:
 
 async def _serve_with_signals(serve: Callable[[trio.Event], Awaitable[None]]) -> None:
     stop = trio.Event()
-    received = [signal.SIGTERM, signal.SIGINT, *IGNORED_SIGNALS]
+    received = [signal.SIGTERM, signal.SIGINT, TASK_TREE_SIGNAL, *IGNORED_SIGNALS]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         received.append(signal.SIGHUP)
     with trio.open_signal_receiver(*received) as signals:
@@ -190,6 +192,9 @@ async def _serve_with_signals(serve: Callable[[trio.Event], Awaitable[None]]) ->
 
 async def _stop_on_signal(signals: AsyncIterator[int], stop: trio.Event, scope: trio.CancelScope) -> None:
     async for each in signals:
+        if each == TASK_TREE_SIGNAL:
+            await log_task_tree()
+            continue
         if each in IGNORED_SIGNALS:
             log.warning("signal ignored", signal=signal.Signals(each).name)
             continue

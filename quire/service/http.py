@@ -29,11 +29,13 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from quire.service.log import get_logger
+from quire.service.log_routes import log_routes
 from quire.service.metrics import CONTENT_TYPE, Metrics
+from quire.service.routes import original_route, route
 from quire.service.serve import ConnectionCounts, serve_connections
 from quire.world.real_network import check_descriptors
 
@@ -61,7 +63,7 @@ class Health:
 
 
 def make_app(metrics: Metrics, health: Health, routes: Sequence[BaseRoute] = ()) -> Starlette:
-    """The resources above, and behind them `routes`."""
+    """Return a site of a process with a broker: the resources above, and behind them `routes`."""
 
     async def status(request: Request) -> Response:
         if not health.is_ready():
@@ -83,19 +85,41 @@ def make_app(metrics: Metrics, health: Health, routes: Sequence[BaseRoute] = ())
             return _reason(500, str(error) or type(error).__name__)
         return PlainTextResponse("ok")
 
-    async def scrape(request: Request) -> Response:
-        return Exposition(metrics)
-
     return Starlette(
         routes=[
-            Route("/status.html", status),
-            Route("/admin/v2/brokers/ready", ready),
-            Route("/admin/v2/brokers/health", check),
-            Route("/metrics", scrape),
+            route("/status.html", GET=status),
+            route("/admin/v2/brokers/ready", GET=ready),
+            route("/admin/v2/brokers/health", GET=check),
+            route("/metrics", GET=partial(_scrape, metrics)),
+            *log_routes(),
             *routes,
         ],
         exception_handlers={404: _not_found, 405: _not_allowed},
     )
+
+
+def make_original_app(
+    metrics: Metrics,
+    routes: Sequence[BaseRoute],
+    *,
+    not_found: Callable[[Request, Exception], Awaitable[Response]] | None = None,
+) -> Starlette:
+    """Return a site of a process of BookKeeper: GET /heartbeat and /metrics, the levels of loggers, and `routes`. `not_found` answers for
+    what is not there."""
+
+    async def heartbeat(request: Request) -> Response:
+        return PlainTextResponse("OK\n")
+
+    own = [
+        original_route("/heartbeat", (), GET=heartbeat),
+        route("/metrics", GET=partial(_scrape, metrics)),
+        *log_routes(),
+    ]
+    return Starlette(routes=[*own, *routes], exception_handlers=None if not_found is None else {404: not_found})
+
+
+async def _scrape(metrics: Metrics, request: Request) -> Response:
+    return Exposition(metrics)
 
 
 class Exposition(Response):
@@ -138,37 +162,17 @@ async def _not_allowed(request: Request, error: Exception) -> Response:
     return _reason(405, f"{request.method} is not allowed at {request.url.path}", allowed)
 
 
-def original_route(
-    path: str,
-    handler: Callable[[Request], Awaitable[Response]],
-    methods: Sequence[str],
-    failures: tuple[type[Exception], ...],
-) -> Route:
-    """A resource as BookKeeper serves it: a wrong method is not found, and said to be; a handler that raises one of the
-    `failures` answers 500."""
-
-    async def answer(request: Request) -> Response:
-        if request.method not in methods:
-            return PlainTextResponse(f"Not found method. Should be {' or '.join(methods)} method", status_code=404)
-        try:
-            return await handler(request)
-        except failures as error:
-            log.warning("a request to the web port failed", path=path, reason=str(error))
-            return PlainTextResponse("Internal Server Error", status_code=500)
-
-    return Route(path, answer, methods=["GET", "PUT", "POST", "DELETE"])
-
-
-async def serve_http(
+async def serve_web(
     app: Starlette,
     host: str,
     port: int,
     *,
     stop: trio.Event | None = None,
+    listening: Callable[[tuple[str, int]], None] | None = None,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve `app` until `stop` is set or the task is cancelled. Starts with the address it listens on (port 0 picks a
-    free one); OSError if the port is taken."""
+    """Serve a web port until `stop` is set or the task is cancelled. `listening` is called with the address it listens on (port 0
+    picks a free one), which it starts with; OSError if the port is taken."""
     listeners = await trio.open_tcp_listeners(port, host=host)
     address: tuple[str, int] = listeners[0].socket.getsockname()[:2]
     config = Config()
@@ -189,6 +193,8 @@ async def serve_http(
         for connection in list(serving):
             await connection.context.terminated.set()
 
+    if listening is not None:
+        listening(address)
     stop = trio.Event() if stop is None else stop
     async with trio.open_nursery() as nursery:
 

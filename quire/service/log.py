@@ -8,36 +8,125 @@
 Levels: debug for us, info for what an operator may want to follow, warning for what the server mended itself, error
 for "a human must look" (tests fail on one they did not announce). structlog is imported by the first line that is
 really written, so a server that starts in silence does not wait for it.
+
+A level holds for all loggers, or for one and those below it (`broker.dispatch` is above `broker.dispatch.subscription`); the longest
+name counts. Levels can be changed while the server runs (`set_level`; PUT /quire/loggers of each web port).
 """
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Iterator, MutableMapping
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TextIO
+
+from quire.world.unwrap import leaves
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 
 Event = MutableMapping[str, Any]
 
+KEY = "quireLogLevels"
+_NAMES = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+
 _threshold = LEVELS["info"]
+_levels: dict[str, str] = {}
+"""Levels of single loggers and those below them."""
+_thresholds: dict[str, int] = {}
+"""By the name of a logger, as found out: emptied when a level changes."""
 _stream: TextIO | None = None
 _wall_ms: Callable[[], int] | None = None
 _taps: list[list[Event]] = []
 _structlog_ready = False
 
 
-def configure(level: str = "info", stream: TextIO | None = None, *, wall_ms: Callable[[], int] | None = None) -> None:
+def configure(
+    level: str = "info",
+    stream: TextIO | None = None,
+    *,
+    wall_ms: Callable[[], int] | None = None,
+    levels: Mapping[str, str] | None = None,
+) -> None:
     """From now on write lines of `level` and above to `stream` (None: standard error). `wall_ms` is the clock to date
-    them by, `world.clock.wall_ms` in a server (None: the machine's). ValueError for a level that does not exist."""
+    them by, `world.clock.wall_ms` in a server (None: the machine's). `levels`: those of single loggers, as of `parse_levels`.
+    ValueError for a level that does not exist."""
     global _threshold, _stream, _wall_ms
-    if level not in LEVELS:
-        raise ValueError(f"{level!r} is no log level: {', '.join(LEVELS)}")
+    check_level(level)
     _threshold = LEVELS[level]
     _stream = stream
     _wall_ms = wall_ms
+    _levels.clear()
+    _levels.update(levels or {})
+    _thresholds.clear()
+
+
+def check_level(level: str) -> None:
+    """ValueError for a level that does not exist."""
+    if level not in LEVELS:
+        raise ValueError(f"{level!r} is no log level: {', '.join(LEVELS)}")
+
+
+def check_logger(name: str) -> None:
+    """ValueError for what cannot be the name of a logger."""
+    if not _NAMES.fullmatch(name) or ".." in name or name.endswith("."):
+        raise ValueError(f"{name[:80]!r} is not the name of a logger, such as broker.dispatch")
+
+
+def parse_levels(pairs: Iterable[str]) -> dict[str, str]:
+    """Read the levels of single loggers, each as `logger=level`, of the key quireLogLevels. ValueError."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, level = (part.strip() for part in pair.partition("="))
+        try:
+            if not equals:
+                raise ValueError(f"{pair!r} is not of the form logger=level")
+            check_logger(name)
+            check_level(level)
+        except ValueError as error:
+            raise ValueError(f"{KEY}: {error}") from None
+        if name in found:
+            raise ValueError(f"{KEY}: {name} is there twice")
+        found[name] = level
+    return found
+
+
+def set_level(name: str, level: str | None) -> None:
+    """Give a logger and those below it a level of their own (None: that of the logger above), from now on. "" is the level of
+    all others, which is always there. ValueError."""
+    global _threshold
+    if level is not None:
+        check_level(level)
+    if not name:
+        if level is None:
+            raise ValueError("the level of all loggers can be changed, not taken away")
+        _threshold = LEVELS[level]
+    else:
+        check_logger(name)
+        if level is None:
+            _levels.pop(name, None)
+        else:
+            _levels[name] = level
+    _thresholds.clear()
+
+
+def levels() -> dict[str, str]:
+    """Return the levels in force: that of all loggers under "", and those of single ones."""
+    [everywhere] = [level for level, value in LEVELS.items() if value == _threshold]
+    return {"": everywhere, **dict(sorted(_levels.items()))}
+
+
+def _threshold_of(name: str) -> int:
+    """The least level that a logger writes."""
+    found = _thresholds.get(name)
+    if found is None:
+        above = name
+        while above and above not in _levels:
+            above = above.rpartition(".")[0]
+        found = _thresholds[name] = LEVELS[_levels[above]] if above else _threshold
+    return found
 
 
 class Logger:
@@ -75,7 +164,7 @@ class Logger:
         self._write("critical", event, pairs)
 
     def _write(self, level: str, event: str, pairs: Event) -> None:
-        if LEVELS[level] < _threshold and not _taps:
+        if LEVELS[level] < _threshold_of(self._context["logger"]) and not _taps:
             return
         if self._bound is None:
             self._bound = _structlog_logger(self._context)
@@ -106,7 +195,7 @@ def _structlog_logger(context: Event) -> Any:
         structlog.configure(
             processors=[
                 structlog.processors.add_log_level,
-                structlog.processors.format_exc_info,
+                _tracebacks,
                 _tap,
                 _drop_quiet,
                 _date,
@@ -121,6 +210,16 @@ def _structlog_logger(context: Event) -> Any:
     return structlog.get_logger().bind(**context)
 
 
+def _tracebacks(_: Any, __: str, event: Event) -> Event:
+    """Put the traceback of the exception into `exception`; of a group those of its leaves, not the way there through the nurseries."""
+    found = event.pop("exc_info", None)
+    error = sys.exc_info()[1] if found is True else found
+    if isinstance(error, BaseException):
+        texts = ["".join(traceback.format_exception(leaf)).rstrip("\n") for leaf in leaves(error)]
+        event["exception"] = "\n".join(dict.fromkeys(texts))
+    return event
+
+
 def _tap(_: Any, __: str, event: Event) -> Event:
     for tap in _taps:
         tap.append(dict(event))
@@ -128,7 +227,7 @@ def _tap(_: Any, __: str, event: Event) -> Event:
 
 
 def _drop_quiet(_: Any, level: str, event: Event) -> Event:
-    if LEVELS[level] < _threshold:
+    if LEVELS[level] < _threshold_of(event["logger"]):
         import structlog
 
         raise structlog.DropEvent

@@ -28,7 +28,7 @@ from quire.service.original_keys import is_original_key
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGURATIONS: dict[str, type] = {"standalone.conf": StandaloneConfig, "broker.conf": BrokerConfig}
 READERS = {
-    "standalone.conf": ("quire/servers/standalone/*.py", "quire/servers/broker/keys.py"),
+    "standalone.conf": ("quire/servers/standalone/*.py", "quire/servers/broker/keys.py", "quire/cli/main.py"),
     "broker.conf": ("quire/servers/broker/*.py", "quire/servers/zookeeper/keys.py"),
 }
 PARTS: dict[str, tuple[type, ...]] = {
@@ -48,12 +48,19 @@ TEXTS: dict[str, object] = {
     "bindAddress": "10.0.0.9",
 }
 OF_THE_PROCESS = {
-    "standalone.conf": ("brokerServicePort", "webServicePort", "brokerMaxConnections", "brokerShutdownTimeoutMs"),
+    "standalone.conf": (
+        "brokerServicePort",
+        "webServicePort",
+        "brokerMaxConnections",
+        "brokerShutdownTimeoutMs",
+        "quireLogLevels",
+    ),
     "broker.conf": (
         "brokerServicePort",
         "webServicePort",
         "brokerMaxConnections",
         "brokerShutdownTimeoutMs",
+        "quireLogLevels",
         "configurationMetadataStoreUrl",
         "quireZooKeeperTlsCertificateFile",
         "quireZooKeeperTlsKeyFile",
@@ -61,7 +68,7 @@ OF_THE_PROCESS = {
         "forceDeleteTenantAllowed",
     ),
 }
-"""Keys that no room gets: of ports, and of what is refused elsewhere (tests/unit/cli, tests/unit/broker/admin)."""
+"""Keys that no room gets: of ports, and of what is refused elsewhere (tests/unit/cli, tests/unit/service/test_log.py, tests/unit/broker/admin)."""
 DECIDED = {
     "standalone.conf": (
         "managedLedgerDefaultEnsembleSize",

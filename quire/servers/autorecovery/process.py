@@ -34,6 +34,7 @@ from quire.servers.process import closing, cut_after_faults, ending_at_faults, r
 from quire.servers.zookeeper.wait import open_when_there
 from quire.service.config import conf_key, keys_of, read_text
 from quire.service.errors import ConfigError
+from quire.service.log_config import log_levels_key
 from quire.service.original_conf import check, sort_out
 from quire.service.unsupported import RECOVERY_RULES
 from quire.world.doors import World
@@ -51,6 +52,7 @@ class ProcessConfig(ClusterConfig):
     http_enabled: bool = conf_key("httpServerEnabled", False)
     http_host: str = conf_key("httpServerHost", "0.0.0.0")
     http_port: int = conf_key("httpServerPort", 8080, minimum=0, maximum=65535)
+    log_levels: tuple[str, ...] = log_levels_key()
 
     @property
     def name(self) -> str:
@@ -135,12 +137,13 @@ def run_autorecovery_command(conf: Path | None, log_level: str) -> int:
     try:
         logging.configure(log_level, sys.stderr)
         process, config = load(conf)
+        levels = logging.parse_levels(process.log_levels)
         settings, root = store_config(process), process.connect_string.ledgers_root
     except (ConfigError, InvalidConnectStringError, ValueError) as error:
         print(f"quire autorecovery: {error}", file=sys.stderr)
         return INVALID_CONF
     world = real_world()
-    logging.configure(log_level, sys.stderr, wall_ms=world.clock.wall_ms)
+    logging.configure(log_level, sys.stderr, wall_ms=world.clock.wall_ms, levels=levels)
     name = process.name
     http = ""
 
@@ -160,10 +163,12 @@ def run_autorecovery_command(conf: Path | None, log_level: str) -> int:
             ending_at_faults(world.faults) as nursery,
         ):
             if process.http_enabled:
-                from quire.servers.autorecovery.web import serve_web
+                from quire.servers.autorecovery.web import web_app
+                from quire.service.http import serve_web
 
                 address = process.http_host, process.http_port
-                web = partial(serve_web, world, store, stats, *address, root=root, name=name, stop=stop)
+                app = web_app(world, store, stats, root=root, name=name)
+                web = partial(serve_web, app, *address, stop=stop)
                 with naming("httpServerPort", *address):
                     http = f"http://{host_port(await nursery.start(web, name='web'))}"
             await serve_autorecovery(world, store, config, name=name, root=root, stats=stats, ready=announce, stop=stop)

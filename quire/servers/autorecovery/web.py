@@ -15,10 +15,8 @@ Source: BookKeeper's HttpRouter and its services; tests/golden/bookkeeper/http/h
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-import trio
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -32,11 +30,12 @@ from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from autorecovery.service import RecoveryStats
 from quire.metadata.errors import MetadataError
 from quire.metadata.store import MetadataStore
-from quire.service.http import Exposition, original_route, serve_http
+from quire.service.http import make_original_app
+from quire.service.jackson import as_json
 from quire.service.metrics import Metrics
+from quire.service.routes import Handler, original_route
 from quire.world.doors import World
 
-Handler = Callable[[Request], Awaitable[Response]]
 DELAY_S_MAX: Final = (1 << 31) - 1
 """The original's delay is a Java int."""
 
@@ -50,12 +49,14 @@ class Resources:
         self._root = root
 
     async def status(self, request: Request) -> Response:
-        if request.method == "PUT":
-            wanted = request.query_params.get("enabled", "").lower()
-            if wanted not in ("true", "false"):  # (the original takes what is not true for false)
-                return PlainTextResponse("Param 'enabled' must be true or false", status_code=400)
-            await (self._marks.enable() if wanted == "true" else self._marks.disable())
         return as_json({"enabled": await self._marks.is_enabled()})
+
+    async def set_status(self, request: Request) -> Response:
+        wanted = request.query_params.get("enabled", "").lower()
+        if wanted not in ("true", "false"):  # (the original takes what is not true for false)
+            return PlainTextResponse("Param 'enabled' must be true or false", status_code=400)
+        await (self._marks.enable() if wanted == "true" else self._marks.disable())
+        return await self.status(request)
 
     async def marked(self, request: Request) -> Response:
         asked = request.query_params
@@ -76,80 +77,47 @@ class Resources:
         return PlainTextResponse(f"Auditor: {auditor}")
 
     async def recovery_delay(self, request: Request) -> Response:
-        if request.method == "PUT":
-            try:
-                asked = json.loads(await request.body())["delay_seconds"]
-            except (ValueError, KeyError, TypeError):
-                return PlainTextResponse("Request body not contains lostBookieRecoveryDelay.", status_code=404)
-            if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= DELAY_S_MAX:
-                return PlainTextResponse(f"delay_seconds must be a number from 0 to {DELAY_S_MAX}", status_code=400)
-            await self._marks.set_recovery_delay(asked)
-            return PlainTextResponse(f"Success set lostBookieRecoveryDelay to {asked}")
         found = await self._marks.read_recovery_delay()
         if found is None:
             return PlainTextResponse("lostBookieRecoveryDelay is not set: no auditor was here yet", status_code=404)
         return PlainTextResponse(f"lostBookieRecoveryDelay value: {found.value}")
+
+    async def set_recovery_delay(self, request: Request) -> Response:
+        try:
+            asked = json.loads(await request.body())["delay_seconds"]
+        except (ValueError, KeyError, TypeError):
+            return PlainTextResponse("Request body not contains lostBookieRecoveryDelay.", status_code=404)
+        if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= DELAY_S_MAX:
+            return PlainTextResponse(f"delay_seconds must be a number from 0 to {DELAY_S_MAX}", status_code=400)
+        await self._marks.set_recovery_delay(asked)
+        return PlainTextResponse(f"Success set lostBookieRecoveryDelay to {asked}")
 
     async def trigger_audit(self, request: Request) -> Response:
         await self._marks.audit_now()
         return PlainTextResponse("Success trigger audit.")
 
     def routes(self) -> list[Route]:
-        base, get, both = "/api/v1/autorecovery", ("GET",), ("GET", "PUT")
+        base = "/api/v1/autorecovery"
         return [
-            _route(f"{base}/status", self.status, both),
-            _route(f"{base}/list_under_replicated_ledger", self.marked, get),
-            _route(f"{base}/who_is_auditor", self.who_is_auditor, get),
-            _route(f"{base}/lost_bookie_recovery_delay", self.recovery_delay, both),
-            _route(f"{base}/trigger_audit", self.trigger_audit, ("PUT",)),
+            _route(f"{base}/status", GET=self.status, PUT=self.set_status),
+            _route(f"{base}/list_under_replicated_ledger", GET=self.marked),
+            _route(f"{base}/who_is_auditor", GET=self.who_is_auditor),
+            _route(f"{base}/lost_bookie_recovery_delay", GET=self.recovery_delay, PUT=self.set_recovery_delay),
+            _route(f"{base}/trigger_audit", PUT=self.trigger_audit),
         ]
 
 
-def as_json(value: dict[str, bool] | dict[int, list[str]] | list[int]) -> Response:
-    """Spaced as Jackson's pretty printer does: an object by the line, an array in one."""
-    if isinstance(value, list):
-        return Response(_in_line(value), media_type="application/json")
-    lines = [
-        f'  "{name}" : {_in_line(each) if isinstance(each, list) else json.dumps(each)}' for name, each in value.items()
-    ]
-    return Response("{\n" + ",\n".join(lines) + "\n}", media_type="application/json")
+def _route(path: str, **handlers: Handler) -> Route:
+    return original_route(path, (MetadataError, AutoRecoveryError), **handlers)
 
 
-def _in_line(values: Sequence[int | str]) -> str:
-    return f"[ {', '.join([json.dumps(each) for each in values])} ]"
-
-
-def _route(path: str, handler: Handler, methods: tuple[str, ...]) -> Route:
-    return original_route(path, handler, methods, (MetadataError, AutoRecoveryError))
-
-
-async def serve_web(
-    world: World,
-    store: MetadataStore,
-    stats: RecoveryStats,
-    host: str,
-    port: int,
-    *,
-    root: str,
-    name: str,
-    stop: trio.Event,
-    task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Serve until `stop` is set; starts with the address it listens on. OSError if the port is taken."""
+def web_app(world: World, store: MetadataStore, stats: RecoveryStats, *, root: str, name: str) -> Starlette:
+    """Return the site of auto recovery."""
     metrics = Metrics()
     worker_metrics.register(metrics, stats.worker)
     auditor_metrics.register(metrics, stats.auditor, lambda: _attempts(stats), lambda: _is_auditor(stats))
     marks = UnderreplicatedLedgers(store, root=root, rng=world.rng, wall_ms=world.clock.wall_ms, owner=name)
-
-    async def heartbeat(request: Request) -> Response:
-        return PlainTextResponse("OK\n")
-
-    async def scrape(request: Request) -> Response:
-        return Exposition(metrics)
-
-    always = [Route("/heartbeat", heartbeat), Route("/metrics", scrape)]
-    app = Starlette(routes=[*always, *Resources(store, marks, root).routes()])
-    await serve_http(app, host, port, stop=stop, task_status=task_status)
+    return make_original_app(metrics, Resources(store, marks, root).routes())
 
 
 def _attempts(stats: RecoveryStats) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bookie.config import BookieConfig
 from quire.service.config import conf_key, keys_of, render
+from quire.service.log_config import log_levels_key
 from quire.service.original_conf import load_original, render_tail
 from quire.service.unsupported import BOOKIE_RULES
 from quire.wire.bookkeeper.v2 import FRAME_MAX
@@ -139,6 +140,7 @@ class BookieServerConfig(BookieConfig):
     http_port: int = conf_key(
         "httpServerPort", 8080, minimum=0, maximum=65535, doc="That port. 0 takes a free one, with allowEphemeralPorts."
     )
+    log_levels: tuple[str, ...] = log_levels_key()
 
     def __post_init__(self) -> None:
         for key, folders in (

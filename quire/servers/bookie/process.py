@@ -216,9 +216,11 @@ async def serve(
         http: tuple[str, int] | None = None
         endpoints: tuple[Endpoint, ...] = ()
         if config.http_enabled:
-            from quire.servers.bookie.web import serve_web
+            from quire.servers.bookie.web import web_app
+            from quire.service.http import serve_web
 
-            web = partial(serve_web, bookie, metadata, counts, config, stop=stop)
+            app = web_app(bookie, metadata, counts, config, nursery)
+            web = partial(serve_web, app, config.http_host, config.http_port, stop=stop)
             with naming("httpServerPort", config.http_host, config.http_port):
                 _, http_port = await nursery.start(web, name="web")
             http = (config.host, http_port)
@@ -268,6 +270,7 @@ def run_bookie(conf: Path | None, log_level: str) -> int:
         logging.configure(log_level, sys.stderr)
         config = BookieServerConfig() if conf is None else load_server_config(conf)
         check_user(config)
+        levels = logging.parse_levels(config.log_levels)
         store_config, root = zookeeper_config(config)
         config = located(config, root)
         auto_recovery = _auto_recovery(conf, config)
@@ -275,7 +278,7 @@ def run_bookie(conf: Path | None, log_level: str) -> int:
         print(f"quire bookie: {error}", file=sys.stderr)
         return INVALID_CONF
     world = real_world()
-    logging.configure(log_level, sys.stderr, wall_ms=world.clock.wall_ms)
+    logging.configure(log_level, sys.stderr, wall_ms=world.clock.wall_ms, levels=levels)
 
     def announce(found: Ready) -> None:
         print(found.line(os.getpid()), flush=True)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import trio
@@ -36,39 +35,34 @@ from quire.metadata.ledgers import LedgerManager, read_layout
 from quire.metadata.store import MetadataStore
 from quire.servers.bookie.config import BookieServerConfig
 from quire.service.config import keys_of, render_value
-from quire.service.http import Exposition, original_route, serve_http
+from quire.service.http import make_original_app
+from quire.service.jackson import as_json
 from quire.service.log import get_logger
 from quire.service.metrics import Metrics
+from quire.service.routes import Handler, original_route
 from quire.service.serve import ConnectionCounts
 
 log = get_logger(__name__)
 
-Handler = Callable[[Request], Awaitable[Response]]
 LEDGERS_PER_PAGE: Final = 100
 _SECRETS: Final = frozenset(("quireZooKeeperAuth",))
-
-
-def as_json(value: object) -> Response:
-    """Spaced as Jackson's pretty printer does."""
-    text = json.dumps(value, indent=2, separators=(",", " : ")) if value or value == 0 else "{ }"
-    return Response(text, media_type="application/json")
 
 
 class Resources:
     """The answers, one method per resource."""
 
-    def __init__(self, bookie: Bookie, metadata: MetadataStore, config: BookieServerConfig) -> None:
+    def __init__(
+        self, bookie: Bookie, metadata: MetadataStore, config: BookieServerConfig, nursery: trio.Nursery
+    ) -> None:
+        """`nursery`: for collections of garbage that are asked for."""
         self._bookie = bookie
         self._metadata = metadata
         self._config = config
         self._collecting = False
         self._sanity = trio.CapacityLimiter(1)
-        self.nursery: trio.Nursery | None = None
+        self._nursery = nursery
 
     # --- the server
-
-    async def heartbeat(self, request: Request) -> Response:
-        return PlainTextResponse("OK\n")
 
     async def config(self, request: Request) -> Response:
         found = {}
@@ -94,16 +88,18 @@ class Resources:
         )
 
     async def read_only(self, request: Request) -> Response:
-        if request.method == "PUT":
-            wanted = (await _body(request)).get("readOnly")
-            if not isinstance(wanted, bool):
-                return PlainTextResponse('Bad request. Should be {"readOnly": true|false}', status_code=400)
-            if not wanted and self._config.force_read_only:
-                return PlainTextResponse("forceReadOnlyBookie holds the bookie read-only", status_code=409)
-            if wanted and not self._config.read_only_enabled:
-                return PlainTextResponse("readOnlyModeEnabled=false keeps the bookie writable", status_code=400)
-            self._bookie.set_read_only(wanted)
         return as_json({"readOnly": self._bookie.read_only})
+
+    async def set_read_only(self, request: Request) -> Response:
+        wanted = (await _body(request)).get("readOnly")
+        if not isinstance(wanted, bool):
+            return PlainTextResponse('Bad request. Should be {"readOnly": true|false}', status_code=400)
+        if not wanted and self._config.force_read_only:
+            return PlainTextResponse("forceReadOnlyBookie holds the bookie read-only", status_code=409)
+        if wanted and not self._config.read_only_enabled:
+            return PlainTextResponse("readOnlyModeEnabled=false keeps the bookie writable", status_code=400)
+        self._bookie.set_read_only(wanted)
+        return await self.read_only(request)
 
     async def sanity(self, request: Request) -> Response:
         async with self._sanity:
@@ -140,13 +136,14 @@ class Resources:
 
         return as_json(await self._bookie.world.offload.run(look, name="files"))
 
-    async def garbage(self, request: Request) -> Response:
-        if request.method == "PUT":
-            if not self._collecting and self.nursery is not None:
-                self._collecting = True
-                self.nursery.start_soon(self._collect, name="garbage asked for")
-            return as_json(f"Triggered GC on BookieServer: {self._config.id}")
+    async def is_collecting(self, request: Request) -> Response:
         return as_json({"is_in_force_gc": "true" if self._collecting else "false"})
+
+    async def collect(self, request: Request) -> Response:
+        if not self._collecting:
+            self._collecting = True
+            self._nursery.start_soon(self._collect, name="garbage asked for")
+        return as_json(f"Triggered GC on BookieServer: {self._config.id}")
 
     async def _collect(self) -> None:
         try:
@@ -200,27 +197,25 @@ class Resources:
         return as_json(f"Deleted ledger: {ledger_id}")
 
     def routes(self) -> list[Route]:
-        get = ("GET",)
         return [
-            _route("/heartbeat", self.heartbeat, get),
-            _route("/api/v1/config/server_config", self.config, get),
-            _route("/api/v1/ledger/list", self.list_ledgers, get),
-            _route("/api/v1/ledger/metadata", self.ledger_metadata, get),
-            _route("/api/v1/ledger/delete", self.delete_ledger, ("DELETE",)),
-            _route("/api/v1/bookie/list_bookies", self.list_bookies, get),
-            _route("/api/v1/bookie/last_log_mark", self.last_log_mark, get),
-            _route("/api/v1/bookie/list_disk_file", self.files, get),
-            _route("/api/v1/bookie/gc", self.garbage, ("GET", "PUT")),
-            _route("/api/v1/bookie/state", self.state, get),
-            _route("/api/v1/bookie/state/readonly", self.read_only, ("GET", "PUT")),
-            _route("/api/v1/bookie/sanity", self.sanity, get),
-            _route("/api/v1/bookie/is_ready", self.is_ready, get),
-            _route("/api/v1/bookie/info", self.info, get),
+            _route("/api/v1/config/server_config", GET=self.config),
+            _route("/api/v1/ledger/list", GET=self.list_ledgers),
+            _route("/api/v1/ledger/metadata", GET=self.ledger_metadata),
+            _route("/api/v1/ledger/delete", DELETE=self.delete_ledger),
+            _route("/api/v1/bookie/list_bookies", GET=self.list_bookies),
+            _route("/api/v1/bookie/last_log_mark", GET=self.last_log_mark),
+            _route("/api/v1/bookie/list_disk_file", GET=self.files),
+            _route("/api/v1/bookie/gc", GET=self.is_collecting, PUT=self.collect),
+            _route("/api/v1/bookie/state", GET=self.state),
+            _route("/api/v1/bookie/state/readonly", GET=self.read_only, PUT=self.set_read_only),
+            _route("/api/v1/bookie/sanity", GET=self.sanity),
+            _route("/api/v1/bookie/is_ready", GET=self.is_ready),
+            _route("/api/v1/bookie/info", GET=self.info),
         ]
 
 
-def _route(path: str, handler: Handler, methods: tuple[str, ...]) -> Route:
-    return original_route(path, handler, methods, (MetadataError,))
+def _route(path: str, **handlers: Handler) -> Route:
+    return original_route(path, (MetadataError,), **handlers)
 
 
 async def _body(request: Request) -> dict[str, Any]:
@@ -262,39 +257,18 @@ def _described(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:
     }
 
 
-async def serve_web(
+def web_app(
     bookie: Bookie,
     metadata: MetadataStore,
     counts: ConnectionCounts,
     config: BookieServerConfig,
-    *,
-    stop: trio.Event,
-    task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Serve until `stop` is set; starts with the address it listens on. OSError if the port is taken."""
+    nursery: trio.Nursery,
+) -> Starlette:
+    """Return the site of a bookie. `nursery`: for collections of garbage that are asked for."""
     metrics = Metrics()
     register(metrics, bookie, counts)
-
-    async def scrape(request: Request) -> Response:
-        return Exposition(metrics)
-
-    async def not_found(request: Request, error: Exception) -> Response:
-        return HTMLResponse("<html><body><h1>Resource not found</h1></body></html>", status_code=404)
-
-    resources = Resources(bookie, metadata, config)
-    routes = [*resources.routes(), Route("/metrics", scrape)]
-    app = Starlette(routes=routes, exception_handlers={404: not_found})
-    async with trio.open_nursery() as nursery:
-        resources.nursery = nursery
-        address = await nursery.start(_serve, app, config, stop)
-        task_status.started(address)
+    return make_original_app(metrics, Resources(bookie, metadata, config, nursery).routes(), not_found=_not_found)
 
 
-async def _serve(
-    app: Starlette,
-    config: BookieServerConfig,
-    stop: trio.Event,
-    *,
-    task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    await serve_http(app, config.http_host, config.http_port, stop=stop, task_status=task_status)
+async def _not_found(request: Request, error: Exception) -> Response:
+    return HTMLResponse("<html><body><h1>Resource not found</h1></body></html>", status_code=404)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from broker.config import BrokerOptions
 from quire.service.config import conf_key
+from quire.service.log_config import log_levels_key
 
 MB = 1 << 20
 
@@ -39,6 +40,7 @@ class BrokerKeys:
         maximum=65535,
         doc="Port of status, health, metrics and the admin REST. 0 takes a free one.",
     )
+    log_levels: tuple[str, ...] = log_levels_key()
 
     # Connections
     connections_max: int = conf_key(

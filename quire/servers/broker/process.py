@@ -128,10 +128,10 @@ async def run_broker_on(
         async with trio.open_nursery() as serving:
             await serving.start(serve, name="broker")
             if http:
-                from quire.servers.broker.web import serve_web
+                from quire.servers.broker.web import web_app
+                from quire.service.http import serve_web
 
-                web = partial(
-                    serve_web,
+                app = web_app(
                     broker,
                     ownership,
                     policies,
@@ -142,6 +142,7 @@ async def run_broker_on(
                     stop=stop,
                     ledgers_root=ledgers_root,
                 )
+                web = partial(serve_web, app, config.bind_address, config.web_port, stop=stop)
                 with naming("webServicePort", config.bind_address, config.web_port):
                     await serving.start(web, name="web")
             await nursery.start(ownership.run, name="ownership")
@@ -180,12 +181,13 @@ def run_broker(conf: Path | None, log_level: str, *, accept_unsupported_policies
         config = located(BrokerConfig() if conf is None else load_broker_config(conf))
         if accept_unsupported_policies:
             config = replace(config, accept_unsupported_policies=True)
+        levels = logging.parse_levels(config.log_levels)
         store_config, root = zookeeper_config(config)
     except (ConfigError, ValueError) as error:
         print(f"quire broker: {error}", file=sys.stderr)
         return 2
     world = real_world()
-    logging.configure(log_level, sys.stderr, wall_ms=world.clock.wall_ms)
+    logging.configure(log_level, sys.stderr, wall_ms=world.clock.wall_ms, levels=levels)
 
     def announce(found: Addresses) -> None:
         print(ready_line(found, os.getpid()), flush=True)

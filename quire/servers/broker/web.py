@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import trio
+from starlette.applications import Starlette
 
 from broker.admin.other_brokers import OtherBrokers
 from broker.admin.requests import ClusterService, Service
@@ -19,12 +20,12 @@ from broker.topics.policies import TopicPolicies
 from managed_ledger.session import MetadataSession
 from quire.metadata.bookies import available
 from quire.servers.broker.config import BrokerConfig
-from quire.service.http import Health, make_app, serve_http
+from quire.service.http import Health, make_app
 from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
 
 
-async def serve_web(
+def web_app(
     broker: Broker,
     ownership: Ownership,
     policies: TopicPolicies,
@@ -35,9 +36,8 @@ async def serve_web(
     *,
     stop: trio.Event,
     ledgers_root: str,
-    task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Serve until `stop` is set; starts with the address it listens on."""
+) -> Starlette:
+    """Return the site of a broker; it is ready until `stop` is set."""
     http_client.load()
     session = MetadataSession(broker.metadata)
     metrics = Metrics()
@@ -66,8 +66,7 @@ async def serve_web(
             metadata_url=config.metadata_url,
         ),
     )
-    app = make_app(metrics, health, routes(service))
-    await serve_http(app, config.bind_address, config.web_port, stop=stop, task_status=task_status)
+    return make_app(metrics, health, routes(service))
 
 
 async def check_health(broker: Broker, session: MetadataSession, ledgers_root: str, ensemble_size: int) -> None:

@@ -139,9 +139,11 @@ async def run_standalone(
         async with trio.open_nursery() as serving:
             await serving.start(serve, name="broker")
             if http:
-                from quire.servers.standalone.web import serve_web
+                from quire.servers.standalone.web import web_app
+                from quire.service.http import serve_web
 
-                web_part = partial(serve_web, broker, bookie, policies, counts, config, stop=stop)
+                app, listening = web_app(broker, bookie, policies, counts, config, stop=stop)
+                web_part = partial(serve_web, app, config.bind_address, config.web_port, stop=stop, listening=listening)
                 with naming("webServicePort", config.bind_address, config.web_port):
                     _, web_port = await serving.start(web_part, name="web")
                 web = (config.advertised_host, web_port)

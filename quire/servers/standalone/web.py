@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import trio
+from starlette.applications import Starlette
 
 from bookie.bookie import Bookie
 from broker.admin.requests import ClusterService, Service
@@ -17,12 +19,12 @@ from broker.server import Broker
 from broker.topics.policies import TopicPolicies
 from quire.servers.addresses import Addresses
 from quire.servers.standalone.config import StandaloneConfig
-from quire.service.http import Health, make_app, serve_http
+from quire.service.http import Health, make_app
 from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
 
 
-async def serve_web(
+def web_app(
     broker: Broker,
     bookie: Bookie,
     policies: TopicPolicies,
@@ -30,9 +32,9 @@ async def serve_web(
     config: StandaloneConfig,
     *,
     stop: trio.Event,
-    task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Serve until `stop` is set; starts with the address it listens on."""
+) -> tuple[Starlette, Callable[[tuple[str, int]], None]]:
+    """Return the site of a standalone server, which is ready until `stop` is set; and what is to be called with the address it is
+    served at."""
     metrics = Metrics()
     register(metrics, broker, counts, config.cluster_name)
     stats = bookie.stats
@@ -63,9 +65,10 @@ async def serve_web(
             ensemble_max=1,
         ),
     )
-    app = make_app(metrics, health, routes(service))
-    async with trio.open_nursery() as serving:
-        listening = await serving.start(partial(serve_http, app, config.bind_address, config.web_port, stop=stop))
-        address = (config.advertised_host, listening[1])
-        ownership.web_url = web_url = Addresses(address, address).web_url
-        task_status.started(listening)
+
+    def listening(address: tuple[str, int]) -> None:
+        nonlocal web_url
+        advertised = (config.advertised_host, address[1])
+        ownership.web_url = web_url = Addresses(advertised, advertised).web_url
+
+    return make_app(metrics, health, routes(service)), listening

@@ -16,7 +16,7 @@ import httpx2
 import pytest
 import trio
 
-from quire.service.http import Health, make_app, serve_http
+from quire.service.http import Health, make_app, serve_web
 from quire.service.log import captured
 from quire.service.metrics import Metrics
 from quire.service.serve import ACCEPT_PAUSE_S, ConnectionCounts, serve_connections
@@ -42,7 +42,7 @@ def ask(
         app = make_app(metrics, Health(is_ready=lambda: ready, check=check))
         stop = trio.Event()
         async with trio.open_nursery() as nursery:
-            host, port = await nursery.start(partial(serve_http, app, "127.0.0.1", 0, stop=stop))
+            host, port = await nursery.start(partial(serve_web, app, "127.0.0.1", 0, stop=stop))
             async with httpx2.AsyncClient(base_url=f"http://{host}:{port}") as client:
                 response = await client.request(method, path)
             stop.set()
@@ -88,9 +88,9 @@ def test_a_taken_port_is_an_error_at_once() -> None:
     async def main() -> None:
         app = make_app(Metrics(), Health(is_ready=lambda: True, check=well))
         async with trio.open_nursery() as nursery:
-            host, port = await nursery.start(partial(serve_http, app, "127.0.0.1", 0))
+            host, port = await nursery.start(partial(serve_web, app, "127.0.0.1", 0))
             with trio.fail_after(5):
-                await serve_http(app, host, port)
+                await serve_web(app, host, port)
 
     with pytest.raises(ExceptionGroup) as caught:
         trio.run(main)
@@ -119,7 +119,7 @@ def test_connections_leave_descriptors_for_files_whatever_port_they_come_to() ->
 
         with ExitStack() as stack:
             async with trio.open_nursery() as nursery:
-                _, port = await nursery.start(partial(serve_http, app, "127.0.0.1", 0, stop=stop))
+                _, port = await nursery.start(partial(serve_web, app, "127.0.0.1", 0, stop=stop))
                 listener = await RealNetwork().listen("127.0.0.1", 0)
                 binary = partial(serve_connections, listener, idle, stop=stop, grace_s=0, counts=counts)
                 await nursery.start(binary)

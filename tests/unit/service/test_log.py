@@ -77,3 +77,66 @@ def test_structlog_is_not_loaded_before_the_first_line() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "event=loud" in ran.stderr
+
+
+def test_a_logger_and_those_below_it_can_have_a_level_of_their_own(written: io.StringIO) -> None:
+    log.configure(
+        "warning", written, levels=log.parse_levels(["broker.dispatch=debug", "broker.dispatch.consumer=error"])
+    )
+    for name in (
+        "broker",
+        "broker.dispatch",
+        "broker.dispatch.subscription",
+        "broker.dispatch.consumer",
+        "broker.dispatcher",
+    ):
+        log.get_logger(name).info("heard", of=name)
+    heard = [line.rpartition("of=")[2] for line in written.getvalue().splitlines()]
+    assert heard == ["broker.dispatch", "broker.dispatch.subscription"]
+
+
+def test_a_level_changes_while_loggers_are_in_use(written: io.StringIO) -> None:
+    logger = log.get_logger("a.b").bind(topic="t")
+    logger.debug("one")
+    log.set_level("a", "debug")
+    logger.debug("two")
+    log.set_level("a", None)
+    logger.debug("three")
+    log.set_level("", "debug")
+    logger.debug("four")
+    assert [line.split("event=")[1].split(" ")[0] for line in written.getvalue().splitlines()] == ["two", "four"]
+    assert log.levels() == {"": "debug"}
+
+
+@pytest.mark.parametrize(
+    ("pair", "reason"),
+    [
+        ("broker", "'broker' is not of the form logger=level"),
+        ("broker=loud", "'loud' is no log level"),
+        ("bro ker=info", "'bro ker' is not the name of a logger"),
+        ("a..b=info", "'a..b' is not the name of a logger"),
+    ],
+)
+def test_a_wrong_level_of_a_logger_is_refused_with_its_key(pair: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=f"quireLogLevels: {reason}"):
+        log.parse_levels(["cursors=info", pair])
+    with pytest.raises(ValueError, match="cursors is there twice"):
+        log.parse_levels(["cursors=info", "cursors=debug"])
+
+
+@pytest.mark.expect_error("failed")
+def test_of_a_group_the_log_has_the_tracebacks_of_its_leaves(log_events: list[log.Event]) -> None:
+    def deep() -> None:
+        raise KeyError("deep")
+
+    try:
+        try:
+            deep()
+        except KeyError as error:
+            raise ExceptionGroup("a nursery", [ExceptionGroup("another", [error]), OSError("gone")]) from None
+    except ExceptionGroup:
+        log.get_logger("x").exception("failed")
+    text = log_events[-1]["exception"]
+    assert "in deep" in text
+    assert "OSError: gone" in text
+    assert "nursery" not in text

@@ -21,7 +21,7 @@ from broker.errors import (
 )
 from broker.ownership.lookup import Connect
 from quire.ledger.position import EARLIEST
-from quire.service.http import Health, make_app, serve_http
+from quire.service.http import Health, make_app, serve_web
 from quire.service.metrics import Metrics
 from quire.wire.pulsar.names import TopicName
 from quire.world.real import real_world
@@ -70,7 +70,7 @@ def with_server(test: Callable[[OtherBrokers, str, list[tuple[str, str, bytes]]]
         app = make_app(Metrics(), Health(is_ready=lambda: True, check=trio.lowlevel.checkpoint), routes)
         with trio.fail_after(30):
             async with trio.open_nursery() as nursery:
-                host, port = await nursery.start(serve_http, app, "127.0.0.1", 0)
+                host, port = await nursery.start(serve_web, app, "127.0.0.1", 0)
                 url = f"http://{host}:{port}"
                 await test(OtherBrokers(Owner(url), real_world().network), url, asked)
                 nursery.cancel_scope.cancel()

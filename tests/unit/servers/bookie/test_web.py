@@ -16,7 +16,8 @@ from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.ledgers import Fragment, LedgerManager, LedgerMetadata, initialize_layout
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.servers.bookie.config import BookieServerConfig
-from quire.servers.bookie.web import serve_web
+from quire.servers.bookie.web import web_app
+from quire.service.http import serve_web
 from quire.service.serve import ConnectionCounts
 from quire.world.real import real_world
 from tests.unit.bookie.build import Client
@@ -61,7 +62,8 @@ def with_web(folder: Path, story: Callable[[Ask, Bookie, MemoryStore], Awaitable
 
             async def serve(task_status: trio.TaskStatus[tuple[str, int]]) -> None:
                 counts = ConnectionCounts()
-                await serve_web(bookie, store, counts, config, stop=stop, task_status=task_status)
+                app = web_app(bookie, store, counts, config, nursery)
+                await serve_web(app, config.http_host, config.http_port, stop=stop, task_status=task_status)
 
             address = await nursery.start(serve)
 

@@ -1,0 +1,55 @@
+"""Levels of loggers on a web port, to be read and changed while the server runs. They are this process's, and are gone when it ends.
+
+    GET    /quire/loggers                    {"": "info", "broker.dispatch": "debug"}; "" is the level of all others
+    PUT    /quire/loggers?level=debug        the level of all others
+    PUT    /quire/loggers/broker.dispatch?level=debug
+    DELETE /quire/loggers/broker.dispatch    it has the level of the logger above it again
+
+A change is answered with the levels in force, a mistake with 400 and {"reason": ...}. The port asks nobody for a name, as its other
+resources do not: keep it from strangers. What is logged below info names clients and topics, never what messages contain.
+"""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from quire.service.log import get_logger, levels, set_level
+from quire.service.routes import route
+
+LEVELS_MAX = 1000
+"""Single loggers that can have levels of their own."""
+
+log = get_logger(__name__)
+
+
+async def _read(request: Request) -> Response:
+    return JSONResponse(levels())
+
+
+async def _change(request: Request) -> Response:
+    return _set(request.path_params.get("name", ""), request.query_params.get("level", ""))
+
+
+async def _take_back(request: Request) -> Response:
+    return _set(request.path_params["name"], None)
+
+
+def _set(name: str, level: str | None) -> Response:
+    if level and name not in levels() and len(levels()) > LEVELS_MAX:
+        return JSONResponse({"reason": f"{LEVELS_MAX} loggers have levels of their own"}, status_code=400)
+    try:
+        set_level(name, level)
+    except ValueError as error:
+        return JSONResponse({"reason": str(error)}, status_code=400)
+    log.info("log level changed", of=name, to=level or "")
+    return JSONResponse(levels())
+
+
+def log_routes() -> list[Route]:
+    """Return the resources above."""
+    return [
+        route("/quire/loggers", GET=_read, PUT=_change),
+        route("/quire/loggers/{name}", PUT=_change, DELETE=_take_back),
+    ]

@@ -1,0 +1,43 @@
+"""Resources of a web port: a path, and a handler for each method, given as GET=read, PUT=write. broker.admin.resource has those of the
+admin REST, in the same form, with its own matching of paths and its own answers to what handlers raise."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from quire.service.log import get_logger
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+log = get_logger(__name__)
+
+
+def route(path: str, **handlers: Handler) -> Route:
+    """Return a resource; a method that is not served gets 405. HEAD is answered as GET is, without the body."""
+
+    async def answer(request: Request) -> Response:
+        method = request.method if request.method in handlers else "GET"
+        return await handlers[method](request)
+
+    return Route(path, answer, methods=list(handlers))
+
+
+def original_route(path: str, failures: tuple[type[Exception], ...], **handlers: Handler) -> Route:
+    """Return a resource as BookKeeper serves it: a wrong method is not found, and said to be; a handler that raises one of the
+    `failures` answers 500."""
+
+    async def answer(request: Request) -> Response:
+        handler = handlers.get(request.method)
+        if handler is None:
+            return PlainTextResponse(f"Not found method. Should be {' or '.join(handlers)} method", status_code=404)
+        try:
+            return await handler(request)
+        except failures as error:
+            log.warning("a request to the web port failed", path=path, reason=str(error))
+            return PlainTextResponse("Internal Server Error", status_code=500)
+
+    return Route(path, answer, methods=["GET", "PUT", "POST", "DELETE"])
