@@ -102,7 +102,7 @@ class Topics:
         self._stopping = False
         self._namespaces: TTLCache[str, None] = TTLCache(NAMESPACES_MAX, NAMESPACE_TTL_S, timer=trio.current_time)
         """Those that were there a moment ago."""
-        self.partitioned = PartitionedTopics(metadata, partitions_max=context.options.partitions_per_topic_max)
+        self.partitioned = PartitionedTopics(metadata, partitions_max=max(context.options.partitions_per_topic_max, 0))
         self.takeover = Takeover(self.partitioned, factory, accept=context.options.accept_unsupported_policies)
 
     def loaded(self) -> list[Topic]:

@@ -34,7 +34,7 @@ async def serve_web(
 ) -> None:
     """Serve until `stop` is set; starts with the address it listens on."""
     metrics = Metrics()
-    register(metrics, broker, counts, config.cluster_name)
+    register(metrics, broker, counts, config.broker.cluster_name)
     stats = bookie.stats
     metrics.counter("bookie_adds", "Entries added", lambda: stats.adds)
     metrics.counter("bookie_add_bytes", "Bytes of entries added", lambda: stats.add_bytes)
@@ -51,21 +51,23 @@ async def serve_web(
         client_partitions=partial(broker.topics.partitions, create=True),
         broker_url=lambda: broker.service_url,
         web_url=lambda: web_url,
-        deadline_s=config.topic_load_timeout_s,
+        deadline_s=config.broker.topic_load_timeout_s,
         cluster=ClusterService(
             metadata=broker.metadata,
             namespaces=Namespaces(
-                broker.metadata, OwnershipOptions(cluster_name=config.cluster_name, bundles_default=1)
+                broker.metadata, OwnershipOptions(cluster_name=config.broker.cluster_name, bundles_default=1)
             ),
             policies=policies,
             ownership=ownership,
-            cluster_name=config.cluster_name,
+            cluster_name=config.broker.cluster_name,
             ensemble_max=1,
         ),
     )
     app = make_app(metrics, health, routes(service))
     async with trio.open_nursery() as serving:
-        listening = await serving.start(partial(serve_http, app, config.bind_address, config.web_port, stop=stop))
-        address = (config.advertised_host, listening[1])
+        listening = await serving.start(
+            partial(serve_http, app, config.listen.bind_address, config.listen.web_port, stop=stop)
+        )
+        address = (config.listen.advertised_host, listening[1])
         ownership.web_url = web_url = Addresses(address, address).web_url
         task_status.started(listening)
