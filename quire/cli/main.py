@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from quire.cli.config import app as config_app
 from quire.cli.standard_streams import open_missing
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(config_app, name="config")
 
 
 @app.callback()

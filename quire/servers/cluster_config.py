@@ -15,7 +15,7 @@ from quire.servers.bookie.metadata import ClusterMetadataKeys
 from quire.servers.keys import AddressKeys
 from quire.service.config import conf_key
 from quire.service.original_conf import Rules
-from quire.service.process_conf import Process
+from quire.service.process_conf import Change, Process
 from quire.service.properties import Grammar
 from quire.service.unsupported import BOOKIE_RULES
 from quire.wire.bookkeeper.entry import DIGEST_TYPES, DigestType
@@ -124,6 +124,7 @@ SHELL: Final = Process(
     ClusterConfig,
     Grammar.COMMONS,
     Rules({}, BOOKIE_RULES.aliases),
+    changes={"advertisedAddress": Change(doc=BOOKIE.keys()["advertisedAddress"].doc)},
     fixed={"zookeeperSessionExpiredPolicy": None, "zkRetryBackoffStartMs": None, "zkRetryBackoffMaxMs": None},
     others=frozenset(BOOKIE.keys()),
     quiet=True,
