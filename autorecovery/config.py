@@ -1,4 +1,4 @@
-"""What auto recovery is told: keys of bk_server.conf, under the original's names and with its defaults.
+"""Settings of auto recovery: keys of bk_server.conf, under the original's names and with its defaults.
 
 Source: BookKeeper's ServerConfiguration.
 """
@@ -12,7 +12,7 @@ from quire.service.config import BYTES, MS, PERCENT, SECONDS, conf_key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldLedgerKeys:
-    """What is not in the metadata of ledgers of the oldest format."""
+    """Digest and password of ledgers whose metadata has neither, those of the oldest format."""
 
     digest_type: str = conf_key(
         "digestType",

@@ -1,4 +1,4 @@
-"""What a bookie can be told: keys and meanings are those of BookKeeper's bk_server.conf."""
+"""Settings of a bookie: keys and meanings are those of BookKeeper's bk_server.conf."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MIB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieIdentity:
-    """By what others know a bookie."""
+    """The name and the port of a bookie."""
 
     bookie_id: str = conf_key("bookieId", "", doc="Name of the bookie in the cluster. Empty: host:port.")
     port: int = conf_key("bookiePort", 3181, minimum=0, maximum=65535, doc="Port to serve. 0 takes a free one.")
@@ -22,7 +22,7 @@ class BookieIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieFolders(BookieIdentity):
-    """And where it keeps things; each a list with commas to tools that know bookies with several."""
+    """Its folders; each key is a list with commas to tools that know bookies with several folders of a kind."""
 
     journal_directory: str = conf_key(
         "journalDirectories", "data/bookkeeper/journal", joined=True, doc="Folder of the journal; one."
@@ -43,7 +43,7 @@ class BookieConfig(BookieFolders):
     """Units are in the names of the fields."""
 
     host: str = "127.0.0.1"
-    """That clients connect to, and part of the bookie's name unless it has an id."""
+    """Host that clients connect to, and part of the bookie's name unless it has an id."""
     ledgers_root: str = "/ledgers"
     """Where the cluster's facts are in the metadata store."""
     root: str = ""

@@ -1,4 +1,4 @@
-"""What a broker can be told; names and defaults of the keys are Pulsar's, save where Pulsar's ask for gigabytes of memory."""
+"""Settings of a broker; names and defaults of the keys are Pulsar's, save where Pulsar's ask for gigabytes of memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class BrokerOptions:
         60,
         unit=SECONDS,
         minimum=1,
-        doc="How long opening a topic may take before the client is told to retry.",
+        doc="How long opening a topic may take before the client gets an error, upon which it tries again.",
     )
     pending_sends_max: int = conf_key(
         "maxPendingPublishRequestsPerConnection",
@@ -96,7 +96,7 @@ class BrokerOptions:
         "allowAutoTopicCreationType",
         NON_PARTITIONED,
         choices=(NON_PARTITIONED, PARTITIONED),
-        doc="What a topic is that is made so: non-partitioned, or partitioned.",
+        doc="Kind of a topic that is made so: non-partitioned or partitioned.",
     )
     accept_unsupported_policies: bool = conf_key(
         "quireAcceptUnsupportedPolicies",

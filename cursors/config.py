@@ -1,4 +1,4 @@
-"""What an operator may set about cursors."""
+"""Settings of cursors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class CursorConfig:
         10,
         minimum=0,
         unit=MS,
-        doc="How long acknowledgements that nobody waits for may stay in memory, in milliseconds. Those with a request id are written at once.",
+        doc="How long acknowledgements without a request id may stay in memory, in milliseconds. Those with one are written at once.",
     )
     retry_timeout_s: int = 60
-    """Seconds for which storing a position is tried again before those who wait for it are told; as long as a ledger's start."""
+    """Seconds for which storing a position is tried again before the requests that wait for it fail; as long as a ledger's start."""

@@ -102,7 +102,7 @@ class ManagedLedgerConfig:
         60,
         minimum=1,
         unit=SECONDS,
-        doc="How long starting a ledger or storing a position is tried again before those who wait are told.",
+        doc="How long starting a ledger or storing a position is tried again before the requests that wait for it fail.",
     )
 
     def __post_init__(self) -> None:

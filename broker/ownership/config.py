@@ -1,4 +1,4 @@
-"""What ownership can be told: keys of Pulsar's broker.conf."""
+"""Settings of ownership: keys of Pulsar's broker.conf."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from quire.service.config import conf_key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddressKeys:
-    """By what others reach the machine."""
+    """The host by which others reach the server."""
 
     advertised_address: str = conf_key(
         "advertisedAddress",

@@ -69,7 +69,6 @@ class Unit:
 
 NONE: Final = Unit("")
 BYTES: Final = Unit("bytes")
-KB: Final = Unit("kilobytes")
 MB: Final = Unit("megabytes")
 MB_IN_BYTES: Final = Unit("megabytes", times=1 << 20)
 MS: Final = Unit("milliseconds")

@@ -1,4 +1,4 @@
-"""What one process may be told: a list of the classes that its rooms declare, its file's grammar, and what becomes of other keys.
+"""The configuration of one process: a list of the classes that its rooms declare, its file's grammar, and what becomes of other keys.
 
     BROKER = Process("broker", BrokerConfig, Grammar.JAVA, BROKER_RULES, head="...")
 
@@ -55,7 +55,7 @@ class Process(Generic[Config]):
     others: frozenset[str] = frozenset()
     """Keys of another server that reads the same file."""
     quiet: bool = False
-    """A tool, which says nothing of the keys that it does not obey."""
+    """A tool: nothing is logged of the keys that it does not obey."""
 
     def parts(self) -> dict[str, type]:
         """The classes whose keys it has, by field of the configuration."""

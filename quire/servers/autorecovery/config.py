@@ -1,4 +1,4 @@
-"""What `quire autorecovery` is told: of a bk_server.conf, how to reach the metadata, who it is, and the keys of auto recovery."""
+"""Configuration of `quire autorecovery`: of a bk_server.conf, the keys of the metadata, of its name, and of auto recovery."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RecoveryServerConfig:
 
     @property
     def name(self) -> str:
-        """What others see in votes and locks: the bookie of this configuration, or this host."""
+        """The name in votes and locks: the bookie of this configuration, or this host."""
         host = self.address.advertised_address or socket.gethostname()
         return self.bookie.bookie_id or f"{host}:{self.bookie.port}"
 

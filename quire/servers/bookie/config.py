@@ -1,4 +1,4 @@
-"""What `quire bookie` is told: a bk_server.conf, the original's or ours."""
+"""Configuration of `quire bookie`: a bk_server.conf, the original's or ours."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class BookieProcessKeys:
         "allowEphemeralPorts", False, doc="true: bookiePort=0 takes a free port. A new one at each start: for tests."
     )
     permitted_users: tuple[str, ...] = conf_key(
-        "permittedStartupUsers", (), doc="Users of the machine who may start the bookie, with commas. Empty: everybody."
+        "permittedStartupUsers", (), doc="Users of the machine that may start the bookie, with commas. Empty: all."
     )
     auto_recovery: bool = conf_key(
         "autoRecoveryDaemonEnabled",

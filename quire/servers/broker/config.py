@@ -1,4 +1,4 @@
-"""What `quire broker` is told: a broker.conf, the original's or ours."""
+"""Configuration of `quire broker`: a broker.conf, the original's or ours."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class LedgerClientKeys:
         0,
         unit=MS_IN_S,
         minimum=0,
-        doc="How often a ledger's writer tells its last confirmed entry if no entry carried it. 0: never.",
+        doc="How often a ledger's writer sends its last confirmed entry when no entry has carried it. 0: never.",
     )
     rack_aware: bool = conf_key(
         "bookkeeperClientRackawarePolicyEnabled", True, doc="false: bookies are chosen at random, wherever they are."

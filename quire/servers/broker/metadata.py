@@ -40,7 +40,7 @@ class BrokerMetadataKeys(ZooKeeperKeys):
         30_000,
         unit=MS_IN_S,
         minimum=100,
-        doc="After so many milliseconds without a sign of it ZooKeeper gives a broker up, and others take its bundles.",
+        doc="Time after which ZooKeeper ends the session of a broker that is silent, in milliseconds; other brokers then take its bundles.",
     )
     call_timeout_s: int = conf_key(
         "metadataStoreOperationTimeoutSeconds",

@@ -1,4 +1,4 @@
-"""Where ZooKeeper is, who we are for it, and how the connections to it are kept private: from what operators say (pure)."""
+"""Where ZooKeeper is, the credentials for it, and how connections to it are kept private: keys, and what they mean (pure)."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ class ZooKeeperKeys:
     secure: bool = conf_key(
         "zkEnableSecurity", False, doc="true: nodes are made with all rights for their creator, and read for the rest."
     )
-    auth: str = conf_key(
-        "quireZooKeeperAuth", "", doc="Who the server is for ZooKeeper: digest:user:password. Empty: nobody."
-    )
+    auth: str = conf_key("quireZooKeeperAuth", "", doc="Credentials for ZooKeeper: digest:user:password. Empty: none.")
     tls: bool = conf_key(
         "quireZooKeeperTls",
         False,
         doc="true: connections to ZooKeeper are encrypted, and its servers must show a certificate for their names.",
     )
     tls_ca_file: str = conf_key(
-        "quireZooKeeperTlsCaFile", "", doc="PEM file of who signs those certificates. Empty: whom the system trusts."
+        "quireZooKeeperTlsCaFile",
+        "",
+        doc="PEM file of the authorities that sign those certificates. Empty: those that the system trusts.",
     )
     tls_certificate_file: str = conf_key(
-        "quireZooKeeperTlsCertificateFile", "", doc="PEM file of our own certificate, for servers that ask for one."
+        "quireZooKeeperTlsCertificateFile", "", doc="PEM file of the certificate to show to servers that ask for one."
     )
     tls_key_file: str = conf_key("quireZooKeeperTlsKeyFile", "", doc="PEM file of its key; the two go together.")
 
@@ -70,7 +70,7 @@ class ZooKeeperKeys:
 
     @property
     def credentials(self) -> tuple[tuple[str, str], ...]:
-        """`digest:user:password` as (scheme, credential); none if there is nobody to be."""
+        """`digest:user:password` as (scheme, credential); none if there are none."""
         scheme, _, credential = self.auth.partition(":")
         return ((scheme, credential),) if self.auth else ()
 
