@@ -21,7 +21,8 @@ def config() -> None:
 def explain(
     key: Annotated[str, typer.Argument(help="A key of broker.conf, standalone.conf or bk_server.conf.")],
 ) -> None:
-    """Print type, default, bounds, unit and help of a key, and which servers obey it; of a key that is not obeyed, what becomes of it.
+    """Print type, default, bounds, unit and help of a key, and which servers obey it; of a key that is not obeyed, what
+    becomes of it.
 
     Exit codes: 0 the key is known, 2 neither Quire nor Pulsar or BookKeeper has it.
     """

@@ -1,4 +1,5 @@
-"""Part of a bk_server.conf, the original's or ours, that shell and operations need to reach a cluster and to find a bookie's folders."""
+"""Part of a bk_server.conf, the original's or ours, that shell and operations need to reach a cluster and to find a
+bookie's folders."""
 
 from __future__ import annotations
 
@@ -129,8 +130,9 @@ SHELL: Final = Process(
     others=frozenset(BOOKIE.keys()),
     quiet=True,
 )
-"""Values of keys that only a bookie needs are not looked at; but a key that nobody knows is an error here too: one that was to name
-the cluster would otherwise make the default one the victim. What a file says beyond that is a server's business, so nothing is logged."""
+"""Values of keys that only a bookie needs are not looked at; but an unknown key is an error here too: one that
+was to name the cluster would otherwise make the default one the victim. What a file says beyond that is a server's
+business, so nothing is logged."""
 
 
 def load_config(path: str | Path | None) -> ClusterConfig:

@@ -1,5 +1,5 @@
-"""Every process that reads a configuration, and what is made of its keys: the files in conf/, docs/configuration.md, and the answer of
-`quire config explain`.
+"""Every process that reads a configuration, and what is made of its keys: the files in conf/, docs/configuration.md,
+and the answer of `quire config explain`.
 
     scripts/configuration       writes the files anew
 """

@@ -1,12 +1,15 @@
-"""Configuration: keys with the names Pulsar's and BookKeeper's operators know, each declared once, in the room that obeys it.
+"""Configuration: keys with the names Pulsar's and BookKeeper's operators know, each declared once, in the room that
+obeys it.
 
-A room declares its keys as fields of a frozen dataclass, made with `conf_key`: name, type, default, bounds, unit and a line of help. What
-a process may be told is a list of such classes (quire.service.process_conf); its file in conf/, the table in docs/configuration.md and
-`quire config explain` are made from them. How a file is read says quire.service.properties, and what becomes of a key that only
-the originals have says quire.service.original_conf. An empty value means the default, except for text.
+A room declares its keys as fields of a frozen dataclass, made with `conf_key`: name, type, default, bounds, unit and a
+line of help. What a process may be told is a list of such classes (quire.service.process_conf); its file in conf/, the
+table in docs/configuration.md and `quire config explain` are made from them. How a file is read says
+quire.service.properties, and what becomes of a key that only the originals have says quire.service.original_conf. An
+empty value means the default, except for text.
 
-Values: int and float in decimal, bool as true or false, str as it stands, tuple[str, ...] with commas, each of them `| None`
-if the default is None (computed elsewhere). A field of seconds whose key counts milliseconds says so with its unit.
+Values: int and float in decimal, bool as true or false, str as it stands, tuple[str, ...] with commas, each of them
+or None if the default is None (computed elsewhere). A field of seconds whose key counts milliseconds says so with its
+unit.
 """
 
 from __future__ import annotations
@@ -119,7 +122,8 @@ def conf_key(
         default: in the unit of the file, as are the bounds.
         doc: a line of help.
         unit: what the file counts, and by it what the field counts.
-        joined: a text that is a list with commas to its reader: the values of a key given several times are put together.
+        joined: a text that is a list with commas to its reader: the values of a key given several times are put
+        together.
     """
     made_of = Key(key, "", None, default, doc, unit, Bounds(minimum, maximum, choices), joined)
     made: T = field(default=unit.in_field(default), metadata={"key": made_of})
@@ -179,9 +183,9 @@ def build(cls: Callable[..., Config], values: Mapping[str, Any]) -> Config:
 
 
 def parse(assignments: Iterable[Assignment], keys: Mapping[str, Key]) -> dict[str, Any]:
-    """The values, in the units of the file and by key, that the assignments give to `keys`. Keys that only the originals know are passed
-    over. ConfigError with every problem, one a line. Pure but for the list of the originals' names, which is read only when a
-    key is not ours."""
+    """The values, in the units of the file and by key, that the assignments give to `keys`. Keys that only the
+    originals know are passed over. ConfigError with every problem, one a line. Pure but for the list of the originals'
+    names, which is read only when a key is not ours."""
     values: dict[str, Any] = {}
     problems: list[str] = []
     for each in assignments:
@@ -199,8 +203,8 @@ def parse(assignments: Iterable[Assignment], keys: Mapping[str, Key]) -> dict[st
 
 
 def parse_value(key: Key, *values: str) -> Any:
-    """The value written so; ValueError says what is wrong with it. `values`: of a key given several times, of which the first counts
-    unless they make a list."""
+    """The value written so; ValueError says what is wrong with it. `values`: of a key given several times, of which the
+    first counts unless they make a list."""
     kind = key.kind
     optional = [part for part in get_args(kind) if part is not type(None)]
     if type(None) in get_args(kind):

@@ -1,9 +1,10 @@
-"""The configuration of one process: a list of the classes that its rooms declare, its file's grammar, and what becomes of other keys.
+"""The configuration of one process: a list of the classes that its rooms declare, its file's grammar, and what becomes
+of other keys.
 
     BROKER = Process("broker", BrokerConfig, Grammar.JAVA, BROKER_RULES, head="...")
 
-BrokerConfig is a frozen dataclass whose fields are those classes. What this process has otherwise than the room, a default or a bound,
-stands in `changes`; keys that it leaves no choice about, and does not read, in `fixed`.
+BrokerConfig is a frozen dataclass whose fields are those classes. What this process has otherwise than the room, a
+default or a bound, stands in `changes`; keys that it leaves no choice about, and does not read, in `fixed`.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ class Process(Generic[Config]):
         return found
 
     def build(self, values: Mapping[str, Any] | None = None) -> Config:
-        """A configuration of values by key, in the units of the file; what is not given has its default. ConfigError if the values do not
-        go together."""
+        """A configuration of values by key, in the units of the file; what is not given has its default. ConfigError if
+        the values do not go together."""
         given = dict(values or {})
         parts = {}
         for part, keys in self._keys_of_parts().items():
@@ -99,8 +100,9 @@ class Process(Generic[Config]):
         }
 
     def load(self, path: str | Path | None, overrides: Mapping[str, Any] | None = None) -> Config:
-        """Read a file of the original's, or of ours; the defaults without one. ConfigError with every problem, one a line. Logs the keys
-        that are not obeyed, once. `overrides` are values by key that win over the file, as a command line does."""
+        """Read a file of the original's, or of ours; the defaults without one. ConfigError with every problem, one a
+        line. Logs the keys that are not obeyed, once. `overrides` are values by key that win over the file, as a
+        command line does."""
         if path is None:
             return self.build(overrides)
         keys = self.keys()

@@ -1,10 +1,12 @@
-r"""Property files, read as the originals read theirs. `javaproperties` knows the lines; what a key means that is given twice differs:
+r"""Property files, read as the originals read theirs. `javaproperties` knows the lines; a key given
+twice means different things:
 
     JAVA      broker.conf, standalone.conf: the last value counts
-    COMMONS   bk_server.conf: the values of a key make a list. A key that takes one value takes the first, a list all of them
+    COMMONS   bk_server.conf: a key given several times is a list; one that takes one value takes the first
 
-Both: `key=value`, `key: value` and `key value`; comments begin with # or !; a backslash at the end of a line continues it, `\t`, `\n`,
-`\u00e9` and the like are characters, and any other character after a backslash stands for itself, so `\:` in a key.
+Both: `key=value`, `key: value` and `key value`; comments begin with # or !; a backslash at the end of a line continues
+it, `\t`, `\n`, `\u00e9` and the like are characters, and any other character after a backslash stands for itself, so
+`\:` in a key.
 
 COMMONS alone:
 
@@ -12,10 +14,10 @@ COMMONS alone:
     ${key}                           the first value of that key, if the file has it, else as it stands; `$${` is `${`
     white space after a backslash at the end of a line is dropped, and comments between continued lines are passed over
 
-Sources: PulsarConfigurationLoader (java.util.Properties.load, values trimmed by FieldParser); BookKeeper's AbstractConfiguration, a
-CompositeConfiguration into which loadConf puts what PropertiesConfiguration has read; that class and its PropertiesReader of
-commons-configuration 1.10 and 2. Different here: files are UTF-8; a text with a comma in it stays whole; `${env:...}` and `${sys:...}`,
-which take a value from the process, are refused.
+Sources: PulsarConfigurationLoader (java.util.Properties.load, values trimmed by FieldParser); BookKeeper's
+AbstractConfiguration, a CompositeConfiguration into which loadConf puts what PropertiesConfiguration has read; that
+class and its PropertiesReader of commons-configuration 1.10 and 2. Different here: files are UTF-8; a text with a comma
+in it stays whole; `${env:...}` and `${sys:...}`, which take a value from the process, are refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Configuration of `quire autorecovery`: of a bk_server.conf, the keys of the metadata, of its name, and of auto recovery."""
+"""Configuration of `quire autorecovery`: of a bk_server.conf, the keys of the metadata, of its name, and of auto
+recovery."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from quire.wire.bookkeeper import v2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerClientKeys:
-    """How bookies are written to and read, and when one gets no new ledgers. The client itself has other keys in other programs."""
+    """How bookies are written to and read, and when one gets no new ledgers. The client itself has other keys in other
+    programs."""
 
     timeout_s: int = conf_key(
         "bookkeeperClientTimeoutInSeconds",

@@ -1,4 +1,5 @@
-"""Configuration of `quire standalone`: keys of Pulsar's standalone.conf and of BookKeeper's bk_server.conf, in one file.
+"""Configuration of `quire standalone`: keys of Pulsar's standalone.conf and of BookKeeper's bk_server.conf, in one
+file.
 
 Names are theirs; defaults are ours where theirs ask for gigabytes of memory or give up safety.
 """

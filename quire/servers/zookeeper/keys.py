@@ -1,4 +1,5 @@
-"""Where ZooKeeper is, the credentials for it, and how connections to it are kept private: keys, and what they mean (pure)."""
+"""Where ZooKeeper is, the credentials for it, and how connections to it are kept private: keys, and what they mean
+(pure)."""
 
 from __future__ import annotations
 
