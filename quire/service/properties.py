@@ -14,10 +14,13 @@ COMMONS alone:
     ${key}                           the first value of that key, if the file has it, else as it stands; `$${` is `${`
     white space after a backslash at the end of a line is dropped, and comments between continued lines are passed over
 
-Sources: PulsarConfigurationLoader (java.util.Properties.load, values trimmed by FieldParser); BookKeeper's
+Sources: Pulsar's PulsarConfigurationLoader (java.util.Properties.load) and FieldParser; BookKeeper's
 AbstractConfiguration, a CompositeConfiguration into which loadConf puts what PropertiesConfiguration has read; that
-class and its PropertiesReader of commons-configuration 1.10 and 2. Different here: files are UTF-8; a text with a comma
-in it stays whole; `${env:...}` and `${sys:...}`, which take a value from the process, are refused.
+class, its PropertiesReader and resolveContainerStore (the first of a list) of commons-configuration 1.10 and 2.
+
+Different here: files are UTF-8. White space at the end of a value is dropped (by Pulsar from numbers and lists). A text
+with a comma in it stays whole. What takes a value from the process is refused: `${env:...}` and `${sys:...}`, and in
+Pulsar's files a value that is `$NAME` or `${NAME}`.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ INCLUDES_MAX: Final = 16
 """How deep files may include each other."""
 
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
+_ENVIRONMENT: Final = re.compile(r"\$(\{\w+\}|\w+)")
 _VARIABLE: Final = re.compile(r"\$?\$\{([^${}]*)\}")
 
 
@@ -75,6 +79,9 @@ def parse_properties(
     """
     if grammar is Grammar.JAVA:
         last = {each.name: each for each in _java_assignments(text, source)}
+        for each in last.values():
+            if _ENVIRONMENT.fullmatch(each.value):
+                raise ConfigError(f"{each.at}{each.name}: {each.value} is not looked up here; write its value")
         return sorted(last.values(), key=lambda each: each.line)
     merged: dict[str, Assignment] = {}
     for each in _commons_assignments(text, source, read, depth=0):

@@ -96,6 +96,12 @@ def test_what_cannot_be_looked_up_is_refused(text: str, complaint: str) -> None:
         parse_properties(text, COMMONS, source="s")
 
 
+@pytest.mark.parametrize("value", ["$HOME", "${HOME}"])
+def test_a_value_that_pulsar_takes_from_the_environment_is_refused(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"s:2: a: \$\{?HOME\}? is not looked up here; write its value"):
+        parse_properties(f"b=x{value}\na={value}", JAVA, source="s")
+
+
 def test_included_files_stand_where_they_are_named(tmp_path: Path) -> None:
     (tmp_path / "part").mkdir()
     (tmp_path / "bk.conf").write_text("a=1\nInclude = part/one.conf, two.conf\na=2\nb=${c}\n")
@@ -105,7 +111,7 @@ def test_included_files_stand_where_they_are_named(tmp_path: Path) -> None:
     found = read_properties(tmp_path / "bk.conf", COMMONS)
     assert {each.name: each.values for each in found} == {"a": ("1", "3", "5", "2"), "c": ("4",), "b": ("4",)}
     assert [each.at for each in found if each.name == "c"] == [f"{tmp_path}/part/deep.conf:1: "]
-    assert [each.name for each in read_properties(tmp_path / "bk.conf", JAVA)] == ["Include", "a", "b"]
+    assert [each.name for each in read_properties(tmp_path / "part/one.conf", JAVA)] == ["a", "include"]
 
 
 def test_files_that_include_each_other_are_refused(tmp_path: Path) -> None:
