@@ -1,4 +1,4 @@
-"""Configuration of auto recovery: keys of bk_server.conf, with the original's names and defaults.
+"""Settings of auto recovery: keys of bk_server.conf, under the original's names and with its defaults.
 
 Source: BookKeeper's ServerConfiguration.
 """
@@ -7,11 +7,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quire.service.config import conf_key
+from quire.service.config import BYTES, MS, PERCENT, SECONDS, conf_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AutoRecoveryConfig:
+class OldLedgerKeys:
+    """Digest and password of ledgers whose metadata has neither, those of the oldest format."""
+
+    digest_type: str = conf_key(
+        "digestType",
+        "CRC32",
+        choices=("CRC32", "MAC", "CRC32C", "DUMMY"),
+        doc="Digest of ledgers whose metadata does not tell theirs: those of the oldest format.",
+    )
+    password: str = conf_key("passwd", "", doc="Password of such ledgers.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoRecoveryConfig(OldLedgerKeys):
     """Keys of the auditor and of the replication workers."""
 
     # --- the auditor
@@ -20,6 +33,7 @@ class AutoRecoveryConfig:
         "lostBookieRecoveryDelay",
         0,
         minimum=0,
+        unit=SECONDS,
         doc="How long the auditor waits when one bookie is lost, in seconds, before its ledgers are copied; it may come "
         "back. When more are lost it does not wait. Taken into the metadata when that has none yet; what stands there wins.",
     )
@@ -27,12 +41,14 @@ class AutoRecoveryConfig:
         "auditorPeriodicBookieCheckInterval",
         86_400,
         minimum=0,
+        unit=SECONDS,
         doc="How often the auditor looks for lost bookies even if it heard of none, in seconds. 0: once, at its start.",
     )
     ledger_check_interval_s: int = conf_key(
         "auditorPeriodicCheckInterval",
         604_800,
         minimum=0,
+        unit=SECONDS,
         doc="How often the auditor has copies of every fragment of every ledger read, in seconds. 0: never.",
     )
     verification_percentage: int = conf_key(
@@ -40,12 +56,14 @@ class AutoRecoveryConfig:
         0,
         minimum=0,
         maximum=100,
+        unit=PERCENT,
         doc="Of the entries of each fragment, how many that check reads. 0: the first and the last.",
     )
     placement_check_interval_s: int = conf_key(
         "auditorPeriodicPlacementPolicyCheckInterval",
         0,
         minimum=0,
+        unit=SECONDS,
         doc="How often the auditor counts ledgers that are not placed as the placement policy wants, in seconds. 0: never.",
     )
     repair_placement: bool = conf_key(
@@ -57,12 +75,14 @@ class AutoRecoveryConfig:
         "underreplicatedLedgerRecoveryGracePeriod",
         0,
         minimum=0,
+        unit=SECONDS,
         doc="A ledger that lacks copies for longer is counted and told by the placement check, in seconds. 0: not looked at.",
     )
     replicas_check_interval_s: int = conf_key(
         "auditorReplicasCheckInterval",
         0,
         minimum=0,
+        unit=SECONDS,
         doc="How often the auditor asks every bookie which entries it has, and counts those with too few copies, in seconds. "
         "0: never.",
     )
@@ -76,6 +96,7 @@ class AutoRecoveryConfig:
         "auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec",
         120_000,
         minimum=0,
+        unit=MS,
         doc="A check of all ledgers in which nothing moves for so long is given up, in milliseconds, and done again at the "
         "next time. 0: it waits for ever.",
     )
@@ -94,22 +115,25 @@ class AutoRecoveryConfig:
         "openLedgerRereplicationGracePeriod",
         30_000,
         minimum=0,
+        unit=MS,
         doc="How long a worker waits for the writer of an open ledger to replace a lost bookie by itself, in milliseconds, "
         "before it closes the ledger.",
     )
     backoff_ms: int = conf_key(
-        "rwRereplicateBackoffMs", 5_000, minimum=1, doc="Pause of a worker after a failure, in milliseconds."
+        "rwRereplicateBackoffMs", 5_000, minimum=1, unit=MS, doc="Pause of a worker after a failure, in milliseconds."
     )
     failed_lock_release_ms: int = conf_key(
         "lockReleaseOfFailedLedgerGracePeriod",
         300_000,
         minimum=0,
+        unit=MS,
         doc="How long at most a worker keeps a ledger to itself that it could not copy, in milliseconds; it begins with "
         "less, and doubles.",
     )
     rate_bytes: int = conf_key(
         "replicationRateByBytes",
         -1,
+        unit=BYTES,
         doc="Bytes that a worker copies in a second, at most. -1: no limit.",
     )
     checker_reads_max: int = conf_key(
@@ -123,13 +147,6 @@ class AutoRecoveryConfig:
         minimum=0,
         doc="Ledgers that a worker takes in a second, at most. 0: no limit.",
     )
-    digest_type: str = conf_key(
-        "digestType",
-        "CRC32",
-        choices=("CRC32", "MAC", "CRC32C", "DUMMY"),
-        doc="Digest of ledgers whose metadata does not tell theirs: those of the oldest format.",
-    )
-    password: str = conf_key("passwd", "", doc="Password of such ledgers.")
 
     # --- where copies go
 

@@ -1,59 +1,92 @@
-"""Configuration of a bookie. Keys and meanings are those of BookKeeper's bk_server.conf."""
+"""Settings of a bookie: keys and meanings are those of BookKeeper's bk_server.conf."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from bookie.journal.config import JournalConfig
-from quire.service.config import conf_key
+from quire.service.config import BYTES, MB, MS, conf_key
 from quire.wire.bookkeeper.v2 import FRAME_MAX
 
-MB = 1 << 20
+MIB: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BookieConfig:
-    """Configuration of one bookie. Field names carry the units."""
+class BookieIdentity:
+    """The name and the port of a bookie."""
 
     bookie_id: str = conf_key("bookieId", "", doc="Name of the bookie in the cluster. Empty: host:port.")
-    host: str = conf_key(
-        "advertisedAddress", "127.0.0.1", doc="Host that clients connect to, and part of the bookie's name."
-    )
     port: int = conf_key("bookiePort", 3181, minimum=0, maximum=65535, doc="Port to serve. 0 takes a free one.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookieFolders(BookieIdentity):
+    """Its folders; each key is a list with commas to tools that know bookies with several folders of a kind."""
+
     journal_directory: str = conf_key(
-        "journalDirectories", "data/bookkeeper/journal", doc="Folder of the journal; one."
+        "journalDirectories", "data/bookkeeper/journal", joined=True, doc="Folder of the journal; one."
     )
     ledger_directory: str = conf_key(
-        "ledgerDirectories", "data/bookkeeper/ledgers", doc="Folder of entry logs and indexes; one."
+        "ledgerDirectories", "data/bookkeeper/ledgers", joined=True, doc="Folder of entry logs and indexes; one."
     )
-    index_directory: str = ""
-    """Folder of the indexes of the entry logs; empty: that of the entry logs."""
-    frame_max: int = FRAME_MAX
-    """Largest request, in bytes; a connection that announces a larger one is closed."""
+    index_directory: str = conf_key(
+        "indexDirectories",
+        "",
+        joined=True,
+        doc="Folder of the indexes of the entry logs; one. Empty: that of the entry logs.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookieConfig(BookieFolders):
+    """Units are in the names of the fields."""
+
+    host: str = "127.0.0.1"
+    """Host that clients connect to, and part of the bookie's name unless it has an id."""
     ledgers_root: str = "/ledgers"
     """Where the cluster's facts are in the metadata store."""
     root: str = ""
     """The cookie names the folders relative to this one, so that it can be moved with all in it; empty: absolute."""
 
+    frame_max: int = conf_key(
+        "nettyMaxFrameSizeBytes",
+        FRAME_MAX,
+        unit=BYTES,
+        minimum=1024,
+        maximum=FRAME_MAX,
+        doc="Largest request, in bytes; a connection that announces a larger one is closed.",
+    )
     journal_size_max_mb: int = conf_key(
-        "journalMaxSizeMB", 2048, minimum=1, maximum=2048, doc="Size at which the journal starts its next file."
+        "journalMaxSizeMB",
+        2048,
+        minimum=1,
+        maximum=2048,
+        unit=MB,
+        doc="Size at which the journal starts its next file.",
     )
     journal_backups_max: int = conf_key(
         "journalMaxBackups", 5, minimum=0, doc="Journal files kept that recovery does not need any more."
     )
     journal_prealloc_mb: int = conf_key(
-        "journalPreAllocSizeMB", 16, minimum=0, doc="How far ahead of the writer the journal's space is reserved."
+        "journalPreAllocSizeMB",
+        16,
+        minimum=0,
+        unit=MB,
+        doc="How far ahead of the writer the journal's space is reserved.",
     )
     journal_group_wait_ms: int = conf_key(
         "journalMaxGroupWaitMSec",
         0,
         minimum=0,
+        unit=MS,
         doc="Wait so long for more entries before a sync. 0: none, what queued during the last sync is the group.",
     )
     journal_memory_mb: int = conf_key(
         "journalMaxMemorySizeMb",
         64,
         minimum=1,
+        unit=MB,
         doc="Megabytes that may wait for the journal; more adds wait before it.",
     )
     journal_sync: bool = conf_key(
@@ -66,6 +99,7 @@ class BookieConfig:
         "journalPageCacheFlushIntervalMSec",
         1000,
         minimum=1,
+        unit=MS,
         doc="With journalSyncData=false, milliseconds between two syncs of the journal.",
     )
     journal_remove_from_page_cache: bool = conf_key(
@@ -79,10 +113,18 @@ class BookieConfig:
         doc="true: start even if the journal is damaged, giving up the damaged groups.",
     )
     write_cache_mb: int = conf_key(
-        "dbStorage_writeCacheMaxSizeMb", 64, minimum=2, doc="Memory for entries not yet in an entry log, both tables."
+        "dbStorage_writeCacheMaxSizeMb",
+        64,
+        minimum=2,
+        unit=MB,
+        doc="Memory for entries not yet in an entry log, both tables.",
     )
     read_cache_mb: int = conf_key(
-        "dbStorage_readAheadCacheMaxSizeMb", 32, minimum=1, doc="Memory for entries read ahead from entry logs."
+        "dbStorage_readAheadCacheMaxSizeMb",
+        32,
+        minimum=1,
+        unit=MB,
+        doc="Memory for entries read ahead from entry logs.",
     )
     read_ahead_entries: int = conf_key(
         "dbStorage_readAheadCacheBatchSize", 1000, minimum=1, doc="Entries read ahead at a time."
@@ -91,22 +133,29 @@ class BookieConfig:
         "dbStorage_rocksDB_blockCacheSize",
         8 << 20,
         minimum=1 << 20,
+        unit=BYTES,
         doc="Memory for blocks of the two indexes, in bytes.",
     )
     flush_interval_ms: int = conf_key(
-        "flushInterval", 10_000, minimum=1, doc="How often the write cache goes to an entry log, in milliseconds."
+        "flushInterval",
+        10_000,
+        minimum=1,
+        unit=MS,
+        doc="How often the write cache goes to an entry log, in milliseconds.",
     )
     entry_log_size_max: int = conf_key(
         "logSizeLimit",
         1 << 30,
         minimum=1024,
         maximum=1 << 30,
+        unit=BYTES,
         doc="Size at which the next entry log starts, in bytes.",
     )
     page_cache_mb: int = conf_key(
         "quireEntryLogPageCacheMb",
         256,
         minimum=0,
+        unit=MB,
         doc="Megabytes of the newest entry log pages that stay in the machine's memory; older ones are given back. 0: no "
         "bound.",
     )
@@ -115,6 +164,7 @@ class BookieConfig:
         64,
         minimum=0,
         maximum=1 << 20,
+        unit=MB,
         doc="Megabytes of disk kept in a file of zeros, given up for acknowledgements, metadata and flushes when the disk is "
         "full; at most a sixteenth of the disk. 0: none.",
     )
@@ -122,27 +172,48 @@ class BookieConfig:
         "gcWaitTime",
         300_000,
         minimum=1,
+        unit=MS,
         doc="How often entry logs are looked through for what may go, in milliseconds.",
     )
     batch_read_size_max: int = conf_key(
-        "maxBatchReadSize", 5 * MB, minimum=1024, maximum=5 * MB, doc="Largest answer to a batch read, in bytes."
+        "maxBatchReadSize",
+        5 * MIB,
+        minimum=1024,
+        maximum=5 * MIB,
+        unit=BYTES,
+        doc="Largest answer to a batch read, in bytes.",
     )
-    read_workers: int = 8
-    """Threads that read from disk."""
-    urgent_workers: int = 8
-    """Threads that read from disk for recoveries, which do not wait behind other readers."""
+    read_workers: int = conf_key(
+        "numReadWorkerThreads",
+        8,
+        minimum=0,
+        doc="Threads that read from disk, between 1 and 64 of them; one serves alone while the page cache does.",
+    )
+    urgent_workers: int = conf_key(
+        "numHighPriorityWorkerThreads",
+        8,
+        minimum=0,
+        doc="Threads that read from disk for recoveries, which do not wait behind other readers.",
+    )
     reads_in_flight_max: int = conf_key(
         "maxPendingReadRequestsPerThread",
         2500,
         minimum=1,
         doc="Reads that may wait for the disk, for each thread; more are refused.",
     )
-    add_wait_ms: int = 10_000
-    """How long adds wait for room in the write cache or the journal before they are refused."""
-    long_polls_max: int = 10_000
-    """Readers that may wait for new entries at once; more are refused."""
-    force_read_only: bool = False
-    """Take no new entries, but what recoveries write back."""
+    add_wait_ms: int = conf_key(
+        "dbStorage_maxThrottleTimeMs",
+        10_000,
+        unit=MS,
+        minimum=0,
+        doc="How long adds wait for room in the write cache or the journal before they are refused, in milliseconds.",
+    )
+    long_polls_max: int = conf_key(
+        "quireMaxLongPolls", 10_000, minimum=1, doc="Readers that may wait for new entries at once; more are refused."
+    )
+    force_read_only: bool = conf_key(
+        "forceReadOnlyBookie", False, doc="true: take no new entries, but what recoveries write back."
+    )
 
     @property
     def id(self) -> str:
@@ -152,10 +223,10 @@ class BookieConfig:
     @property
     def journal(self) -> JournalConfig:
         return JournalConfig(
-            file_size_max=self.journal_size_max_mb * MB,
-            preallocate=self.journal_prealloc_mb * MB,
+            file_size_max=self.journal_size_max_mb * MIB,
+            preallocate=self.journal_prealloc_mb * MIB,
             backups=self.journal_backups_max,
-            queue_size_max=self.journal_memory_mb * MB,
+            queue_size_max=self.journal_memory_mb * MIB,
             sync=self.journal_sync,
             sync_interval_s=self.journal_sync_interval_ms / 1000,
             group_wait_s=self.journal_group_wait_ms / 1000,

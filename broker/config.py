@@ -1,8 +1,10 @@
-"""What a broker can be told; names and defaults of the keys are Pulsar's, listed in conf/."""
+"""Settings of a broker; names and defaults of the keys are Pulsar's, save where Pulsar's ask for gigabytes of memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from quire.service.config import BYTES, MB_IN_BYTES, MS_IN_S, SECONDS, conf_key
 
 NON_PARTITIONED = "non-partitioned"
 PARTITIONED = "partitioned"
@@ -14,52 +16,166 @@ SERVER_VERSION = "Quire 0.1.0"
 class BrokerOptions:
     """Sizes in bytes, times as their suffix says, 0 switches a limit off where noted."""
 
-    cluster_name: str = "standalone"
-    message_size_max: int = 5 << 20
-    keep_alive_interval_s: float = 30.0
+    cluster_name: str = conf_key(
+        "clusterName", "standalone", doc="Name of the cluster; part of generated producer names."
+    )
+    message_size_max: int = conf_key(
+        "maxMessageSize",
+        5 << 20,
+        unit=BYTES,
+        minimum=1024,
+        maximum=5 << 20,
+        doc="Largest message, or batch of messages, in bytes.",
+    )
+    keep_alive_interval_s: float = conf_key(
+        "keepAliveIntervalSeconds",
+        30,
+        unit=SECONDS,
+        minimum=1,
+        doc="An idle connection is pinged after so many seconds and closed if the next interval brings nothing.",
+    )
     handshake_timeout_s: float = 10.0
-    liveness_probe_timeout_s: float = 5.0
-    topic_load_timeout_s: float = 60.0
-    pending_sends_max: int = 1000
-    """Unanswered SENDs of one connection at which the broker stops reading it; it reads on at half of it."""
+    liveness_probe_timeout_s: float = conf_key(
+        "connectionLivenessCheckTimeoutMillis",
+        5000,
+        unit=MS_IN_S,
+        minimum=1,
+        doc="How long a connection may take to prove that it lives when another one claims its place.",
+    )
+    topic_load_timeout_s: float = conf_key(
+        "topicLoadTimeoutSeconds",
+        60,
+        unit=SECONDS,
+        minimum=1,
+        doc="How long opening a topic may take before the client gets an error, upon which it tries again.",
+    )
+    pending_sends_max: int = conf_key(
+        "maxPendingPublishRequestsPerConnection",
+        1000,
+        minimum=1,
+        doc="Unanswered sends at which a connection is not read any more; it is read on at half of it.",
+    )
     pending_requests_max: int = 1000
     """Requests of one connection that are being worked on, at which the broker stops reading it."""
-    publish_buffer_bytes_max: int = 64 << 20
-    """Payload bytes of all topics not yet confirmed, at which connections that have producers are not read."""
+    publish_buffer_bytes_max: int = conf_key(
+        "maxMessagePublishBufferSizeInMB",
+        64,
+        unit=MB_IN_BYTES,
+        minimum=1,
+        doc="Megabytes published and not yet durable, of all topics, at which connections with producers are not read any more.",
+    )
     connection_out_bytes_max: int = 8 << 20
     """Bytes queued to a slow peer at which dispatching to it pauses."""
-    output_bytes_max: int = 256 << 20
-    """Bytes queued to all connections, and read for them, together; see `broker.output`. 0: no bound."""
-    producers_per_topic_max: int = 0
-    consumers_per_topic_max: int = 0
-    subscriptions_per_topic_max: int = 0
-    """0: no limit, of these three."""
-    allow_auto_topic_creation: bool = True
-    auto_topic_type: str = NON_PARTITIONED
-    """What a topic is that is made because a client names it: NON_PARTITIONED or PARTITIONED."""
-    partitions_default: int = 1
-    """Of one that is made so, and partitioned."""
-    partitions_per_topic_max: int = 0
-    """0: no limit."""
-    read_batch_entries_max: int = 1000
-    read_batch_bytes_max: int = 1 << 20
-    round_robin_batch_max: int = 20
-    unacked_messages_per_consumer_max: int = 50_000
-    unacked_messages_per_subscription_max: int = 200_000
+    reads_in_flight_bytes_max: int = conf_key(
+        "managedLedgerMaxReadsInFlightSizeInMB",
+        0,
+        unit=MB_IN_BYTES,
+        minimum=0,
+        doc="Megabytes read for consumers, until their connections have taken them. 0: quireOutputMaxMb alone bounds that.",
+    )
+    output_bytes_max: int = conf_key(
+        "quireOutputMaxMb",
+        256,
+        unit=MB_IN_BYTES,
+        minimum=1,
+        doc="Megabytes queued to all connections, and read for them, shared fairly; 64 KiB more for each that has nothing.",
+    )
+    producers_per_topic_max: int = conf_key(
+        "maxProducersPerTopic", 0, minimum=0, doc="Producers of one topic or partition. 0: no limit."
+    )
+    consumers_per_topic_max: int = conf_key(
+        "maxConsumersPerTopic", 0, minimum=0, doc="Consumers of one topic or partition. 0: no limit."
+    )
+    subscriptions_per_topic_max: int = conf_key(
+        "maxSubscriptionsPerTopic", 0, minimum=0, doc="Subscriptions of one topic or partition. 0: no limit."
+    )
+    allow_auto_topic_creation: bool = conf_key(
+        "allowAutoTopicCreation", True, doc="Make a topic when a client first names it."
+    )
+    auto_topic_type: str = conf_key(
+        "allowAutoTopicCreationType",
+        NON_PARTITIONED,
+        choices=(NON_PARTITIONED, PARTITIONED),
+        doc="Kind of a topic that is made so: non-partitioned or partitioned.",
+    )
+    accept_unsupported_policies: bool = conf_key(
+        "quireAcceptUnsupportedPolicies",
+        False,
+        doc="true: load topics also where an existing cluster has stored policies of theirs that are not obeyed here "
+        "(docs/operating.md). false: their producers and consumers are refused, with the policies named.",
+    )
+    partitions_default: int = conf_key(
+        "defaultNumPartitions", 1, minimum=1, doc="Partitions of a topic that is made so and is partitioned."
+    )
+    partitions_per_topic_max: int = conf_key(
+        "maxNumPartitionsPerPartitionedTopic", 4096, doc="Partitions of one topic. 0 or less: no limit."
+    )
+    read_batch_entries_max: int = conf_key(
+        "dispatcherMaxReadBatchSize", 1000, minimum=1, doc="Entries read for a subscription at a time."
+    )
+    read_batch_bytes_max: int = conf_key(
+        "dispatcherMaxReadSizeBytes",
+        1 << 20,
+        unit=BYTES,
+        minimum=1,
+        doc="Bytes read for a subscription at a time; at least one entry.",
+    )
+    round_robin_batch_max: int = conf_key(
+        "dispatcherMaxRoundRobinBatchSize",
+        20,
+        minimum=1,
+        doc="Entries that one consumer of a shared subscription gets before it is the next one's turn.",
+    )
+    unacked_messages_per_consumer_max: int = conf_key(
+        "maxUnackedMessagesPerConsumer",
+        50_000,
+        minimum=0,
+        doc="Unacknowledged messages at which a shared consumer gets no more; on at half of it. 0: no limit.",
+    )
+    unacked_messages_per_subscription_max: int = conf_key(
+        "maxUnackedMessagesPerSubscription",
+        200_000,
+        minimum=0,
+        doc="Unacknowledged messages at which a shared subscription dispatches no more; on at half of it. 0: no limit.",
+    )
     permits_max: int = 1 << 20
     """More permits than this are never kept for a consumer: what one FLOW may ask is not trusted."""
-    consumers_per_subscription_max: int = 0
-    """0: no limit."""
-    key_shared_replica_points: int = 100
-    key_shared_lookahead_per_consumer: int = 2000
-    key_shared_lookahead_per_subscription: int = 20_000
-    failover_delay_s: float = 1.0
-    failover_consistent_hashing: bool = False
-    """On partitions too the active consumer of a Failover subscription is found on a ring of names."""
+    consumers_per_subscription_max: int = conf_key(
+        "maxConsumersPerSubscription", 0, minimum=0, doc="Consumers of one subscription. 0: no limit."
+    )
+    failover_delay_s: float = conf_key(
+        "activeConsumerFailoverDelayTimeMillis",
+        1000,
+        unit=MS_IN_S,
+        minimum=0,
+        doc="How long a new active consumer waits, so that acknowledgements of the one before it still arrive.",
+    )
+    failover_consistent_hashing: bool = conf_key(
+        "activeConsumerFailoverConsistentHashing",
+        False,
+        doc="true: which Failover consumer of a partition is the active one is found by hashing names, so that most stay when "
+        "one comes or goes. false: by the partition's number, which spreads them evenly.",
+    )
+    key_shared_replica_points: int = conf_key(
+        "subscriptionKeySharedConsistentHashingReplicaPoints",
+        100,
+        minimum=1,
+        doc="Points of each Key_Shared consumer on the hash ring; more spread keys more evenly.",
+    )
+    key_shared_lookahead_per_consumer: int = conf_key(
+        "keySharedLookAheadMsgInReplayThresholdPerConsumer",
+        2000,
+        minimum=1,
+        doc="Messages waiting for a blocked key, per consumer, up to which other keys are looked for behind them.",
+    )
+    key_shared_lookahead_per_subscription: int = conf_key(
+        "keySharedLookAheadMsgInReplayThresholdPerSubscription",
+        20_000,
+        minimum=1,
+        doc="The same for the whole subscription.",
+    )
     resubscribe_grace_s: float = 60.0
     """How long the subscription of a reader is kept after a SEEK disconnected it."""
-    accept_unsupported_policies: bool = False
-    """Topics are loaded also where stored policies ask for what is not obeyed."""
     acks_in_command_max: int = 100_000
     """Message ids in one ACK or REDELIVER command."""
     send_linger_threshold: int = 32
@@ -71,3 +187,8 @@ class BrokerOptions:
     """No wait after a chunk of this many bytes: the client is ahead of us as it is."""
     properties_bytes_max: int = 64 << 10
     """Metadata (properties) a producer or consumer may bring along."""
+
+    @property
+    def output_bytes_bound(self) -> int:
+        """Bytes queued to all connections, and read for them, together; see `broker.output`. 0: no bound."""
+        return min(self.output_bytes_max, self.reads_in_flight_bytes_max or self.output_bytes_max)

@@ -52,7 +52,7 @@ class Context:
         """The broker's address, as clients are told."""
         self.no_room = no_room
         """Return why nothing can be published, as the disk is full; "" otherwise."""
-        self.output = OutputBudget(options.output_bytes_max)
+        self.output = OutputBudget(options.output_bytes_bound)
         self.publishing = PublishBudget(options.publish_buffer_bytes_max)
         self.connects = 0
         """Connections that have said CONNECT."""

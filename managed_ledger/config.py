@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from quire.service.config import conf_key
+from quire.service.config import MB, MINUTES, MS, SECONDS, conf_key
 
 MINUTE_MS = 60_000
 MIB = 1 << 20
@@ -23,53 +23,65 @@ class ManagedLedgerConfig:
         "managedLedgerDefaultWriteQuorum", 2, minimum=1, doc="Bookies that each entry is written to."
     )
     ack_quorum: int = conf_key(
-        "managedLedgerDefaultAckQuorum", 2, minimum=1, doc="Bookies that must have an entry on disk before it counts."
+        "managedLedgerDefaultAckQuorum",
+        2,
+        minimum=1,
+        doc="Bookies that must have an entry on disk before it counts. With fewer than 2 the loss of one disk can lose it.",
     )
     entries_max: int = conf_key(
         "managedLedgerMaxEntriesPerLedger",
         50_000,
         minimum=1,
-        doc="Entries after which a topic goes on in a new ledger, if the least age is reached.",
+        doc="Entries after which a topic starts its next ledger.",
     )
     size_max_mb: int = conf_key(
         "managedLedgerMaxSizePerLedgerMbytes",
         2048,
         minimum=1,
-        doc="MiB of payload after which a topic goes on in a new ledger, if the least age is reached.",
+        unit=MB,
+        doc="Megabytes after which a topic starts its next ledger.",
     )
     age_min_minutes: int = conf_key(
         "managedLedgerMinLedgerRolloverTimeMinutes",
         10,
         minimum=0,
-        doc="Minutes that a ledger is used at least, however full; 0: exactly managedLedgerMaxEntriesPerLedger entries.",
+        unit=MINUTES,
+        doc="A ledger younger than this goes on even when it has too many entries or bytes.",
     )
     age_max_minutes: int = conf_key(
         "managedLedgerMaxLedgerRolloverTimeMinutes",
         240,
         minimum=1,
-        doc="Minutes after which a ledger that has entries is closed.",
+        unit=MINUTES,
+        doc="Age at which a topic starts its next ledger.",
     )
     retention_minutes: int = conf_key(
         "defaultRetentionTimeInMinutes",
         0,
         minimum=-1,
-        doc="Minutes that entries are kept after their ledger was closed, though all subscriptions have consumed them;"
-        " -1: for ever.",
+        unit=MINUTES,
+        doc="How long acknowledged messages are kept. 0: not at all. -1: for ever.",
     )
     retention_mb: int = conf_key(
         "defaultRetentionSizeInMB",
         0,
         minimum=-1,
-        doc="MiB that a topic keeps though all subscriptions have consumed them; -1: no limit.",
+        unit=MB,
+        doc="How much of the acknowledged messages of a topic is kept. 0: nothing. -1: without limit.",
     )
     retention_check_s: int = conf_key(
-        "retentionCheckIntervalInSeconds", 120, minimum=1, doc="Seconds between looking for ledgers to delete."
+        "retentionCheckIntervalInSeconds",
+        120,
+        minimum=1,
+        unit=SECONDS,
+        doc="How often topics are looked through for what may go.",
     )
     cache_size_mb: int = conf_key(
         "managedLedgerCacheSizeMB",
         64,
         minimum=0,
-        doc="MiB of recent entries that a broker keeps in memory for consumers.",
+        unit=MB,
+        doc="Memory for entries just written, shared by all topics. 0: no cache.",
     )
     cache_watermark: float = conf_key(
         "managedLedgerCacheEvictionWatermark",
@@ -82,14 +94,23 @@ class ManagedLedgerConfig:
         "managedLedgerCacheEvictionTimeThresholdMillis",
         1000,
         minimum=1,
-        doc="Milliseconds after which an entry leaves the cache though consumers have yet to read it.",
+        unit=MS,
+        doc="Age at which an entry leaves the cache though consumers have yet to read it, in milliseconds.",
     )
     retry_timeout_s: int = conf_key(
         "managedLedgerMetadataOperationsTimeoutSeconds",
         60,
         minimum=1,
-        doc="Seconds for which a new ledger is tried again before the entries that wait for it fail.",
+        unit=SECONDS,
+        doc="How long starting a ledger or storing a position is tried again before the requests that wait for it fail.",
     )
+
+    def __post_init__(self) -> None:
+        if not self.ack_quorum <= self.write_quorum <= self.ensemble_size:
+            raise ValueError(
+                f"managedLedgerDefaultAckQuorum={self.ack_quorum} <= managedLedgerDefaultWriteQuorum={self.write_quorum} <= "
+                f"managedLedgerDefaultEnsembleSize={self.ensemble_size} must hold"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

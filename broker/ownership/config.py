@@ -1,8 +1,10 @@
-"""What ownership can be told; names in brackets are keys of Pulsar's broker.conf."""
+"""Settings of ownership: keys of Pulsar's broker.conf."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from quire.service.config import MB, MINUTES_IN_S, MS_IN_S, PERCENT, conf_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -10,11 +12,21 @@ class OwnershipOptions:
     """Times in seconds, rates per second."""
 
     cluster_name: str = "standalone"
-    """Of new namespaces. (clusterName)"""
-    bundles_default: int = 4
-    """Bundles of a namespace that is made without saying. (defaultNumberOfNamespaceBundles)"""
-    unload_timeout_s: float = 60.0
-    """For the topics of a bundle to close; what is left then is dropped. (namespaceBundleUnloadingTimeoutMs)"""
+    """Of new namespaces; the broker's."""
+    bundles_default: int = conf_key(
+        "defaultNumberOfNamespaceBundles",
+        4,
+        minimum=1,
+        maximum=1 << 16,
+        doc="Bundles of a namespace that is made without saying how many. Bundles are what brokers share.",
+    )
+    unload_timeout_s: float = conf_key(
+        "namespaceBundleUnloadingTimeoutMs",
+        60_000,
+        unit=MS_IN_S,
+        minimum=1,
+        doc="How long the topics of a bundle may take to close before it is given away all the same.",
+    )
     lookup_timeout_s: float = 20.0
     """How long a lookup is held while a bundle has no owner that answers; less than what clients wait (30 s)."""
     metadata_hold_s: float = 8.0
@@ -31,31 +43,91 @@ class OwnershipOptions:
     """For how long its answer is believed."""
     probe_again_s: float = 0.25
     """Between attempts at one that does not."""
-    load_balancing: bool = True
-    """Whether the leader moves and splits bundles. (loadBalancerEnabled)"""
-    auto_split: bool = True
-    """(loadBalancerAutoBundleSplitEnabled)"""
-    auto_shed: bool = True
-    """(loadBalancerSheddingEnabled)"""
-    shed_interval_s: float = 60.0
-    """(loadBalancerSheddingIntervalMinutes)"""
-    shed_grace_s: float = 1800.0
-    """A bundle that was moved stays where it is for so long. (loadBalancerSheddingGracePeriodMinutes)"""
-    shed_threshold_percent: float = 10.0
-    """How far above the average a broker's load may be. (loadBalancerBrokerThresholdShedderPercentage)"""
-    report_interval_s: float = 5.0
-    """How often a broker looks whether its load has changed. (loadBalancerReportUpdateMinIntervalMillis)"""
-    report_threshold_percent: float = 10.0
-    """A change of this much is reported at once. (loadBalancerReportUpdateThresholdPercentage)"""
-    report_max_s: float = 900.0
-    """Any change is reported after so long. (loadBalancerReportUpdateMaxIntervalMinutes)"""
-    bundle_topics_max: int = 1000
-    """(loadBalancerNamespaceBundleMaxTopics)"""
-    bundle_sessions_max: int = 1000
-    """Producers and consumers. (loadBalancerNamespaceBundleMaxSessions)"""
-    bundle_message_rate_max: float = 30_000.0
-    """In and out. (loadBalancerNamespaceBundleMaxMsgRate)"""
-    bundle_bandwidth_mb_max: float = 100.0
-    """In and out. (loadBalancerNamespaceBundleMaxBandwidthMbytes)"""
-    bundles_max: int = 128
-    """Of a namespace, that splitting goes to. (loadBalancerNamespaceMaximumBundles)"""
+    load_balancing: bool = conf_key(
+        "loadBalancerEnabled",
+        True,
+        doc="false: bundles stay where they are, and as large as they are.",
+    )
+    auto_split: bool = conf_key(
+        "loadBalancerAutoBundleSplitEnabled",
+        True,
+        doc="Split bundles that are too large.",
+    )
+    auto_shed: bool = conf_key(
+        "loadBalancerSheddingEnabled",
+        True,
+        doc="Move bundles away from brokers with too much load.",
+    )
+    shed_interval_s: float = conf_key(
+        "loadBalancerSheddingIntervalMinutes",
+        1,
+        unit=MINUTES_IN_S,
+        minimum=1,
+        doc="How often the leader looks for such brokers.",
+    )
+    shed_grace_s: float = conf_key(
+        "loadBalancerSheddingGracePeriodMinutes",
+        30,
+        unit=MINUTES_IN_S,
+        minimum=0,
+        doc="A bundle that was moved stays where it is for so long.",
+    )
+    shed_threshold_percent: float = conf_key(
+        "loadBalancerBrokerThresholdShedderPercentage",
+        10,
+        unit=PERCENT,
+        minimum=1,
+        doc="How far above the average of all a broker's load may be, in percent of the average.",
+    )
+    report_interval_s: float = conf_key(
+        "loadBalancerReportUpdateMinIntervalMillis",
+        5000,
+        unit=MS_IN_S,
+        minimum=100,
+        doc="How often a broker looks at its own load.",
+    )
+    report_threshold_percent: float = conf_key(
+        "loadBalancerReportUpdateThresholdPercentage",
+        10,
+        unit=PERCENT,
+        minimum=0,
+        doc="A change of its load that it reports at once.",
+    )
+    report_max_s: float = conf_key(
+        "loadBalancerReportUpdateMaxIntervalMinutes",
+        15,
+        unit=MINUTES_IN_S,
+        minimum=1,
+        doc="After so long it reports any change.",
+    )
+    bundle_topics_max: int = conf_key(
+        "loadBalancerNamespaceBundleMaxTopics",
+        1000,
+        minimum=1,
+        doc="Topics of a bundle that is not too large.",
+    )
+    bundle_sessions_max: int = conf_key(
+        "loadBalancerNamespaceBundleMaxSessions",
+        1000,
+        minimum=1,
+        doc="The same for its producers and consumers.",
+    )
+    bundle_message_rate_max: float = conf_key(
+        "loadBalancerNamespaceBundleMaxMsgRate",
+        30_000,
+        minimum=1,
+        doc="The same for messages a second, in and out.",
+    )
+    bundle_bandwidth_mb_max: float = conf_key(
+        "loadBalancerNamespaceBundleMaxBandwidthMbytes",
+        100,
+        unit=MB,
+        minimum=1,
+        doc="The same for megabytes a second, in and out.",
+    )
+    bundles_max: int = conf_key(
+        "loadBalancerNamespaceMaximumBundles",
+        128,
+        minimum=1,
+        doc="Bundles of a namespace, from which on none is split.",
+    )

@@ -94,7 +94,7 @@ class Topics:
         self._stopping = False
         self._namespaces: Recent[str, bool] = Recent(NAMESPACES_MAX, NAMESPACE_TTL_S)
         """Those that were there a moment ago."""
-        self.partitioned = PartitionedTopics(metadata, partitions_max=context.options.partitions_per_topic_max)
+        self.partitioned = PartitionedTopics(metadata, partitions_max=max(context.options.partitions_per_topic_max, 0))
         self.takeover = Takeover(self.partitioned, factory, accept=context.options.accept_unsupported_policies)
         self._loader = TopicLoader(
             context,

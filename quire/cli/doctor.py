@@ -53,7 +53,7 @@ class InUseError(CliError):
 
 def run_doctor(data_dir: Path | None, conf: Path | None, *, as_json: bool) -> int:
     """The command. Returns the exit code."""
-    from quire.servers.bookie.config import load_server_config
+    from quire.servers.bookie.config import BOOKIE
     from quire.servers.bookie.process import located, zookeeper_config
     from quire.service import log
     from quire.service.errors import ConfigError
@@ -67,8 +67,8 @@ def run_doctor(data_dir: Path | None, conf: Path | None, *, as_json: bool) -> in
                 found = examine_standalone(RealDisk(), look_into, str(data_dir.absolute()), progress)
             else:
                 assert conf is not None
-                config = load_server_config(conf)
-                config = located(config, zookeeper_config(config)[1])
+                server = BOOKIE.load(conf)
+                config = located(server, zookeeper_config(server)[1]).bookie
                 index = config.index_directory or config.ledger_directory
                 folders = (config.journal_directory, config.ledger_directory, index)
                 found = examine_bookie(RealDisk(), look_into, config.id, folders, progress)

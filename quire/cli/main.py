@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from quire.cli.config import app as config_app
 from quire.cli.standard_streams import open_missing
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(config_app, name="config")
 
 
 @app.callback()
@@ -75,11 +77,11 @@ def standalone(
     Prints a line "ready broker=... web=... data=..." when it serves. SIGTERM stops it; so does Ctrl-C.
     """
     overrides = {
-        "bind_address": bind_address,
-        "advertised_address": advertised_address,
-        "broker_port": broker_port,
-        "web_port": web_port,
-        "accept_unsupported_policies": accept_unsupported_policies or None,
+        "bindAddress": bind_address,
+        "advertisedAddress": advertised_address,
+        "brokerServicePort": broker_port,
+        "webServicePort": web_port,
+        "quireAcceptUnsupportedPolicies": accept_unsupported_policies or None,
     }
     given = {name: value for name, value in overrides.items() if value is not None}
     raise SystemExit(_run_standalone(str(data_dir.absolute()), conf, given, http, log_level))
@@ -310,7 +312,7 @@ def _run_standalone(data_dir: str, conf: Path | None, overrides: dict[str, Any],
     try:
         log.configure(log_level, sys.stderr)
         config = _load_config(conf, overrides)
-        levels = log.parse_levels(config.log_levels)
+        levels = log.parse_levels(config.log.levels)
     except (ConfigError, ValueError) as error:
         print(f"quire standalone: {error}", file=sys.stderr)
         return 2
@@ -336,9 +338,9 @@ def _run_standalone(data_dir: str, conf: Path | None, overrides: dict[str, Any],
 
 
 def _load_config(conf: Path | None, overrides: dict[str, Any]) -> StandaloneConfig:
-    from quire.servers.standalone.conf import load_standalone_config
+    from quire.servers.standalone.config import STANDALONE
 
-    return load_standalone_config(DEFAULT_CONF if conf is None and DEFAULT_CONF.exists() else conf, overrides)
+    return STANDALONE.load(DEFAULT_CONF if conf is None and DEFAULT_CONF.exists() else conf, overrides)
 
 
 def _seconds_since_process_start() -> float:

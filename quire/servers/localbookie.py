@@ -17,7 +17,7 @@ import trio
 
 from quire.metadata.clusters import exists, init_new_cluster
 from quire.metadata.zookeeper.store import ZooKeeperConfig, open_store
-from quire.servers.bookie.config import BookieServerConfig
+from quire.servers.bookie.config import BOOKIE, BookieServerConfig
 from quire.servers.bookie.process import Ready, exit_code, located, serve, zookeeper_config
 from quire.servers.errors import CliError
 from quire.servers.process import closing, run_server
@@ -31,14 +31,15 @@ HOST = "127.0.0.1"
 def bookie_config(data_dir: Path, port: int, uri: str) -> BookieServerConfig:
     """One bookie of a local cluster."""
     folder = data_dir.absolute() / f"bookie-{port}"
-    return BookieServerConfig(
-        host=HOST,
-        port=port,
-        journal_directory=str(folder / "journal"),
-        ledger_directory=str(folder / "ledgers"),
-        listening_interface="",
-        allow_loopback=True,
-        metadata_uri=uri,
+    return BOOKIE.build(
+        {
+            "advertisedAddress": HOST,
+            "bookiePort": port,
+            "journalDirectories": str(folder / "journal"),
+            "ledgerDirectories": str(folder / "ledgers"),
+            "allowLoopback": True,
+            "metadataServiceUri": uri,
+        }
     )
 
 
@@ -78,8 +79,8 @@ async def serve_all(
 async def _print_ready(all_ready: trio.Event, configs: list[BookieServerConfig]) -> None:
     await all_ready.wait()
     ids = ",".join(config.id for config in configs)
-    data = Path(configs[0].journal_directory).parent.parent
-    print(f"ready metadata={configs[0].metadata_uri} bookies={ids} data={data} pid={os.getpid()}", flush=True)
+    data = Path(configs[0].bookie.journal_directory).parent.parent
+    print(f"ready metadata={configs[0].metadata.metadata_uri} bookies={ids} data={data} pid={os.getpid()}", flush=True)
 
 
 def run_localbookie(

@@ -1,29 +1,85 @@
-"""Configuration: key=value files with the names Pulsar's and BookKeeper's operators know, read once into values.
+"""Configuration: keys with the names Pulsar's and BookKeeper's operators know, each declared once, in the room that
+obeys it.
 
-    # a comment (also "!")
-    brokerServicePort=6650          the first value of a key given twice wins, as in the originals
+A room declares its keys as fields of a frozen dataclass, made with `conf_key`: name, type, default, bounds, unit and a
+line of help. What a process may be told is a list of such classes (quire.service.process_conf); its file in conf/, the
+table in docs/configuration.md and `quire config explain` are made from them. How a file is read says
+quire.service.properties, and what becomes of a key that only the originals have says quire.service.original_conf. An
+empty value means the default, except for text.
 
-A configuration is a frozen dataclass whose fields are made with `conf_key`. A key that no field has is an error, with
-its line and the nearest name, unless the originals know it: what becomes of those says quire.service.original_conf. An empty
-value means the default, except for text.
-
-Values: int and float in decimal, bool as true or false, str as it stands, tuple[str, ...] parted by commas, each of
-them `| None` if the default is None (computed elsewhere).
+Values: int and float in decimal, bool as true or false, str as it stands, tuple[str, ...] with commas, each of them
+or None if the default is None (computed elsewhere). A field of seconds whose key counts milliseconds says so with its
+unit.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
-from dataclasses import Field, dataclass, field, fields, is_dataclass
-from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Final, TypeVar, get_args, get_type_hints
 
 from quire.service.errors import ConfigError
 from quire.service.original_keys import is_original_key, original_keys
 
 T = TypeVar("T")
 Config = TypeVar("Config")
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A key of a file and what it is set to. Of a key given several times the line is that of the value that counts."""
+
+    source: str
+    line: int
+    """From 1."""
+    name: str
+    values: tuple[str, ...]
+    """One, or all that make a list where the reader of the file has it so."""
+
+    @property
+    def value(self) -> str:
+        return self.values[0]
+
+    @property
+    def at(self) -> str:
+        """The beginning of a complaint about it."""
+        return f"{self.source}:{self.line}: "
+
+    def with_values(self, values: tuple[str, ...]) -> Assignment:
+        return replace(self, values=values)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What a key counts. The field holds `times / per` of it: with MS_IN_S a file says 1500 and the field is 1.5."""
+
+    name: str
+    times: int = 1
+    per: int = 1
+
+    def in_field(self, value: Any) -> Any:
+        """The field's value for that of a file."""
+        scaled = value if self.times == 1 else value * self.times
+        return scaled if self.per == 1 else scaled / self.per
+
+    def in_file(self, value: Any) -> Any:
+        """The file's value for that of a field."""
+        return value if self.times == self.per == 1 else round(value * self.per / self.times)
+
+
+NONE: Final = Unit("")
+BYTES: Final = Unit("bytes")
+MB: Final = Unit("megabytes")
+MB_IN_BYTES: Final = Unit("megabytes", times=1 << 20)
+MS: Final = Unit("milliseconds")
+MS_IN_S: Final = Unit("milliseconds", per=1000)
+SECONDS: Final = Unit("seconds")
+MINUTES: Final = Unit("minutes")
+MINUTES_IN_S: Final = Unit("minutes", times=60)
+PERCENT: Final = Unit("percent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,35 +90,71 @@ class Bounds:
     maximum: float | None = None
     choices: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        if self.choices:
+            return ", ".join(self.choices)
+        if self.minimum is None and self.maximum is None:
+            return ""
+        if self.maximum is None:
+            return f"at least {_plain(self.minimum)}"
+        return f"{_plain(self.minimum)} to {_plain(self.maximum)}"
+
+
+def _plain(bound: float | None) -> str:
+    return "" if bound is None else str(int(bound) if bound == int(bound) else bound)
+
 
 def conf_key(
     key: str,
     default: T,
     *,
-    doc: str = "",
+    doc: str,
+    unit: Unit = NONE,
     minimum: float | None = None,
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
+    joined: bool = False,
 ) -> T:
-    """A field of a configuration dataclass, given by `key` in the file; `doc` says what for, with unit and bounds."""
-    metadata = {"key": key, "doc": doc, "bounds": Bounds(minimum, maximum, choices)}
-    made: T = field(default=default, metadata=metadata)
+    """Return a field of a configuration dataclass, given by `key` in a file.
+
+    Args:
+        key: the name; one name is declared in one class only.
+        default: in the unit of the file, as are the bounds.
+        doc: a line of help.
+        unit: what the file counts, and by it what the field counts.
+        joined: a text that is a list with commas to its reader: the values of a key given several times are put
+        together.
+    """
+    made_of = Key(key, "", None, default, doc, unit, Bounds(minimum, maximum, choices), joined)
+    made: T = field(default=unit.in_field(default), metadata={"key": made_of})
     return made
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of a configuration, as documented in conf/."""
+    """One key of a configuration."""
 
     name: str
     field_name: str
     kind: Any
+    """Of the value in a file: int for a field of float whose default is whole."""
     default: Any
     doc: str
+    unit: Unit
     bounds: Bounds
+    joined: bool = False
+
+    @property
+    def type_name(self) -> str:
+        """The type as operators call it."""
+        for kind, name in ((bool, "true or false"), (int, "whole number"), (float, "number"), (str, "text")):
+            if self.kind is kind or (kind in get_args(self.kind) and type(None) in get_args(self.kind)):
+                return name
+        return "texts, with commas"
 
 
-def keys_of(cls: type) -> dict[str, Key]:
+@cache
+def keys_of(cls: type) -> Mapping[str, Key]:
     """The keys of a configuration dataclass by name, in the order of its fields. Fields without a key are left out."""
     assert is_dataclass(cls), f"{cls} is no dataclass"
     kinds = get_type_hints(cls)
@@ -73,31 +165,16 @@ def keys_of(cls: type) -> dict[str, Key]:
         key = _key(made, kinds[made.name])
         assert key.name not in found, f"{cls.__name__}: two fields have the key {key.name}"
         found[key.name] = key
-    return found
+    return MappingProxyType(found)
 
 
 def _key(made: Field[Any], kind: Any) -> Key:
-    return Key(
-        name=made.metadata["key"],
-        field_name=made.name,
-        kind=kind,
-        default=made.default,
-        doc=made.metadata["doc"],
-        bounds=made.metadata["bounds"],
-    )
+    declared: Key = made.metadata["key"]
+    whole = kind is float and type(declared.default) is int
+    return replace(declared, field_name=made.name, kind=int if whole else kind)
 
 
-def read_text(path: str | Path) -> str:
-    """A file of UTF-8. ConfigError."""
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}") from error
-
-
-def build(cls: type[Config], values: Mapping[str, Any]) -> Config:
+def build(cls: Callable[..., Config], values: Mapping[str, Any]) -> Config:
     """A `cls` of field values; ConfigError if they do not go together."""
     try:
         return cls(**values)
@@ -105,47 +182,35 @@ def build(cls: type[Config], values: Mapping[str, Any]) -> Config:
         raise ConfigError(str(error)) from error
 
 
-def parse(text: str, cls: type, *, source: str) -> tuple[dict[str, Any], list[str]]:
-    """The field values that `text` gives, and the keys in it that only the originals know, in order. Pure but for the
-    list of the originals' names, which is read only when a key is not ours."""
-    keys = keys_of(cls)
+def parse(assignments: Iterable[Assignment], keys: Mapping[str, Key]) -> dict[str, Any]:
+    """The values, in the units of the file and by key, that the assignments give to `keys`. Keys that only the
+    originals know are passed over. ConfigError with every problem, one a line. Pure but for the list of the originals'
+    names, which is read only when a key is not ours."""
     values: dict[str, Any] = {}
-    seen: set[str] = set()
-    ignored: list[str] = []
     problems: list[str] = []
-    for number, raw_line in enumerate(text.split("\n"), start=1):
-        line = raw_line.strip()
-        if not line or line[0] in "#!":
-            continue
-        name, equals, raw = line.partition("=")
-        name, raw = name.strip(), raw.strip()
-        at = f"{source}:{number}: "
-        if not equals or not name:
-            problems.append(f"{at}not a key=value line: {line[:80]!r}")
-        elif name in seen:
-            continue
-        elif name in keys:
-            seen.add(name)
+    for each in assignments:
+        key = keys.get(each.name)
+        if key is not None:
             try:
-                values[keys[name].field_name] = parse_value(keys[name], raw)
+                values[each.name] = parse_value(key, *each.values)
             except ValueError as error:
-                problems.append(f"{at}{name}: {error}")
-        elif is_original_key(name):
-            seen.add(name)
-            ignored.append(name)
-        else:
-            problems.append(f"{at}no such key: {name!r}{_nearest(name, keys)}")
+                problems.append(f"{each.at}{each.name}: {error}")
+        elif not is_original_key(each.name):
+            problems.append(f"{each.at}no such key: {each.name!r}{_did_you_mean(each.name, keys)}")
     if problems:
         raise ConfigError("\n".join(problems))
-    return values, ignored
+    return values
 
 
-def parse_value(key: Key, raw: str) -> Any:
-    """The value written as `raw`; ValueError says what is wrong with it."""
+def parse_value(key: Key, *values: str) -> Any:
+    """The value written so; ValueError says what is wrong with it. `values`: of a key given several times, of which the
+    first counts unless they make a list."""
     kind = key.kind
     optional = [part for part in get_args(kind) if part is not type(None)]
     if type(None) in get_args(kind):
         kind = optional[0]
+    listed = key.joined or kind == tuple[str, ...]
+    raw = ",".join(values) if listed else values[0]
     if raw == "" and (kind is not str or key.default is None):
         return key.default
     value: Any
@@ -186,23 +251,20 @@ def _check_bounds(bounds: Bounds, value: float) -> None:
         raise ValueError(f"{value} is above {bounds.maximum:g}")
 
 
-def narrow(config: object, cls: type[Config], **more: Any) -> Config:
-    """The configuration of one server out of a bigger one: fields of the same key are copied, `more` are field values
-    that win. ConfigError if they do not go together."""
-    given = {key.name: getattr(config, key.field_name) for key in keys_of(type(config)).values()}
-    values = {key.field_name: given[key.name] for key in keys_of(cls).values() if key.name in given}
-    return build(cls, {**values, **more})
+def nearest(name: str, keys: Iterable[str], count: int = 1) -> Sequence[str]:
+    """The names that `name` may have been meant to be, of `keys` and of the originals', the nearest first."""
+    return difflib.get_close_matches(name, [*keys, *sorted(original_keys())], n=count)
 
 
-def _nearest(name: str, keys: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, [*keys, *sorted(original_keys())], n=1)
+def _did_you_mean(name: str, keys: Iterable[str]) -> str:
+    near = nearest(name, keys)
     return f" (did you mean {near[0]}?)" if near else ""
 
 
-def render(cls: type, *, head: str = "", width: int = 100) -> str:
-    """A documented file of all keys of `cls` with their defaults: what conf/ holds."""
+def render(keys: Iterable[Key], *, head: str = "", width: int = 100) -> str:
+    """A documented file of all `keys` with their defaults: what conf/ holds."""
     blocks = [f"# {line}".rstrip() for line in head.splitlines()]
-    for key in keys_of(cls).values():
+    for key in keys:
         blocks += [
             "",
             *(f"# {line}" for line in _wrapped(key.doc, width - 2)),

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from quire.service.config import conf_key
 from quire.service.log import KEY
 
 
-def log_levels_key() -> tuple[str, ...]:
-    """Return the field of a configuration that has the key; `quire.service.log.parse_levels` reads its value."""
-    return conf_key(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogKeys:
+    """What a server logs."""
+
+    levels: tuple[str, ...] = conf_key(
         KEY,
         (),
         doc="Log levels of single loggers and those below them, in place of --log-level: broker.dispatch=debug,quire.ledger=warning. "
         "PUT /quire/loggers/NAME?level=debug of the web port changes them while the server runs (docs/debugging.md).",
     )
+    """Read by `quire.service.log.parse_levels`."""

@@ -14,19 +14,16 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
-from quire.service.config import build, keys_of, parse, read_text
+from quire.service.config import Assignment
 from quire.service.errors import ConfigError
 from quire.service.log import get_logger
 from quire.service.original_keys import is_original_key, is_original_value, same_value
 
 log = get_logger(__name__)
-
-Config = TypeVar("Config")
 
 
 class Fate(Enum):
@@ -96,87 +93,56 @@ class Rules:
 
 @dataclass(slots=True)
 class Sorted:
-    """The lines of a file by what becomes of them."""
+    """The assignments of a file by what becomes of them."""
 
-    text: str
-    """What `parse` is to see, in its lines, older names replaced."""
+    kept: list[Assignment] = field(default_factory=list)
+    """What `parse` is to see, older names replaced."""
     without_effect: list[str] = field(default_factory=list)
     not_obeyed: list[str] = field(default_factory=list)
     """Keys at rest."""
     problems: list[str] = field(default_factory=list)
 
 
-def assignments(text: str) -> list[tuple[int, str, str]]:
-    """(line, from 0; key; value) of each line that is one.
-
-    >>> assignments("# a=1\\nb = 2\\n")
-    [(1, 'b', '2')]
-    """
-    found = []
-    for number, raw in enumerate(text.split("\n")):
-        line = raw.strip()
-        name, equals, value = line.partition("=")
-        if line and line[0] not in "#!" and equals:
-            found.append((number, name.strip(), value.strip()))
-    return found
-
-
-def load_original(
-    path: str | Path, cls: type[Config], rules: Rules, *, overrides: Mapping[str, Any] | None = None
-) -> Config:
-    """Read a file of the original's, or of ours, into a `cls`. ConfigError with every problem, one a line. Logs the keys that
-    have no effect. `overrides` are field values (not keys) that win over the file, as a command line does."""
-    done = sort_out(read_text(path), keys_of(cls), rules, source=str(path))
-    try:
-        values, _ = parse(done.text, cls, source=str(path))
-    except ConfigError as error:
-        raise ConfigError("\n".join([*done.problems, str(error)])) from error
-    check(done, str(path))
-    return build(cls, {**values, **(overrides or {})})
-
-
-def check(done: Sorted, source: str) -> None:
-    """Raise ConfigError with the problems that were found; else log what has no effect, once."""
+def check(done: Sorted, process: str, source: str, *, quiet: bool = False) -> None:
+    """Raise ConfigError with the problems that were found; else log the keys that are not obeyed, in one line, unless `quiet`."""
     if done.problems:
         raise ConfigError("\n".join(done.problems))
-    if done.without_effect:
-        keys = " ".join(done.without_effect)
-        log.info("configuration keys without effect here are ignored", file=source, keys=keys)
-    if done.not_obeyed:
-        keys = " ".join(done.not_obeyed)
-        log.info("configuration keys that are not obeyed here are at their defaults", file=source, keys=keys)
+    kinds = {"without_effect": done.without_effect, "at_defaults": done.not_obeyed}
+    told = {kind: " ".join(names) for kind, names in kinds.items() if names}
+    if told and not quiet:
+        log.warning("keys of the configuration that this server does not obey", server=process, file=source, **told)
 
 
-def sort_out(text: str, fields: Iterable[str], rules: Rules, *, source: str) -> Sorted:
-    """Sort the lines of a file (pure). `fields` are the keys that are obeyed."""
-    honoured = frozenset(fields)
-    given = {name for _, name, _ in assignments(text)}
-    lines = text.split("\n")
-    done = Sorted("")
-    seen: set[str] = set()
-    for number, name, value in assignments(text):
-        first, seen = name not in seen, seen | {name}
-        newer = rules.aliases.get(name)
-        if not first:
-            lines[number] = ""
-        elif name in honoured:
-            pass
-        elif newer is not None and newer not in given and value not in ("", "-1"):
-            lines[number] = f"{newer}={value}"
+def sort_out(
+    assignments: Iterable[Assignment], fields: Iterable[str], rules: Rules, others: Iterable[str] = ()
+) -> Sorted:
+    """Sort the assignments of a file (pure). `fields` are the keys that are obeyed, `others` those of another server that reads the same
+    file."""
+    honoured, elsewhere = frozenset(fields), frozenset(others)
+    given = list(assignments)
+    names = {each.name for each in given}
+    done = Sorted()
+    for each in given:
+        name, value, newer = each.name, each.value, rules.aliases.get(each.name)
+        if name in honoured:
+            done.kept.append(each)
+        elif name in elsewhere:
+            done.without_effect.append(name)
+        elif newer is not None and newer not in names and value not in ("", "-1"):
+            done.kept.append(replace(each, name=newer))
+            names.add(newer)
         elif newer is not None:
             done.without_effect.append(name)
-            lines[number] = ""
         elif (name in rules.by_name or is_original_key(name)) and (rule := rules.find(name)) is not None:
             problem = rules.problem_of(name, value)
             if problem is not None:
-                done.problems.append(f"{source}:{number + 1}: {name}={value}: {problem}")
+                done.problems.append(f"{each.at}{name}={value}: {problem}")
             elif value:
                 (done.without_effect if rule.fate is Fate.HARMLESS else done.not_obeyed).append(name)
-            lines[number] = ""
         elif is_original_key(name):
             done.without_effect.append(name)
-            lines[number] = ""
-    done.text = "\n".join(lines)
+        else:
+            done.kept.append(each)
     return done
 
 

@@ -14,7 +14,6 @@ from broker.turn import Turn
 from quire.ledger.opening import open_client_on
 from quire.metadata.errors import MetadataError
 from quire.servers.addresses import Addresses
-from quire.servers.broker.parts import ledger_client_config, watcher_config
 from quire.servers.broker.process import run_broker_on
 from quire.world.doors import World
 from simulation.cluster.swarm import ClusterSwarm
@@ -40,7 +39,7 @@ class BrokerNode(Node):
     def __init__(self, story: ServerCluster, name: str) -> None:
         super().__init__(story, name)
         self.config = story.swarm.broker_config(name)
-        self.id = f"{name}:{self.config.web_port}"
+        self.id = f"{name}:{self.config.listen.web_port}"
         self.ready = trio.Event()
         self.ownership: Ownership | None = None
         """Of this incarnation, once it runs."""
@@ -50,9 +49,8 @@ class BrokerNode(Node):
         self.ownership = None
         config = self.config
         turn = Turn()
-        client = open_client_on(
-            world, metadata, ledger_client_config(config), watcher=watcher_config(config), turn=turn
-        )
+        keys = config.ledger_client
+        client = open_client_on(world, metadata, keys.client, watcher=keys.watcher, turn=turn)
         async with client as ledgers:
             await run_broker_on(
                 world, metadata, ledgers, config, ready=self._is_ready, stop=stop, turn=turn, http=False

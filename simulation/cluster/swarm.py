@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autorecovery.config import AutoRecoveryConfig
-from quire.servers.broker.config import BrokerConfig
+from quire.servers.broker.config import BROKER, BrokerConfig
 from simulation.common import swarm
 
 CLUSTER = "sim"
@@ -64,30 +64,32 @@ class ClusterSwarm(swarm.Swarm):
     def broker_config(self, name: str) -> BrokerConfig:
         ensemble_size, write_quorum, ack_quorum = self.quorums
         retention = 0 if self.trimmed else -1
-        return BrokerConfig(
-            cluster_name=CLUSTER,
-            bind_address=name,
-            advertised_address=name,
-            broker_port=BROKER_PORT,
-            ensemble_size=ensemble_size,
-            write_quorum=write_quorum,
-            ack_quorum=ack_quorum,
-            bookie_timeout_s=self.bookie_timeout_s,
-            bookie_quarantine_s=2,
-            ledger_entries_max=self.ledger_entries_max,
-            rollover_min_minutes=0,
-            retention_minutes=retention,
-            retention_size_mb=retention,
-            retention_check_interval_s=5,
-            entry_cache_mb=self.cache_mb,
-            cursor_ledger_entries_max=self.cursor_ledger_entries_max,
-            cursor_node_ranges_max=self.cursor_node_ranges_max,
-            failover_delay_ms=10,
-            load_balancing=self.balanced,
-            shed_grace_minutes=0,
-            bundle_topics_max=2,
-            bundles_max=8,
-            shutdown_timeout_ms=60_000,
+        return BROKER.build(
+            {
+                "clusterName": CLUSTER,
+                "bindAddress": name,
+                "advertisedAddress": name,
+                "brokerServicePort": BROKER_PORT,
+                "managedLedgerDefaultEnsembleSize": ensemble_size,
+                "managedLedgerDefaultWriteQuorum": write_quorum,
+                "managedLedgerDefaultAckQuorum": ack_quorum,
+                "bookkeeperClientTimeoutInSeconds": self.bookie_timeout_s,
+                "bookkeeperClientHealthCheckQuarantineTimeInSeconds": 2,
+                "managedLedgerMaxEntriesPerLedger": self.ledger_entries_max,
+                "managedLedgerMinLedgerRolloverTimeMinutes": 0,
+                "defaultRetentionTimeInMinutes": retention,
+                "defaultRetentionSizeInMB": retention,
+                "retentionCheckIntervalInSeconds": 5,
+                "managedLedgerCacheSizeMB": self.cache_mb,
+                "managedLedgerCursorMaxEntriesPerLedger": self.cursor_ledger_entries_max,
+                "managedLedgerMaxUnackedRangesToPersistInMetadataStore": self.cursor_node_ranges_max,
+                "activeConsumerFailoverDelayTimeMillis": 10,
+                "loadBalancerEnabled": self.balanced,
+                "loadBalancerSheddingGracePeriodMinutes": 0,
+                "loadBalancerNamespaceBundleMaxTopics": 2,
+                "loadBalancerNamespaceMaximumBundles": 8,
+                "brokerShutdownTimeoutMs": 60_000,
+            }
         )
 
     def recovery_config(self) -> AutoRecoveryConfig:

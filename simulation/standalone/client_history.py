@@ -25,7 +25,7 @@ from quire.client.packing import pack
 from quire.client.reader import Reader
 from quire.client.subscription import Subscription
 from quire.servers.addresses import Addresses
-from quire.servers.standalone.config import StandaloneConfig
+from quire.servers.standalone.config import STANDALONE, StandaloneConfig
 from quire.servers.standalone.process import run_standalone
 from quire.wire.pulsar.metadata import metadata_span
 from quire.world.doors import World
@@ -100,24 +100,26 @@ class ClientStory:
 
     def _draw_config(self) -> StandaloneConfig:
         rng = self.rng
-        return StandaloneConfig(
-            broker_port=PORT,
-            bind_address=SERVER,
-            ledger_entries_max=rng.choice((5, 20, 60, 50_000)),
-            rollover_min_minutes=0,
-            retention_minutes=-1,
-            retention_size_mb=-1,
-            flush_interval_ms=rng.choice((5, 60, 3000)),
-            cursor_ledger_entries_max=rng.choice((3, 50_000)),
-            journal_size_max_mb=1,
-            journal_prealloc_mb=1,
-            write_cache_mb=2,
-            read_cache_mb=1,
-            entry_log_size_max=1 << 20,
-            shutdown_timeout_ms=2000,
-            entry_cache_mb=rng.choice((0, 1, 16)),
-            read_batch_entries_max=rng.choice((3, 1000)),
-            liveness_probe_timeout_ms=500,
+        return STANDALONE.build(
+            {
+                "brokerServicePort": PORT,
+                "bindAddress": SERVER,
+                "managedLedgerMaxEntriesPerLedger": rng.choice((5, 20, 60, 50_000)),
+                "managedLedgerMinLedgerRolloverTimeMinutes": 0,
+                "defaultRetentionTimeInMinutes": -1,
+                "defaultRetentionSizeInMB": -1,
+                "flushInterval": rng.choice((5, 60, 3000)),
+                "managedLedgerCursorMaxEntriesPerLedger": rng.choice((3, 50_000)),
+                "journalMaxSizeMB": 1,
+                "journalPreAllocSizeMB": 1,
+                "dbStorage_writeCacheMaxSizeMb": 2,
+                "dbStorage_readAheadCacheMaxSizeMb": 1,
+                "logSizeLimit": 1 << 20,
+                "brokerShutdownTimeoutMs": 2000,
+                "managedLedgerCacheSizeMB": rng.choice((0, 1, 16)),
+                "dispatcherMaxReadBatchSize": rng.choice((3, 1000)),
+                "connectionLivenessCheckTimeoutMillis": 500,
+            }
         )
 
     async def serve(self, world: World, stop: trio.Event) -> None:

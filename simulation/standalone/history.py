@@ -19,7 +19,7 @@ from quire.metadata.errors import MetadataError
 from quire.metadata.local.rocksdb import open_store
 from quire.metadata.local.tree import NOBODY
 from quire.servers.addresses import Addresses
-from quire.servers.standalone.config import StandaloneConfig
+from quire.servers.standalone.config import STANDALONE, StandaloneConfig
 from quire.servers.standalone.data_directory import claim
 from quire.servers.standalone.metadata import initialize
 from quire.servers.standalone.process import LEDGERS_ROOT, bookie_config, run_standalone
@@ -110,30 +110,32 @@ class Story:
     def _draw_config(self) -> StandaloneConfig:
         rng = self.rng
         retention = 0 if self.trimmed else -1
-        return StandaloneConfig(
-            broker_port=PORT,
-            bind_address=SERVER,
-            ledger_entries_max=rng.choice((5, 20, 60, 50_000)),
-            rollover_min_minutes=0,
-            retention_minutes=retention,
-            retention_size_mb=retention,
-            flush_interval_ms=rng.choice((5, 15, 60, 3000)),
-            cursor_ledger_entries_max=rng.choice((3, 20, 50_000)),
-            cursor_flush_delay_ms=rng.choice((0, 10, 50)),
-            journal_size_max_mb=1,
-            journal_backups_max=rng.choice((0, 1)),
-            journal_prealloc_mb=1,
-            disk_reserve_mb=self.universe.derive("reserve").choice((1, 1, 64)),
-            write_cache_mb=2,
-            read_cache_mb=1,
-            read_ahead_entries=rng.choice((1, 10, 1000)),
-            entry_log_size_max=1 << 20,
-            gc_wait_ms=rng.choice((50, 2000)),
-            shutdown_timeout_ms=2000,
-            entry_cache_mb=rng.choice((0, 1, 16)),
-            entry_cache_age_ms=rng.choice((5, 1000)),
-            failover_delay_ms=10,
-            read_batch_entries_max=rng.choice((3, 1000)),
+        return STANDALONE.build(
+            {
+                "brokerServicePort": PORT,
+                "bindAddress": SERVER,
+                "managedLedgerMaxEntriesPerLedger": rng.choice((5, 20, 60, 50_000)),
+                "managedLedgerMinLedgerRolloverTimeMinutes": 0,
+                "defaultRetentionTimeInMinutes": retention,
+                "defaultRetentionSizeInMB": retention,
+                "flushInterval": rng.choice((5, 15, 60, 3000)),
+                "managedLedgerCursorMaxEntriesPerLedger": rng.choice((3, 20, 50_000)),
+                "quireCursorFlushDelayMillis": rng.choice((0, 10, 50)),
+                "journalMaxSizeMB": 1,
+                "journalMaxBackups": rng.choice((0, 1)),
+                "journalPreAllocSizeMB": 1,
+                "quireDiskReserveMb": self.universe.derive("reserve").choice((1, 1, 64)),
+                "dbStorage_writeCacheMaxSizeMb": 2,
+                "dbStorage_readAheadCacheMaxSizeMb": 1,
+                "dbStorage_readAheadCacheBatchSize": rng.choice((1, 10, 1000)),
+                "logSizeLimit": 1 << 20,
+                "gcWaitTime": rng.choice((50, 2000)),
+                "brokerShutdownTimeoutMs": 2000,
+                "managedLedgerCacheSizeMB": rng.choice((0, 1, 16)),
+                "managedLedgerCacheEvictionTimeThresholdMillis": rng.choice((5, 1000)),
+                "activeConsumerFailoverDelayTimeMillis": 10,
+                "dispatcherMaxReadBatchSize": rng.choice((3, 1000)),
+            }
         )
 
     # The server
@@ -222,7 +224,7 @@ class Story:
         metadata = await open_store(world, directory.metadata, create=not has_served)
         try:
             nodes = {path: node.value for path, node in metadata._tree.nodes.items() if node.owner == NOBODY}
-            await initialize(metadata, self.config.cluster_name, world.rng)
+            await initialize(metadata, self.config.broker.cluster_name, world.rng)
             found = await bookie_contents(world, bookie_config(self.config, directory), metadata, wanted)
             found.nodes = nodes
             return found

@@ -25,7 +25,7 @@ from quire.metadata import bookies
 from quire.metadata.clusters import init_new_cluster
 from quire.metadata.errors import NotAllowedError
 from quire.metadata.zookeeper.store import SessionExpiredPolicy, ZooKeeperStore, open_store
-from quire.servers.bookie.config import BookieServerConfig
+from quire.servers.bookie.config import BOOKIE, BookieServerConfig
 from quire.servers.bookie.process import exit_code, serve
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
@@ -236,20 +236,24 @@ def test_a_bookie_whose_session_expired_registers_again_or_ends_as_it_is_told(cl
 
 @asynccontextmanager
 async def served(
-    cluster: Cluster, policy: SessionExpiredPolicy = SessionExpiredPolicy.RECONNECT, **settings: Any
+    cluster: Cluster,
+    policy: SessionExpiredPolicy = SessionExpiredPolicy.RECONNECT,
+    settings: dict[str, Any] | None = None,
 ) -> AsyncIterator[tuple[BookieServerConfig, ZooKeeperStore]]:
     """Run the server of `quire bookie` in this process, so that the test reaches its session and its disk.
 
     Its final error is raised.
     """
     folder = cluster.folder / "here"
-    config = BookieServerConfig(
-        host="127.0.0.1",
-        port=free_port(),
-        journal_directory=str(folder / "journal"),
-        ledger_directory=str(folder / "ledgers"),
-        journal_prealloc_mb=1,
-        **settings,
+    config = BOOKIE.build(
+        {
+            "advertisedAddress": "127.0.0.1",
+            "bookiePort": free_port(),
+            "journalDirectories": str(folder / "journal"),
+            "ledgerDirectories": str(folder / "ledgers"),
+            "journalPreAllocSizeMB": 1,
+            **(settings or {}),
+        }
     )
     store = await open_store(
         real_world(), replace(cluster.server.config(cluster.chroot), session_expired_policy=policy)
@@ -272,8 +276,8 @@ def test_under_reconnect_a_new_session_registers_the_bookie_anew_and_it_serves_o
     cluster: Cluster, read_only: bool
 ) -> None:
     async def story() -> None:
-        async with served(cluster, force_read_only=read_only) as (config, store):
-            with closing(Wire(config.port)) as wire:
+        async with served(cluster, settings={"forceReadOnlyBookie": read_only}) as (config, store):
+            with closing(Wire(config.bookie.port)) as wire:
                 add = partial(wire.add, flags=v2.HIGH_PRIORITY)
                 assert await trio.to_thread.run_sync(add, 7, 0) == 0
                 path = bookies.registration_path(config.id, read_only=read_only)

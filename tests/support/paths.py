@@ -29,7 +29,7 @@ from quire.client.client import Client, open_client
 from quire.ledger import client as ledger_client
 from quire.ledger.recovery.recovery import recover
 from quire.servers.addresses import Addresses
-from quire.servers.standalone.config import StandaloneConfig
+from quire.servers.standalone.config import STANDALONE
 from quire.servers.standalone.process import run_standalone
 from quire.spark.options.parse import Options
 from quire.spark.planning.ranges import LedgerRange, TopicRange
@@ -194,7 +194,7 @@ class Rig:
         def ready(_: Addresses) -> None:
             self.ready.set()
 
-        config = StandaloneConfig(broker_port=PORT, bind_address=SERVER, advertised_address=SERVER)
+        config = STANDALONE.build({"brokerServicePort": PORT, "bindAddress": SERVER, "advertisedAddress": SERVER})
         await run_standalone(world, config, data_dir="/data", ready=ready, stop=stop, http=False)
 
     async def start(self) -> None:

@@ -1,133 +1,139 @@
-"""conf/ documents every field of every configuration, with its true default, and every key has an effect."""
+"""Each key is declared once, and has an effect; conf/ is made from the declarations."""
 
 from __future__ import annotations
 
+import ast
+import re
+from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from bookie.config import BookieConfig
-from cursors.config import CursorConfig
-from managed_ledger.config import ManagedLedgerConfig
-from quire.servers.broker import parts as broker_parts
-from quire.servers.broker.conf import load_broker_config
-from quire.servers.broker.config import BrokerConfig
-from quire.servers.broker.keys import broker_options
+from quire.servers.broker.config import BROKER, BrokerConfig
+from quire.servers.broker.listening import ListenConfig
 from quire.servers.broker.process import located
-from quire.servers.standalone import process as standalone
-from quire.servers.standalone.conf import load_standalone_config
-from quire.servers.standalone.conf import render_conf as render_standalone_conf
-from quire.servers.standalone.config import StandaloneConfig
-from quire.servers.standalone.data_directory import DataDirectory
-from quire.service.config import Key, keys_of, render_value
+from quire.servers.configurations import FILES, PROCESSES, TABLE, made
+from quire.service.config import Key, conf_key, keys_of
 from quire.service.errors import ConfigError
 from quire.service.original_keys import is_original_key
+from quire.service.process_conf import Process, declared_twice
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIGURATIONS: dict[str, type] = {"standalone.conf": StandaloneConfig, "broker.conf": BrokerConfig}
-READERS = {
-    "standalone.conf": ("quire/servers/standalone/*.py", "quire/servers/broker/keys.py", "quire/cli/main.py"),
-    "broker.conf": ("quire/servers/broker/*.py", "quire/servers/zookeeper/keys.py"),
+ROOMS = ("autorecovery", "bookie", "broker", "cursors", "managed_ledger", "quire")
+TOGETHER: dict[str, object] = {
+    "clusterName": "c",
+    "managedLedgerDefaultEnsembleSize": 3,
+    "managedLedgerDefaultWriteQuorum": 3,
+    "quireZooKeeperAuth": "digest:a:b",
+    "quireZooKeeperTls": True,
 }
-PARTS: dict[str, tuple[type, ...]] = {
-    "standalone.conf": (ManagedLedgerConfig, CursorConfig, BookieConfig),
-    "broker.conf": (ManagedLedgerConfig, CursorConfig),
-}
-TOGETHER: dict[str, dict[str, object]] = {
-    "standalone.conf": {},
-    "broker.conf": {"ensemble_size": 3, "write_quorum": 3, "zk_auth": "digest:a:b", "zk_tls": True},
-}
-"""Values with which any single key can be changed."""
+"""Values of a broker with which any single key can be changed."""
 TEXTS: dict[str, object] = {
     "metadataStoreUrl": "zk:other:2181",
     "configurationMetadataStoreUrl": "zk:other:2181",
     "bookkeeperMetadataServiceUri": "zk+hierarchical://localhost:2181/other",
     "quireZooKeeperAuth": "digest:c:d",
-    "bindAddress": "10.0.0.9",
 }
-OF_THE_PROCESS = {
-    "standalone.conf": (
-        "brokerServicePort",
-        "webServicePort",
-        "brokerMaxConnections",
-        "brokerShutdownTimeoutMs",
-        "quireLogLevels",
-    ),
-    "broker.conf": (
-        "brokerServicePort",
-        "webServicePort",
-        "brokerMaxConnections",
-        "brokerShutdownTimeoutMs",
-        "quireLogLevels",
-        "configurationMetadataStoreUrl",
-        "quireZooKeeperTlsCertificateFile",
-        "quireZooKeeperTlsKeyFile",
-        "forceDeleteNamespaceAllowed",
-        "forceDeleteTenantAllowed",
-    ),
-}
-"""Keys that no room gets: of ports, and of what is refused elsewhere (tests/unit/cli, tests/unit/service/test_log.py, tests/unit/broker/admin)."""
-DECIDED = {
-    "standalone.conf": (
-        "managedLedgerDefaultEnsembleSize",
-        "managedLedgerDefaultWriteQuorum",
-        "managedLedgerDefaultAckQuorum",
-        "bookieId",
-        "bookiePort",
-        "journalDirectories",
-        "ledgerDirectories",
-        "maxBatchReadSize",
-    ),
-    "broker.conf": (),
-}
-"""Keys of parts that one process with one bookie leaves no choice about."""
+REFUSED_ALONE = ("configurationMetadataStoreUrl", "quireZooKeeperTlsCertificateFile", "quireZooKeeperTlsKeyFile")
 
 
-def pairs(name: str) -> list[tuple[str, str, str]]:
-    """(key, value, comment above it), in the order of the file."""
-    found = []
-    comment = ""
-    text = (ROOT / "conf" / name).read_text().partition("\n# Keys of the original that have no effect")[0]
-    for line in text.splitlines():
-        if line.startswith("# "):
-            comment += line[2:] + " "
-        elif "=" in line:
-            key, _, value = line.partition("=")
-            found.append((key, value, comment.strip()))
-            comment = ""
-        else:
-            comment = ""
+def processes() -> list[Any]:
+    return [pytest.param(process, id=process.name) for process in PROCESSES]
+
+
+def declarations() -> Counter[str]:
+    """How often the product's code calls `conf_key` with each name."""
+    found: Counter[str] = Counter()
+    for room in ROOMS:
+        for path in (ROOT / room).rglob("*.py"):
+            text = path.read_text(encoding="utf-8")
+            if "conf_key(" in text:
+                found.update(name_of(node) for node in ast.walk(ast.parse(text)) if is_declaration(node))
     return found
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_the_file_has_every_key_once_with_its_default_and_its_text(name: str) -> None:
-    keys = keys_of(CONFIGURATIONS[name])
-    assert pairs(name) == [(key.name, render_value(key.default), key.doc) for key in keys.values()]
-    assert all(key.doc for key in keys.values())
+def is_declaration(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "conf_key"
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_the_file_reads_as_the_defaults(name: str) -> None:
-    path, cls = ROOT / "conf" / name, CONFIGURATIONS[name]
-    found = load_broker_config(path) if name == "broker.conf" else load_standalone_config(path, {})
-    assert found == cls()
+def name_of(node: ast.AST) -> str:
+    assert isinstance(node, ast.Call)
+    name = node.args[0]
+    assert isinstance(name, ast.Constant), f"line {node.lineno}: the name of a key is written out"
+    return str(name.value)
 
 
-def test_the_standalone_file_is_what_the_code_says() -> None:
-    assert (ROOT / "conf/standalone.conf").read_text() == render_standalone_conf()
+def test_every_key_is_declared_once_and_belongs_to_a_process() -> None:
+    found = declarations()
+    assert {name: count for name, count in found.items() if count > 1} == {}
+    assert set(found) == {name for process in PROCESSES for name in (*process.keys(), *process.fixed)}
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_every_key_has_a_name_that_operators_know_or_begins_with_ours(name: str) -> None:
-    keys = keys_of(CONFIGURATIONS[name])
+@dataclass(frozen=True, kw_only=True)
+class Planted:
+    copy: int = conf_key("brokerServicePort", 1, doc="A copy.")
+
+
+@pytest.mark.parametrize("process", processes())
+def test_no_two_classes_of_a_process_have_a_key(process: Process[Any]) -> None:
+    assert declared_twice(process.parts().values()) == []
+    if ListenConfig in process.parts().values():
+        assert declared_twice([*process.parts().values(), Planted]) == ["brokerServicePort: ListenConfig, Planted"]
+
+
+@pytest.mark.parametrize("process", processes())
+def test_what_a_process_has_otherwise_is_of_a_key_that_it_has(process: Process[Any]) -> None:
+    declared = {name for cls in process.parts().values() for name in keys_of(cls)}
+    assert set(process.changes) <= set(process.keys())
+    assert set(process.fixed) <= declared
+    assert not process.others & set(process.fixed) or process.quiet
+
+
+@pytest.mark.parametrize("process", processes())
+def test_every_key_has_help_and_a_default_that_keeps_to_its_bounds(process: Process[Any]) -> None:
+    for key in process.keys().values():
+        assert key.doc, key.name
+        if key.bounds.choices:
+            assert key.default in key.bounds.choices, key.name
+        if key.bounds.minimum is not None:
+            assert key.bounds.minimum <= key.default <= (key.bounds.maximum or key.default), key.name
+
+
+@pytest.mark.parametrize("process", processes())
+def test_every_key_has_a_name_that_operators_know_or_begins_with_ours(process: Process[Any]) -> None:
+    keys = process.keys()
     assert [key for key in keys if not is_original_key(key) and not key.startswith("quire")] == []
 
 
+@pytest.mark.parametrize("name", FILES)
+def test_the_file_in_conf_is_what_the_declarations_say_and_reads_as_the_defaults(name: str) -> None:
+    process = FILES[name]
+    assert (ROOT / "conf" / name).read_text() == process.render(), "stale: run scripts/configuration"
+    assert process.load(ROOT / "conf" / name) == process.build()
+
+
+def test_every_file_in_conf_and_the_table_of_the_documentation_are_made() -> None:
+    assert sorted(path.name for path in (ROOT / "conf").iterdir()) == sorted(FILES)
+    assert (ROOT / TABLE).read_text() == made()[TABLE], "stale: run scripts/configuration"
+    assert set(made()) == {TABLE, *(f"conf/{name}" for name in FILES)}
+
+
+@pytest.mark.parametrize("process", processes())
+def test_every_field_with_a_key_is_read_in_its_room_or_where_the_process_is_put_together(process: Process[Any]) -> None:
+    unread = []
+    for cls in process.parts().values():
+        rooms = {each.__module__.partition(".")[0] for each in cls.__mro__ if each is not object} - {"quire"}
+        folders = [*(ROOT / room for room in rooms), ROOT / "quire/servers"]
+        code = "".join(path.read_text() for folder in folders for path in sorted(folder.rglob("*.py")))
+        unread += [key.name for key in keys_of(cls).values() if not re.search(rf"\.{key.field_name}\b", code)]
+    assert unread == []
+
+
 def other_values(key: Key, now: Any) -> list[object]:
-    """Values that are not the one of `now`, of which at least one goes with the other keys."""
+    """Values that are not `now`, of which at least one goes with the other keys."""
     if key.name in TEXTS:
         return [TEXTS[key.name]]
     if key.bounds.choices:
@@ -138,65 +144,31 @@ def other_values(key: Key, now: Any) -> list[object]:
         return [now / 2]
     if isinstance(now, int):
         low, high = key.bounds.minimum, key.bounds.maximum
-        near = [now + 1, now - 1]
-        return [each for each in near if (low is None or each >= low) and (high is None or each <= high)]
+        return [each for each in (now + 1, now - 1) if (low is None or each >= low) and (high is None or each <= high)]
     return ["other"]
 
 
-def parts_of(config: StandaloneConfig | BrokerConfig) -> tuple[object, ...]:
-    """What the rooms are made with."""
-    if isinstance(config, StandaloneConfig):
-        directory = DataDirectory(root="/d", lock=cast(Any, None))
-        return (
-            broker_options(config),
-            config.advertised_host,
-            standalone.ledger_config(config),
-            standalone.cursor_config(config),
-            standalone.bookie_config(config, directory),
-        )
-    return (
-        broker_options(config),
-        broker_parts.zookeeper_config(config),
-        broker_parts.ledger_client_config(config),
-        broker_parts.watcher_config(config),
-        broker_parts.ownership_options(config),
-        broker_parts.ledger_config(config),
-        broker_parts.cursor_config(config),
-        located(config).advertised_host,
-    )
+def translated(config: BrokerConfig) -> tuple[object, ...]:
+    """What is made of the keys that no room obeys as they stand."""
+    return config.metadata.stores(), config.ledger_client.client, config.ledger_client.watcher
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_a_key_that_is_changed_changes_what_a_part_is_made_with(name: str) -> None:
-    cls = CONFIGURATIONS[name]
-    base = {"cluster_name": "c", "web_port": 8080, **TOGETHER[name]}
-    default = parts_of(cls(**base))
+def test_a_key_of_the_bookies_client_or_of_the_metadata_changes_what_those_are_made_with() -> None:
+    default = translated(BROKER.build(TOGETHER))
     without = []
-    for key in keys_of(cls).values():
-        if key.name in OF_THE_PROCESS[name]:
-            continue
-        changed = []
-        for value in other_values(key, base.get(key.field_name, key.default)):
-            with suppress(ValueError, ConfigError):
-                changed.append(parts_of(cls(**{**base, key.field_name: value})))
-        if not changed or all(each == default for each in changed):
-            without.append(key.name)
+    for part in ("metadata", "ledger_client"):
+        for key in keys_of(BROKER.parts()[part]).values():
+            changed = []
+            for value in other_values(key, TOGETHER.get(key.name, key.default)):
+                with suppress(ConfigError):
+                    changed.append(translated(BROKER.build({**TOGETHER, key.name: value})))
+            if key.name not in REFUSED_ALONE and (not changed or all(each == default for each in changed)):
+                without.append(key.name)
     assert without == []
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_keys_of_the_process_itself_are_read_where_it_is_put_together(name: str) -> None:
-    code = "".join(path.read_text() for glob in READERS[name] for path in sorted(ROOT.glob(glob)))
-    keys = keys_of(CONFIGURATIONS[name])
-    assert [each for each in OF_THE_PROCESS[name] if f"config.{keys[each].field_name}" not in code] == []
-
-
-@pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_every_key_of_a_part_is_in_the_file_or_is_decided_by_the_shape(name: str) -> None:
-    known = {*keys_of(CONFIGURATIONS[name]), *DECIDED[name]}
-    assert [key for part in PARTS[name] for key in keys_of(part) if key not in known] == []
-
-
-def test_every_file_in_conf_is_held_to_a_configuration() -> None:
-    # tests/unit/servers/bookie/test_config.py holds the bookie's.
-    assert sorted(path.name for path in (ROOT / "conf").iterdir()) == sorted({*CONFIGURATIONS, "bk_server.conf"})
+def test_what_one_room_declares_and_another_obeys_too_reaches_both() -> None:
+    config = located(BROKER.build({**TOGETHER, "advertisedAddress": "h"}))
+    assert (config.listen.advertised_host, config.broker.cluster_name) == ("h", "c")
+    assert config.broker.output_bytes_bound == 256 << 20
+    assert BROKER.build({"managedLedgerMaxReadsInFlightSizeInMB": 1}).broker.output_bytes_bound == 1 << 20

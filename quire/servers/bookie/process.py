@@ -35,17 +35,12 @@ from quire.metadata.errors import (
 )
 from quire.metadata.ledgers import ensure_layout
 from quire.metadata.store import MetadataStore
-from quire.metadata.zookeeper.store import (
-    SessionExpiredPolicy,
-    ZooKeeperConfig,
-    parse_connect_string,
-)
+from quire.metadata.zookeeper.store import ZooKeeperConfig
 from quire.servers.addresses import free_port, naming
-from quire.servers.bookie.config import BookieServerConfig, load_server_config
+from quire.servers.bookie.config import BOOKIE, BookieProcessKeys, BookieServerConfig
 from quire.servers.errors import CliError
 from quire.servers.exit_codes import BOOKIE_EXCEPTION, INVALID_CONF, SERVER_EXCEPTION, ZK_EXPIRED, ZK_REG_FAIL
 from quire.servers.process import closing, cut_after_faults, end_when, ending_at_faults, run_server
-from quire.servers.zookeeper.keys import PULSAR_PREFIX, credentials, tls
 from quire.servers.zookeeper.wait import open_when_there
 from quire.service.errors import ConfigError
 from quire.service.log import get_logger
@@ -57,6 +52,8 @@ from quire.world.unwrap import leaves
 log = get_logger(__name__)
 
 _SIOCGIFADDR = 0x8915
+_CONNECT_TIMEOUT_S = 30.0
+"""Of one attempt; `open_when_there` makes further ones."""
 
 
 class BookieStartError(CliError):
@@ -80,7 +77,7 @@ class Ready:
         http = f"http://{self.http[0]}:{self.http[1]}" if self.http else ""
         return (
             f"ready bookie={self.config.id} address={self.address[0]}:{self.address[1]} http={http} "
-            f"journal={self.config.journal_directory} ledgers={self.config.ledger_directory} pid={pid}"
+            f"journal={self.config.bookie.journal_directory} ledgers={self.config.bookie.ledger_directory} pid={pid}"
         )
 
 
@@ -89,51 +86,33 @@ class Ready:
 
 def zookeeper_config(config: BookieServerConfig) -> tuple[ZooKeeperConfig, str]:
     """How to reach the metadata store, and the ledgers' root in it. ConfigError."""
-    uri = config.metadata_service
-    plain = uri.removeprefix(PULSAR_PREFIX)
-    scheme = plain.partition(":")[0].partition("+")[0]
-    if plain != uri and scheme != "zk":
-        plain = f"zk:{plain}"
-    elif scheme != "zk":
-        raise ConfigError(
-            f"metadataServiceUri={uri}: the metadata store is ZooKeeper: zk+hierarchical://host:2181/ledgers"
-        )
+    config.metadata.check_scheme()
     try:
-        where = parse_connect_string(plain)
-        made = ZooKeeperConfig(
-            servers=where.servers,
-            chroot=where.chroot,
-            session_timeout_s=config.zk_timeout_ms / 1000,
-            retry_first_s=config.zk_retry_first_ms / 1000,
-            retry_max_s=max(config.zk_retry_first_ms, config.zk_retry_max_ms) / 1000,
-            session_expired_policy=SessionExpiredPolicy(config.zk_expired_policy),
-            secure=config.zk_secure,
-            auth=credentials(config),
-            tls=tls(config),
-        )
+        made = replace(config.metadata.zookeeper_of_server, connect_timeout_s=_CONNECT_TIMEOUT_S)
+        return made, config.metadata.connect_string.ledgers_root
     except InvalidConnectStringError as error:
         raise ConfigError(f"metadataServiceUri: {error}") from error
-    return made, where.ledgers_root
 
 
 def located(config: BookieServerConfig, ledgers_root: str) -> BookieServerConfig:
     """The configuration with everything in it that this machine says: host, port, folders. ConfigError."""
-    host = config.host or own_host(config)
-    port = config.port or free_port()
-    folders = (config.journal_directory, config.ledger_directory, config.index_directory)
+    wanted = config.bookie
+    host = config.address.advertised_address or own_host(config.process)
+    folders = (wanted.journal_directory, wanted.ledger_directory, wanted.index_directory)
     # A cookie names folders as they are configured, and those of a relative path by that.
     root = "" if all(os.path.isabs(folder) for folder in folders if folder) else os.getcwd()
     journal, ledgers, index = (os.path.abspath(folder) if folder else "" for folder in folders)
-    made = replace(
-        config,
+    bookie = replace(
+        wanted,
         host=host,
-        port=port,
+        port=wanted.port or free_port(),
         journal_directory=journal,
         ledger_directory=ledgers,
         index_directory="" if index == ledgers else index,
         ledgers_root=ledgers_root,
         root=root,
     )
+    made = replace(config, bookie=bookie, address=replace(config.address, advertised_address=host))
     try:
         check_bookie_id(made.id)
     except InvalidPathError as error:
@@ -141,7 +120,7 @@ def located(config: BookieServerConfig, ledgers_root: str) -> BookieServerConfig
     return made
 
 
-def own_host(config: BookieServerConfig) -> str:
+def own_host(config: BookieProcessKeys) -> str:
     """What this machine is called, or its address. ConfigError if others cannot reach it by that."""
     address = interface_address(config.listening_interface) if config.listening_interface else None
     name = socket.getfqdn()
@@ -170,7 +149,7 @@ def interface_address(name: str) -> str:
     return socket.inet_ntoa(answer[20:24])
 
 
-def check_user(config: BookieServerConfig) -> None:
+def check_user(config: BookieProcessKeys) -> None:
     """ConfigError if this user may not start a bookie."""
     user = getpass.getuser()
     if config.permitted_users and user not in config.permitted_users:
@@ -198,14 +177,15 @@ async def serve(
     """One located bookie, until `stop` is set; and `beside(stop)`, from when it serves. BookieError, MetadataError, OSError,
     PortError, RegistrationError, in groups."""
     try:
-        await ensure_layout(metadata, config.ledgers_root)
+        await ensure_layout(metadata, config.bookie.ledgers_root)
     except NoNodeError as error:
         raise BookieStartError(
             f"{error}. Make it with `quire shell initnewcluster`, or correct metadataServiceUri"
         ) from error
-    bind = interface_address(config.listening_interface) if config.listening_interface else "0.0.0.0"
+    listening = config.process.listening_interface
+    bind = interface_address(listening) if listening else "0.0.0.0"
     async with AsyncExitStack() as stack:
-        bookie = await stack.enter_async_context(open_bookie(world, config, metadata))
+        bookie = await stack.enter_async_context(open_bookie(world, config.bookie, metadata))
         bookie.total_bytes = total_bytes
         nursery = await stack.enter_async_context(ending_at_faults(world.faults))
         lost = "a sync failed and nobody knows what is on the disk; the next start will tell"
@@ -215,16 +195,16 @@ async def serve(
         counts = ConnectionCounts()
         http: tuple[str, int] | None = None
         endpoints: tuple[Endpoint, ...] = ()
-        if config.http_enabled:
+        if config.http.enabled:
             from quire.servers.bookie.web import web_app
             from quire.service.http import serve_web
 
             app = web_app(bookie, metadata, counts, config, nursery)
-            web = partial(serve_web, app, config.http_host, config.http_port, stop=stop)
-            with naming("httpServerPort", config.http_host, config.http_port):
+            web = partial(serve_web, app, config.http.host, config.http.port, stop=stop)
+            with naming("httpServerPort", config.http.host, config.http.port):
                 _, http_port = await nursery.start(web, name="web")
-            http = (config.host, http_port)
-            endpoints = (Endpoint(id="httpserver", host=config.host, port=http_port, protocol="http"),)
+            http = (config.bookie.host, http_port)
+            endpoints = (Endpoint(id="httpserver", host=config.bookie.host, port=http_port, protocol="http"),)
         serving = partial(
             serve_bookie,
             world,
@@ -234,10 +214,10 @@ async def serve(
             stop=stop,
             counts=counts,
             endpoints=endpoints,
-            register_wait_s=2 * config.zk_timeout_ms / 1000,
+            register_wait_s=2 * config.metadata.timeout_ms / 1000,
         )
         async with trio.open_nursery() as outer:
-            with naming("bookiePort", bind, config.port):
+            with naming("bookiePort", bind, config.bookie.port):
                 address = await outer.start(_registered, serving, name="bookie")
             if beside is not None:
                 outer.start_soon(beside, stop, name="beside the bookie")
@@ -268,9 +248,9 @@ def run_bookie(conf: Path | None, log_level: str) -> int:
 
     try:
         logging.configure(log_level, sys.stderr)
-        config = BookieServerConfig() if conf is None else load_server_config(conf)
-        check_user(config)
-        levels = logging.parse_levels(config.log_levels)
+        config = BOOKIE.load(conf)
+        check_user(config.process)
+        levels = logging.parse_levels(config.log.levels)
         store_config, root = zookeeper_config(config)
         config = located(config, root)
         auto_recovery = _auto_recovery(conf, config)
@@ -300,7 +280,7 @@ def _auto_recovery(
     conf: Path | None, config: BookieServerConfig
 ) -> Callable[[World, trio.Event], Awaitable[None]] | None:
     """What runs beside the bookie, if it is to: `run(world, stop)`. ConfigError."""
-    if not config.auto_recovery:
+    if not config.process.auto_recovery:
         return None
     # Only here: other bookies need none of it.
     from quire.servers.autorecovery.process import beside_bookie

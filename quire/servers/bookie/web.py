@@ -33,8 +33,8 @@ from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.ledger_metadata import LedgerMetadata, LedgerState
 from quire.metadata.ledgers import LedgerManager, read_layout
 from quire.metadata.store import MetadataStore
-from quire.servers.bookie.config import BookieServerConfig
-from quire.service.config import keys_of, render_value
+from quire.servers.bookie.config import BOOKIE, BookieServerConfig
+from quire.service.config import render_value
 from quire.service.http import make_original_app
 from quire.service.jackson import as_json
 from quire.service.log import get_logger
@@ -66,9 +66,8 @@ class Resources:
 
     async def config(self, request: Request) -> Response:
         found = {}
-        for key in keys_of(BookieServerConfig).values():
-            secret = key.name in _SECRETS and getattr(self._config, key.field_name)
-            found[key.name] = "***" if secret else render_value(getattr(self._config, key.field_name))
+        for name, value in BOOKIE.values_of(self._config).items():
+            found[name] = "***" if name in _SECRETS and value else render_value(value)
         return as_json(found)
 
     async def is_ready(self, request: Request) -> Response:
@@ -94,9 +93,9 @@ class Resources:
         wanted = (await _body(request)).get("readOnly")
         if not isinstance(wanted, bool):
             return PlainTextResponse('Bad request. Should be {"readOnly": true|false}', status_code=400)
-        if not wanted and self._config.force_read_only:
+        if not wanted and self._config.bookie.force_read_only:
             return PlainTextResponse("forceReadOnlyBookie holds the bookie read-only", status_code=409)
-        if wanted and not self._config.read_only_enabled:
+        if wanted and not self._config.process.read_only_enabled:
             return PlainTextResponse("readOnlyModeEnabled=false keeps the bookie writable", status_code=400)
         self._bookie.set_read_only(wanted)
         return await self.read_only(request)
@@ -117,7 +116,7 @@ class Resources:
         return as_json({f"LastLogMark: Journal Id - {mark.file_id}({mark.file_id:x}.txn)": f"Pos - {mark.offset}"})
 
     async def files(self, request: Request) -> Response:
-        config = self._config
+        config = self._config.bookie
         kinds = {
             "journal": ("journal files", config.journal_directory, ".txn"),
             "entrylog": ("entrylog files", config.ledger_directory, ".log"),
@@ -157,7 +156,7 @@ class Resources:
 
     async def list_bookies(self, request: Request) -> Response:
         read_only = request.query_params.get("type") == "ro"
-        root = self._config.ledgers_root
+        root = self._config.bookie.ledgers_root
         names = await (bookies.readonly if read_only else bookies.available)(self._metadata, root=root)
         hosts = request.query_params.get("print_hostnames") == "true"
         found: dict[str, str | None] = {}
@@ -168,7 +167,7 @@ class Resources:
         return as_json(found)
 
     async def _manager(self) -> LedgerManager:
-        root = self._config.ledgers_root
+        root = self._config.bookie.ledgers_root
         layout = await read_layout(self._metadata, root)
         ids = SequenceLedgerIds(self._metadata, root)
         return LedgerManager(self._metadata, ids=ids, rng=self._bookie.world.rng, root=root, layout=layout)

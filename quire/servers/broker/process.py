@@ -31,17 +31,7 @@ from quire.metadata.errors import NoNodeError, SessionExpiredError
 from quire.metadata.ledgers import ensure_layout
 from quire.metadata.store import MetadataStore
 from quire.servers.addresses import Addresses, free_port, host_port, naming
-from quire.servers.broker.conf import load_broker_config
-from quire.servers.broker.config import BrokerConfig
-from quire.servers.broker.keys import broker_options
-from quire.servers.broker.parts import (
-    cursor_config,
-    ledger_client_config,
-    ledger_config,
-    ownership_options,
-    watcher_config,
-    zookeeper_config,
-)
+from quire.servers.broker.config import BROKER, BrokerConfig, cursors_of
 from quire.servers.errors import CliError
 from quire.servers.process import closing, cut_after_faults, end_when, ending_at_faults, run_server
 from quire.servers.serving import broker_port
@@ -80,36 +70,42 @@ async def run_broker_on(
     serves. `turn`: that of the ledger client's links. BrokerStartError, PortError, MetadataError; the last, in a
     group, also when the session with the metadata service has ended for good. Without `http` it is known by `webServicePort`
     all the same."""
-    if await metadata.get(f"/admin/clusters/{config.cluster_name}") is None:
+    cluster, listen = config.broker.cluster_name, config.listen
+    if await metadata.get(f"/admin/clusters/{cluster}") is None:
         raise BrokerStartError(
-            f"clusterName={config.cluster_name}: there is no such cluster; make it with `quire initialize-cluster-metadata`, "
+            f"clusterName={cluster}: there is no such cluster; make it with `quire initialize-cluster-metadata`, "
             "or correct clusterName"
         )
-    host = config.advertised_host
-    grace_s = config.shutdown_timeout_ms / 1000
+    host = listen.advertised_host
+    grace_s = listen.shutdown_timeout_s
     async with AsyncExitStack() as stack:
         nursery = await stack.enter_async_context(ending_at_faults(world.faults))
         expired = SessionExpiredError("ZooKeeper has given this broker up: start it again")
         nursery.start_soon(end_when, metadata.expired, expired, name="metadata expired")
-        with naming("brokerServicePort", config.bind_address, config.broker_port):
-            listener = await world.network.listen(config.bind_address, config.broker_port)
-        addresses = Addresses((host, listener.address[1]), (host, config.web_port))
+        with naming("brokerServicePort", listen.bind_address, listen.broker_port):
+            listener = await world.network.listen(listen.bind_address, listen.broker_port)
+        addresses = Addresses((host, listener.address[1]), (host, listen.web_port))
         me = LocalBroker(
-            id=host_port((host, config.web_port)), broker_url=addresses.broker_url, web_url=addresses.web_url
+            id=host_port((host, listen.web_port)), broker_url=addresses.broker_url, web_url=addresses.web_url
         )
-        logs = ledger_config(config)
-        policies = TopicPolicies(metadata, LogConfig.of(logs))
+        policies = TopicPolicies(metadata, LogConfig.of(config.logs))
         await nursery.start(policies.run, name="policies")
         factory = ManagedLedgerFactory(
-            world, metadata, ledger_client, logs, nursery, cursor_config(config), config_of=policies.config_of
+            world,
+            metadata,
+            ledger_client,
+            config.logs,
+            nursery,
+            cursors_of(config.logs, config.cursors),
+            config_of=policies.config_of,
         )
         nursery.start_soon(factory.run, name="managed ledgers")
-        ownership = Ownership(world, metadata, me, ownership_options(config))
+        ownership = Ownership(world, metadata, me, replace(config.ownership, cluster_name=cluster))
         broker = Broker(
             world,
             metadata,
             factory,
-            broker_options(config),
+            config.broker,
             nursery,
             turn=turn,
             service_url=me.broker_url,
@@ -123,7 +119,7 @@ async def run_broker_on(
         broker.start()
         counts = ConnectionCounts()
         serve = broker_port(
-            listener, broker, counts, grace_s=grace_s, connections_max=config.connections_max, stop=stop
+            listener, broker, counts, grace_s=grace_s, connections_max=listen.connections_max, stop=stop
         )
         async with trio.open_nursery() as serving:
             await serving.start(serve, name="broker")
@@ -142,8 +138,8 @@ async def run_broker_on(
                     stop=stop,
                     ledgers_root=ledgers_root,
                 )
-                web = partial(serve_web, app, config.bind_address, config.web_port, stop=stop)
-                with naming("webServicePort", config.bind_address, config.web_port):
+                web = partial(serve_web, app, config.listen.bind_address, config.listen.web_port, stop=stop)
+                with naming("webServicePort", listen.bind_address, listen.web_port):
                     await serving.start(web, name="web")
             await nursery.start(ownership.run, name="ownership")
             if not stop.is_set():
@@ -161,12 +157,15 @@ async def run_broker_on(
 
 def located(config: BrokerConfig) -> BrokerConfig:
     """The configuration with everything in it that this machine says: its name, a free port. ConfigError."""
-    if not config.cluster_name:
+    if not config.broker.cluster_name:
         raise ConfigError("clusterName: must be set, to the name that `quire initialize-cluster-metadata` was given")
-    advertised = config.advertised_address
-    if not advertised and config.bind_address in ("0.0.0.0", "::", ""):
+    listen = config.listen
+    advertised = listen.advertised_address
+    if not advertised and listen.bind_address in ("0.0.0.0", "::", ""):
         advertised = socket.getfqdn()
-    return replace(config, advertised_address=advertised, web_port=config.web_port or free_port())
+    return replace(
+        config, listen=replace(listen, advertised_address=advertised, web_port=listen.web_port or free_port())
+    )
 
 
 def run_broker(conf: Path | None, log_level: str, *, accept_unsupported_policies: bool = False) -> int:
@@ -178,11 +177,10 @@ def run_broker(conf: Path | None, log_level: str, *, accept_unsupported_policies
         logging.configure(log_level, sys.stderr)
         if conf is None and DEFAULT_CONF.exists():
             conf = DEFAULT_CONF
-        config = located(BrokerConfig() if conf is None else load_broker_config(conf))
-        if accept_unsupported_policies:
-            config = replace(config, accept_unsupported_policies=True)
-        levels = logging.parse_levels(config.log_levels)
-        store_config, root = zookeeper_config(config)
+        overrides = {"quireAcceptUnsupportedPolicies": True} if accept_unsupported_policies else {}
+        config = located(BROKER.load(conf, overrides))
+        levels = logging.parse_levels(config.log.levels)
+        store_config, root = config.metadata.stores()
     except (ConfigError, ValueError) as error:
         print(f"quire broker: {error}", file=sys.stderr)
         return 2
@@ -204,9 +202,8 @@ def run_broker(conf: Path | None, log_level: str, *, accept_unsupported_policies
                     f"{error}. Make it with `quire initialize-cluster-metadata`, or correct bookkeeperMetadataServiceUri"
                 ) from error
             turn = Turn()
-            client = open_client_on(
-                world, store, ledger_client_config(config), root=root, watcher=watcher_config(config), turn=turn
-            )
+            keys = config.ledger_client
+            client = open_client_on(world, store, keys.client, root=root, watcher=keys.watcher, turn=turn)
             async with client as ledgers:
                 await run_broker_on(
                     world, store, ledgers, config, ready=announce, stop=stop, turn=turn, ledgers_root=root

@@ -41,29 +41,29 @@ def web_app(
     http_client.load()
     session = MetadataSession(broker.metadata)
     metrics = Metrics()
-    register(metrics, broker, counts, config.cluster_name)
+    register(metrics, broker, counts, config.broker.cluster_name)
     metrics.gauge("quire_bundles_owned", "Bundles that this broker serves", lambda: len(ownership.owned()))
     metrics.gauge("quire_metadata_connected", "1 while ZooKeeper can be reached", lambda: float(session.is_up()))
-    check = partial(check_health, broker, session, ledgers_root, config.ensemble_size)
+    check = partial(check_health, broker, session, ledgers_root, config.logs.ensemble_size)
     health = Health(is_ready=lambda: not stop.is_set(), check=check)
     service = Service(
         administration=broker.administration,
         client_partitions=partial(broker.topics.partitions, create=True),
         broker_url=lambda: me.broker_url,
         web_url=lambda: me.web_url,
-        deadline_s=config.topic_load_timeout_s,
+        deadline_s=config.broker.topic_load_timeout_s,
         cluster=ClusterService(
             metadata=broker.metadata,
             namespaces=ownership.namespaces,
             policies=policies,
             ownership=ownership,
-            cluster_name=config.cluster_name,
+            cluster_name=config.broker.cluster_name,
             ledgers_root=ledgers_root,
             broker_id=me.id,
             others=others,
-            force_delete_namespace=config.force_delete_namespace,
-            force_delete_tenant=config.force_delete_tenant,
-            metadata_url=config.metadata_url,
+            force_delete_namespace=config.deletion.force_namespace,
+            force_delete_tenant=config.deletion.force_tenant,
+            metadata_url=config.metadata.url,
         ),
     )
     return make_app(metrics, health, routes(service))

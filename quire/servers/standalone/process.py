@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 
 import trio
@@ -21,8 +22,7 @@ from bookie.sessions.session import BookieSession
 from broker.server import Broker
 from broker.topics.policies import TopicPolicies
 from broker.turn import Turn
-from cursors.config import CursorConfig
-from managed_ledger.config import LogConfig, ManagedLedgerConfig
+from managed_ledger.config import LogConfig
 from managed_ledger.factory import ManagedLedgerFactory
 from quire.ledger.bookies.link_local import LocalLink
 from quire.ledger.client import open_ledger_client
@@ -32,14 +32,13 @@ from quire.metadata.ledger_ids import BlockLedgerIds
 from quire.metadata.ledgers import LedgerManager
 from quire.metadata.local.rocksdb import open_store
 from quire.servers.addresses import Addresses, naming
-from quire.servers.broker.keys import broker_options
+from quire.servers.broker.config import cursors_of
 from quire.servers.errors import DataDirectoryError
 from quire.servers.process import cut_after_faults, end_when, ending_at_faults
 from quire.servers.serving import broker_port
 from quire.servers.standalone.config import StandaloneConfig
 from quire.servers.standalone.data_directory import DataDirectory, claim
 from quire.servers.standalone.metadata import initialize, next_incarnation
-from quire.service.config import narrow
 from quire.service.log import get_logger
 from quire.service.serve import ConnectionCounts
 from quire.wire.bookkeeper import v2
@@ -47,7 +46,6 @@ from quire.world.doors import World
 
 log = get_logger(__name__)
 
-BOOKIE_ID = "standalone:3181"
 LEDGERS_ROOT = "/ledgers"
 LEDGER_CLIENT = LedgerConfig(frame_max=v2.FRAME_MAX, pending_bytes_max=None)
 """The bookie is ours; maxMessagePublishBufferSizeInMB bounds what all topics together have on their way."""
@@ -65,6 +63,7 @@ async def run_standalone(
     """Serve from `data_dir` (absolute) until `stop` is set. `ready` is called once the binary port (and the web port,
     if `http`) is served. Raises DataDirectoryError, PortError, BookieError, MetadataError; the last two, in a group,
     also when a sync of the disk fails."""
+    listen = config.listen
     directory = await world.offload.run(partial(claim, world.disk, data_dir), name="claim")
     async with AsyncExitStack() as stack:
         stack.callback(directory.lock.release)
@@ -81,7 +80,7 @@ async def run_standalone(
                 f"{directory.metadata} is missing, and {directory.ledgers} is there: restore it from a copy"
             ) from error
         stack.push_async_callback(metadata.aclose)
-        await initialize(metadata, config.cluster_name, world.rng)
+        await initialize(metadata, config.broker.cluster_name, world.rng)
         bookie = await stack.enter_async_context(open_bookie(world, wanted, metadata, disks))
         nursery = await stack.enter_async_context(ending_at_faults(world.faults))
         lost = "a sync failed and nobody knows what is on the disk; the next start will tell"
@@ -95,7 +94,7 @@ async def run_standalone(
                 world,
                 manager,
                 lambda _: LocalLink(partial(BookieSession, bookie), turn=turn),
-                lambda: [BOOKIE_ID],
+                lambda: [wanted.id],
                 LEDGER_CLIENT,
             )
         )
@@ -103,36 +102,42 @@ async def run_standalone(
         def no_room() -> str:
             return f"the disk is full: {disks.reason}" if disks.reason else ""
 
-        logs = ledger_config(config)
-        policies = TopicPolicies(metadata, LogConfig.of(logs))
+        policies = TopicPolicies(metadata, LogConfig.of(config.logs))
         await nursery.start(policies.run, name="policies")
         factory = ManagedLedgerFactory(
-            world, metadata, client, logs, nursery, cursor_config(config), config_of=policies.config_of, no_room=no_room
+            world,
+            metadata,
+            client,
+            config.logs,
+            nursery,
+            cursors_of(config.logs, config.cursors),
+            config_of=policies.config_of,
+            no_room=no_room,
         )
         nursery.start_soon(factory.run, name="managed ledgers")
         broker = Broker(
             world,
             metadata,
             factory,
-            broker_options(config),
+            config.broker,
             nursery,
             turn=turn,
             incarnation=await next_incarnation(metadata),
             policies=policies,
             no_room=no_room,
         )
-        with naming("brokerServicePort", config.bind_address, config.broker_port):
-            listener = await world.network.listen(config.bind_address, config.broker_port)
+        with naming("brokerServicePort", listen.bind_address, listen.broker_port):
+            listener = await world.network.listen(listen.bind_address, listen.broker_port)
         port = listener.address[1]
-        broker.context.service_url = Addresses((config.advertised_host, port), None).broker_url
+        broker.context.service_url = Addresses((listen.advertised_host, port), None).broker_url
         broker.start()
         counts = ConnectionCounts()
         serve = broker_port(
             listener,
             broker,
             counts,
-            grace_s=config.shutdown_timeout_ms / 1000,
-            connections_max=config.connections_max,
+            grace_s=listen.shutdown_timeout_s,
+            connections_max=listen.connections_max,
             stop=stop,
         )
         web: tuple[str, int] | None = None
@@ -143,36 +148,24 @@ async def run_standalone(
                 from quire.service.http import serve_web
 
                 app, listening = web_app(broker, bookie, policies, counts, config, stop=stop)
-                web_part = partial(serve_web, app, config.bind_address, config.web_port, stop=stop, listening=listening)
-                with naming("webServicePort", config.bind_address, config.web_port):
+                web_part = partial(serve_web, app, config.listen.bind_address, config.listen.web_port, stop=stop, listening=listening)
+                with naming("webServicePort", listen.bind_address, listen.web_port):
                     _, web_port = await serving.start(web_part, name="web")
-                web = (config.advertised_host, web_port)
-            ready(Addresses((config.advertised_host, port), web))
+                web = (listen.advertised_host, web_port)
+            ready(Addresses((listen.advertised_host, port), web))
             log.info("ready", broker=broker.service_url, data=data_dir)
             await stop.wait()
             log.info("stopping")
-        with trio.move_on_after(config.shutdown_timeout_ms / 1000):
+        with trio.move_on_after(listen.shutdown_timeout_s):
             await broker.closed.wait()
     log.info("stopped")
-
-
-def ledger_config(config: StandaloneConfig) -> ManagedLedgerConfig:
-    """The managed ledgers' part of the configuration."""
-    return narrow(config, ManagedLedgerConfig, ensemble_size=1, write_quorum=1, ack_quorum=1)
-
-
-def cursor_config(config: StandaloneConfig) -> CursorConfig:
-    """The cursors' part of the configuration."""
-    return narrow(config, CursorConfig, ensemble_size=1, write_quorum=1, ack_quorum=1)
 
 
 def bookie_config(config: StandaloneConfig, directory: DataDirectory) -> BookieConfig:
     """The bookie's part of the configuration. Its folders are those of the data directory, which the cookie names
     relative to it, so that it can be moved."""
-    return narrow(
-        config,
-        BookieConfig,
-        bookie_id=BOOKIE_ID,
+    return replace(
+        config.bookie,
         journal_directory=directory.journal,
         ledger_directory=directory.ledgers,
         ledgers_root=LEDGERS_ROOT,

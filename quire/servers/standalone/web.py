@@ -36,7 +36,7 @@ def web_app(
     """Return the site of a standalone server, which is ready until `stop` is set; and what is to be called with the address it is
     served at."""
     metrics = Metrics()
-    register(metrics, broker, counts, config.cluster_name)
+    register(metrics, broker, counts, config.broker.cluster_name)
     stats = bookie.stats
     metrics.counter("bookie_adds", "Entries added", lambda: stats.adds)
     metrics.counter("bookie_add_bytes", "Bytes of entries added", lambda: stats.add_bytes)
@@ -53,22 +53,22 @@ def web_app(
         client_partitions=partial(broker.topics.partitions, create=True),
         broker_url=lambda: broker.service_url,
         web_url=lambda: web_url,
-        deadline_s=config.topic_load_timeout_s,
+        deadline_s=config.broker.topic_load_timeout_s,
         cluster=ClusterService(
             metadata=broker.metadata,
             namespaces=Namespaces(
-                broker.metadata, OwnershipOptions(cluster_name=config.cluster_name, bundles_default=1)
+                broker.metadata, OwnershipOptions(cluster_name=config.broker.cluster_name, bundles_default=1)
             ),
             policies=policies,
             ownership=ownership,
-            cluster_name=config.cluster_name,
+            cluster_name=config.broker.cluster_name,
             ensemble_max=1,
         ),
     )
 
     def listening(address: tuple[str, int]) -> None:
         nonlocal web_url
-        advertised = (config.advertised_host, address[1])
+        advertised = (config.listen.advertised_host, address[1])
         ownership.web_url = web_url = Addresses(advertised, advertised).web_url
 
     return make_app(metrics, health, routes(service)), listening

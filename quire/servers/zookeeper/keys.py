@@ -1,10 +1,12 @@
-"""Where ZooKeeper is, who we are for it, and how the connections to it are kept private: from what operators say (pure)."""
+"""Where ZooKeeper is, the credentials for it, and how connections to it are kept private: keys, and what they mean
+(pure)."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import dataclass
 
-from quire.metadata.zookeeper.config import ConnectString, Tls, parse_connect_string
+from quire.metadata.zookeeper.config import ConnectString, SessionExpiredPolicy, Tls, parse_connect_string
+from quire.service.config import conf_key
 from quire.service.errors import ConfigError
 
 PULSAR_PREFIX = "metadata-store:"
@@ -27,33 +29,63 @@ def pulsar_store(url: str, configuration_url: str, *, key: str, configuration_ke
     return where
 
 
-class Keys(Protocol):
-    """What a configuration says of it; it has checked that its keys do not contradict each other."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooKeeperKeys:
+    """Of every server that connects to ZooKeeper. ValueError if they contradict each other."""
 
-    @property
-    def zk_auth(self) -> str: ...
-    @property
-    def zk_tls(self) -> bool: ...
-    @property
-    def zk_tls_ca_file(self) -> str: ...
-    @property
-    def zk_tls_certificate_file(self) -> str: ...
-    @property
-    def zk_tls_key_file(self) -> str: ...
-
-
-def credentials(config: Keys) -> tuple[tuple[str, str], ...]:
-    """`digest:user:password` as (scheme, credential); none if there is nobody to be."""
-    scheme, _, credential = config.zk_auth.partition(":")
-    return ((scheme, credential),) if config.zk_auth else ()
-
-
-def tls(config: Keys) -> Tls | None:
-    """None: in the clear."""
-    if not config.zk_tls:
-        return None
-    return Tls(
-        ca_file=config.zk_tls_ca_file or None,
-        certificate_file=config.zk_tls_certificate_file or None,
-        key_file=config.zk_tls_key_file or None,
+    expired_policy: str = conf_key(
+        "zookeeperSessionExpiredPolicy",
+        "reconnect",
+        choices=("reconnect", "shutdown"),
+        doc="When ZooKeeper has given the server up: reconnect registers it anew, shutdown ends it (exit code 1 of a broker, 3 of a "
+        "bookie or of auto recovery).",
     )
+    secure: bool = conf_key(
+        "zkEnableSecurity", False, doc="true: nodes are made with all rights for their creator, and read for the rest."
+    )
+    auth: str = conf_key("quireZooKeeperAuth", "", doc="Credentials for ZooKeeper: digest:user:password. Empty: none.")
+    tls: bool = conf_key(
+        "quireZooKeeperTls",
+        False,
+        doc="true: connections to ZooKeeper are encrypted, and its servers must show a certificate for their names.",
+    )
+    tls_ca_file: str = conf_key(
+        "quireZooKeeperTlsCaFile",
+        "",
+        doc="PEM file of the authorities that sign those certificates. Empty: those that the system trusts.",
+    )
+    tls_certificate_file: str = conf_key(
+        "quireZooKeeperTlsCertificateFile", "", doc="PEM file of the certificate to show to servers that ask for one."
+    )
+    tls_key_file: str = conf_key("quireZooKeeperTlsKeyFile", "", doc="PEM file of its key; the two go together.")
+
+    def __post_init__(self) -> None:
+        if self.auth and self.auth.count(":") < 2:
+            raise ValueError("quireZooKeeperAuth: not of the form digest:user:password")
+        if not self.tls and (self.tls_ca_file or self.tls_certificate_file or self.tls_key_file):
+            raise ValueError(
+                "quireZooKeeperTls is false, and the files named beside it would not be used: set it to true"
+            )
+        if bool(self.tls_certificate_file) != bool(self.tls_key_file):
+            raise ValueError("quireZooKeeperTlsCertificateFile and quireZooKeeperTlsKeyFile go together")
+
+    @property
+    def credentials(self) -> tuple[tuple[str, str], ...]:
+        """`digest:user:password` as (scheme, credential); none if there are none."""
+        scheme, _, credential = self.auth.partition(":")
+        return ((scheme, credential),) if self.auth else ()
+
+    @property
+    def tls_settings(self) -> Tls | None:
+        """None: in the clear."""
+        if not self.tls:
+            return None
+        return Tls(
+            ca_file=self.tls_ca_file or None,
+            certificate_file=self.tls_certificate_file or None,
+            key_file=self.tls_key_file or None,
+        )
+
+    @property
+    def policy(self) -> SessionExpiredPolicy:
+        return SessionExpiredPolicy(self.expired_policy)

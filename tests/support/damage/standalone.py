@@ -14,10 +14,11 @@ import trio
 from quire.cli.doctor import examine_standalone
 from quire.servers.addresses import Addresses
 from quire.servers.process import exit_code
-from quire.servers.standalone.config import StandaloneConfig
+from quire.servers.standalone.config import STANDALONE, StandaloneConfig
 from quire.servers.standalone.process import run_standalone
 from quire.service import log
-from quire.service.config import build, parse
+from quire.service.config import parse
+from quire.service.properties import parse_properties
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.world.damage import Finding
 from quire.world.real import real_world
@@ -53,11 +54,8 @@ def incarnations(stop: Stop) -> int:
 
 
 def _config(flush_ms: int) -> StandaloneConfig:
-    values, ignored = parse(
-        f"{_CONF}quireDiskReserveMb=0\nflushInterval={flush_ms}\n", StandaloneConfig, source="damage"
-    )
-    assert not ignored
-    return build(StandaloneConfig, values)
+    text = f"{_CONF}quireDiskReserveMb=0\nflushInterval={flush_ms}\n"
+    return STANDALONE.build(parse(parse_properties(text, STANDALONE.grammar, source="damage"), STANDALONE.keys()))
 
 
 class _KilledError(Exception):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from quire.servers.addresses import Addresses, ready_line
-from quire.servers.standalone.config import StandaloneConfig
+from quire.servers.standalone.config import STANDALONE
 
 
 def quire(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -66,7 +66,7 @@ def test_the_ready_line_has_the_addresses() -> None:
     [("0.0.0.0", "", "127.0.0.1"), ("::", "", "127.0.0.1"), ("10.0.0.7", "", "10.0.0.7"), ("0.0.0.0", "box", "box")],
 )
 def test_lookups_answer_a_host_that_clients_can_reach(bind: str, advertised: str, host: str) -> None:
-    assert StandaloneConfig(bind_address=bind, advertised_address=advertised).advertised_host == host
+    assert STANDALONE.build({"bindAddress": bind, "advertisedAddress": advertised}).listen.advertised_host == host
 
 
 def test_a_process_without_standard_streams_gives_their_numbers_to_nothing_else(tmp_path: Path) -> None:

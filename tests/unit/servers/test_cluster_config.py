@@ -6,7 +6,7 @@ import pytest
 
 from quire.metadata.errors import InvalidConnectStringError
 from quire.metadata.layouts import FLAT, HIERARCHICAL
-from quire.servers.cluster_config import ClusterConfig, load_config
+from quire.servers.cluster_config import SHELL, ClusterConfig, load_config
 from quire.service.errors import ConfigError
 from quire.wire.bookkeeper.entry import DigestType
 
@@ -49,7 +49,7 @@ def test_zk_servers_name_the_cluster_too(tmp_path: Path) -> None:
     ],
 )
 def test_every_form_of_the_uri_is_taken(uri: str, chroot: str, root: str) -> None:
-    config = ClusterConfig(metadata_uri=uri)
+    config = SHELL.build({"metadataServiceUri": uri})
     assert (config.zookeeper.chroot, config.connect_string.ledgers_root) == (chroot, root)
     assert config.zookeeper.servers == (("h", 2181),)
     assert config.layout is None
@@ -57,7 +57,7 @@ def test_every_form_of_the_uri_is_taken(uri: str, chroot: str, root: str) -> Non
 
 def test_another_metadata_store_is_refused() -> None:
     with pytest.raises(InvalidConnectStringError):
-        ClusterConfig(metadata_uri="etcd:http://h:2379").zookeeper  # noqa: B018 - it raises
+        SHELL.build({"metadataServiceUri": "etcd:http://h:2379"}).zookeeper  # noqa: B018 - it raises
 
 
 def test_what_a_bookie_alone_is_told_does_not_matter(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from quire.service.config import build, conf_key, keys_of, narrow, parse, render
+from quire.service.config import MB_IN_BYTES, MS_IN_S, build, conf_key, keys_of, parse, parse_value, render
 from quire.service.errors import ConfigError
+from quire.service.properties import Grammar, parse_properties
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +29,21 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    service_port: int = conf_key("brokerServicePort", 1)
+    service_port: int = conf_key("brokerServicePort", 1, doc="The port.")
     folder: str = "none"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaled:
+    wait_s: float = conf_key("waitMs", 1500, unit=MS_IN_S, minimum=1, doc="A time.")
+    size_bytes: int = conf_key("sizeMb", 2, unit=MB_IN_BYTES, doc="A size.")
+    folders: str = conf_key("folders", "a", joined=True, doc="Folders.")
+
+
 def of(text: str) -> Sample:
-    values, _ = parse(text, Sample, source="conf/sample.conf")
-    return build(Sample, values)
+    keys = keys_of(Sample)
+    values = parse(parse_properties(text, Grammar.JAVA, source="conf/sample.conf"), keys)
+    return build(Sample, {keys[name].field_name: value for name, value in values.items()})
 
 
 def test_what_is_not_given_has_its_default() -> None:
@@ -57,8 +66,19 @@ def test_an_empty_value_is_the_default_except_for_text() -> None:
     assert of("clusterName=").name == ""
 
 
-def test_the_first_value_of_a_key_wins() -> None:
-    assert of("brokerServicePort=1\nbrokerServicePort=2\n").port == 1
+def test_a_key_counts_in_the_unit_of_the_file_and_the_field_in_its_own() -> None:
+    wait, size, _ = keys_of(Scaled).values()
+    assert (Scaled().wait_s, Scaled().size_bytes) == (1.5, 2 << 20)
+    assert (wait.default, wait.kind, size.default) == (1500, int, 2)
+    assert [wait.unit.in_file(wait.unit.in_field(ms)) for ms in (0, 1, 333, 86_400_000)] == [0, 1, 333, 86_400_000]
+    with pytest.raises(ValueError, match="not a whole number"):
+        parse_value(wait, "1.5")
+
+
+def test_of_values_given_several_times_the_first_counts_and_of_a_list_all() -> None:
+    assert parse_value(keys_of(Sample)["clusterName"], "x", "y") == "x"
+    assert parse_value(keys_of(Sample)["superUserRoles"], "x", "y,z") == ("x", "y", "z")
+    assert parse_value(keys_of(Scaled)["folders"], "x", "y") == "x,y"
 
 
 @pytest.mark.parametrize(
@@ -74,7 +94,7 @@ def test_the_first_value_of_a_key_wins() -> None:
         ("brokerServicePorr=1", "no such key: 'brokerServicePorr' (did you mean brokerServicePort?)"),
         ("zzzzzzzzzzzz=1", "no such key: 'zzzzzzzzzzzz'"),
         ("=1", "not a key=value line: '=1'"),
-        ("just words", "not a key=value line: 'just words'"),
+        ("just words", "no such key: 'just'"),
     ],
 )
 def test_a_wrong_line_is_named_with_its_number(line: str, complaint: str) -> None:
@@ -94,12 +114,8 @@ def test_values_that_do_not_go_together_are_an_error() -> None:
         of("clusterName=low")
 
 
-def test_a_servers_part_is_taken_by_key() -> None:
-    assert narrow(Sample(port=5), Part, folder="f") == Part(service_port=5, folder="f")
-
-
 def test_a_rendered_file_reads_back_as_the_defaults() -> None:
-    text = render(Sample, head="A head.\nOf two lines.")
+    text = render(keys_of(Sample).values(), head="A head.\nOf two lines.")
     assert of(text) == Sample()
     assert "# Names.\nsuperUserRoles=a,b\n" in text
     assert text.startswith("# A head.\n# Of two lines.\n\n# The port.\nbrokerServicePort=6650\n")

@@ -5,18 +5,17 @@ from __future__ import annotations
 
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from autorecovery.config import AutoRecoveryConfig
-from quire.servers.autorecovery import process as autorecovery
-from quire.servers.bookie.config import BookieServerConfig, load_server_config
-from quire.servers.broker.conf import load_broker_config
-from quire.servers.broker.config import BrokerConfig
-from quire.servers.standalone.conf import load_standalone_config
-from quire.servers.standalone.config import StandaloneConfig
-from quire.service.config import keys_of
+from quire.servers.autorecovery.config import AUTORECOVERY
+from quire.servers.bookie.config import BOOKIE
+from quire.servers.broker.config import BROKER
+from quire.servers.cluster_config import load_config
+from quire.servers.standalone.config import STANDALONE
 from quire.service.errors import ConfigError
+from quire.service.log import Event
 from quire.service.original_conf import Fate
 from quire.service.original_keys import (
     BOOKKEEPER,
@@ -27,20 +26,12 @@ from quire.service.original_keys import (
     keys_of_product,
     original_keys,
 )
+from quire.service.process_conf import Process
 from quire.service.unsupported import RULES, listing
 
-FIELDS = {
-    "standalone": {*keys_of(StandaloneConfig)},
-    "broker": {*keys_of(BrokerConfig)},
-    "bookie": {*keys_of(BookieServerConfig)},
-    "autorecovery": {*keys_of(AutoRecoveryConfig), *keys_of(autorecovery.ProcessConfig), *keys_of(BookieServerConfig)},
-}
-LOADERS = {
-    "standalone": lambda path: load_standalone_config(path, {}),
-    "broker": load_broker_config,
-    "bookie": load_server_config,
-    "autorecovery": autorecovery.load,
-}
+PROCESSES: dict[str, Process[Any]] = {each.name: each for each in (STANDALONE, BROKER, BOOKIE, AUTORECOVERY)}
+FIELDS = {name: {*process.keys(), *process.others} for name, process in PROCESSES.items()}
+LOADERS = {name: process.load for name, process in PROCESSES.items()}
 PRODUCTS = {
     "standalone": (PULSAR, BOOKKEEPER),
     "broker": (PULSAR,),
@@ -187,6 +178,43 @@ def test_what_asks_for_what_is_not_obeyed_is_refused_with_key_value_and_line(
         LOADERS[process](path)
 
 
+@pytest.mark.parametrize(
+    ("process", "text", "without_effect", "at_defaults"),
+    [
+        ("standalone", "numIOThreads=2\nmaxTenants=0\nbrokerServicePort=1\n", "numIOThreads", "maxTenants"),
+        ("broker", "numIOThreads=2\nmaxTenants=0\nbrokerServicePort=1\n", "numIOThreads", "maxTenants"),
+        (
+            "bookie",
+            "bookiePort=1\nnumIOThreads=2\nminorCompactionInterval=3600\n",
+            "numIOThreads",
+            "minorCompactionInterval",
+        ),
+        (
+            "autorecovery",
+            "bookiePort=1\nnumIOThreads=2\nquireDiskReserveMb=1\n",
+            "numIOThreads quireDiskReserveMb",
+            None,
+        ),
+    ],
+)
+def test_each_server_names_the_keys_that_it_does_not_obey(
+    tmp_path: Path, log_events: list[Event], process: str, text: str, without_effect: str, at_defaults: str | None
+) -> None:
+    path = tmp_path / "its.conf"
+    path.write_text(text)
+    LOADERS[process](path)
+    [told] = [event for event in log_events if "does not obey" in event["event"]]
+    assert (told["level"], told["server"]) == ("warning", process)
+    assert (told.get("without_effect"), told.get("at_defaults")) == (without_effect, at_defaults)
+
+
+def test_the_shell_says_nothing_of_keys_that_are_for_servers(tmp_path: Path, log_events: list[Event]) -> None:
+    path = tmp_path / "its.conf"
+    path.write_text("numIOThreads=2\nnumReadWorkerThreads=many\nbookiePort=7\n")
+    assert load_config(path).port == 7
+    assert log_events == []
+
+
 @pytest.mark.parametrize("process", LOADERS)
 def test_a_typo_is_refused_with_the_nearest_name(tmp_path: Path, process: str) -> None:
     path = tmp_path / "typo.conf"
@@ -203,8 +231,8 @@ def test_repairing_placement_is_switched_on_by_the_true_key_and_by_the_older_one
 ) -> None:
     path = tmp_path / "bk_server.conf"
     path.write_text(f"{name}=true\n")
-    assert autorecovery.load(path)[1].repair_placement
-    load_server_config(path)
+    assert AUTORECOVERY.load(path).recovery.repair_placement
+    BOOKIE.load(path)
 
 
 @pytest.mark.parametrize(
@@ -219,15 +247,15 @@ def test_a_check_in_which_nothing_moves_is_given_up_by_the_true_key_and_by_the_o
 ) -> None:
     path = tmp_path / "bk_server.conf"
     path.write_text(f"{name}=7\n")
-    assert autorecovery.load(path)[1].open_ledger_wait_ms == 7
+    assert AUTORECOVERY.load(path).recovery.open_ledger_wait_ms == 7
 
 
 def test_auto_recovery_and_the_bookie_share_a_file_and_each_refuses_its_own(tmp_path: Path) -> None:
     path = tmp_path / "bk_server.conf"
     path.write_text("minorCompactionInterval=60\n")
-    assert autorecovery.load(path)
+    assert AUTORECOVERY.load(path)
     path.write_text("reppDnsResolverClass=x.Y\n")
-    assert load_server_config(path)
+    assert BOOKIE.load(path)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +280,7 @@ def test_older_and_rarer_names_are_known(tmp_path: Path, name: str) -> None:
     assert is_original_key(name)
     path = tmp_path / "standalone.conf"
     path.write_text(f"{name}=\n")
-    load_standalone_config(path, {})
+    STANDALONE.load(path)
 
 
 def test_facts_are_of_both_products_with_versions_and_defaults() -> None:

@@ -24,7 +24,7 @@ from quire.cli.shell.output import Output
 from quire.metadata.ledgers import initialize_layout
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import MetadataStore
-from quire.servers.cluster_config import ClusterConfig
+from quire.servers.cluster_config import SHELL, ClusterConfig
 from quire.world.doors import World
 from simulation.machines.world import run_world
 
@@ -123,7 +123,7 @@ class LiveCluster:
 async def live(world: World, count: int) -> AsyncIterator[LiveCluster]:
     tree = MemoryTree()
     await initialize_layout(MemoryStore(tree), rng=world.rng)
-    config = ClusterConfig(metadata_uri="zk+hierarchical://zk1:2181/ledgers", bookie_id="b1")
+    config = SHELL.build({"metadataServiceUri": "zk+hierarchical://zk1:2181/ledgers", "bookieId": "b1"})
     cluster = LiveCluster(world, tree, {}, {}, config, {})
     async with AsyncExitStack() as stack:
         nursery = await stack.enter_async_context(trio.open_nursery())

@@ -18,7 +18,7 @@ from quire.cli.shell.output import Output
 from quire.cli.shell.probes import local_bookie_id
 from quire.ledger.errors import LedgerError, NotEnoughBookiesError
 from quire.metadata.bookies import Cookie, encode_cookie
-from quire.servers.cluster_config import ClusterConfig
+from quire.servers.cluster_config import SHELL, ClusterConfig
 from quire.world.doors import World
 from simulation.machines.world import run_world
 from tests.unit.cli.shell.build import LiveCluster, with_bookies
@@ -87,7 +87,7 @@ def test_the_local_bookie_alone_is_tested() -> None:
 
 def test_a_bookie_that_is_away_fails_in_the_time_that_was_given() -> None:
     async def story(cluster: LiveCluster) -> None:
-        cluster.config = replace(cluster.config, bookie_id="b9")
+        cluster.config = replace(cluster.config, bookie=replace(cluster.config.bookie, bookie_id="b9"))
         began = trio.current_time()
         with pytest.raises(LedgerError):
             await cluster.run("bookiesanity", "-t", "2")
@@ -111,14 +111,15 @@ def test_which_bookie_is_the_local_one() -> None:
             )
             return local_bookie_id(shell)
 
-        config = ClusterConfig(journal_directories=("/j",), ledger_directories=("/l",))
+        given = {"journalDirectories": "/j", "ledgerDirectories": "/l"}
+        config = SHELL.build(given)
         with pytest.raises(ShellError, match="which bookie is meant"):
             local(config)
         cookie = Cookie(bookie_id="c:1", journal_directories=("/j",), ledger_directories=("/l",))
         world.disk.make_dirs("/l/current")
         world.disk.write_atomic("/l/current/VERSION", encode_cookie(cookie))
         assert local(config) == "c:1"
-        assert local(replace(config, advertised_address="h", port=9)) == "h:9"
-        assert local(replace(config, advertised_address="h", bookie_id="me")) == "me"
+        assert local(SHELL.build({**given, "advertisedAddress": "h", "bookiePort": 9})) == "h:9"
+        assert local(SHELL.build({**given, "advertisedAddress": "h", "bookieId": "me"})) == "me"
 
     run_world(1, main)

@@ -13,7 +13,8 @@ from autorecovery.errors import IncompatibleUnderreplicationError
 from quire.metadata.errors import MetadataUnavailableError, SessionExpiredError
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.zookeeper.config import SessionExpiredPolicy
-from quire.servers.autorecovery.process import exit_code, load, serve_autorecovery, store_config
+from quire.servers.autorecovery.config import AUTORECOVERY
+from quire.servers.autorecovery.process import exit_code, serve_autorecovery
 from quire.servers.errors import InternalError, PortError
 from quire.servers.process import ending_at_faults
 from quire.service.errors import ConfigError
@@ -31,26 +32,26 @@ def conf(folder: Path, text: str) -> Path:
 
 
 def test_the_bookies_own_file_will_do(tmp_path: Path) -> None:
-    process, config = load(ROOT / "conf" / "bk_server.conf")
-    assert process.connect_string.ledgers_root == "/ledgers"
-    assert config.open_ledger_grace_period_ms == 30_000
+    config = AUTORECOVERY.load(ROOT / "conf" / "bk_server.conf")
+    assert config.metadata.connect_string.ledgers_root == "/ledgers"
+    assert config.recovery.open_ledger_grace_period_ms == 30_000
     text = (
         "metadataServiceUri=zk+hierarchical://zk1:2181/bk/ledgers\nbookieId=b7\nzkTimeout=3000\nlostBookieRecoveryDelay=60\n"
         "replicationRateByBytes=1000\npasswd=geheim\ndigestType=CRC32C\nzookeeperSessionExpiredPolicy=shutdown\n"
         "ledgerDirectories=/a,/b\njournalWriteData=false\nnumReadWorkerThreads=many\nautoRecoveryDaemonEnabled=true\n"
     )
-    process, config = load(conf(tmp_path, text))
-    assert process.name == "b7"
-    settings = store_config(process)
+    config = AUTORECOVERY.load(conf(tmp_path, text))
+    assert config.name == "b7"
+    settings = config.metadata.zookeeper_of_server
     assert settings.servers == (("zk1", 2181),)
     assert (settings.session_timeout_s, settings.session_expired_policy) == (3.0, SessionExpiredPolicy.SHUTDOWN)
-    assert (config.lost_bookie_recovery_delay_s, config.rate_bytes) == (60, 1000)
-    assert (config.password, config.digest_type) == ("geheim", "CRC32C")
+    assert (config.recovery.lost_bookie_recovery_delay_s, config.recovery.rate_bytes) == (60, 1000)
+    assert (config.recovery.password, config.recovery.digest_type) == ("geheim", "CRC32C")
 
 
 def test_without_a_bookie_id_the_name_is_that_of_the_bookie_on_this_host(tmp_path: Path) -> None:
-    process, _ = load(conf(tmp_path, "advertisedAddress=h1\nbookiePort=3282\n"))
-    assert process.name == "h1:3282"
+    config = AUTORECOVERY.load(conf(tmp_path, "advertisedAddress=h1\nbookiePort=3282\n"))
+    assert config.name == "h1:3282"
 
 
 @pytest.mark.parametrize(
@@ -64,12 +65,12 @@ def test_without_a_bookie_id_the_name_is_that_of_the_bookie_on_this_host(tmp_pat
 )
 def test_what_is_wrong_is_told_by_its_key(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        load(conf(tmp_path, text))
+        AUTORECOVERY.load(conf(tmp_path, text))
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
-        load(tmp_path / "none.conf")
+        AUTORECOVERY.load(tmp_path / "none.conf")
 
 
 def test_exit_codes_are_the_originals() -> None:

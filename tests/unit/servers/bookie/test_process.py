@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from quire.metadata.errors import MetadataUnavailableError, SessionExpiredError
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.zookeeper.store import SessionExpiredPolicy, Tls
 from quire.servers.bookie import process as command
-from quire.servers.bookie.config import BookieServerConfig
+from quire.servers.bookie.config import BOOKIE, BookieServerConfig
 from quire.servers.bookie.process import (
     BookieStartError,
     Ready,
@@ -49,19 +48,21 @@ from quire.world.unwrap import leaves
 def test_every_form_of_a_metadata_uri_is_understood(
     uri: str, servers: tuple[tuple[str, int], ...], chroot: str, root: str
 ) -> None:
-    config, found = zookeeper_config(BookieServerConfig(metadata_uri=uri))
+    config, found = zookeeper_config(BOOKIE.build({"metadataServiceUri": uri}))
     assert (config.servers, config.chroot, found) == (servers, chroot, root)
 
 
 def test_timeouts_policy_and_rights_reach_the_store() -> None:
     config, _ = zookeeper_config(
-        BookieServerConfig(
-            zk_timeout_ms=7000,
-            zk_retry_first_ms=100,
-            zk_retry_max_ms=300,
-            zk_expired_policy="shutdown",
-            zk_secure=True,
-            zk_auth="digest:me:my:secret",
+        BOOKIE.build(
+            {
+                "zkTimeout": 7000,
+                "zkRetryBackoffStartMs": 100,
+                "zkRetryBackoffMaxMs": 300,
+                "zookeeperSessionExpiredPolicy": "shutdown",
+                "zkEnableSecurity": True,
+                "quireZooKeeperAuth": "digest:me:my:secret",
+            }
         )
     )
     assert (config.session_timeout_s, config.retry_first_s, config.retry_max_s) == (7, 0.1, 0.3)
@@ -71,71 +72,87 @@ def test_timeouts_policy_and_rights_reach_the_store() -> None:
 
 def test_tls_to_zookeeper_takes_its_files_from_the_configuration() -> None:
     config, _ = zookeeper_config(
-        BookieServerConfig(
-            zk_tls=True, zk_tls_ca_file="/ca.pem", zk_tls_certificate_file="/own.pem", zk_tls_key_file="/own.key"
+        BOOKIE.build(
+            {
+                "quireZooKeeperTls": True,
+                "quireZooKeeperTlsCaFile": "/ca.pem",
+                "quireZooKeeperTlsCertificateFile": "/own.pem",
+                "quireZooKeeperTlsKeyFile": "/own.key",
+            }
         )
     )
     assert config.tls == Tls(ca_file="/ca.pem", certificate_file="/own.pem", key_file="/own.key")
-    config, _ = zookeeper_config(BookieServerConfig(zk_tls=True))
+    config, _ = zookeeper_config(BOOKIE.build({"quireZooKeeperTls": True}))
     assert config.tls == Tls()
 
 
 @pytest.mark.parametrize("uri", ["etcd://h/ledgers", "zk+hierarchical://h1:2181", "zk+odd://h/l", "file:x"])
 def test_other_stores_and_malformed_uris_are_refused(uri: str) -> None:
     with pytest.raises(ConfigError, match="metadataServiceUri"):
-        zookeeper_config(BookieServerConfig(metadata_uri=uri))
+        zookeeper_config(BOOKIE.build({"metadataServiceUri": uri}))
 
 
 def test_an_advertised_address_is_taken_as_it_is() -> None:
     config = located(
-        BookieServerConfig(host="bookie.example", journal_directory="/j", ledger_directory="/l"), "/ledgers"
+        BOOKIE.build({"advertisedAddress": "bookie.example", "journalDirectories": "/j", "ledgerDirectories": "/l"}),
+        "/ledgers",
     )
-    assert (config.id, config.root) == ("bookie.example:3181", "")
+    assert (config.id, config.bookie.root) == ("bookie.example:3181", "")
 
 
 def test_relative_folders_are_absolute_for_us_and_named_as_configured_in_the_cookie() -> None:
     config = located(
-        BookieServerConfig(host="h", journal_directory="bk1/journal", ledger_directory="bk1/ledgers"), "/l"
+        BOOKIE.build(
+            {"advertisedAddress": "h", "journalDirectories": "bk1/journal", "ledgerDirectories": "bk1/ledgers"}
+        ),
+        "/l",
     )
-    assert config.journal_directory == os.path.join(os.getcwd(), "bk1/journal")
-    assert config.journal_directory.removeprefix(config.root + "/") == "bk1/journal"
-    assert config.ledgers_root == "/l"
+    assert config.bookie.journal_directory == os.path.join(os.getcwd(), "bk1/journal")
+    assert config.bookie.journal_directory.removeprefix(config.bookie.root + "/") == "bk1/journal"
+    assert config.bookie.ledgers_root == "/l"
 
 
 def test_an_index_folder_that_is_the_ledgers_own_is_none() -> None:
-    config = BookieServerConfig(host="h", journal_directory="/j", ledger_directory="/l", index_directory="/l/")
-    assert located(config, "/ledgers").index_directory == ""
+    config = BOOKIE.build(
+        {
+            "advertisedAddress": "h",
+            "journalDirectories": "/j",
+            "ledgerDirectories": "/l",
+            "indexDirectories": "/l/",
+        }
+    )
+    assert located(config, "/ledgers").bookie.index_directory == ""
 
 
 def test_a_loopback_address_needs_to_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostbyname", lambda name: "127.0.1.1")
     with pytest.raises(ConfigError, match="advertisedAddress"):
-        own_host(BookieServerConfig())
-    assert own_host(BookieServerConfig(allow_loopback=True)) == "127.0.1.1"
+        own_host(BOOKIE.build().process)
+    assert own_host(BOOKIE.build({"allowLoopback": True}).process) == "127.0.1.1"
 
 
 def test_the_host_is_known_by_address_name_or_interface(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostbyname", lambda name: "10.1.2.3")
     monkeypatch.setattr(socket, "getfqdn", lambda: "one.example.org")
-    assert own_host(BookieServerConfig()) == "10.1.2.3"
-    assert own_host(BookieServerConfig(use_host_name=True)) == "one.example.org"
-    assert own_host(BookieServerConfig(use_host_name=True, use_short_host_name=True)) == "one"
-    assert own_host(BookieServerConfig(listening_interface="lo", allow_loopback=True)) == "127.0.0.1"
+    assert own_host(BOOKIE.build().process) == "10.1.2.3"
+    assert own_host(BOOKIE.build({"useHostNameAsBookieID": True}).process) == "one.example.org"
+    assert own_host(BOOKIE.build({"useHostNameAsBookieID": True, "useShortHostName": True}).process) == "one"
+    assert own_host(BOOKIE.build({"listeningInterface": "lo", "allowLoopback": True}).process) == "127.0.0.1"
     with pytest.raises(ConfigError, match="listeningInterface=nosuch0"):
         interface_address("nosuch0")
 
 
 def test_an_id_that_no_bookie_can_have_is_refused() -> None:
     with pytest.raises(ConfigError, match="bookieId"):
-        located(BookieServerConfig(host="h", bookie_id="readonly"), "/ledgers")
+        located(BOOKIE.build({"advertisedAddress": "h", "bookieId": "readonly"}), "/ledgers")
 
 
 def test_only_permitted_users_may_start_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(getpass, "getuser", lambda: "me")
-    command.check_user(BookieServerConfig())
-    command.check_user(BookieServerConfig(permitted_users=("you", "me")))
+    command.check_user(BOOKIE.build().process)
+    command.check_user(BOOKIE.build({"permittedStartupUsers": ("you", "me")}).process)
     with pytest.raises(ConfigError, match="permittedStartupUsers"):
-        command.check_user(BookieServerConfig(permitted_users=("you",)))
+        command.check_user(BOOKIE.build({"permittedStartupUsers": ("you",)}).process)
 
 
 @pytest.mark.parametrize(
@@ -167,8 +184,8 @@ def test_a_wrong_configuration_is_exit_code_1_with_the_problem(
 
 
 def test_the_ready_line_tells_where_it_is_and_what_it_keeps() -> None:
-    config = BookieServerConfig(host="h", journal_directory="/j", ledger_directory="/l")
-    assert Ready(config, ("h", 3181), ("h", 8080)).line(7) == (
+    config = BOOKIE.build({"advertisedAddress": "h", "journalDirectories": "/j", "ledgerDirectories": "/l"})
+    assert Ready(located(config, "/ledgers"), ("h", 3181), ("h", 8080)).line(7) == (
         "ready bookie=h:3181 address=h:3181 http=http://h:8080 journal=/j ledgers=/l pid=7"
     )
 
@@ -185,16 +202,18 @@ def test_a_taken_port_is_named_with_its_key_and_address(key: str, tmp_path: Path
 
     with socket.create_server(("0.0.0.0", 0)) as taken:
         port = taken.getsockname()[1]
-        free = BookieServerConfig(
-            host="127.0.0.1",
-            allow_ephemeral_ports=True,
-            port=0,
-            journal_directory=str(tmp_path / "journal"),
-            ledger_directory=str(tmp_path / "ledgers"),
-            http_enabled=True,
-            http_port=0,
+        config = BOOKIE.build(
+            {
+                "advertisedAddress": "127.0.0.1",
+                "allowEphemeralPorts": True,
+                "bookiePort": 0,
+                "journalDirectories": str(tmp_path / "journal"),
+                "ledgerDirectories": str(tmp_path / "ledgers"),
+                "httpServerEnabled": True,
+                "httpServerPort": 0,
+                key: port,
+            }
         )
-        config = replace(free, port=port) if key == "bookiePort" else replace(free, http_port=port)
         with pytest.raises(ExceptionGroup) as ended:
             trio.run(main, located(config, "/ledgers"))
     [cause] = leaves(ended.value)

@@ -15,7 +15,7 @@ from quire.metadata.bookies import BookieServiceInfo, Endpoint
 from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.ledgers import Fragment, LedgerManager, LedgerMetadata, initialize_layout
 from quire.metadata.local.memory import MemoryStore, MemoryTree
-from quire.servers.bookie.config import BookieServerConfig
+from quire.servers.bookie.config import BOOKIE
 from quire.servers.bookie.web import web_app
 from quire.service.http import serve_web
 from quire.service.serve import ConnectionCounts
@@ -42,28 +42,32 @@ BY_NAME = ("/state", "/readonly", "/sanity", "/info", "/gc", "/list_disk_file", 
 Ask = Callable[..., Awaitable[tuple[int, str]]]
 
 
-def with_web(folder: Path, story: Callable[[Ask, Bookie, MemoryStore], Awaitable[None]], **settings: Any) -> None:
+def with_web(
+    folder: Path, story: Callable[[Ask, Bookie, MemoryStore], Awaitable[None]], settings: dict[str, Any] | None = None
+) -> None:
     async def main() -> None:
         world, store = real_world(1), MemoryStore(MemoryTree())
         await initialize_layout(store, rng=world.rng)
-        config = BookieServerConfig(
-            bookie_id="b:1",
-            host="127.0.0.1",
-            journal_directory=str(folder / "journal"),
-            ledger_directory=str(folder / "ledgers"),
-            journal_prealloc_mb=1,
-            http_host="127.0.0.1",
-            http_port=0,
-            zk_auth="digest:me:secret",
-            **settings,
+        config = BOOKIE.build(
+            {
+                "bookieId": "b:1",
+                "advertisedAddress": "127.0.0.1",
+                "journalDirectories": str(folder / "journal"),
+                "ledgerDirectories": str(folder / "ledgers"),
+                "journalPreAllocSizeMB": 1,
+                "httpServerHost": "127.0.0.1",
+                "httpServerPort": 0,
+                "quireZooKeeperAuth": "digest:me:secret",
+                **(settings or {}),
+            }
         )
         stop = trio.Event()
-        async with open_bookie(world, config, store) as bookie, trio.open_nursery() as nursery:
+        async with open_bookie(world, config.bookie, store) as bookie, trio.open_nursery() as nursery:
 
             async def serve(task_status: trio.TaskStatus[tuple[str, int]]) -> None:
                 counts = ConnectionCounts()
                 app = web_app(bookie, store, counts, config, nursery)
-                await serve_web(app, config.http_host, config.http_port, stop=stop, task_status=task_status)
+                await serve_web(app, config.http.host, config.http.port, stop=stop, task_status=task_status)
 
             address = await nursery.start(serve)
 
@@ -116,7 +120,7 @@ def test_a_bookie_that_must_be_read_only_cannot_be_switched(tmp_path: Path) -> N
         assert (await ask("/api/v1/bookie/state/readonly", "PUT", {"readOnly": False}))[0] == 409
         assert await ask("/api/v1/bookie/sanity") == (200, '{\n  "passed" : true,\n  "readOnly" : true\n}')
 
-    with_web(tmp_path, story, force_read_only=True)
+    with_web(tmp_path, story, {"forceReadOnlyBookie": True})
 
 
 def test_sanity_writes_and_reads_and_leaves_nothing(tmp_path: Path) -> None:
@@ -220,7 +224,7 @@ def test_a_bookie_that_must_stay_writable_cannot_be_made_read_only(tmp_path: Pat
         assert (await ask("/api/v1/bookie/state/readonly", "PUT", {"readOnly": True}))[0] == 400
         assert not bookie.read_only
 
-    with_web(tmp_path, story, read_only_enabled=False)
+    with_web(tmp_path, story, {"readOnlyModeEnabled": False})
 
 
 def test_calls_that_were_made_to_the_original_are_answered_with_the_same_status_and_the_same_names(

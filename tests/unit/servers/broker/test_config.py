@@ -1,4 +1,4 @@
-"""quire.servers.broker.config, broker_conf and broker_parts: a broker.conf of the original is read as it is, and what it asks for is done or refused"""
+"""quire.servers.broker.config: a broker.conf of the original is read as it is, and what it asks for is done or refused."""
 
 from __future__ import annotations
 
@@ -8,12 +8,8 @@ from typing import Any
 import pytest
 
 from quire.metadata.zookeeper.config import SessionExpiredPolicy
-from quire.servers.broker.conf import load_broker_config, render_conf
-from quire.servers.broker.config import BrokerConfig
-from quire.servers.broker.keys import broker_options
-from quire.servers.broker.parts import ledger_client_config, ownership_options, watcher_config, zookeeper_config
+from quire.servers.broker.config import BROKER, BrokerConfig
 from quire.servers.broker.process import located
-from quire.service.config import keys_of
 from quire.service.errors import ConfigError
 from quire.service.original_keys import is_original_key
 from quire.service.unsupported import BROKER_RULES
@@ -24,30 +20,30 @@ ROOT = Path(__file__).resolve().parents[4]
 def loaded(tmp_path: Path, text: str) -> BrokerConfig:
     conf = tmp_path / "broker.conf"
     conf.write_text(text)
-    return load_broker_config(conf)
+    return BROKER.load(conf)
 
 
 def test_the_file_in_conf_is_what_the_code_says() -> None:
-    assert (ROOT / "conf/broker.conf").read_text() == render_conf()
-    assert load_broker_config(ROOT / "conf/broker.conf") == BrokerConfig()
+    assert (ROOT / "conf/broker.conf").read_text() == BROKER.render()
+    assert BROKER.load(ROOT / "conf/broker.conf") == BROKER.build()
 
 
 def test_every_key_is_decided_once_and_is_one_that_operators_know() -> None:
-    fields = set(keys_of(BrokerConfig))
+    fields = set(BROKER.keys())
     assert [name for name in fields if not is_original_key(name) and not name.startswith("quire")] == []
     assert fields & set(BROKER_RULES.aliases) == set()
     assert set(BROKER_RULES.aliases.values()) <= fields
 
 
 def test_a_configuration_of_the_original_starts_a_broker_of_ours() -> None:
-    config = load_broker_config(ROOT / "tests/golden/pulsar/broker.conf")
-    store, root = zookeeper_config(config)
+    config = BROKER.load(ROOT / "tests/golden/pulsar/broker.conf")
+    store, root = config.metadata.stores()
     assert (store.servers, store.chroot, root) == ((("127.0.0.1", 2281),), "/pulsar", "/ledgers")
     assert store.session_expired_policy is SessionExpiredPolicy.RECONNECT
-    assert (config.ensemble_size, config.ledger_entries_max, config.retention_minutes) == (2, 10, 60)
-    assert ledger_client_config(config).add_timeout_s == 10
-    assert ledger_client_config(config).frame_max == 5_253_120, "nettyMaxFrameSizeBytes in Pulsar's bookkeeper.conf"
-    assert ownership_options(config).bundles_default == 4
+    assert (config.logs.ensemble_size, config.logs.entries_max, config.logs.retention_minutes) == (2, 10, 60)
+    assert config.ledger_client.client.add_timeout_s == 10
+    assert config.ledger_client.client.frame_max == 5_253_120, "nettyMaxFrameSizeBytes in Pulsar's bookkeeper.conf"
+    assert config.ownership.bundles_default == 4
 
 
 @pytest.mark.parametrize(
@@ -72,7 +68,7 @@ def test_what_would_hurt_if_it_were_passed_over_is_refused_with_the_remedy(tmp_p
     with pytest.raises(ConfigError, match=f"broker.conf:2: {key}"):
         loaded(tmp_path, f"clusterName=c\n{line}\n")
     for harmless in ("", "false") if value == "true" else ("",):
-        assert loaded(tmp_path, f"clusterName=c\n{key}={harmless}\n").cluster_name == "c"
+        assert loaded(tmp_path, f"clusterName=c\n{key}={harmless}\n").broker.cluster_name == "c"
 
 
 def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
@@ -86,13 +82,13 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
 
 def test_older_names_are_read_unless_the_newer_one_is_there(tmp_path: Path) -> None:
     old = "zookeeperServers=z:2181/q\nzooKeeperSessionTimeoutMillis=5000\n"
-    assert loaded(tmp_path, old).metadata_url == "z:2181/q"
-    assert loaded(tmp_path, old).session_timeout_ms == 5000
-    assert loaded(tmp_path, f"{old}metadataStoreUrl=zk:n:2181\n").metadata_url == "zk:n:2181"
+    assert loaded(tmp_path, old).metadata.url == "z:2181/q"
+    assert loaded(tmp_path, old).metadata.session_timeout_s == 5
+    assert loaded(tmp_path, f"{old}metadataStoreUrl=zk:n:2181\n").metadata.url == "zk:n:2181"
 
 
-def test_the_first_value_of_a_key_wins_also_where_it_is_refused(tmp_path: Path) -> None:
-    assert loaded(tmp_path, "authenticationEnabled=false\nauthenticationEnabled=true\n") == BrokerConfig()
+def test_the_last_value_of_a_key_wins_also_where_it_is_refused(tmp_path: Path) -> None:
+    assert loaded(tmp_path, "authenticationEnabled=true\nauthenticationEnabled=false\n") == BROKER.build()
 
 
 @pytest.mark.parametrize(
@@ -105,25 +101,25 @@ def test_the_first_value_of_a_key_wins_also_where_it_is_refused(tmp_path: Path) 
     ],
 )
 def test_bookies_are_found_below_the_same_chroot(uri: str, root: str) -> None:
-    config = BrokerConfig(metadata_url="zk:a:2181,b:2181/q", bookkeeper_metadata_uri=uri)
-    assert zookeeper_config(config)[1] == root
+    config = BROKER.build({"metadataStoreUrl": "zk:a:2181,b:2181/q", "bookkeeperMetadataServiceUri": uri})
+    assert config.metadata.stores()[1] == root
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"bookkeeper_metadata_uri": "zk+hierarchical://a:2181/ledgers"},
-        {"bookkeeper_metadata_uri": "zk+hierarchical://z:2181/q/ledgers"},
-        {"configuration_metadata_url": "zk:z:2181/q"},
-        {"metadata_url": "zk+hierarchical://a:2181/ledgers"},
-        {"metadata_url": "rocksdb:///data"},
-        {"zk_secure": True},
+        {"bookkeeperMetadataServiceUri": "zk+hierarchical://a:2181/ledgers"},
+        {"bookkeeperMetadataServiceUri": "zk+hierarchical://z:2181/q/ledgers"},
+        {"configurationMetadataStoreUrl": "zk:z:2181/q"},
+        {"metadataStoreUrl": "zk+hierarchical://a:2181/ledgers"},
+        {"metadataStoreUrl": "rocksdb:///data"},
+        {"zkEnableSecurity": True},
     ],
 )
 def test_metadata_in_two_places_or_none_is_refused(wrong: dict[str, Any]) -> None:
-    config = BrokerConfig(**{"metadata_url": "zk:a:2181/q", **wrong})
+    config = BROKER.build({"metadataStoreUrl": "zk:a:2181/q", **wrong})
     with pytest.raises(ConfigError):
-        zookeeper_config(config)
+        config.metadata.stores()
 
 
 @pytest.mark.parametrize(
@@ -147,24 +143,24 @@ def test_what_is_asked_of_bookies_reaches_their_client(tmp_path: Path) -> None:
         "bookkeeperClientRackawarePolicyEnabled=false\nbookkeeperClientHealthCheckEnabled=false\n"
         "bookkeeperEnableStickyReads=false\n",
     )
-    client = ledger_client_config(config)
+    client = config.ledger_client.client
     assert (client.protocol, client.reads.speculative_first_s, client.reads.sticky) == ("v3", 0.05, False)
     assert client.placement.policy == "random"
-    assert not watcher_config(config).health_check
+    assert not config.ledger_client.watcher.health_check
 
 
 def test_a_broker_is_known_by_a_name_that_others_can_reach() -> None:
-    assert located(BrokerConfig(cluster_name="c", advertised_address="b1")).advertised_host == "b1"
-    assert located(BrokerConfig(cluster_name="c", bind_address="10.0.0.7")).advertised_host == "10.0.0.7"
-    assert located(BrokerConfig(cluster_name="c")).advertised_host != "127.0.0.1"
-    assert located(BrokerConfig(cluster_name="c", web_port=0)).web_port > 0
+    assert located(BROKER.build({"clusterName": "c", "advertisedAddress": "b1"})).listen.advertised_host == "b1"
+    assert located(BROKER.build({"clusterName": "c", "bindAddress": "10.0.0.7"})).listen.advertised_host == "10.0.0.7"
+    assert located(BROKER.build({"clusterName": "c"})).listen.advertised_host != "127.0.0.1"
+    assert located(BROKER.build({"clusterName": "c", "webServicePort": 0})).listen.web_port > 0
     with pytest.raises(ConfigError, match="clusterName"):
-        located(BrokerConfig())
+        located(BROKER.build())
 
 
 def test_how_the_active_failover_consumer_is_found_reaches_the_broker(tmp_path: Path) -> None:
-    assert not broker_options(loaded(tmp_path, "")).failover_consistent_hashing
-    assert broker_options(loaded(tmp_path, "activeConsumerFailoverConsistentHashing=true")).failover_consistent_hashing
+    assert not loaded(tmp_path, "").broker.failover_consistent_hashing
+    assert loaded(tmp_path, "activeConsumerFailoverConsistentHashing=true").broker.failover_consistent_hashing
 
 
 @pytest.mark.parametrize(
@@ -181,5 +177,5 @@ def test_no_limit_is_written_as_the_original_writes_it(
     tmp_path: Path, line: str, connections: int, partitions: int
 ) -> None:
     config = loaded(tmp_path, line)
-    assert config.connections_max == connections
-    assert broker_options(config).partitions_per_topic_max == partitions
+    assert config.listen.connections_max == connections
+    assert max(config.broker.partitions_per_topic_max, 0) == partitions

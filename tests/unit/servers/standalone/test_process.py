@@ -12,7 +12,7 @@ from bookie.bookie import Bookie, open_bookie
 from bookie.errors import StorageFailedError
 from quire.servers.addresses import Addresses
 from quire.servers.standalone import process as standalone
-from quire.servers.standalone.config import StandaloneConfig
+from quire.servers.standalone.config import STANDALONE
 from quire.servers.standalone.process import run_standalone
 from quire.world.doors import World
 from simulation import run_world
@@ -35,7 +35,7 @@ def test_a_server_whose_disk_cannot_be_trusted_ends(monkeypatch: pytest.MonkeyPa
 
         with trio.fail_after(60):
             await run_standalone(
-                world, StandaloneConfig(), data_dir="/data", ready=ready, stop=trio.Event(), http=False
+                world, STANDALONE.build(), data_dir="/data", ready=ready, stop=trio.Event(), http=False
             )
 
     with pytest.raises(ExceptionGroup) as caught:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.servers.broker.conf import load_broker_config
-from quire.servers.broker.parts import zookeeper_config
+from quire.servers.broker.config import BROKER
 from tools.local_cluster.plan import Addresses, Kind, Plan, conf_text, settings_of
 
 FOLDER = Path("/c")
@@ -61,10 +60,10 @@ def test_a_brokers_file_is_one_that_a_broker_reads(tmp_path):
     nodes, addresses = made(plan)
     broker = next(node for node in nodes if node.name == "broker2")
     (tmp_path / "broker.conf").write_text(conf_text(settings_of(broker, plan, addresses, FOLDER)))
-    config = load_broker_config(tmp_path / "broker.conf")
-    assert (config.broker_port, config.web_port) == broker.ports
-    assert (config.ensemble_size, config.write_quorum, config.ack_quorum) == (3, 3, 2)
-    assert zookeeper_config(config)[0].servers == (("127.0.0.1", addresses.zookeepers[0].port),)
+    config = BROKER.load(tmp_path / "broker.conf")
+    assert (config.listen.broker_port, config.listen.web_port) == broker.ports
+    assert (config.logs.ensemble_size, config.logs.write_quorum, config.logs.ack_quorum) == (3, 3, 2)
+    assert config.metadata.stores()[0].servers == (("127.0.0.1", addresses.zookeepers[0].port),)
 
 
 def test_what_is_asked_for_wins_and_only_for_its_kind():

@@ -1,0 +1,144 @@
+"""Every process that reads a configuration, and what is made of its keys: the files in conf/, docs/configuration.md,
+and the answer of `quire config explain`.
+
+    scripts/configuration       writes the files anew
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from quire.servers.autorecovery.config import AUTORECOVERY
+from quire.servers.bookie.config import BOOKIE
+from quire.servers.broker.config import BROKER
+from quire.servers.cluster_config import SHELL
+from quire.servers.standalone.config import STANDALONE
+from quire.service.config import Key, nearest, render_value
+from quire.service.original_conf import Fate
+from quire.service.original_keys import is_original_key
+from quire.service.process_conf import Process
+
+PROCESSES: Final[tuple[Process[Any], ...]] = (STANDALONE, BROKER, BOOKIE, AUTORECOVERY, SHELL)
+
+FILES: Final[Mapping[str, Process[Any]]] = MappingProxyType(
+    {"standalone.conf": STANDALONE, "broker.conf": BROKER, "bk_server.conf": BOOKIE}
+)
+"""By the name in conf/."""
+
+TABLE: Final = "docs/configuration.md"
+
+
+def file_of(process: Process[Any]) -> str:
+    """The name of the file that a process reads."""
+    return next((name for name, each in FILES.items() if each is process), "bk_server.conf")
+
+
+# --- explaining one key
+
+
+def explain(name: str) -> str | None:
+    """What is known of a key, as text; None if neither we nor the originals have it."""
+    obeyed = [_obeyed(key, processes) for key, processes in _variants(name)]
+    others = [f"{_who(process)}: {fate}" for process in PROCESSES if (fate := _fate(process, name))]
+    if not obeyed and not others and not is_original_key(name):
+        return None
+    if not obeyed and not others:
+        others = ["a key of the originals that no server here obeys; it has no effect"]
+    return "\n".join([name, *obeyed, *others])
+
+
+def near(name: str) -> list[str]:
+    """Names that `name` may have been meant to be, the nearest first."""
+    return list(dict.fromkeys(nearest(name, _names(), 3)))
+
+
+def _names() -> set[str]:
+    return set().union(*(process.keys() for process in PROCESSES))
+
+
+def _who(process: Process[Any]) -> str:
+    return f"quire {process.name} ({file_of(process)})"
+
+
+def _variants(name: str) -> list[tuple[Key, list[Process[Any]]]]:
+    """The key as the processes have it, and which have it so."""
+    found: dict[Key, list[Process[Any]]] = {}
+    for process in PROCESSES:
+        key = process.keys().get(name)
+        if key is not None:
+            found.setdefault(key, []).append(process)
+    return list(found.items())
+
+
+def _obeyed(key: Key, processes: list[Process[Any]]) -> str:
+    facts = {
+        "obeyed by": ", ".join(_who(process) for process in processes),
+        "type": key.type_name,
+        "unit": key.unit.name,
+        "default": render_value(key.default) or "(empty)",
+        "bounds": str(key.bounds),
+    }
+    return "\n".join([f"  {key.doc}", *(f"    {fact:<10} {value}" for fact, value in facts.items() if value)])
+
+
+def _fate(process: Process[Any], name: str) -> str:
+    """What becomes of a key that a process does not obey; empty if it does, or if there is nothing to say."""
+    newer = process.rules.aliases.get(name)
+    if newer is not None:
+        return f"an older name of {newer}"
+    keys = process.keys()
+    if name in keys or process.quiet:
+        return ""
+    if name in process.others:
+        return "of the bookie that reads the same file; it has no effect"
+    rule = process.rules.find(name) if name in process.rules.by_name or is_original_key(name) else None
+    if rule is None:
+        return ""
+    ours = f" or {' or '.join(rule.ours)}" if rule.ours else ""
+    match rule.fate:
+        case Fate.HARMLESS:
+            return f"no effect with any value ({rule.reason})"
+        case Fate.AT_REST:
+            return f"not obeyed, and taken with the default of the originals{ours} only ({rule.reason})"
+        case Fate.REFUSED:
+            return f"not obeyed, and refused where it asks for more than there is ({rule.reason})"
+
+
+# --- the table of all keys
+
+
+_HEAD: Final = """# Configuration keys
+
+Made by `scripts/configuration` from the keys that the rooms declare; `quire config explain KEY` says the same of one key, and what becomes of a key
+that is not here. Where servers differ a key has a row for each. [What is not obeyed](unsupported.md) is listed at the end of each file in [conf/](../conf).
+
+| key | read by | type | default | bounds | unit | |
+|---|---|---|---|---|---|---|
+"""
+
+
+def table() -> str:
+    """What docs/configuration.md holds."""
+    return _HEAD + "".join(_rows())
+
+
+def _rows() -> Iterator[str]:
+    for name in sorted(_names(), key=str.lower):
+        for key, processes in _variants(name):
+            read_by = ", ".join(process.name for process in processes)
+            default = f"`{render_value(key.default)}`" if render_value(key.default) else ""
+            cells = (f"`{name}`", read_by, key.type_name, default, str(key.bounds), key.unit.name, key.doc)
+            yield "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |\n"
+
+
+def made() -> dict[str, str]:
+    """The text of each file that is made of the keys, by its path in the tree."""
+    return {**{f"conf/{name}": process.render() for name, process in FILES.items()}, TABLE: table()}
+
+
+if __name__ == "__main__":
+    for path, text in made().items():
+        Path(path).write_text(text, encoding="utf-8")
