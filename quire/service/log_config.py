@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quire.service.config import conf_key
-from quire.service.log import KEY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,7 +12,7 @@ class LogKeys:
     """What a server logs."""
 
     levels: tuple[str, ...] = conf_key(
-        KEY,
+        "quireLogLevels",
         (),
         doc="Log levels of single loggers and those below them, in place of --log-level: broker.dispatch=debug,quire.ledger=warning. "
         "PUT /quire/loggers/NAME?level=debug of the web port changes them while the server runs (docs/debugging.md).",

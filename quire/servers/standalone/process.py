@@ -148,7 +148,9 @@ async def run_standalone(
                 from quire.service.http import serve_web
 
                 app, listening = web_app(broker, bookie, policies, counts, config, stop=stop)
-                web_part = partial(serve_web, app, config.listen.bind_address, config.listen.web_port, stop=stop, listening=listening)
+                web_part = partial(
+                    serve_web, app, config.listen.bind_address, config.listen.web_port, stop=stop, listening=listening
+                )
                 with naming("webServicePort", listen.bind_address, listen.web_port):
                     _, web_port = await serving.start(web_part, name="web")
                 web = (listen.advertised_host, web_port)
