@@ -119,7 +119,9 @@ class LedgerRepair:
         if isinstance(error, LedgerReadError):
             self._stats.unreadable += 1
         if isinstance(error, NoSuchEntryError):
-            log.error("entries are lost: no member has them", ledger=bad.ledger_id, fragment=str(bad), reason=str(error))
+            log.error(
+                "entries are lost: no member has them", ledger=bad.ledger_id, fragment=str(bad), reason=str(error)
+            )
         elif not isinstance(error, NotEnoughBookiesError):
             log.warning("fragment cannot be replicated now", ledger=bad.ledger_id, fragment=str(bad), reason=str(error))
 
