@@ -61,7 +61,7 @@ def test_the_wheel_installs_and_serves_from_an_empty_folder(tmp_path: Path, vers
     folder.mkdir()
     subprocess.run([python_of(version), "-m", "venv", tmp_path / "venv"], check=True, timeout=INSTALL_S)
     programs = tmp_path / "venv" / "bin"
-    install = [programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel]
+    install = [str(programs / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel]
     subprocess.run(install, check=True, timeout=INSTALL_S, cwd=folder)
     assert serves(programs, folder) == f"quire {installed_version()}"
 
@@ -73,7 +73,7 @@ def serves(programs: Path, folder: Path) -> str:
     )
     port = free_port()
     (folder / "standalone.conf").write_text(f"brokerServicePort={port}\n")
-    command = [programs / "quire", "standalone", "--data-dir", "data", "--conf", "standalone.conf", "--no-http"]
+    command = [str(programs / "quire"), "standalone", "--data-dir", "data", "--conf", "standalone.conf", "--no-http"]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
