@@ -1,4 +1,4 @@
-"""What a fenced ledger still accepts, and which fences are on their way to the disk. Pure.
+"""Which fences are on their way to the disk. Pure.
 
 A fence is answered when its record is durable: an answer before would let a crash forget it, and the old writer would go on
 beside the new owner. Whoever asks meanwhile waits for the same record.
@@ -11,14 +11,8 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from bookie.errors import BookieError
-from quire.wire.bookkeeper.v2 import RECOVERY_ADD
 
 Waiter: TypeAlias = Callable[[BookieError | None], None]
-
-
-def accepts(fenced: bool, flags: int) -> bool:
-    """A fenced ledger takes only what recovery writes back."""
-    return not fenced or bool(flags & RECOVERY_ADD)
 
 
 class FenceTable:

@@ -217,24 +217,21 @@ class Appends:
         writer, payloads = self.writer, run.payloads
         assert writer is not None, "an open log has a ledger"
         assert payloads is not None, "what is not sent has its payloads"
-        run.first = writer.last_pushed + 1
-        run.payloads = None
-        sent = self.pending.sent
-        sent.append(run)
         try:
-            writer.append(payloads)
+            run.first = writer.append(payloads)
         except LedgerEntryTooLargeError as error:
-            sent.pop()
             run.sink.failed(EntryTooLargeError(f"{self._name}: {error}"))
             return False
         except TooManyPendingError as error:
-            sent.pop()
             run.sink.failed(ManagedLedgerUnavailableError(f"{self._name} takes no more for now: {error}"))
             return False
         except LedgerError as error:
-            run.payloads = payloads
+            run.first = writer.last_pushed + 1
+            self.pending.sent.append(run)
             self._writer_failed(error)
             return True
+        run.payloads = None
+        self.pending.sent.append(run)  # nothing is confirmed before `append` returns
         self._entries += run.count
         return True
 

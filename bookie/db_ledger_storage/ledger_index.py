@@ -114,6 +114,13 @@ class LedgerIndex:
         state = self._states.get(ledger_id)
         return self._was_fenced(ledger_id) if state is None else state.fenced
 
+    def key_and_fence(self, ledger_id: int) -> tuple[bytes | None, bool]:
+        """The key, None if there is none, and as `is_fenced`."""
+        state = self._states.get(ledger_id)
+        if state is None:
+            return None, self._was_fenced(ledger_id)
+        return state.master_key or None, state.fenced
+
     def _known(self, ledger_id: int) -> LedgerState:
         """What is known, to begin with: a ledger that comes back is as fenced as it was."""
         state = self._states.get(ledger_id)

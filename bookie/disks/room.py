@@ -40,9 +40,9 @@ class DiskRoom:
     def take(self, size: int) -> bool:
         """Count an add. False if there is no room for it: then no adds are taken until there is clearly more."""
         self._left -= 2 * size
-        if self._left < 0 and not self.is_full:
+        if self._left < 0 and not self.reason:
             self.reason = "what was added since the free space was measured uses it up"
-        return not self.is_full
+        return not self.reason
 
     def failed(self, error: str) -> None:
         """Note that a write found no room, wherever it was: that counts until the reserve was given up and put back."""
