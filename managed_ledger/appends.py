@@ -168,11 +168,9 @@ class Appends:
 
     # The hot path
 
-    def append(self, payloads: Sequence[Buffer], sink: AppendSink) -> None:
-        """Append a run of at least one entry; the sink hears of its fate, later unless the log takes nothing any more."""
-        if self.state is State.OPEN:
-            self._push(PendingAppend(sink, payloads))
-        elif self.state is State.SWITCHING:
+    def append_later(self, payloads: Sequence[Buffer], sink: AppendSink) -> None:
+        """As `push`, while there is no open ledger: the run waits for one, or is refused."""
+        if self.state is State.SWITCHING:
             self.pending.enqueue(PendingAppend(sink, payloads))
         elif self.state is State.IDLE:
             self.pending.enqueue(PendingAppend(sink, payloads))
@@ -180,7 +178,7 @@ class Appends:
         else:
             sink.failed(self._refusal())
 
-    def _push(self, run: PendingAppend) -> None:
+    def push(self, run: PendingAppend) -> None:
         """Send a run to the current ledger, as far as there is room in it."""
         entries, marks = self._entries + run.count, self._marks
         if entries > marks.entries_max and self._may_roll():
@@ -269,7 +267,7 @@ class Appends:
         self._index.set(self._stored.value.ledgers, writer.ledger_id)
         self.state = State.OPEN
         while self.pending.queued and self.state is State.OPEN:
-            self._push(self.pending.dequeue())
+            self.push(self.pending.dequeue())
 
     def check_age(self, now: float) -> None:
         """Called every now and then (trio's time): roll a ledger that has come of age, silent or not."""
