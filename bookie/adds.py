@@ -25,7 +25,7 @@ from bookie.disks.watch import DiskWatch
 from bookie.errors import BookieError, WriteCacheFullError
 from bookie.journal.writer import Journal
 from bookie.last_confirmed import LacTable
-from bookie.requests import check_add, lac_of_entry
+from bookie.requests import lac_of_entry, may_add
 from bookie.run import Run
 from bookie.stats import BookieStats
 from bookie.timers import Timer, Timers
@@ -138,10 +138,8 @@ class Adds:
         bookie = self._bookie
         storage = bookie.storage
         journal = bookie.journal
-        known_key = storage.master_key(ledger_id) or None
-        rc = check_add(known_key, key, storage.is_fenced(ledger_id), bookie.read_only, flags)
-        if rc is Rc.OK and journal.failed is not None:
-            rc = Rc.IO
+        known_key, fenced = storage.key_and_fence(ledger_id)
+        rc = may_add(known_key, key, fenced, bookie.read_only, flags, journal_failed=journal.failed is not None)
         if rc is Rc.OK and not flags & HIGH_PRIORITY and not bookie.disks.take(run.size):
             rc = Rc.READ_ONLY
         if rc is not Rc.OK:

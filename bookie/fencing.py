@@ -1,4 +1,4 @@
-"""Fences: which adds a fenced ledger accepts, and which fences are not durable yet. Pure.
+"""Fences that are not durable yet. Pure.
 
 Why this is hard: a fence may be answered only when its record is durable. After an earlier answer, a crash could forget
 the fence, and the old writer would continue beside the new owner. A ledger may be fenced in memory while its record is
@@ -12,14 +12,8 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from bookie.errors import BookieError
-from quire.wire.bookkeeper.v2 import RECOVERY_ADD
 
 Waiter: TypeAlias = Callable[[BookieError | None], None]
-
-
-def accepts(fenced: bool, flags: int) -> bool:
-    """Return whether a ledger accepts an add: a fenced one accepts only recovery's."""
-    return not fenced or bool(flags & RECOVERY_ADD)
 
 
 class FenceTable:

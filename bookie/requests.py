@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from bookie.errors import LedgerInLimboError, NoEntryError, NoLedgerError
-from bookie.fencing import accepts
 from quire.wire.bookkeeper.entry import Buffer
-from quire.wire.bookkeeper.v2 import HIGH_PRIORITY, BatchReadRequest, Rc
+from quire.wire.bookkeeper.v2 import HIGH_PRIORITY, RECOVERY_ADD, BatchReadRequest, Rc
 
 LAST_ENTRY: Final = -1
 """Entry id that requests the last entry of the ledger."""
@@ -45,15 +44,20 @@ def lac_of_entry(entry: Buffer) -> int:
     return int.from_bytes(entry[16:24], "big", signed=True)
 
 
-def check_add(known_key: bytes | None, key: bytes, fenced: bool, read_only: bool, flags: int) -> Rc:
-    """Check whether these adds are allowed. `known_key` is None if the ledger is new here."""
+def may_add(
+    known_key: bytes | None, key: bytes, fenced: bool, read_only: bool, flags: int, *, journal_failed: bool
+) -> Rc:
+    """Check whether this run may be added. `known_key` is None if the ledger is new here.
+
+    A fenced ledger accepts only adds of recovery. Room is not checked here: a run that may be added waits for it.
+    """
     if read_only and not flags & HIGH_PRIORITY:
         return Rc.READ_ONLY
     if known_key is not None and known_key != key:
         return Rc.UNAUTHORIZED
-    if not accepts(fenced, flags):
+    if fenced and not flags & RECOVERY_ADD:
         return Rc.FENCED
-    return Rc.OK
+    return Rc.IO if journal_failed else Rc.OK
 
 
 def check_fence(known_key: bytes | None, key: bytes | None) -> Rc:

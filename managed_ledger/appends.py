@@ -170,11 +170,9 @@ class Appends:
 
     # The hot path
 
-    def append(self, payloads: Sequence[Buffer], sink: AppendSink) -> None:
-        """Append a run of at least one entry; the sink hears of its fate, later unless the log takes nothing any more."""
-        if self.state is State.OPEN:
-            self._push(PendingAppend(sink, payloads))
-        elif self.state is State.SWITCHING:
+    def append_later(self, payloads: Sequence[Buffer], sink: AppendSink) -> None:
+        """As `push`, while there is no open ledger: the run waits for one, or is refused."""
+        if self.state is State.SWITCHING:
             self.pending.enqueue(PendingAppend(sink, payloads))
         elif self.state is State.IDLE:
             self.pending.enqueue(PendingAppend(sink, payloads))
@@ -182,7 +180,7 @@ class Appends:
         else:
             sink.failed(self._refusal())
 
-    def _push(self, run: PendingAppend) -> None:
+    def push(self, run: PendingAppend) -> None:
         """Send a run to the current ledger, as far as there is room in it."""
         entries, marks = self._entries + run.count, self._marks
         if entries > marks.entries_max and self._may_roll():
@@ -219,24 +217,21 @@ class Appends:
         writer, payloads = self.writer, run.payloads
         assert writer is not None, "an open log has a ledger"
         assert payloads is not None, "what is not sent has its payloads"
-        run.first = writer.last_pushed + 1
-        run.payloads = None
-        sent = self.pending.sent
-        sent.append(run)
         try:
-            writer.append(payloads)
+            run.first = writer.append(payloads)
         except LedgerEntryTooLargeError as error:
-            sent.pop()
             run.sink.failed(EntryTooLargeError(f"{self._name}: {error}"))
             return False
         except TooManyPendingError as error:
-            sent.pop()
             run.sink.failed(ManagedLedgerUnavailableError(f"{self._name} takes no more for now: {error}"))
             return False
         except LedgerError as error:
-            run.payloads = payloads
+            run.first = writer.last_pushed + 1
+            self.pending.sent.append(run)
             self._writer_failed(error)
             return True
+        run.payloads = None
+        self.pending.sent.append(run)  # nothing is confirmed before `append` returns
         self._entries += run.count
         return True
 
@@ -274,7 +269,7 @@ class Appends:
         self._index.set(self._stored.value.ledgers, writer.ledger_id)
         self.state = State.OPEN
         while self.pending.queued and self.state is State.OPEN:
-            self._push(self.pending.dequeue())
+            self.push(self.pending.dequeue())
 
     def check_age(self, now: float) -> None:
         """Called every now and then (trio's time): roll a ledger that has come of age, silent or not."""

@@ -34,7 +34,7 @@ from managed_ledger.errors import (
 )
 from managed_ledger.ledger_list import LedgerInfo
 from managed_ledger.log_index import LogIndex
-from managed_ledger.pending import AppendSink
+from managed_ledger.pending import AppendSink, PendingAppend
 from managed_ledger.reading import LedgerReads
 from managed_ledger.rollover import RolloverLimits
 from managed_ledger.session import MetadataSession
@@ -106,7 +106,6 @@ class ManagedLedger:
         "_stored",
         "_trimmer",
         "_waiters",
-        "append",
         "cache",
         "cursors",
         "name",
@@ -162,7 +161,6 @@ class ManagedLedger:
         self._closed: trio.Event | None = None
         self._readers_made = 0
         self._making = RareLock()
-        self.append = self._appends.append
 
     @property
     def closed(self) -> trio.Event:
@@ -184,7 +182,27 @@ class ManagedLedger:
             )
         return services
 
+    def append(self, payloads: Sequence[Buffer], sink: AppendSink) -> None:
+        """Append a run of at least one entry; the sink hears of its fate, later unless the log takes nothing any more."""
+        appends = self._appends
+        if appends.state is State.OPEN:
+            appends.push(PendingAppend(sink, payloads))
+        else:
+            appends.append_later(payloads, sink)
+
     # Facts
+
+    def last_entry_of(self, ledger_id: int) -> int | None:
+        """See `cursors.doors.Log`."""
+        return self._index.last_entry_of(ledger_id)
+
+    def next_position(self, position: Position) -> Position:
+        """See `cursors.doors.Log`."""
+        return self._index.next_position(position)
+
+    def count_between(self, after: Position, upto: Position) -> int:
+        """See `cursors.doors.Log`."""
+        return self._index.count_between(after, upto)
 
     @property
     def last_confirmed(self) -> Position:

@@ -127,6 +127,13 @@ class LedgerIndex:
         state = self._states.get(ledger_id)
         return self._was_fenced(ledger_id) if state is None else state.fenced
 
+    def key_and_fence(self, ledger_id: int) -> tuple[bytes | None, bool]:
+        """The key, None if there is none, and as `is_fenced`."""
+        state = self._states.get(ledger_id)
+        if state is None:
+            return None, self._was_fenced(ledger_id)
+        return state.master_key or None, state.fenced
+
     def _known(self, ledger_id: int) -> LedgerState:
         """Return the state of a ledger, or a new one: a ledger that comes back is fenced if it was fenced before."""
         state = self._states.get(ledger_id)

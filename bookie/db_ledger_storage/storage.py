@@ -252,6 +252,10 @@ class DbLedgerStorage:
         state = self._ledgers.get(ledger_id)
         return None if state is None else state.master_key
 
+    def key_and_fence(self, ledger_id: int) -> tuple[bytes | None, bool]:
+        """The key of the ledger, None if there is none; and as `is_fenced`. For each run that is added."""
+        return self._ledgers.key_and_fence(ledger_id)
+
     def set_master_key(self, ledger_id: int, key: bytes) -> None:
         """Make the ledger known. Kept in memory until the next flush, as all changes below: the journal has them first."""
         self._removal.touched(ledger_id)

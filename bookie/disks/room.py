@@ -44,9 +44,9 @@ class DiskRoom:
         Return False if there is no room for it; then adds are refused until there is clearly more room.
         """
         self._left -= 2 * size
-        if self._left < 0 and not self.is_full:
+        if self._left < 0 and not self.reason:
             self.reason = "entries added since the last measurement use up the free space"
-        return not self.is_full
+        return not self.reason
 
     def failed(self, error: str) -> None:
         """Record that a write found no room on any disk.

@@ -176,8 +176,9 @@ class GroupWriter:
         except JournalWriteError as error:
             return GroupResult(len(items), None, error)
         self._position += total
+        mark = self.mark
         if self.seal is not None and self._config.sync and not deferred:
-            self.seal.reached(self.mark)
+            self.seal.reached(mark)
         if self._config.remove_from_page_cache and self._position - self._forgotten >= FORGET_STEP:
             # Where it went through the page cache after all: giving its pages back at once keeps the following writes
             # in memory that is warm. With page after page of new memory, copying into it was half of a bookie's CPU
@@ -187,7 +188,7 @@ class GroupWriter:
         if len(self._keys) > KEYS_REMEMBERED_MAX:
             self._keys.clear()
         self._keys.update(keys)
-        return GroupResult(len(items), self.mark, None, not deferred)
+        return GroupResult(len(items), mark, None, not deferred)
 
     def _is_deferred(self, items: list[Item]) -> bool:
         """Return whether the group may be reported before it is synced."""

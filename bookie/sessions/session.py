@@ -244,15 +244,15 @@ class BookieSession:
 
     def _add(self, add: v2.AddRun) -> None:
         ledger_id, first, key, flags, parts, size, offsets = add
-        self.store(Run(ledger_id, first, len(offsets), parts, size, offsets), key, flags, self._added)
+        run = Run(ledger_id, first, len(offsets), parts, size, offsets)
+        self.bookie.adds.add(Add(run, key, flags, False, self._added, self))
 
     def _added(self, run: Run, rc: Rc) -> None:
-        """Answer a run that is on disk or has failed."""
-        self._answer_adds(rc, run.ledger_id, run.first, run.last)
-
-    def _answer_adds(self, rc: Rc, ledger_id: int, first: int, last: int) -> None:
+        """Answer a run that is on disk or has failed, together with the run before it if the two are adjacent."""
         if self.closed:
             return
+        ledger_id, first = run.ledger_id, run.first
+        last = first + run.count - 1
         acks = self._acks
         if acks is not None:
             if acks[3] + 1 == first and acks[1] == ledger_id and acks[0] == rc:

@@ -168,7 +168,11 @@ def _fence_forgotten() -> list[Patch]:
         state = self.get(ledger_id)
         return state is not None and state.fenced
 
-    return [(LedgerIndex, "is_fenced", is_fenced)]
+    def key_and_fence(self: LedgerIndex, ledger_id: int) -> tuple[bytes | None, bool]:
+        state = self.get(ledger_id)
+        return (None, False) if state is None else (state.master_key or None, state.fenced)
+
+    return [(LedgerIndex, "is_fenced", is_fenced), (LedgerIndex, "key_and_fence", key_and_fence)]
 
 
 def _fence_ignored() -> list[Patch]:

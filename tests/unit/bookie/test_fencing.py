@@ -1,15 +1,7 @@
 from __future__ import annotations
 
 from bookie.errors import BookieError, JournalWriteError
-from bookie.fencing import FenceTable, accepts
-from quire.wire.bookkeeper.v2 import HIGH_PRIORITY, RECOVERY_ADD
-
-
-def test_a_fenced_ledger_takes_only_recovery_adds() -> None:
-    assert accepts(False, 0)
-    assert not accepts(True, 0)
-    assert not accepts(True, HIGH_PRIORITY)
-    assert accepts(True, RECOVERY_ADD)
+from bookie.fencing import FenceTable
 
 
 def test_fences_at_once_share_one_record() -> None:

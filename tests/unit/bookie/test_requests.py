@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bookie.requests import batch_limits, check_add, check_fence, check_read
+from bookie.requests import batch_limits, check_fence, check_read, may_add
 from quire.wire.bookkeeper.v2 import HIGH_PRIORITY, RECOVERY_ADD, BatchReadRequest, Rc
 from tests.unit.bookie.build import KEY, OTHER_KEY
 
@@ -23,7 +23,9 @@ from tests.unit.bookie.build import KEY, OTHER_KEY
     ],
 )
 def test_adds(known: bytes | None, fenced: bool, read_only: bool, flags: int, rc: Rc) -> None:
-    assert check_add(known, KEY, fenced, read_only, flags) is rc
+    assert may_add(known, KEY, fenced, read_only, flags, journal_failed=False) is rc
+    failed = may_add(known, KEY, fenced, read_only, flags, journal_failed=True)
+    assert failed is (Rc.IO if rc is Rc.OK else rc)
 
 
 def test_a_fence_needs_the_ledgers_key_or_a_new_ledger() -> None:
