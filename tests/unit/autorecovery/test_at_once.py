@@ -7,69 +7,56 @@ import trio
 
 from autorecovery.at_once import RETRY_S, first_of, for_each, until_available
 from quire.metadata.errors import MetadataUnavailableError
-from tests.unit.ledger.fake_bookie import run
 
 
-def test_so_many_jobs_run_at_once_and_no_more() -> None:
-    async def main() -> None:
-        running = most = 0
-        done: list[int] = []
+async def test_so_many_jobs_run_at_once_and_no_more() -> None:
+    running = most = 0
+    done: list[int] = []
 
-        async def job(item: int) -> None:
-            nonlocal running, most
-            running += 1
-            most = max(most, running)
-            await trio.sleep(1)
-            running -= 1
-            done.append(item)
+    async def job(item: int) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await trio.sleep(1)
+        running -= 1
+        done.append(item)
 
-        await for_each(range(10), job, at_once=3, name="job")
-        assert (most, sorted(done)) == (3, list(range(10)))
-        assert trio.current_time() == pytest.approx(4)
-        await for_each([], job, at_once=3, name="job")
-
-    run(main)
+    await for_each(range(10), job, at_once=3, name="job")
+    assert (most, sorted(done)) == (3, list(range(10)))
+    assert trio.current_time() == pytest.approx(4)
+    await for_each([], job, at_once=3, name="job")
 
 
-def test_the_first_failure_ends_all_and_comes_as_it_is() -> None:
-    async def main() -> None:
-        begun: list[int] = []
+async def test_the_first_failure_ends_all_and_comes_as_it_is() -> None:
+    begun: list[int] = []
 
-        async def job(item: int) -> None:
-            begun.append(item)
-            await trio.sleep(item)
-            if item == 2:
-                raise KeyError(item)
+    async def job(item: int) -> None:
+        begun.append(item)
+        await trio.sleep(item)
+        if item == 2:
+            raise KeyError(item)
 
-        with pytest.raises(KeyError):
-            await for_each(range(1, 100), job, at_once=2, name="job")
-        assert sorted(begun) == [1, 2, 3]
-        with pytest.raises(KeyError):
-            await first_of(partial(job, 2), trio.sleep_forever, name="jobs")
-
-    run(main)
+    with pytest.raises(KeyError):
+        await for_each(range(1, 100), job, at_once=2, name="job")
+    assert sorted(begun) == [1, 2, 3]
+    with pytest.raises(KeyError):
+        await first_of(partial(job, 2), trio.sleep_forever, name="jobs")
 
 
-def test_the_first_that_ends_cancels_the_others() -> None:
-    async def main() -> None:
-        await first_of(partial(trio.sleep, 2), trio.sleep_forever, partial(trio.sleep, 5), name="jobs")
-        assert trio.current_time() == pytest.approx(2)
-
-    run(main)
+async def test_the_first_that_ends_cancels_the_others() -> None:
+    await first_of(partial(trio.sleep, 2), trio.sleep_forever, partial(trio.sleep, 5), name="jobs")
+    assert trio.current_time() == pytest.approx(2)
 
 
-def test_a_call_is_made_again_until_the_service_can_be_reached() -> None:
-    async def main() -> None:
-        tries = 0
+async def test_a_call_is_made_again_until_the_service_can_be_reached() -> None:
+    tries = 0
 
-        async def call() -> str:
-            nonlocal tries
-            tries += 1
-            if tries < 3:
-                raise MetadataUnavailableError("away")
-            return "here"
+    async def call() -> str:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise MetadataUnavailableError("away")
+        return "here"
 
-        assert await until_available(call) == "here"
-        assert trio.current_time() == pytest.approx(2 * RETRY_S)
-
-    run(main)
+    assert await until_available(call) == "here"
+    assert trio.current_time() == pytest.approx(2 * RETRY_S)
