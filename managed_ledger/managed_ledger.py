@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from operator import attrgetter
 from types import MappingProxyType
 from typing import Final, Literal, Protocol, cast
 
@@ -252,11 +251,6 @@ class ManagedLedger:
         return self._reads.reads
 
     # Reading
-
-    last_entry_of = property(attrgetter("_index.last_entry_of"))
-    next_position = property(attrgetter("_index.next_position"))
-    count_between = property(attrgetter("_index.count_between"))
-    """See `cursors.doors.Log`. No call in between, and no bound methods that each log keeps."""
 
     def first_position(self) -> Position:
         """Of the first entry that is there, or will be."""

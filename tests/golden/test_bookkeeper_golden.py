@@ -144,8 +144,9 @@ def test_version_files_are_cookies_and_are_written_back_alike(snapshot: str, fol
     assert encode_cookie(cookie) == data
 
 
+@pytest.mark.real_clock
 @pytest.mark.parametrize("snapshot", SNAPSHOTS)
-def test_our_bookie_takes_over_the_folders_of_the_original(snapshot: str, tmp_path: Path) -> None:
+async def test_our_bookie_takes_over_the_folders_of_the_original(snapshot: str, tmp_path: Path) -> None:
     name = snapshot.rpartition("/")[2]
     shutil.copytree(DB / snapshot, tmp_path / name)
     cookie = decode_cookie((tmp_path / name / "journal/current/VERSION").read_bytes())
@@ -166,16 +167,13 @@ def test_our_bookie_takes_over_the_folders_of_the_original(snapshot: str, tmp_pa
         assert lac is not None
         assert Digest(DigestType.HMAC, PASSWORD).open_lac(2, lac) == 5
 
-    async def main() -> None:
-        world = real_world(1)
-        store = MemoryStore(MemoryTree())
-        await store.create("/ledgers/INSTANCEID", cookie.instance_id.encode(), make_parents=True)
-        await write_cookie(store, cookie, None)
-        for _ in range(2):
-            async with open_bookie(world, config, store) as bookie:
-                await check(bookie)
-
-    trio.run(main)
+    world = real_world(1)
+    store = MemoryStore(MemoryTree())
+    await store.create("/ledgers/INSTANCEID", cookie.instance_id.encode(), make_parents=True)
+    await write_cookie(store, cookie, None)
+    for _ in range(2):
+        async with open_bookie(world, config, store) as bookie:
+            await check(bookie)
 
 
 # --- the wire

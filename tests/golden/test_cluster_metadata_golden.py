@@ -10,7 +10,7 @@ import base64
 import json
 from pathlib import Path
 
-import trio
+import pytest
 
 from quire.metadata import paths
 from quire.metadata.local.memory import MemoryStore, MemoryTree
@@ -39,17 +39,14 @@ async def tree(store: MemoryStore, path: str = "/") -> dict[str, tuple[bytes, in
     return found
 
 
-def test_a_new_cluster_is_pulsars_node_by_node() -> None:
+@pytest.mark.real_clock
+async def test_a_new_cluster_is_pulsars_node_by_node() -> None:
     golden = {
         path.removeprefix(CHROOT) or "/": (base64.b64decode(node["data"]), node["version"], node["ephemeral"])
         for path, node in json.loads(GOLDEN.read_text()).items()
     }
-
-    async def main() -> None:
-        store = MemoryStore(MemoryTree())
-        await initialize(store, CLUSTER, real_world(1).rng)
-        made = await tree(store)
-        assert len(made.pop(INSTANCE)[0]) == len(golden.pop(INSTANCE)[0])
-        assert made == golden
-
-    trio.run(main)
+    store = MemoryStore(MemoryTree())
+    await initialize(store, CLUSTER, real_world(1).rng)
+    made = await tree(store)
+    assert len(made.pop(INSTANCE)[0]) == len(golden.pop(INSTANCE)[0])
+    assert made == golden

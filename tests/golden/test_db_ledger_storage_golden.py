@@ -225,8 +225,9 @@ def test_headers_maps_and_last_id_are_written_back_alike(state, bookie):
             ), "the same rows; theirs are not sorted"
 
 
+@pytest.mark.real_clock
 @pytest.mark.parametrize("state", STATES)
-def test_we_go_on_where_the_original_stopped_without_touching_its_logs(state, tmp_path):
+async def test_we_go_on_where_the_original_stopped_without_touching_its_logs(state, tmp_path):
     shutil.copytree(DB / state / "bk1/ledgers", tmp_path / "go")
     before = {path.name: path.read_bytes() for path in (tmp_path / "go/current").glob("*.log")}
     last_id = decode_last_id((tmp_path / "go/current/lastId").read_bytes())
@@ -244,7 +245,7 @@ def test_we_go_on_where_the_original_stopped_without_touching_its_logs(state, tm
             check_entry(8, 5, memoryview(storage.reader.read_run(8, 5, 1, BIG)[0])[4:])
             await storage.close()
 
-    trio.run(main)
+    await main()
     after = {path.name: path.read_bytes() for path in (tmp_path / "go/current").glob("*.log")}
     assert {name: after[name] for name in before} == before
     assert sorted(set(after) - set(before)) == [log_name(last_id + 1), log_name(last_id + 2)]

@@ -13,7 +13,6 @@ from random import Random
 from typing import Any
 
 import pytest
-import trio
 
 from quire.metadata import bookies, ledger_codec
 from quire.metadata.cookies import decode_cookie, encode_cookie
@@ -29,6 +28,8 @@ from quire.metadata.ledgers import (
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Create, Kind
 from quire.wire.bookkeeper.entry import DIGEST_TYPES
+
+pytestmark = pytest.mark.real_clock
 
 GOLDEN = Path(__file__).parent / "bookkeeper"
 MEANING: dict[str, list[dict[str, Any]]] = json.loads((GOLDEN / "zk/ledgers.json").read_text())
@@ -139,103 +140,81 @@ def test_a_ledger_with_two_fragments_is_read() -> None:
 
 
 @pytest.mark.parametrize("name", HIERARCHICAL)
-def test_the_ledgers_of_a_hierarchical_tree_are_listed(name: str) -> None:
-    async def main() -> None:
-        store = await store_with(name)
-        manager = LedgerManager(store, ids=BlockLedgerIds(store), rng=Random(1), root=root_of(name))
-        found = [ledger_id async for ledger_id in manager.ledger_ids()]
-        assert found == sorted(found)
-        leaves = [path for path in tree_of(name) if path.rpartition("/")[2].startswith("L0")]
-        assert sorted(map(manager.path, found)) == sorted(leaves)
-        for ledger_id in found:
-            assert await manager.read(ledger_id) is not None
-
-    trio.run(main)
+async def test_the_ledgers_of_a_hierarchical_tree_are_listed(name: str) -> None:
+    store = await store_with(name)
+    manager = LedgerManager(store, ids=BlockLedgerIds(store), rng=Random(1), root=root_of(name))
+    found = [ledger_id async for ledger_id in manager.ledger_ids()]
+    assert found == sorted(found)
+    leaves = [path for path in tree_of(name) if path.rpartition("/")[2].startswith("L0")]
+    assert sorted(map(manager.path, found)) == sorted(leaves)
+    for ledger_id in found:
+        assert await manager.read(ledger_id) is not None
 
 
 @pytest.mark.parametrize("name", ["running", "formatted", "pulsar-running"])
-def test_the_layout_and_the_instance_id_are_recognised(name: str) -> None:
-    async def main() -> None:
-        store = await store_with(name)
-        root = root_of(name)
-        expected = tree_of(name)[f"{root}/INSTANCEID"][0].decode()
-        assert await initialize_layout(store, root, rng=Random(1)) == expected
-
-    trio.run(main)
+async def test_the_layout_and_the_instance_id_are_recognised(name: str) -> None:
+    store = await store_with(name)
+    root = root_of(name)
+    expected = tree_of(name)[f"{root}/INSTANCEID"][0].decode()
+    assert await initialize_layout(store, root, rng=Random(1)) == expected
 
 
-def test_what_is_initialised_here_is_what_metaformat_leaves() -> None:
-    async def main() -> None:
-        store = MemoryStore(MemoryTree())
-        instance_id = await initialize_layout(store, "/db/ledgers", rng=Random(1))
-        for path, (value, _) in tree_of("formatted").items():
-            if "underreplication" in path:
-                continue
-            node = await store.get(path)
-            assert node is not None, path
-            assert node.value == (instance_id.encode() if path.endswith("INSTANCEID") else value), path
-
-    trio.run(main)
+async def test_what_is_initialised_here_is_what_metaformat_leaves() -> None:
+    store = MemoryStore(MemoryTree())
+    instance_id = await initialize_layout(store, "/db/ledgers", rng=Random(1))
+    for path, (value, _) in tree_of("formatted").items():
+        if "underreplication" in path:
+            continue
+        node = await store.get(path)
+        assert node is not None, path
+        assert node.value == (instance_id.encode() if path.endswith("INSTANCEID") else value), path
 
 
 @pytest.mark.parametrize("name", ["flat", "long"])
-def test_other_layouts_are_refused(name: str) -> None:
-    async def main() -> None:
-        store = await store_with(name)
-        with pytest.raises(UnsupportedLayoutError):
-            await initialize_layout(store, root_of(name), rng=Random(1))
-
-    trio.run(main)
+async def test_other_layouts_are_refused(name: str) -> None:
+    store = await store_with(name)
+    with pytest.raises(UnsupportedLayoutError):
+        await initialize_layout(store, root_of(name), rng=Random(1))
 
 
-def test_sequence_numbers_count_all_creates_as_the_flat_layout_shows() -> None:
+async def test_sequence_numbers_count_all_creates_as_the_flat_layout_shows() -> None:
     """Four other nodes were made in the flat root before, and each ledger made two: 4, 6, 8 ..."""
-
-    async def main() -> None:
-        store = MemoryStore(MemoryTree())
-        for name in ("LAYOUT", "INSTANCEID", "available", "cookies"):
-            await store.create(f"/flat/{name}", make_parents=True)
-        numbers = []
-        for _ in range(3):
-            path = await store.create("/flat/ID-", kind=Kind.EPHEMERAL, sequential=True)
-            await store.delete(path)
-            await store.create(f"/flat/L{path[-10:]}")
-            numbers.append(int(path[-10:]))
-        flat = [path[-10:] for path in tree_of("flat") if path.startswith("/flat/ledgers/L0")]
-        assert numbers == sorted(map(int, flat))[:3]
-
-    trio.run(main)
+    store = MemoryStore(MemoryTree())
+    for name in ("LAYOUT", "INSTANCEID", "available", "cookies"):
+        await store.create(f"/flat/{name}", make_parents=True)
+    numbers = []
+    for _ in range(3):
+        path = await store.create("/flat/ID-", kind=Kind.EPHEMERAL, sequential=True)
+        await store.delete(path)
+        await store.create(f"/flat/L{path[-10:]}")
+        numbers.append(int(path[-10:]))
+    flat = [path[-10:] for path in tree_of("flat") if path.startswith("/flat/ledgers/L0")]
+    assert numbers == sorted(map(int, flat))[:3]
 
 
-def test_the_sequence_of_a_new_cluster_gives_id_0_first() -> None:
-    async def main() -> None:
-        store = await store_with("formatted")
-        ids = SequenceLedgerIds(store, "/db/ledgers")
-        assert [await ids.next_id() for _ in range(3)] == [0, 1, 2]
-        assert await store.children("/db/ledgers/idgen") == []
-
-    trio.run(main)
+async def test_the_sequence_of_a_new_cluster_gives_id_0_first() -> None:
+    store = await store_with("formatted")
+    ids = SequenceLedgerIds(store, "/db/ledgers")
+    assert [await ids.next_id() for _ in range(3)] == [0, 1, 2]
+    assert await store.children("/db/ledgers/idgen") == []
 
 
 @pytest.mark.parametrize("name", ["running", "readonly", "flat", "pulsar-running"])
-def test_registered_bookies_are_found_and_written_back_alike(name: str) -> None:
-    async def main() -> None:
-        store = await store_with(name)
-        root = root_of(name)
-        writable = await bookies.available(store, root=root)
-        read_only = await bookies.readonly(store, root=root)
-        registered = [path for path, (_, ephemeral) in tree_of(name).items() if ephemeral]
-        assert len(writable) + len(read_only) == len(registered) > 0
-        for path in registered:
-            bookie_id = path.rpartition("/")[2]
-            info = await bookies.service_info(store, bookie_id, root=root)
-            assert info is not None
-            endpoint = info.bookie_endpoint
-            assert endpoint is not None
-            assert f"{endpoint.host}:{endpoint.port}" == bookie_id
-            assert bookies.encode_service_info(info) == tree_of(name)[path][0]
-
-    trio.run(main)
+async def test_registered_bookies_are_found_and_written_back_alike(name: str) -> None:
+    store = await store_with(name)
+    root = root_of(name)
+    writable = await bookies.available(store, root=root)
+    read_only = await bookies.readonly(store, root=root)
+    registered = [path for path, (_, ephemeral) in tree_of(name).items() if ephemeral]
+    assert len(writable) + len(read_only) == len(registered) > 0
+    for path in registered:
+        bookie_id = path.rpartition("/")[2]
+        info = await bookies.service_info(store, bookie_id, root=root)
+        assert info is not None
+        endpoint = info.bookie_endpoint
+        assert endpoint is not None
+        assert f"{endpoint.host}:{endpoint.port}" == bookie_id
+        assert bookies.encode_service_info(info) == tree_of(name)[path][0]
 
 
 @pytest.mark.parametrize("name", ["bk1", "bk2", "bk3"])

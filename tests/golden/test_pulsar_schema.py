@@ -127,12 +127,27 @@ def test_a_required_field_that_is_missing_is_seen() -> None:
 
 @pytest.mark.parametrize("newer", [False, True])
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_whatever_we_stored_is_read_by_the_originals_schema_and_is_true_there(moment: str, newer: bool) -> None:
+async def test_whatever_we_stored_is_read_by_the_originals_schema_and_is_true_there(moment: str, newer: bool) -> None:
     """While our broker serves, as if it were killed then, and after it has closed everything."""
     extra = frozenset((NEWER_NUMBER,) if newer else ())
     handed = {log_path(ORDERS), f"{log_path(ORDERS)}/holes"}
 
-    async def test(left: Left) -> None:
+    async def check_cursors(left: Left, cursors: dict[str, Cursor]) -> int:
+        """How many have their state in a ledger."""
+        in_ledgers = 0
+        for path, cursor in cursors.items():
+            found = await cursor_of(left, path, extra if path in handed else frozenset())
+            in_ledgers += found.node.cursorsLedgerId >= 0
+            assert (path, found.mark_delete) == (path, cursor.mark_delete)
+            assert (path, found.ranges) == (path, [tuple(each) for each in cursor.ack_ranges()])
+            assert found.properties == cursor.properties
+            for position, bits in found.partial.items():
+                assert cursor.ack_set(position) == bits
+            if path.endswith("/holes"):
+                assert found.partial == {Position(2, 1): [0b10101]}
+        return in_ledgers
+
+    async with taken_over(moment) as left:
         for path in handed if newer else ():
             node = await left.store.get(path)
             assert node is not None
@@ -160,23 +175,6 @@ def test_whatever_we_stored_is_read_by_the_originals_schema_and_is_true_there(mo
                 info = read("ManagedLedgerInfo", node.value)
                 check_numbers(info, extra if log_path(name) in handed else frozenset())
                 await check_list(client, info, counts[name])
-
-    async def check_cursors(left: Left, cursors: dict[str, Cursor]) -> int:
-        """How many have their state in a ledger."""
-        in_ledgers = 0
-        for path, cursor in cursors.items():
-            found = await cursor_of(left, path, extra if path in handed else frozenset())
-            in_ledgers += found.node.cursorsLedgerId >= 0
-            assert (path, found.mark_delete) == (path, cursor.mark_delete)
-            assert (path, found.ranges) == (path, [tuple(each) for each in cursor.ack_ranges()])
-            assert found.properties == cursor.properties
-            for position, bits in found.partial.items():
-                assert cursor.ack_set(position) == bits
-            if path.endswith("/holes"):
-                assert found.partial == {Position(2, 1): [0b10101]}
-        return in_ledgers
-
-    taken_over(moment, test)
 
 
 def acknowledge_some(log: ManagedLedger, cursor: Cursor) -> None:

@@ -5,7 +5,7 @@ are in memory; with real ones: tests/cluster/test_pulsar_takeover.py.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -45,7 +45,7 @@ from tests.golden.test_pulsar_golden import (
     stored_running,
 )
 from tests.unit.broker.peers import OPTIONS, SUB, FakeStream, Peer
-from tests.unit.ledger.fake_bookie import FakeBookie, FakeCluster, RacingLedgers, run
+from tests.unit.ledger.fake_bookie import FakeBookie, FakeCluster, RacingLedgers
 from tests.unit.managed_ledger.cluster import publish, read_all
 from tests.unit.managed_ledger.fake_ledgers import Sink, fake_world
 
@@ -106,11 +106,9 @@ class Left(FakeCluster):
         return ml.ManagedLedgerInfo.FromString(node.value)
 
 
-def taken_over(moment: str, test: Callable[[Left], Awaitable[None]]) -> None:
-    async def main() -> None:
-        await test(await Left(moment).load())
-
-    run(main)
+@asynccontextmanager
+async def taken_over(moment: str) -> AsyncIterator[Left]:
+    yield await Left(moment).load()
 
 
 def entries_of(moment: str, log: str) -> list[bytes]:
@@ -118,8 +116,8 @@ def entries_of(moment: str, log: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_every_topic_has_the_same_messages_and_every_subscription_stands_where_it_stood(moment: str) -> None:
-    async def test(left: Left) -> None:
+async def test_every_topic_has_the_same_messages_and_every_subscription_stands_where_it_stood(moment: str) -> None:
+    async with taken_over(moment) as left:
         seen = 0
         async with left.broker() as factory:
             for name in logs(moment):
@@ -153,14 +151,12 @@ def test_every_topic_has_the_same_messages_and_every_subscription_stands_where_i
             assert factory.managed_ledgers["public/dedup/persistent/once"].cursors["pulsar.dedup"].properties
         assert seen == 11
 
-    taken_over(moment, test)
-
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_what_is_stored_of_them_afterwards_is_read_by_the_originals_schema_and_nothing_of_it_is_lost(
+async def test_what_is_stored_of_them_afterwards_is_read_by_the_originals_schema_and_nothing_of_it_is_lost(
     moment: str,
 ) -> None:
-    async def test(left: Left) -> None:
+    async with taken_over(moment) as left:
         before = {name: decode(value) for name, value in logs(moment).items()}
         for turn in range(2):
             async with left.broker() as factory:
@@ -193,12 +189,10 @@ def test_what_is_stored_of_them_afterwards_is_read_by_the_originals_schema_and_n
             assert {(4, 3, 4)} <= set(log.cursors["holes"].ack_ranges())
             assert log.cursors["idle"].ack_ranges() == [(4, 3, 4)]
 
-    taken_over(moment, test)
-
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_the_terminated_topic_stays_so_and_gets_no_ledger(moment: str) -> None:
-    async def test(left: Left) -> None:
+async def test_the_terminated_topic_stays_so_and_gets_no_ledger(moment: str) -> None:
+    async with taken_over(moment) as left:
         async with left.broker() as factory:
             log = await factory.open(f"{DEFAULT}/ended")
             assert (log.state, log.last_confirmed) == (State.TERMINATED, Position(26, 2))
@@ -211,12 +205,10 @@ def test_the_terminated_topic_stays_so_and_gets_no_ledger(moment: str) -> None:
         assert [one.ledgerId for one in info.ledgerInfo] == [26]
         assert (info.terminatedPosition.ledgerId, info.terminatedPosition.entryId) == (26, 2)
 
-    taken_over(moment, test)
-
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_fields_of_a_newer_schema_come_through_an_open_a_roll_and_a_close(moment: str) -> None:
-    async def test(left: Left) -> None:
+async def test_fields_of_a_newer_schema_come_through_an_open_a_roll_and_a_close(moment: str) -> None:
+    async with taken_over(moment) as left:
         paths = [log_path(ORDERS), *(f"{log_path(ORDERS)}/{name}" for name in ("holes", "idle", "cumulative"))]
         for path in paths:
             node = await left.store.get(path)
@@ -234,19 +226,15 @@ def test_fields_of_a_newer_schema_come_through_an_open_a_roll_and_a_close(moment
             assert node.value.count(NEWER) == 1
             assert node.version > 1
 
-    taken_over(moment, test)
-
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_the_compacted_ledger_and_its_digest_are_read(moment: str) -> None:
-    async def test(left: Left) -> None:
+async def test_the_compacted_ledger_and_its_digest_are_read(moment: str) -> None:
+    async with taken_over(moment) as left:
         async with left.client() as client:
             reader = await client.open(20, recover=False)
             found = await reader.read(0, reader.last_entry_id, size_max=1 << 20)
             assert [bytes(entry) for entry in found] == entries(moment)[20]
         assert ledgers(moment)[20]["digest"] == "CRC32"
-
-    taken_over(moment, test)
 
 
 @dataclass
@@ -270,18 +258,15 @@ class Served:
         return peer
 
 
-def served(moment: str, test: Callable[[Served], Awaitable[None]], *, accept: bool = True) -> None:
+@asynccontextmanager
+async def served(moment: str, *, accept: bool = True) -> AsyncIterator[Served]:
     """`accept`: that policies of single topics, of which Pulsar left one in __change_events, are not obeyed."""
-
-    async def main(left: Left) -> None:
-        async with left.broker() as factory, trio.open_nursery() as nursery:
-            options = replace(OPTIONS, accept_unsupported_policies=accept)
-            broker = Broker(fake_world(), left.store, factory, options, nursery, service_url="pulsar://test:6650")
-            broker.start()
-            await test(Served(broker, nursery))
-            nursery.cancel_scope.cancel()
-
-    taken_over(moment, main)
+    async with taken_over(moment) as left, left.broker() as factory, trio.open_nursery() as nursery:
+        options = replace(OPTIONS, accept_unsupported_policies=accept)
+        broker = Broker(fake_world(), left.store, factory, options, nursery, service_url="pulsar://test:6650")
+        broker.start()
+        yield Served(broker, nursery)
+        nursery.cancel_scope.cancel()
 
 
 async def deliveries(
@@ -301,8 +286,8 @@ async def deliveries(
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_consumers_get_what_they_had_not_acknowledged_and_nothing_else(moment: str) -> None:
-    async def test(room: Served) -> None:
+async def test_consumers_get_what_they_had_not_acknowledged_and_nothing_else(moment: str) -> None:
+    async with served(moment) as room:
         everything = [
             (info.ledger_id, entry_id)
             for info in decode(logs(moment)[ORDERS]).ledgers
@@ -324,25 +309,21 @@ def test_consumers_get_what_they_had_not_acknowledged_and_nothing_else(moment: s
         for index in range(3):
             assert await deliveries(await room.connect(), f"parts-partition-{index}", "sub", 0, SUB.Shared) == []
 
-    served(moment, test)
-
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_new_subscribers_read_every_topic_from_its_start(moment: str) -> None:
-    async def test(room: Served) -> None:
+async def test_new_subscribers_read_every_topic_from_its_start(moment: str) -> None:
+    async with served(moment) as room:
         for topic, start in {"state": "topic state", "typed": "topic typed", "ended": "topic ended"}.items():
             sent = places(step(start)["ids"])
             found = await deliveries(await room.connect(), topic, "new", len(sent), SUB.Exclusive)
             assert [Position(*place) for place, _ in found] == sent
 
-    served(moment, test)
-
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_producers_are_refused_where_duplicates_are_to_be_dropped_and_where_no_more_messages_are_taken(
+async def test_producers_are_refused_where_duplicates_are_to_be_dropped_and_where_no_more_messages_are_taken(
     moment: str,
 ) -> None:
-    async def test(room: Served) -> None:
+    async with served(moment) as room:
         peer = await room.connect("Pulsar-Java-v4.2.4")
         once, ended = "persistent://public/dedup/once", "persistent://public/default/ended"
         for topic, code in ((once, api.NotAllowedError), (ended, api.TopicTerminatedError)):
@@ -359,12 +340,10 @@ def test_producers_are_refused_where_duplicates_are_to_be_dropped_and_where_no_m
             await peer.expect(api.BaseCommand.SUCCESS)
         await peer.producer("persistent://public/default/orders")
 
-    served(moment, test)
-
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_topics_beside_policies_in_a_topic_are_not_taken_over_unless_that_is_accepted(moment: str) -> None:
-    async def test(room: Served) -> None:
+async def test_topics_beside_policies_in_a_topic_are_not_taken_over_unless_that_is_accepted(moment: str) -> None:
+    async with served(moment, accept=False) as room:
         metadata = room.broker.metadata
         paths = [log_path(f"public/default/persistent/{topic}") for topic in ("orders", "__change_events")]
         before = [await metadata.get(path) for path in paths]
@@ -374,5 +353,3 @@ def test_topics_beside_policies_in_a_topic_are_not_taken_over_unless_that_is_acc
         assert code == api.NotAllowedError
         assert "persistent://public/default/__change_events" in why
         assert [await metadata.get(path) for path in paths] == before, "opened, or trimmed"
-
-    served(moment, test, accept=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +24,8 @@ from quire.metadata.store import Kind, MetadataStore
 from quire.metadata.zookeeper.store import ZooKeeperStore, open_store
 from quire.world.real import real_world
 from tests.support.zookeeper import own_root, shared_server
+
+pytestmark = pytest.mark.real_clock
 
 GOLDEN = Path(__file__).parent / "bookkeeper/zk"
 ROOTS = {"flat": "/flat/ledgers", "long": "/longh/ledgers", "versions": "/direct2/ledgers"}
@@ -91,119 +93,102 @@ def ledger_id_of(root: str, path: str) -> int | None:
     return int("".join(parts).replace("L", ""))
 
 
-def run(story: Callable[[ZooKeeperStore], Awaitable[None]]) -> None:
-    async def main() -> None:
-        store = await open_store(real_world(1), shared_server().config(own_root()))
-        await story(store)
-        await store.aclose()
-
-    trio.run(main)
+@pytest.fixture
+async def store() -> AsyncIterator[ZooKeeperStore]:
+    store = await open_store(real_world(1), shared_server().config(own_root()))
+    yield store
+    await store.aclose()
 
 
 @pytest.mark.parametrize("name", [*NAMES, "autorecovery", "underreplicated", "disabled", "pulsar-running"])
-def test_a_loaded_tree_is_read(name: str) -> None:
-    async def story(store: ZooKeeperStore) -> None:
-        root, tree = root_of(name), tree_of(name)
-        for path, node in tree.items():
-            kind = Kind.EPHEMERAL if node.ephemeral else Kind.PERSISTENT
-            await store.create(path, node.value, kind=kind, make_parents=True)
-        assert (await read_instance_id(store, root)).encode() == tree[f"{root}/INSTANCEID"].value
-        layout = await read_layout(store, root)
-        manager = LedgerManager(store, ids=ChosenId(0), rng=Numbers(), root=root, layout=layout)
-        found = [ledger_id async for ledger_id in manager.ledger_ids()]
-        wanted = [ledger_id for path in tree if (ledger_id := ledger_id_of(root, path)) is not None]
-        assert found == sorted(wanted)
-        assert len(found) > 0
-        for ledger_id in found:
-            metadata = await manager.read(ledger_id)
-            assert metadata is not None
-            assert ledger_codec.decode(tree[manager.path(ledger_id)].value) == metadata.value
-        for bookie_id in [*await bookies.available(store, root=root), *await bookies.readonly(store, root=root)]:
-            info = await bookies.service_info(store, bookie_id, root=root)
-            assert info is not None
-            cookie = await bookies.read_cookie(store, bookie_id, root=root)
-            assert cookie is not None
-            assert cookie.value.bookie_id == bookie_id
-
-    run(story)
+async def test_a_loaded_tree_is_read(name: str, store: ZooKeeperStore) -> None:
+    root, tree = root_of(name), tree_of(name)
+    for path, node in tree.items():
+        kind = Kind.EPHEMERAL if node.ephemeral else Kind.PERSISTENT
+        await store.create(path, node.value, kind=kind, make_parents=True)
+    assert (await read_instance_id(store, root)).encode() == tree[f"{root}/INSTANCEID"].value
+    layout = await read_layout(store, root)
+    manager = LedgerManager(store, ids=ChosenId(0), rng=Numbers(), root=root, layout=layout)
+    found = [ledger_id async for ledger_id in manager.ledger_ids()]
+    wanted = [ledger_id for path in tree if (ledger_id := ledger_id_of(root, path)) is not None]
+    assert found == sorted(wanted)
+    assert len(found) > 0
+    for ledger_id in found:
+        metadata = await manager.read(ledger_id)
+        assert metadata is not None
+        assert ledger_codec.decode(tree[manager.path(ledger_id)].value) == metadata.value
+    for bookie_id in [*await bookies.available(store, root=root), *await bookies.readonly(store, root=root)]:
+        info = await bookies.service_info(store, bookie_id, root=root)
+        assert info is not None
+        cookie = await bookies.read_cookie(store, bookie_id, root=root)
+        assert cookie is not None
+        assert cookie.value.bookie_id == bookie_id
 
 
 # (Not pulsar-running: Pulsar's own ledger manager makes ledgers without the token by which a creator knows its own.)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_tree_that_we_write_is_the_originals_node_by_node(name: str) -> None:
-    async def story(store: ZooKeeperStore) -> None:
-        root, tree = root_of(name), tree_of(name)
-        layout = decode_layout(root, tree[f"{root}/LAYOUT"].value)
-        await store.create(paths.parent(root), make_parents=True)
-        instance_id = tree[f"{root}/INSTANCEID"].value.decode()
-        await store.multi(clusters.plan_new_cluster(root, instance_id, layout))
-        for path, node in tree.items():
-            if paths.parent(path) == f"{root}/cookies":
-                await bookies.write_cookie(store, decode_cookie(node.value), None, root=root)
-        rng, sequence = Numbers(), SequenceLedgerIds(store, root, layout=layout)
-        ledgers = [
-            (ledger_id, node) for path, node in tree.items() if (ledger_id := ledger_id_of(root, path)) is not None
-        ]
-        for ledger_id, node in sorted(ledgers):
-            metadata, rng.next = ledger_codec.decode_with_token(node.value)
-            first = metadata
-            if node.version:
-                first = replace(metadata, state=LedgerState.OPEN, last_entry_id=-1, length=0)
-            chosen = ledger_id >= SHORT_ID_LIMIT or (name == "long" and ledger_id > 1000)
-            while True:
-                ids = ChosenId(ledger_id) if chosen else sequence
-                manager = LedgerManager(store, ids=ids, rng=rng, root=root, layout=layout)
-                made, version = await manager.create(first)
-                if made == ledger_id:
-                    break
-                assert made < ledger_id
-                assert layout.name != "flat", "a number was skipped"
-                await store.delete(manager.path(made))  # a ledger that the original has deleted meanwhile
-            while version < node.version:
-                version = await manager.write(ledger_id, metadata, version)
-        for path, node in tree.items():
-            if node.ephemeral:
-                info = bookies.decode_service_info(paths.name(path), node.value)
-                read_only = paths.parent(path).endswith("/readonly")
-                await bookies.register(store, paths.name(path), info, read_only=read_only, root=root)
-        written = await dump(store, root)
-        assert list(written) == list(tree)
-        assert written == tree
-
-    run(story)
+async def test_a_tree_that_we_write_is_the_originals_node_by_node(name: str, store: ZooKeeperStore) -> None:
+    root, tree = root_of(name), tree_of(name)
+    layout = decode_layout(root, tree[f"{root}/LAYOUT"].value)
+    await store.create(paths.parent(root), make_parents=True)
+    instance_id = tree[f"{root}/INSTANCEID"].value.decode()
+    await store.multi(clusters.plan_new_cluster(root, instance_id, layout))
+    for path, node in tree.items():
+        if paths.parent(path) == f"{root}/cookies":
+            await bookies.write_cookie(store, decode_cookie(node.value), None, root=root)
+    rng, sequence = Numbers(), SequenceLedgerIds(store, root, layout=layout)
+    ledgers = [(ledger_id, node) for path, node in tree.items() if (ledger_id := ledger_id_of(root, path)) is not None]
+    for ledger_id, node in sorted(ledgers):
+        metadata, rng.next = ledger_codec.decode_with_token(node.value)
+        first = metadata
+        if node.version:
+            first = replace(metadata, state=LedgerState.OPEN, last_entry_id=-1, length=0)
+        chosen = ledger_id >= SHORT_ID_LIMIT or (name == "long" and ledger_id > 1000)
+        while True:
+            ids = ChosenId(ledger_id) if chosen else sequence
+            manager = LedgerManager(store, ids=ids, rng=rng, root=root, layout=layout)
+            made, version = await manager.create(first)
+            if made == ledger_id:
+                break
+            assert made < ledger_id
+            assert layout.name != "flat", "a number was skipped"
+            await store.delete(manager.path(made))  # a ledger that the original has deleted meanwhile
+        while version < node.version:
+            version = await manager.write(ledger_id, metadata, version)
+    for path, node in tree.items():
+        if node.ephemeral:
+            info = bookies.decode_service_info(paths.name(path), node.value)
+            read_only = paths.parent(path).endswith("/readonly")
+            await bookies.register(store, paths.name(path), info, read_only=read_only, root=root)
+    written = await dump(store, root)
+    assert list(written) == list(tree)
+    assert written == tree
 
 
-def test_what_we_format_is_what_metaformat_leaves() -> None:
-    async def story(store: ZooKeeperStore) -> None:
-        root = "/db/ledgers"
-        formatted = tree_of("formatted")
-        for path, node in tree_of("autorecovery").items():
-            if not node.ephemeral:
-                await store.create(path, node.value, make_parents=True)
-        instance_id = await clusters.format_cluster(store, root, rng=Numbers())
-        written = await dump(store, root)
-        # What the auditor of that cluster wrote between the two dumps.
-        between = {path for path in formatted if path.endswith(("ctime", "RecoveryDelay"))}
-        assert set(written) | between == set(formatted)
-        assert written[f"{root}/INSTANCEID"] == GoldenNode(instance_id.encode(), 0, False)
-        same = set(written) - between - {f"{root}/INSTANCEID"}
-        values = {path: written[path].value for path in same}
-        assert values == {path: formatted[path].value for path in same}
-
-    run(story)
+async def test_what_we_format_is_what_metaformat_leaves(store: ZooKeeperStore) -> None:
+    root = "/db/ledgers"
+    formatted = tree_of("formatted")
+    for path, node in tree_of("autorecovery").items():
+        if not node.ephemeral:
+            await store.create(path, node.value, make_parents=True)
+    instance_id = await clusters.format_cluster(store, root, rng=Numbers())
+    written = await dump(store, root)
+    # What the auditor of that cluster wrote between the two dumps.
+    between = {path for path in formatted if path.endswith(("ctime", "RecoveryDelay"))}
+    assert set(written) | between == set(formatted)
+    assert written[f"{root}/INSTANCEID"] == GoldenNode(instance_id.encode(), 0, False)
+    same = set(written) - between - {f"{root}/INSTANCEID"}
+    values = {path: written[path].value for path in same}
+    assert values == {path: formatted[path].value for path in same}
 
 
-def test_a_sequence_that_is_used_up_goes_on_in_buckets() -> None:
+async def test_a_sequence_that_is_used_up_goes_on_in_buckets(store: ZooKeeperStore) -> None:
     """The server's own counter cannot be set, so the first sequence is closed by the node that says it is used up."""
-
-    async def story(store: ZooKeeperStore) -> None:
-        await store.create("/ledgers/idgen-long", make_parents=True)
-        ids = SequenceLedgerIds(store)
-        assert [await ids.next_id() for _ in range(3)] == [1 << 32, (1 << 32) + 1, (1 << 32) + 2]
-        await store.create("/ledgers/idgen-long/HOB-0000000007")
-        assert await SequenceLedgerIds(store).next_id() == 7 << 32
-        await store.delete("/ledgers/idgen-long/HOB-0000000001")
-        assert await ids.next_id() == (7 << 32) + 1
-        assert await store.children("/ledgers/idgen-long") == ["HOB-0000000007"]
-
-    run(story)
+    await store.create("/ledgers/idgen-long", make_parents=True)
+    ids = SequenceLedgerIds(store)
+    assert [await ids.next_id() for _ in range(3)] == [1 << 32, (1 << 32) + 1, (1 << 32) + 2]
+    await store.create("/ledgers/idgen-long/HOB-0000000007")
+    assert await SequenceLedgerIds(store).next_id() == 7 << 32
+    await store.delete("/ledgers/idgen-long/HOB-0000000001")
+    assert await ids.next_id() == (7 << 32) + 1
+    assert await store.children("/ledgers/idgen-long") == ["HOB-0000000007"]

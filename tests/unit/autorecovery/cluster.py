@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from random import Random
 
 import trio
-from trio.testing import MockClock
 
 from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from quire.ledger.errors import NoSuchLedgerError
@@ -99,16 +98,3 @@ class Cluster:
 
     async def marked(self) -> dict[int, tuple[str, ...]]:
         return {mark.ledger_id: mark.replicas async for mark in self.marks.list()}
-
-
-def run(story: Callable[[Cluster, trio.Nursery], Awaitable[None]]) -> None:
-    """Run a story under virtual time; more than ten days of it are too long."""
-
-    async def main() -> None:
-        cluster = Cluster()
-        with trio.fail_after(864_000):
-            async with trio.open_nursery() as nursery:
-                await story(cluster, nursery)
-                nursery.cancel_scope.cancel()
-
-    trio.run(main, clock=MockClock(autojump_threshold=0))

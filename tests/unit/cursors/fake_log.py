@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
-from trio.testing import MockClock
 
 from cursors.config import CursorConfig
 from cursors.errors import CursorFencedError
@@ -74,19 +74,12 @@ class Bench:
         self.fenced.append("fenced")
 
 
-def in_bench(
-    test: Callable[[Bench], Awaitable[None]], *, config: CursorConfig | None = None, before: Sequence[Any] = ()
-) -> None:
+@asynccontextmanager
+async def in_bench(*, config: CursorConfig | None = None, before: Sequence[Any] = ()) -> AsyncIterator[Bench]:
     """Run a test with a broker's surroundings, in virtual time."""
-
-    async def main() -> None:
-        tree = MemoryTree()
-        await MemoryStore(tree).create(LOG_PATH, make_parents=True)
-        ledgers = FakeLedgers(tree, first_id=100)
-        async with running(ledgers), trio.open_nursery() as nursery:
-            await test(
-                Bench(tree, ledgers, nursery, config or CursorConfig(ensemble_size=1, write_quorum=1, ack_quorum=1))
-            )
-            nursery.cancel_scope.cancel()
-
-    trio.run(main, clock=MockClock(autojump_threshold=0))
+    tree = MemoryTree()
+    await MemoryStore(tree).create(LOG_PATH, make_parents=True)
+    ledgers = FakeLedgers(tree, first_id=100)
+    async with running(ledgers), trio.open_nursery() as nursery:
+        yield Bench(tree, ledgers, nursery, config or CursorConfig(ensemble_size=1, write_quorum=1, ack_quorum=1))
+        nursery.cancel_scope.cancel()

@@ -22,7 +22,7 @@ from cursors.position_info import (
     node_takes,
 )
 from quire.ledger.position import Position
-from tests.unit.cursors.fake_log import LOG_NAME, LOG_PATH, Bench, at, fake_log, in_bench
+from tests.unit.cursors.fake_log import LOG_NAME, LOG_PATH, Bench, at, fake_log
 from tests.unit.managed_ledger.fake_ledgers import until
 
 LOG = fake_log((1, 100_000_000))
@@ -108,40 +108,33 @@ def test_a_node_has_as_many_batches_as_ranges_and_never_more_bytes_than_metadata
     assert len(encode_node(CursorNode(), long, count_max=1000)) < NODE_BYTES_MAX
 
 
-def test_more_batches_in_part_than_a_node_takes_stay_in_the_ledger_at_a_close_and_come_back() -> None:
-    async def test(bench: Bench) -> None:
-        made = await create_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", Position(1, -1), [], bench.on_fenced)
-        for entry in range(1500):
-            made.ack_batch(Position(1, 2 * entry + 1), [0b100])
-        assert made.store is not None
-        await made.store.close()
-        assert bench.ledgers.listed() == {100}
-        found = await recover_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", bench.on_fenced)
-        assert all(found.ack_set(Position(1, 2 * entry + 1)) == [0b100] for entry in range(1500))
-
-    in_bench(test)
+async def test_more_batches_in_part_than_a_node_takes_stay_in_the_ledger_at_a_close_and_come_back(bench: Bench) -> None:
+    made = await create_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", Position(1, -1), [], bench.on_fenced)
+    for entry in range(1500):
+        made.ack_batch(Position(1, 2 * entry + 1), [0b100])
+    assert made.store is not None
+    await made.store.close()
+    assert bench.ledgers.listed() == {100}
+    found = await recover_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", bench.on_fenced)
+    assert all(found.ack_set(Position(1, 2 * entry + 1)) == [0b100] for entry in range(1500))
 
 
-def test_a_crash_before_the_first_entry_of_a_ledger_keeps_what_the_node_told() -> None:
+async def test_a_crash_before_the_first_entry_of_a_ledger_keeps_what_the_node_told(bench: Bench) -> None:
     """Though newer acknowledgements leave no room in the node for those that were durable in it."""
-
-    async def test(bench: Bench) -> None:
-        made = await create_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", Position(1, -1), [], bench.on_fenced)
-        durable = at(*((1, 10_000 + 2 * number) for number in range(900)))
-        made.ack_individual(durable)
-        assert made.store is not None
-        await made.store.close()
-        assert bench.ledgers.listed() == set()
-        owner = await recover_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", bench.on_fenced)
-        bench.ledgers.hold = True
-        owner.ack_individual(at(*((1, 2 * number + 1) for number in range(900))))
-        owner.persisted(lambda error: None)
-        await until(lambda: bool(bench.ledgers.writers))
-        bench.ledgers.close_by_others(100)
-        found = await recover_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", bench.on_fenced)
-        assert all(map(found.is_acked, durable))
-
-    in_bench(test)
+    made = await create_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", Position(1, -1), [], bench.on_fenced)
+    durable = at(*((1, 10_000 + 2 * number) for number in range(900)))
+    made.ack_individual(durable)
+    assert made.store is not None
+    await made.store.close()
+    assert bench.ledgers.listed() == set()
+    owner = await recover_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", bench.on_fenced)
+    bench.ledgers.hold = True
+    owner.ack_individual(at(*((1, 2 * number + 1) for number in range(900))))
+    owner.persisted(lambda error: None)
+    await until(lambda: bool(bench.ledgers.writers))
+    bench.ledgers.close_by_others(100)
+    found = await recover_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", bench.on_fenced)
+    assert all(map(found.is_acked, durable))
 
 
 def test_passing_a_batch_costs_by_what_is_passed() -> None:

@@ -6,7 +6,7 @@ from cursors.cursor import Cursor
 from cursors.errors import InvalidAckError, InvalidCursorNameError
 from cursors.opening import create_cursor, cursor_path, memory_cursor, recover_cursor
 from quire.ledger.position import EARLIEST, LATEST, Position
-from tests.unit.cursors.fake_log import LOG_NAME, LOG_PATH, Bench, at, fake_log, in_bench
+from tests.unit.cursors.fake_log import LOG_NAME, LOG_PATH, Bench, at, fake_log
 
 LOG = fake_log((2, 4), (5, 3), (9, 4))
 
@@ -91,47 +91,32 @@ def test_skipping_all_leaves_no_backlog() -> None:
         (Position(6, 1), (5, 2), (9, 0)),
     ],
 )
-def test_seek_delivers_next_what_stands_there_and_is_durable_on_return(
-    target: Position, mark_delete: tuple[int, int], read: tuple[int, int]
+async def test_seek_delivers_next_what_stands_there_and_is_durable_on_return(
+    target: Position, mark_delete: tuple[int, int], read: tuple[int, int], bench: Bench
 ) -> None:
-    async def test(bench: Bench) -> None:
-        cursor = await create_cursor(
-            bench.services, LOG, LOG_PATH, LOG_NAME, "sub", Position(2, 1), [], bench.on_fenced
-        )
-        cursor.ack_individual(at((5, 1), (9, 0)))
-        await cursor.wait_persisted()
-        await cursor.seek(target)
-        assert (cursor.mark_delete, cursor.read_position) == (Position(*mark_delete), Position(*read))
-        assert cursor.ack_ranges() == []
-        found = await recover_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", bench.on_fenced)
-        assert (found.mark_delete, found.ack_ranges()) == (Position(*mark_delete), [])
-
-    in_bench(test)
+    cursor = await create_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", Position(2, 1), [], bench.on_fenced)
+    cursor.ack_individual(at((5, 1), (9, 0)))
+    await cursor.wait_persisted()
+    await cursor.seek(target)
+    assert (cursor.mark_delete, cursor.read_position) == (Position(*mark_delete), Position(*read))
+    assert cursor.ack_ranges() == []
+    found = await recover_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", bench.on_fenced)
+    assert (found.mark_delete, found.ack_ranges()) == (Position(*mark_delete), [])
 
 
-def test_seek_into_a_batch_wants_only_some_of_its_messages() -> None:
-    async def test(bench: Bench) -> None:
-        cursor = await create_cursor(
-            bench.services, LOG, LOG_PATH, LOG_NAME, "sub", Position(2, 1), [], bench.on_fenced
-        )
-        await cursor.seek(Position(5, 1), [0b1100])
-        found = await recover_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", bench.on_fenced)
-        assert found.ack_set(Position(5, 1)) == [0b1100]
-
-    in_bench(test)
+async def test_seek_into_a_batch_wants_only_some_of_its_messages(bench: Bench) -> None:
+    cursor = await create_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", Position(2, 1), [], bench.on_fenced)
+    await cursor.seek(Position(5, 1), [0b1100])
+    found = await recover_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", bench.on_fenced)
+    assert found.ack_set(Position(5, 1)) == [0b1100]
 
 
-def test_properties_are_stored_with_the_position() -> None:
-    async def test(bench: Bench) -> None:
-        cursor = await create_cursor(
-            bench.services, LOG, LOG_PATH, LOG_NAME, "sub", Position(2, 1), [], bench.on_fenced
-        )
-        cursor.set_properties({"CompactedTopicLedger": 20})
-        await cursor.wait_persisted()
-        found = await recover_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", bench.on_fenced)
-        assert found.properties == {"CompactedTopicLedger": 20}
-
-    in_bench(test)
+async def test_properties_are_stored_with_the_position(bench: Bench) -> None:
+    cursor = await create_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", Position(2, 1), [], bench.on_fenced)
+    cursor.set_properties({"CompactedTopicLedger": 20})
+    await cursor.wait_persisted()
+    found = await recover_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", bench.on_fenced)
+    assert found.properties == {"CompactedTopicLedger": 20}
 
 
 def test_names_of_subscriptions_are_escaped_as_in_the_original_and_those_that_cannot_be_are_refused() -> None:

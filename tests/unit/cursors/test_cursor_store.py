@@ -47,114 +47,96 @@ async def node(bench: Bench, name: str = "sub") -> CursorNode:
     return decode_node(found.value)[0]
 
 
-def test_a_new_cursor_is_durable_before_it_is_answered_and_makes_no_ledger() -> None:
-    async def test(bench: Bench) -> None:
+async def test_a_new_cursor_is_durable_before_it_is_answered_and_makes_no_ledger(bench: Bench) -> None:
+    await new(bench)
+    assert (await node(bench)).ledger_id == -1
+    found = await again(bench)
+    assert (found.mark_delete, found.cursor_properties) == (Position(1, -1), (("who", "me"),))
+    with pytest.raises(NodeExistsError):
         await new(bench)
-        assert (await node(bench)).ledger_id == -1
-        found = await again(bench)
-        assert (found.mark_delete, found.cursor_properties) == (Position(1, -1), (("who", "me"),))
-        with pytest.raises(NodeExistsError):
-            await new(bench)
-        assert bench.ledgers.listed() == set()
-
-    in_bench(test)
+    assert bench.ledgers.listed() == set()
 
 
-def test_the_first_ack_makes_the_ledger_in_one_multi_with_the_node() -> None:
-    async def test(bench: Bench) -> None:
-        cursor = await new(bench)
-        cursor.ack_individual(at((1, 0)))
-        await cursor.wait_persisted()
-        assert [type(op).__name__ for op in bench.ledgers.multis[0]] == ["Create", "Put", "Check"]
-        assert (await node(bench)).ledger_id == 100
-        assert (await again(bench)).mark_delete == Position(1, 0)
-        assert dict(bench.ledgers.stored[100].custom_metadata)["pulsar/cursor"] == b"sub"
-
-    in_bench(test)
+async def test_the_first_ack_makes_the_ledger_in_one_multi_with_the_node(bench: Bench) -> None:
+    cursor = await new(bench)
+    cursor.ack_individual(at((1, 0)))
+    await cursor.wait_persisted()
+    assert [type(op).__name__ for op in bench.ledgers.multis[0]] == ["Create", "Put", "Check"]
+    assert (await node(bench)).ledger_id == 100
+    assert (await again(bench)).mark_delete == Position(1, 0)
+    assert dict(bench.ledgers.stored[100].custom_metadata)["pulsar/cursor"] == b"sub"
 
 
-def test_an_answer_comes_only_after_the_entry_is_confirmed() -> None:
-    async def test(bench: Bench) -> None:
-        cursor = await new(bench)
-        cursor.ack_individual(at((1, 0)))
-        await cursor.wait_persisted()
-        bench.ledgers.writers[100].held = True
-        answers: list[object] = []
-        cursor.ack_individual(at((1, 1)))
+async def test_an_answer_comes_only_after_the_entry_is_confirmed(bench: Bench) -> None:
+    cursor = await new(bench)
+    cursor.ack_individual(at((1, 0)))
+    await cursor.wait_persisted()
+    bench.ledgers.writers[100].held = True
+    answers: list[object] = []
+    cursor.ack_individual(at((1, 1)))
+    cursor.persisted(answers.append)
+    await trio.sleep(5)
+    assert answers == []
+    assert cursor.durable_mark_delete == Position(1, 0)
+    bench.ledgers.release()
+    assert answers == [None]
+    assert cursor.durable_mark_delete == Position(1, 1)
+    cursor.persisted(answers.append)
+    assert answers == [None, None]
+
+
+async def test_what_comes_while_an_entry_is_in_flight_goes_into_the_next_one(bench: Bench) -> None:
+    cursor = await new(bench)
+    cursor.ack_individual(at((1, 0)))
+    await cursor.wait_persisted()
+    writer = bench.ledgers.writers[100]
+    writer.held = True
+    answers: list[object] = []
+    for entry in range(1, 1000):
+        cursor.ack_individual(at((1, entry)))
         cursor.persisted(answers.append)
-        await trio.sleep(5)
-        assert answers == []
-        assert cursor.durable_mark_delete == Position(1, 0)
-        bench.ledgers.release()
-        assert answers == [None]
-        assert cursor.durable_mark_delete == Position(1, 1)
-        cursor.persisted(answers.append)
-        assert answers == [None, None]
-
-    in_bench(test)
+    assert writer.last_pushed == 1
+    writer.confirm()
+    assert len(answers) == 1
+    assert writer.last_pushed == 2
+    writer.confirm()
+    assert len(answers) == 999
+    assert decode_chain(writer.stored.entries[-1:]).mark_delete == Position(1, 999)
 
 
-def test_what_comes_while_an_entry_is_in_flight_goes_into_the_next_one() -> None:
-    async def test(bench: Bench) -> None:
-        cursor = await new(bench)
-        cursor.ack_individual(at((1, 0)))
+async def test_acks_that_nobody_waits_for_are_written_a_moment_later(bench: Bench) -> None:
+    cursor = await new(bench)
+    for entry in range(500):
+        cursor.ack_individual(at((1, entry)))
+    assert bench.ledgers.listed() == set()
+    await trio.sleep(0.1)
+    assert cursor.durable_mark_delete == Position(1, 499)
+    assert cursor.store is not None
+    assert cursor.store.entries_written == 1
+
+
+async def test_many_holes_cost_little_per_entry_and_come_back_whole(bench: Bench) -> None:
+    cursor = await new(bench)
+    places = [Position(1, entry) for entry in range(1, 100_000, 2)]
+    random.Random(5).shuffle(places)
+    cursor.ack_individual(places[:20_000])
+    await cursor.wait_persisted()
+    assert cursor.store is not None
+    start = cursor.store.bytes_written
+    for number in range(300):
+        cursor.ack_individual(places[20_000 + 10 * number : 20_010 + 10 * number])
+        cursor.ack_batch(Position(1, 2 * number), [0b101])
         await cursor.wait_persisted()
-        writer = bench.ledgers.writers[100]
-        writer.held = True
-        answers: list[object] = []
-        for entry in range(1, 1000):
-            cursor.ack_individual(at((1, entry)))
-            cursor.persisted(answers.append)
-        assert writer.last_pushed == 1
-        writer.confirm()
-        assert len(answers) == 1
-        assert writer.last_pushed == 2
-        writer.confirm()
-        assert len(answers) == 999
-        assert decode_chain(writer.stored.entries[-1:]).mark_delete == Position(1, 999)
-
-    in_bench(test)
+    assert (cursor.store.bytes_written - start) / 300 < 800
+    stored = bench.ledgers.stored[100]
+    assert base_of(stored.entries[-1]) is not None
+    found = await again(bench)
+    assert found.ack_ranges() == cursor.ack_ranges()
+    assert all(found.ack_set(Position(1, 2 * number)) == [0b101] for number in range(300))
 
 
-def test_acks_that_nobody_waits_for_are_written_a_moment_later() -> None:
-    async def test(bench: Bench) -> None:
-        cursor = await new(bench)
-        for entry in range(500):
-            cursor.ack_individual(at((1, entry)))
-        assert bench.ledgers.listed() == set()
-        await trio.sleep(0.1)
-        assert cursor.durable_mark_delete == Position(1, 499)
-        assert cursor.store is not None
-        assert cursor.store.entries_written == 1
-
-    in_bench(test)
-
-
-def test_many_holes_cost_little_per_entry_and_come_back_whole() -> None:
-    async def test(bench: Bench) -> None:
-        cursor = await new(bench)
-        places = [Position(1, entry) for entry in range(1, 100_000, 2)]
-        random.Random(5).shuffle(places)
-        cursor.ack_individual(places[:20_000])
-        await cursor.wait_persisted()
-        assert cursor.store is not None
-        start = cursor.store.bytes_written
-        for number in range(300):
-            cursor.ack_individual(places[20_000 + 10 * number : 20_010 + 10 * number])
-            cursor.ack_batch(Position(1, 2 * number), [0b101])
-            await cursor.wait_persisted()
-        assert (cursor.store.bytes_written - start) / 300 < 800
-        stored = bench.ledgers.stored[100]
-        assert base_of(stored.entries[-1]) is not None
-        found = await again(bench)
-        assert found.ack_ranges() == cursor.ack_ranges()
-        assert all(found.ack_set(Position(1, 2 * number)) == [0b101] for number in range(300))
-
-    in_bench(test)
-
-
-def test_a_full_ledger_is_followed_by_a_new_one_and_deleted() -> None:
-    async def test(bench: Bench) -> None:
+async def test_a_full_ledger_is_followed_by_a_new_one_and_deleted() -> None:
+    async with in_bench(config=SMALL) as bench:
         cursor = await new(bench)
         for entry in range(10):
             cursor.ack_individual(at((1, entry)))
@@ -166,11 +148,9 @@ def test_a_full_ledger_is_followed_by_a_new_one_and_deleted() -> None:
         assert named == 103
         assert (await again(bench)).mark_delete == Position(1, 9)
 
-    in_bench(test, config=SMALL)
 
-
-def test_the_old_ledger_stays_until_the_new_one_has_an_entry() -> None:
-    async def test(bench: Bench) -> None:
+async def test_the_old_ledger_stays_until_the_new_one_has_an_entry() -> None:
+    async with in_bench(config=SMALL) as bench:
         cursor = await new(bench)
         for entry in range(3):
             cursor.ack_individual(at((1, entry)))
@@ -182,34 +162,29 @@ def test_the_old_ledger_stays_until_the_new_one_has_an_entry() -> None:
         assert bench.ledgers.listed() == {100, 101}
         assert (await again(bench)).durable_mark_delete == Position(1, 2)
 
-    in_bench(test, config=SMALL)
+
+async def test_a_ledger_that_fails_is_replaced_and_nobody_notices(bench: Bench) -> None:
+    cursor = await new(bench)
+    cursor.ack_individual(at((1, 0), (1, 5)))
+    await cursor.wait_persisted()
+    writer = bench.ledgers.writers[100]
+    writer.held = True
+    answers: list[object] = []
+    cursor.ack_individual(at((1, 1)))
+    cursor.persisted(answers.append)
+    bench.ledgers.failures["create"] = [NotEnoughBookiesError("none"), NotEnoughBookiesError("none")]
+    writer.fail(LedgerWriteError("no quorum"))
+    cursor.ack_individual(at((1, 7)))
+    cursor.persisted(answers.append)
+    await until(lambda: len(answers) == 2)
+    assert answers == [None, None]
+    found = await again(bench)
+    assert (found.mark_delete, found.ack_ranges()) == (Position(1, 1), [(1, 5, 5), (1, 7, 7)])
+    await until(lambda: bench.ledgers.listed() == {101})
 
 
-def test_a_ledger_that_fails_is_replaced_and_nobody_notices() -> None:
-    async def test(bench: Bench) -> None:
-        cursor = await new(bench)
-        cursor.ack_individual(at((1, 0), (1, 5)))
-        await cursor.wait_persisted()
-        writer = bench.ledgers.writers[100]
-        writer.held = True
-        answers: list[object] = []
-        cursor.ack_individual(at((1, 1)))
-        cursor.persisted(answers.append)
-        bench.ledgers.failures["create"] = [NotEnoughBookiesError("none"), NotEnoughBookiesError("none")]
-        writer.fail(LedgerWriteError("no quorum"))
-        cursor.ack_individual(at((1, 7)))
-        cursor.persisted(answers.append)
-        await until(lambda: len(answers) == 2)
-        assert answers == [None, None]
-        found = await again(bench)
-        assert (found.mark_delete, found.ack_ranges()) == (Position(1, 1), [(1, 5, 5), (1, 7, 7)])
-        await until(lambda: bench.ledgers.listed() == {101})
-
-    in_bench(test)
-
-
-def test_a_position_that_cannot_be_stored_in_time_is_answered_so_and_stored_later() -> None:
-    async def test(bench: Bench) -> None:
+async def test_a_position_that_cannot_be_stored_in_time_is_answered_so_and_stored_later() -> None:
+    async with in_bench(config=SMALL) as bench:
         cursor = await new(bench)
         bench.ledgers.failures["create"] = [NotEnoughBookiesError("none")] * 8
         cursor.ack_individual(at((1, 0)))
@@ -219,11 +194,9 @@ def test_a_position_that_cannot_be_stored_in_time_is_answered_so_and_stored_late
         await until(lambda: cursor.durable_mark_delete == Position(1, 0))
         assert bench.fenced == []
 
-    in_bench(test, config=SMALL)
-
 
 @pytest.mark.parametrize("happened", [True, False])
-def test_a_write_of_unknown_outcome_is_looked_up(happened: bool) -> None:
+async def test_a_write_of_unknown_outcome_is_looked_up(happened: bool, bench: Bench) -> None:
     async def test(bench: Bench) -> None:
         cursor = await new(bench)
         lost = MetadataUnavailableError("the answer was lost")
@@ -235,34 +208,33 @@ def test_a_write_of_unknown_outcome_is_looked_up(happened: bool) -> None:
         await trio.sleep(1)
         assert bench.ledgers.listed() == {(await node(bench)).ledger_id}
 
-    in_bench(test)
+    await test(bench)
 
 
 @pytest.mark.parametrize("happened", [True, False])
-def test_a_write_that_nothing_was_learned_of_is_looked_up_when_the_metadata_are_back(happened: bool) -> None:
-    async def test(bench: Bench) -> None:
-        cursor = await new(bench)
-        bench.metadata.disconnect()
-        if happened:
-            bench.ledgers.failures["created"] = [MetadataUnavailableError("the answer was lost")]
-        else:
-            bench.ledgers.store.disconnect()
-        cursor.ack_individual(at((1, 0)))
-        await trio.sleep(0.5)
-        assert bench.ledgers.failures.get("created", []) == []
-        bench.metadata.reconnect()
-        bench.ledgers.store.reconnect()
-        await cursor.wait_persisted()
-        assert bench.fenced == []
-        assert (await again(bench)).mark_delete == Position(1, 0)
-        await trio.sleep(1)
-        assert bench.ledgers.listed() == {(await node(bench)).ledger_id}
+async def test_a_write_that_nothing_was_learned_of_is_looked_up_when_the_metadata_are_back(
+    happened: bool, bench: Bench
+) -> None:
+    cursor = await new(bench)
+    bench.metadata.disconnect()
+    if happened:
+        bench.ledgers.failures["created"] = [MetadataUnavailableError("the answer was lost")]
+    else:
+        bench.ledgers.store.disconnect()
+    cursor.ack_individual(at((1, 0)))
+    await trio.sleep(0.5)
+    assert bench.ledgers.failures.get("created", []) == []
+    bench.metadata.reconnect()
+    bench.ledgers.store.reconnect()
+    await cursor.wait_persisted()
+    assert bench.fenced == []
+    assert (await again(bench)).mark_delete == Position(1, 0)
+    await trio.sleep(1)
+    assert bench.ledgers.listed() == {(await node(bench)).ledger_id}
 
-    in_bench(test)
 
-
-def test_a_close_looks_up_a_write_that_nothing_was_learned_of() -> None:
-    async def test(bench: Bench) -> None:
+async def test_a_close_looks_up_a_write_that_nothing_was_learned_of() -> None:
+    async with in_bench(config=SMALL) as bench:
         cursor = await new(bench)
         bench.metadata.disconnect()
         bench.ledgers.failures["created"] = [MetadataUnavailableError("the answer was lost")]
@@ -277,90 +249,75 @@ def test_a_close_looks_up_a_write_that_nothing_was_learned_of() -> None:
         assert bench.ledgers.listed() == set()
         assert (await again(bench)).mark_delete == Position(1, 1)
 
-    in_bench(test, config=SMALL)
 
-
-def test_a_node_changed_by_another_fences_the_cursor() -> None:
-    async def test(bench: Bench) -> None:
-        cursor = await new(bench)
-        path = cursor_path(LOG_PATH, "sub")
-        found = await bench.metadata.get(path)
-        assert found is not None
-        await MemoryStore(bench.tree).multi([Put(path=path, value=found.value, version=0)])
-        cursor.ack_individual(at((1, 0)))
-        with pytest.raises(CursorFencedError):
-            await cursor.wait_persisted()
-        assert bench.fenced == ["fenced"]
-        assert bench.ledgers.listed() == set()
-        with pytest.raises(CursorFencedError):
-            await cursor.wait_persisted()
-
-    in_bench(test)
-
-
-def test_a_cursor_ledger_closed_by_others_is_left_for_a_new_one_while_the_log_is_ours() -> None:
-    async def test(bench: Bench) -> None:
-        cursor = await new(bench)
-        cursor.ack_individual(at((1, 0), (1, 5)))
+async def test_a_node_changed_by_another_fences_the_cursor(bench: Bench) -> None:
+    cursor = await new(bench)
+    path = cursor_path(LOG_PATH, "sub")
+    found = await bench.metadata.get(path)
+    assert found is not None
+    await MemoryStore(bench.tree).multi([Put(path=path, value=found.value, version=0)])
+    cursor.ack_individual(at((1, 0)))
+    with pytest.raises(CursorFencedError):
         await cursor.wait_persisted()
-        bench.ledgers.close_by_others(100)
-        cursor.ack_individual(at((1, 1)))
+    assert bench.fenced == ["fenced"]
+    assert bench.ledgers.listed() == set()
+    with pytest.raises(CursorFencedError):
         await cursor.wait_persisted()
-        assert bench.fenced == []
-        await trio.sleep(1)
-        assert bench.ledgers.listed() == {101}
-        found = await again(bench)
-        assert (found.mark_delete, found.ack_ranges()) == (Position(1, 1), [(1, 5, 5)])
-
-    in_bench(test)
 
 
-def test_a_broker_that_lost_the_log_does_not_touch_a_cursor_that_the_new_owner_has_read() -> None:
+async def test_a_cursor_ledger_closed_by_others_is_left_for_a_new_one_while_the_log_is_ours(bench: Bench) -> None:
+    cursor = await new(bench)
+    cursor.ack_individual(at((1, 0), (1, 5)))
+    await cursor.wait_persisted()
+    bench.ledgers.close_by_others(100)
+    cursor.ack_individual(at((1, 1)))
+    await cursor.wait_persisted()
+    assert bench.fenced == []
+    await trio.sleep(1)
+    assert bench.ledgers.listed() == {101}
+    found = await again(bench)
+    assert (found.mark_delete, found.ack_ranges()) == (Position(1, 1), [(1, 5, 5)])
+
+
+async def test_a_broker_that_lost_the_log_does_not_touch_a_cursor_that_the_new_owner_has_read(bench: Bench) -> None:
     """OwnedWrites, for each write of the node: the first ledger, the next one, the close, a new cursor."""
-
-    async def test(bench: Bench) -> None:
-        fresh, used, closing = [await new(bench, name) for name in ("fresh", "used", "closing")]
-        used.ack_individual(at((1, 0)))
-        await used.wait_persisted()
-        await bench.metadata.put(LOG_PATH, b"another's", 0)
-        nodes = [await node(bench, name) for name in ("fresh", "used", "closing")]
-        found = await again(bench, "used")
-        for cursor in (fresh, used):
-            cursor.ack_individual(at((1, 1)))
-            with pytest.raises(CursorFencedError):
-                await cursor.wait_persisted()
-        closing.ack_individual(at((1, 1)))
-        assert closing.store is not None
-        await closing.store.close()
+    fresh, used, closing = [await new(bench, name) for name in ("fresh", "used", "closing")]
+    used.ack_individual(at((1, 0)))
+    await used.wait_persisted()
+    await bench.metadata.put(LOG_PATH, b"another's", 0)
+    nodes = [await node(bench, name) for name in ("fresh", "used", "closing")]
+    found = await again(bench, "used")
+    for cursor in (fresh, used):
+        cursor.ack_individual(at((1, 1)))
         with pytest.raises(CursorFencedError):
-            await new(bench, "another")
-        assert bench.fenced == ["fenced"] * 3
-        assert [await node(bench, name) for name in ("fresh", "used", "closing")] == nodes
-        assert found.mark_delete == Position(1, 0)
-        assert bench.ledgers.listed() == {100}
+            await cursor.wait_persisted()
+    closing.ack_individual(at((1, 1)))
+    assert closing.store is not None
+    await closing.store.close()
+    with pytest.raises(CursorFencedError):
+        await new(bench, "another")
+    assert bench.fenced == ["fenced"] * 3
+    assert [await node(bench, name) for name in ("fresh", "used", "closing")] == nodes
+    assert found.mark_delete == Position(1, 0)
+    assert bench.ledgers.listed() == {100}
 
-    in_bench(test)
 
-
-def test_a_list_that_we_changed_ourselves_meanwhile_holds_no_write_of_a_cursor_back() -> None:
-    async def test(bench: Bench) -> None:
-        cursor = await new(bench)
-        await bench.metadata.put(LOG_PATH, b"", 0)
-        cursor.ack_individual(at((1, 0)))
-        await cursor.wait_persisted()
-        await bench.metadata.put(LOG_PATH, b"", 1)
-        assert cursor.store is not None
-        await cursor.store.close()
-        assert bench.fenced == []
-        assert (await again(bench)).mark_delete == Position(1, 0)
-        assert bench.list_version == 2
-
-    in_bench(test)
+async def test_a_list_that_we_changed_ourselves_meanwhile_holds_no_write_of_a_cursor_back(bench: Bench) -> None:
+    cursor = await new(bench)
+    await bench.metadata.put(LOG_PATH, b"", 0)
+    cursor.ack_individual(at((1, 0)))
+    await cursor.wait_persisted()
+    await bench.metadata.put(LOG_PATH, b"", 1)
+    assert cursor.store is not None
+    await cursor.store.close()
+    assert bench.fenced == []
+    assert (await again(bench)).mark_delete == Position(1, 0)
+    assert bench.list_version == 2
 
 
 @pytest.mark.parametrize("step", ["open", "read"])
 @pytest.mark.parametrize("error", [LedgerReadError("bookies away"), LedgerRecoveryError("bookies away")])
-def test_a_cursor_never_falls_back_because_bookies_are_away(step: str, error: Exception) -> None:
+async def test_a_cursor_never_falls_back_because_bookies_are_away(step: str, error: Exception, bench: Bench) -> None:
     async def test(bench: Bench) -> None:
         cursor = await new(bench)
         cursor.ack_individual(at((1, 0)))
@@ -370,70 +327,63 @@ def test_a_cursor_never_falls_back_because_bookies_are_away(step: str, error: Ex
             await again(bench)
         assert (await again(bench)).mark_delete == Position(1, 0)
 
-    in_bench(test)
+    await test(bench)
 
 
-def test_a_cursor_whose_ledger_is_gone_takes_the_snapshot_in_its_node() -> None:
-    async def test(bench: Bench) -> None:
-        cursor = await new(bench)
-        cursor.ack_individual(at((1, 0), (1, 4)))
+async def test_a_cursor_whose_ledger_is_gone_takes_the_snapshot_in_its_node(bench: Bench) -> None:
+    cursor = await new(bench)
+    cursor.ack_individual(at((1, 0), (1, 4)))
+    await cursor.wait_persisted()
+    cursor.ack_individual(at((1, 1)))
+    await cursor.wait_persisted()
+    await bench.ledgers.delete(100)
+    found = await again(bench)
+    assert (found.mark_delete, found.ack_ranges()) == (Position(1, 0), [(1, 4, 4)])
+    found.ack_individual(at((1, 1)))
+    await found.wait_persisted()
+    assert (await again(bench)).mark_delete == Position(1, 1)
+
+
+async def test_a_cursor_that_its_owner_moves_on_while_another_reads_it_is_not_taken_back_by_that_one(
+    bench: Bench,
+) -> None:
+    cursor = await new(bench)
+    cursor.ack_individual(at((1, 0)))
+    await cursor.wait_persisted()
+    opened = bench.ledgers.open
+
+    async def late(ledger_id: int, *, recover: bool) -> Reader:
+        bench.ledgers.open = opened  # type: ignore[method-assign]
+        owners = await again(bench)
+        owners.ack_individual(at((1, 1)))
+        await owners.wait_persisted()
+        await until(lambda: ledger_id not in bench.ledgers.listed())
+        return await opened(ledger_id, recover=recover)
+
+    bench.ledgers.open = late  # type: ignore[method-assign, assignment]
+    with pytest.raises(CursorFencedError):
+        await again(bench)
+    assert (await again(bench)).mark_delete == Position(1, 1)
+
+
+async def test_a_graceful_close_brings_the_state_into_the_node_and_deletes_the_ledger(bench: Bench) -> None:
+    cursor = await new(bench)
+    cursor.ack_individual(at((1, 0), (1, 4)))
+    await cursor.wait_persisted()
+    cursor.ack_batch(Position(1, 2), [0b100])
+    assert cursor.store is not None
+    await cursor.store.close()
+    assert (await node(bench)).ledger_id == -1
+    assert bench.ledgers.listed() == set()
+    found = await again(bench)
+    assert (found.mark_delete, found.ack_ranges()) == (Position(1, 0), [(1, 4, 4)])
+    assert found.ack_set(Position(1, 2)) == [0b100]
+    with pytest.raises(CursorClosedError):
         await cursor.wait_persisted()
-        cursor.ack_individual(at((1, 1)))
-        await cursor.wait_persisted()
-        await bench.ledgers.delete(100)
-        found = await again(bench)
-        assert (found.mark_delete, found.ack_ranges()) == (Position(1, 0), [(1, 4, 4)])
-        found.ack_individual(at((1, 1)))
-        await found.wait_persisted()
-        assert (await again(bench)).mark_delete == Position(1, 1)
-
-    in_bench(test)
 
 
-def test_a_cursor_that_its_owner_moves_on_while_another_reads_it_is_not_taken_back_by_that_one() -> None:
-    async def test(bench: Bench) -> None:
-        cursor = await new(bench)
-        cursor.ack_individual(at((1, 0)))
-        await cursor.wait_persisted()
-        opened = bench.ledgers.open
-
-        async def late(ledger_id: int, *, recover: bool) -> Reader:
-            bench.ledgers.open = opened  # type: ignore[method-assign]
-            owners = await again(bench)
-            owners.ack_individual(at((1, 1)))
-            await owners.wait_persisted()
-            await until(lambda: ledger_id not in bench.ledgers.listed())
-            return await opened(ledger_id, recover=recover)
-
-        bench.ledgers.open = late  # type: ignore[method-assign, assignment]
-        with pytest.raises(CursorFencedError):
-            await again(bench)
-        assert (await again(bench)).mark_delete == Position(1, 1)
-
-    in_bench(test)
-
-
-def test_a_graceful_close_brings_the_state_into_the_node_and_deletes_the_ledger() -> None:
-    async def test(bench: Bench) -> None:
-        cursor = await new(bench)
-        cursor.ack_individual(at((1, 0), (1, 4)))
-        await cursor.wait_persisted()
-        cursor.ack_batch(Position(1, 2), [0b100])
-        assert cursor.store is not None
-        await cursor.store.close()
-        assert (await node(bench)).ledger_id == -1
-        assert bench.ledgers.listed() == set()
-        found = await again(bench)
-        assert (found.mark_delete, found.ack_ranges()) == (Position(1, 0), [(1, 4, 4)])
-        assert found.ack_set(Position(1, 2)) == [0b100]
-        with pytest.raises(CursorClosedError):
-            await cursor.wait_persisted()
-
-    in_bench(test)
-
-
-def test_a_close_with_too_many_ranges_for_the_node_keeps_the_ledger() -> None:
-    async def test(bench: Bench) -> None:
+async def test_a_close_with_too_many_ranges_for_the_node_keeps_the_ledger() -> None:
+    async with in_bench(config=replace(SMALL, node_ranges_max=9)) as bench:
         cursor = await new(bench)
         cursor.ack_individual([Position(1, entry) for entry in range(1, 21, 2)])
         assert cursor.store is not None
@@ -442,40 +392,31 @@ def test_a_close_with_too_many_ranges_for_the_node_keeps_the_ledger() -> None:
         assert bench.ledgers.stored[100].last_entry_id == 0
         assert (await again(bench)).ack_ranges() == cursor.ack_ranges()
 
-    in_bench(test, config=replace(SMALL, node_ranges_max=9))
 
-
-def test_a_close_that_fails_loses_nothing_that_was_durable() -> None:
-    async def test(bench: Bench) -> None:
-        cursor = await new(bench)
-        cursor.ack_individual(at((1, 0)))
-        await cursor.wait_persisted()
-        bench.metadata.disconnect()
-        assert cursor.store is not None
-        with pytest.raises(MetadataUnavailableError):
-            await cursor.store.close()
-        bench.metadata.reconnect()
-        assert (await again(bench)).mark_delete == Position(1, 0)
-
-    in_bench(test)
-
-
-def test_a_cursor_that_was_not_touched_writes_nothing_on_close() -> None:
-    async def test(bench: Bench) -> None:
-        cursor = await new(bench)
-        assert cursor.store is not None
+async def test_a_close_that_fails_loses_nothing_that_was_durable(bench: Bench) -> None:
+    cursor = await new(bench)
+    cursor.ack_individual(at((1, 0)))
+    await cursor.wait_persisted()
+    bench.metadata.disconnect()
+    assert cursor.store is not None
+    with pytest.raises(MetadataUnavailableError):
         await cursor.store.close()
-        found = await bench.metadata.get(cursor_path(LOG_PATH, "sub"))
-        assert found is not None
-        assert found.version == 0
-
-    in_bench(test)
+    bench.metadata.reconnect()
+    assert (await again(bench)).mark_delete == Position(1, 0)
 
 
-def test_whatever_the_moment_of_a_crash_answered_acks_are_found_again() -> None:
+async def test_a_cursor_that_was_not_touched_writes_nothing_on_close(bench: Bench) -> None:
+    cursor = await new(bench)
+    assert cursor.store is not None
+    await cursor.store.close()
+    found = await bench.metadata.get(cursor_path(LOG_PATH, "sub"))
+    assert found is not None
+    assert found.version == 0
+
+
+async def test_whatever_the_moment_of_a_crash_answered_acks_are_found_again() -> None:
     """The history of a cursor with failures in between; after each step another broker could take over."""
-
-    async def test(bench: Bench) -> None:
+    async with in_bench(config=SMALL) as bench:
         rng = random.Random(11)
         cursor = await new(bench)
         answered: set[Position] = set()
@@ -504,5 +445,3 @@ def test_whatever_the_moment_of_a_crash_answered_acks_are_found_again() -> None:
         assert all(found.is_acked(place) for place in answered)
         await trio.sleep(5)
         assert bench.ledgers.listed() <= set(found.store.ledger_ids() if found.store else [])
-
-    in_bench(test, config=SMALL)

@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import trio
-from trio.testing import MockClock
 
 from quire.ledger.bookies.link import BookieLink
 from quire.ledger.bookies.link_local import LocalLink, Write
@@ -30,16 +29,6 @@ from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
 from quire.world.faults import Faults
 from tests.unit.ledger import fake_reads_v3
-
-
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    """Run an async test under virtual time, which jumps when everybody waits; an hour of it is too long."""
-
-    async def main() -> None:
-        with trio.fail_after(3600):
-            await test()
-
-    trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
 class FakeBookie:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import trio
-from trio.testing import MockClock
 
 from cursors.config import CursorConfig
 from managed_ledger.config import LogConfigSource, ManagedLedgerConfig
@@ -99,16 +98,13 @@ class Cluster:
         return {info.ledger_id for info in value.ledgers}
 
 
-def in_cluster(test: Callable[[Cluster], Awaitable[None]]) -> None:
+@asynccontextmanager
+async def in_cluster() -> AsyncIterator[Cluster]:
     """Run a test in virtual time, three hours of which are too long."""
-
-    async def main() -> None:
-        cluster = Cluster()
-        with trio.fail_after(10_800):
-            async with running(cluster.ledgers):
-                await test(cluster)
-
-    trio.run(main, clock=MockClock(autojump_threshold=0))
+    cluster = Cluster()
+    with trio.fail_after(10_800):
+        async with running(cluster.ledgers):
+            yield cluster
 
 
 def kill(factory: ManagedLedgerFactory) -> None:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from managed_ledger.factory import ManagedLedgerFactory, open_factory
 from quire.metadata.ledgers import BlockLedgerIds
-from tests.unit.ledger.fake_bookie import FakeCluster, RacingLedgers, run
+from tests.unit.ledger.fake_bookie import FakeCluster, RacingLedgers
 from tests.unit.ledger.fake_network import FakeNetwork
 from tests.unit.managed_ledger.cluster import CONFIG, Session
 from tests.unit.managed_ledger.fake_ledgers import fake_world
 
 ADD_TIMEOUT_S = 2.0
 THREE_COPIES = replace(CONFIG, ensemble_size=3, write_quorum=3, ack_quorum=2)
-
-
-def with_bookies(count: int, test: Callable[[FakeCluster], Awaitable[None]]) -> None:
-    async def main() -> None:
-        await test(FakeCluster(count))
-
-    run(main)
 
 
 class Host:

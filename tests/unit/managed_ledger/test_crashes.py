@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from managed_ledger.errors import NoSuchManagedLedgerError
 from managed_ledger.factory import ManagedLedgerFactory
@@ -95,7 +96,11 @@ def killed_everywhere(story: Story, sequel: Sequel, before: Story | None = None,
             ended.append(await _tell(cluster, tale, story, last_point, config))
             await sequel(cluster, tale)
 
-        in_cluster(test)
+        async def alone(test: Callable[[Cluster], Awaitable[None]] = test) -> None:
+            async with in_cluster() as cluster:
+                await test(cluster)
+
+        trio.run(alone, clock=MockClock(autojump_threshold=0))
         if ended == [True]:
             return last_point - 1
     raise AssertionError("the story does not end")

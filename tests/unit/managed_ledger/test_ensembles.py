@@ -15,7 +15,7 @@ from managed_ledger.factory import ManagedLedgerFactory, open_factory
 from tests.unit.ledger.fake_bookie import FakeCluster
 from tests.unit.managed_ledger.cluster import NAME, numbered, publish, read_all
 from tests.unit.managed_ledger.fake_ledgers import Sink, fake_world, until
-from tests.unit.managed_ledger.hosts import THREE_COPIES, with_bookies
+from tests.unit.managed_ledger.hosts import THREE_COPIES
 
 
 @asynccontextmanager
@@ -25,70 +25,64 @@ async def broker(cluster: FakeCluster) -> AsyncIterator[ManagedLedgerFactory]:
         yield factory
 
 
-def test_a_log_is_not_opened_with_too_few_bookies_and_is_when_there_are_enough() -> None:
-    async def test(cluster: FakeCluster) -> None:
+async def test_a_log_is_not_opened_with_too_few_bookies_and_is_when_there_are_enough() -> None:
+    cluster = FakeCluster(3)
+    third = cluster.bookies["bookie2:3181"]
+    third.down = True
+    async with broker(cluster) as factory:
+        with pytest.raises(ManagedLedgerUnavailableError, match=r"cannot be opened: .*bookies"):
+            await factory.open(NAME)
+        third.down = False
+        [(_, entry_id)] = await publish(await factory.open(NAME), b"x")
+        assert entry_id == 0
+
+
+async def test_the_ledgers_of_a_log_and_of_its_cursors_have_its_ensemble_and_quorums() -> None:
+    cluster = FakeCluster(4)
+    async with broker(cluster) as factory:
+        log = await factory.open(NAME)
+        cursor = await log.open_cursor("sub", initial="earliest")
+        await publish(log, *numbered(0, 7))
+        cursor.ack_individual([log.first_position()])
+        await cursor.wait_persisted()
+        assert cursor.store is not None
+        for ledger_id in (*[info.ledger_id for info in log.ledgers], cursor.store.ledger_id):
+            metadata = await cluster.metadata(ledger_id)
+            assert (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum) == (3, 3, 2)
+
+
+async def test_a_roll_without_enough_bookies_is_tried_again_and_nothing_is_confirmed_or_lost_meanwhile() -> None:
+    cluster = FakeCluster(3)
+    async with broker(cluster) as factory:
+        log = await factory.open(NAME)
+        await publish(log, *numbered(0, 4))
         third = cluster.bookies["bookie2:3181"]
         third.down = True
-        async with broker(cluster) as factory:
-            with pytest.raises(ManagedLedgerUnavailableError, match=r"cannot be opened: .*bookies"):
-                await factory.open(NAME)
-            third.down = False
-            [(_, entry_id)] = await publish(await factory.open(NAME), b"x")
-            assert entry_id == 0
-
-    with_bookies(3, test)
-
-
-def test_the_ledgers_of_a_log_and_of_its_cursors_have_its_ensemble_and_quorums() -> None:
-    async def test(cluster: FakeCluster) -> None:
-        async with broker(cluster) as factory:
-            log = await factory.open(NAME)
-            cursor = await log.open_cursor("sub", initial="earliest")
-            await publish(log, *numbered(0, 7))
-            cursor.ack_individual([log.first_position()])
-            await cursor.wait_persisted()
-            assert cursor.store is not None
-            for ledger_id in (*[info.ledger_id for info in log.ledgers], cursor.store.ledger_id):
-                metadata = await cluster.metadata(ledger_id)
-                assert (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum) == (3, 3, 2)
-
-    with_bookies(4, test)
+        sink = Sink()
+        log.append(numbered(4, 5), sink)
+        await trio.sleep(2)
+        assert (sink.count, sink.errors, log.state) == (1, [], State.SWITCHING)
+        third.down = False
+        await until(lambda: sink.count == 5)
+        assert await read_all(log) == numbered(0, 9)
 
 
-def test_a_roll_without_enough_bookies_is_tried_again_and_nothing_is_confirmed_or_lost_meanwhile() -> None:
-    async def test(cluster: FakeCluster) -> None:
-        async with broker(cluster) as factory:
-            log = await factory.open(NAME)
-            await publish(log, *numbered(0, 4))
-            third = cluster.bookies["bookie2:3181"]
-            third.down = True
-            sink = Sink()
-            log.append(numbered(4, 5), sink)
-            await trio.sleep(2)
-            assert (sink.count, sink.errors, log.state) == (1, [], State.SWITCHING)
-            third.down = False
-            await until(lambda: sink.count == 5)
-            assert await read_all(log) == numbered(0, 9)
-
-    with_bookies(3, test)
-
-
-def test_without_an_ack_quorum_nothing_is_confirmed_and_the_producer_is_told_and_with_one_the_log_goes_on() -> None:
-    async def test(cluster: FakeCluster) -> None:
-        async with broker(cluster) as factory:
-            log = await factory.open(NAME)
-            await publish(log, *numbered(0, 2))
-            for bookie_id in ("bookie1:3181", "bookie2:3181"):
-                cluster.bookies[bookie_id].stop()
-            sink = Sink()
-            log.append(numbered(2, 2), sink)
-            await until(lambda: bool(sink.errors))
-            assert sink.count == 0
-            assert isinstance(sink.errors[0], ManagedLedgerUnavailableError)
-            for bookie in cluster.bookies.values():
-                bookie.down = False
-            assert await publish(log, b"after")
-            found = await read_all(log)
-            assert (found[:2], found[-1]) == (numbered(0, 2), b"after")
-
-    with_bookies(3, test)
+async def test_without_an_ack_quorum_nothing_is_confirmed_and_the_producer_is_told_and_with_one_the_log_goes_on() -> (
+    None
+):
+    cluster = FakeCluster(3)
+    async with broker(cluster) as factory:
+        log = await factory.open(NAME)
+        await publish(log, *numbered(0, 2))
+        for bookie_id in ("bookie1:3181", "bookie2:3181"):
+            cluster.bookies[bookie_id].stop()
+        sink = Sink()
+        log.append(numbered(2, 2), sink)
+        await until(lambda: bool(sink.errors))
+        assert sink.count == 0
+        assert isinstance(sink.errors[0], ManagedLedgerUnavailableError)
+        for bookie in cluster.bookies.values():
+            bookie.down = False
+        assert await publish(log, b"after")
+        found = await read_all(log)
+        assert (found[:2], found[-1]) == (numbered(0, 2), b"after")

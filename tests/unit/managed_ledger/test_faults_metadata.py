@@ -20,209 +20,193 @@ from tests.unit.managed_ledger.cluster import (
     NAME,
     Cluster,
     Session,
-    in_cluster,
     kill,
     numbered,
     publish,
     read_all,
 )
 from tests.unit.managed_ledger.fake_ledgers import Sink, fake_world, until
-from tests.unit.managed_ledger.hosts import host, with_bookies
+from tests.unit.managed_ledger.hosts import host
 
 TEN_MINUTES_S = 600
 
 
 @pytest.mark.parametrize("hurt", [False, True], ids=["bookies well", "a bookie lost meanwhile"])
-def test_m5_ten_minutes_without_metadata_cost_no_entry_and_confirm_none_wrongly(hurt: bool) -> None:
+async def test_m5_ten_minutes_without_metadata_cost_no_entry_and_confirm_none_wrongly(hurt: bool) -> None:
     """The open ledger serves on, past its roll; if a bookie is lost, a change of the ensemble is needed and waits: nothing is
     confirmed then. When the metadata is back everything goes on."""
-
-    async def test(cluster: FakeCluster) -> None:
-        async with host(cluster, entries_max=10, retry_timeout_s=60) as a:
-            log = await a.factory.open(NAME)
-            await publish(log, *numbered(0, 5))
-            members = (await cluster.metadata(log.ledgers[-1].ledger_id)).fragments[-1].bookies
-            a.store.disconnect()
-            told: dict[bytes, Sink] = {}
-            if hurt:
-                cluster.bookies[members[0]].stop()
-            for number in range(5, 5 + TEN_MINUTES_S // 10):
-                sink = told[b"%d" % number] = Sink()
-                log.append([b"%d" % number], sink)
-                await trio.sleep(10)
-                assert sink.count == (0 if hurt else 1)
-            a.store.reconnect()
-            await until(lambda: all(sink.count or sink.errors for sink in told.values()))
-            await publish(log, b"after")
-            await until(lambda: log.ledgers[-1].ledger_id > 0)
-            found = await read_all(log)
-            confirmed = [payload for payload, sink in told.items() if sink.count]
-            expected = [*numbered(0, 5), *confirmed, b"after"]
-            assert [each for each in found if each in expected] == expected, "others may be there without a receipt"
-            assert hurt or len(confirmed) == len(told)
-
-    with_bookies(5, test)
+    cluster = FakeCluster(5)
+    async with host(cluster, entries_max=10, retry_timeout_s=60) as a:
+        log = await a.factory.open(NAME)
+        await publish(log, *numbered(0, 5))
+        members = (await cluster.metadata(log.ledgers[-1].ledger_id)).fragments[-1].bookies
+        a.store.disconnect()
+        told: dict[bytes, Sink] = {}
+        if hurt:
+            cluster.bookies[members[0]].stop()
+        for number in range(5, 5 + TEN_MINUTES_S // 10):
+            sink = told[b"%d" % number] = Sink()
+            log.append([b"%d" % number], sink)
+            await trio.sleep(10)
+            assert sink.count == (0 if hurt else 1)
+        a.store.reconnect()
+        await until(lambda: all(sink.count or sink.errors for sink in told.values()))
+        await publish(log, b"after")
+        await until(lambda: log.ledgers[-1].ledger_id > 0)
+        found = await read_all(log)
+        confirmed = [payload for payload, sink in told.items() if sink.count]
+        expected = [*numbered(0, 5), *confirmed, b"after"]
+        assert [each for each in found if each in expected] == expected, "others may be there without a receipt"
+        assert hurt or len(confirmed) == len(told)
 
 
-def test_m15_a_log_with_a_damaged_list_fails_by_name_and_the_others_serve_on() -> None:
-    async def test(cluster: Cluster) -> None:
+async def test_m15_a_log_with_a_damaged_list_fails_by_name_and_the_others_serve_on(cluster: Cluster) -> None:
+    async with cluster.broker() as factory:
+        well, ill = await factory.open(f"{NAME}-well"), await factory.open(f"{NAME}-ill")
+        await publish(well, *numbered(0, 12))
+        await publish(ill, *numbered(0, 12))
+    path = log_path(f"{NAME}-ill")
+    node = await cluster.metadata.get(path)
+    assert node is not None
+    for damaged in (
+        b"\xff",
+        node.value[:-1],
+        b"\xff" + node.value,
+        node.value[:10] + b"\x00\xff" + node.value[12:],
+    ):
+        await cluster.metadata.put(path, damaged, ANY_VERSION)
         async with cluster.broker() as factory:
-            well, ill = await factory.open(f"{NAME}-well"), await factory.open(f"{NAME}-ill")
-            await publish(well, *numbered(0, 12))
-            await publish(ill, *numbered(0, 12))
-        path = log_path(f"{NAME}-ill")
-        node = await cluster.metadata.get(path)
-        assert node is not None
-        for damaged in (
-            b"\xff",
-            node.value[:-1],
-            b"\xff" + node.value,
-            node.value[:10] + b"\x00\xff" + node.value[12:],
-        ):
-            await cluster.metadata.put(path, damaged, ANY_VERSION)
-            async with cluster.broker() as factory:
-                with pytest.raises(ManagedLedgerDamagedError, match="ill"):
-                    await factory.open(f"{NAME}-ill")
-                assert (await read_all(await factory.open(f"{NAME}-well")))[:12] == numbered(0, 12)
-            found = await cluster.metadata.get(path)
-            assert found is not None
-            assert found.value == damaged, "it is for an operator to mend"
-        await cluster.metadata.put(path, node.value, ANY_VERSION)
-        async with cluster.broker() as factory:
-            assert await read_all(await factory.open(f"{NAME}-ill")) == numbered(0, 12)
-
-    in_cluster(test)
+            with pytest.raises(ManagedLedgerDamagedError, match="ill"):
+                await factory.open(f"{NAME}-ill")
+            assert (await read_all(await factory.open(f"{NAME}-well")))[:12] == numbered(0, 12)
+        found = await cluster.metadata.get(path)
+        assert found is not None
+        assert found.value == damaged, "it is for an operator to mend"
+    await cluster.metadata.put(path, node.value, ANY_VERSION)
+    async with cluster.broker() as factory:
+        assert await read_all(await factory.open(f"{NAME}-ill")) == numbered(0, 12)
 
 
 @pytest.mark.expect_error("no next ledger")
-def test_m11_an_owner_whose_list_was_set_back_in_time_writes_nothing_more_and_the_next_refuses_used_ids() -> None:
+async def test_m11_an_owner_whose_list_was_set_back_in_time_writes_nothing_more_and_the_next_refuses_used_ids(
+    cluster: Cluster,
+) -> None:
     """ZooKeeper restored from an old snapshot: versions and ledger ids regress."""
-
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker() as factory:
-            log = await factory.open(NAME)
-            await publish(log, *numbered(0, 12))
-            old = await cluster.metadata.get(log_path(NAME))
-            assert old is not None
-            cluster.ledgers._next_id = 1000
-            await publish(log, *numbered(12, 30))
-        # Under an owner that knows the newer list.
-        async with cluster.broker() as factory:
-            log = await factory.open(NAME)
-            await cluster.metadata.put(log_path(NAME), old.value, ANY_VERSION)
-            gone: list[str] = []
-            log.on_fenced = lambda: gone.append("fenced")
-            sink = Sink()
-            log.append(numbered(42, 25), sink)
-            await until(lambda: bool(gone))
-            before = await cluster.metadata.get(log_path(NAME))
-            assert before is not None
-            assert before.value == old.value
-        # Before an owner opens: the sequence of ids has gone back too, below those of a list that is newer.
-        await cluster.metadata.delete(log_path(NAME), ANY_VERSION)
-        cluster.ledgers._next_id = 2000
-        async with cluster.broker() as factory:
-            await publish(await factory.open(NAME), b"x")
-        cluster.ledgers._next_id = 50
-        async with cluster.broker() as factory:
-            sink = Sink()
-            (await factory.open(NAME)).append([b"y"], sink)
-            await until(lambda: bool(sink.errors))
-            assert [type(error) for error in sink.errors] == [LedgerIdOrderError]
-
-    in_cluster(test)
+    async with cluster.broker() as factory:
+        log = await factory.open(NAME)
+        await publish(log, *numbered(0, 12))
+        old = await cluster.metadata.get(log_path(NAME))
+        assert old is not None
+        cluster.ledgers._next_id = 1000
+        await publish(log, *numbered(12, 30))
+    # Under an owner that knows the newer list.
+    async with cluster.broker() as factory:
+        log = await factory.open(NAME)
+        await cluster.metadata.put(log_path(NAME), old.value, ANY_VERSION)
+        gone: list[str] = []
+        log.on_fenced = lambda: gone.append("fenced")
+        sink = Sink()
+        log.append(numbered(42, 25), sink)
+        await until(lambda: bool(gone))
+        before = await cluster.metadata.get(log_path(NAME))
+        assert before is not None
+        assert before.value == old.value
+    # Before an owner opens: the sequence of ids has gone back too, below those of a list that is newer.
+    await cluster.metadata.delete(log_path(NAME), ANY_VERSION)
+    cluster.ledgers._next_id = 2000
+    async with cluster.broker() as factory:
+        await publish(await factory.open(NAME), b"x")
+    cluster.ledgers._next_id = 50
+    async with cluster.broker() as factory:
+        sink = Sink()
+        (await factory.open(NAME)).append([b"y"], sink)
+        await until(lambda: bool(sink.errors))
+        assert [type(error) for error in sink.errors] == [LedgerIdOrderError]
 
 
 @pytest.mark.parametrize("skew_s", [-3600 * 24 * 365, -3600, 3600, 3600 * 24 * 365])
-def test_o9_a_broker_with_a_wrong_clock_changes_no_id_no_order_and_loses_nothing_unconsumed(skew_s: int) -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker(retention_minutes=60, retention_mb=-1, retention_check_s=1) as factory:
-            log = await factory.open(NAME)
-            cursor = await log.open_cursor("sub", initial="earliest")
-            await publish(log, *numbered(0, 25))
-            cursor.ack_cumulative(Position(0, 4))
-            await cursor.wait_persisted()
-        world, store = fake_world(skew_ms=skew_s * 1000), Session(cluster.tree)
-        config = replace(CONFIG, retention_minutes=60, retention_mb=-1, retention_check_s=1)
-        async with open_factory(world, store, cluster.ledgers, config, CURSOR_CONFIG) as factory:
-            log = await factory.open(NAME)
-            assert log.cursors["sub"].mark_delete == Position(0, 4)
-            ids = await publish(log, *numbered(25, 25))
-            assert ids == sorted(ids)
-            await trio.sleep(120)
-            await log.trim()
-            assert log.cursors["sub"].backlog() == 45
-            assert await read_all(log, Position(0, 5)) == numbered(5, 45)
-            assert log.first_position() == Position(0, 0)
-        async with cluster.broker() as factory:
-            assert await read_all(await factory.open(NAME), Position(0, 5)) == numbered(5, 45)
-
-    in_cluster(test)
+async def test_o9_a_broker_with_a_wrong_clock_changes_no_id_no_order_and_loses_nothing_unconsumed(
+    skew_s: int, cluster: Cluster
+) -> None:
+    async with cluster.broker(retention_minutes=60, retention_mb=-1, retention_check_s=1) as factory:
+        log = await factory.open(NAME)
+        cursor = await log.open_cursor("sub", initial="earliest")
+        await publish(log, *numbered(0, 25))
+        cursor.ack_cumulative(Position(0, 4))
+        await cursor.wait_persisted()
+    world, store = fake_world(skew_ms=skew_s * 1000), Session(cluster.tree)
+    config = replace(CONFIG, retention_minutes=60, retention_mb=-1, retention_check_s=1)
+    async with open_factory(world, store, cluster.ledgers, config, CURSOR_CONFIG) as factory:
+        log = await factory.open(NAME)
+        assert log.cursors["sub"].mark_delete == Position(0, 4)
+        ids = await publish(log, *numbered(25, 25))
+        assert ids == sorted(ids)
+        await trio.sleep(120)
+        await log.trim()
+        assert log.cursors["sub"].backlog() == 45
+        assert await read_all(log, Position(0, 5)) == numbered(5, 45)
+        assert log.first_position() == Position(0, 0)
+    async with cluster.broker() as factory:
+        assert await read_all(await factory.open(NAME), Position(0, 5)) == numbered(5, 45)
 
 
 @pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.full)])
-def test_m13_very_many_logs_are_opened_at_once_without_crowding_the_metadata_service(count: int) -> None:
+async def test_m13_very_many_logs_are_opened_at_once_without_crowding_the_metadata_service(
+    count: int, cluster: Cluster
+) -> None:
     """Each takes the time of a few round trips, and never more than the set number are under way."""
+    names = [f"{NAME}-{number}" for number in range(count)]
+    calls = most = 0
 
-    async def test(cluster: Cluster) -> None:
-        names = [f"{NAME}-{number}" for number in range(count)]
-        calls = most = 0
+    async def open_all(factory: ManagedLedgerFactory) -> None:
+        async with trio.open_nursery() as nursery:
+            for name in names:
+                nursery.start_soon(factory.open, name)
 
-        async def open_all(factory: ManagedLedgerFactory) -> None:
-            async with trio.open_nursery() as nursery:
-                for name in names:
-                    nursery.start_soon(factory.open, name)
+    class Slow(Session):
+        """Every call takes 10 ms; counts those under way."""
 
-        class Slow(Session):
-            """Every call takes 10 ms; counts those under way."""
+        async def get(self, path: str) -> Any:
+            return await self._slowly(super().get, path)
 
-            async def get(self, path: str) -> Any:
-                return await self._slowly(super().get, path)
+        async def multi(self, ops: Any) -> Any:
+            return await self._slowly(super().multi, ops)
 
-            async def multi(self, ops: Any) -> Any:
-                return await self._slowly(super().multi, ops)
+        async def _slowly(self, call: Any, argument: Any) -> Any:
+            nonlocal calls, most
+            calls += 1
+            most = max(most, calls)
+            await trio.sleep(0.01)
+            try:
+                return await call(argument)
+            finally:
+                calls -= 1
 
-            async def _slowly(self, call: Any, argument: Any) -> Any:
-                nonlocal calls, most
-                calls += 1
-                most = max(most, calls)
-                await trio.sleep(0.01)
-                try:
-                    return await call(argument)
-                finally:
-                    calls -= 1
-
-        async with cluster.broker() as factory:
-            await open_all(factory)
-            kill(factory)
-        begun = trio.current_time()
-        async with open_factory(fake_world(), Slow(cluster.tree), cluster.ledgers, CONFIG) as factory:
-            await open_all(factory)
-            assert len(factory.managed_ledgers) == count
-            assert most <= OPENS_MAX
-            assert trio.current_time() - begun <= 0.1 * count / OPENS_MAX + 1.0
-            kill(factory)
-
-    in_cluster(test)
+    async with cluster.broker() as factory:
+        await open_all(factory)
+        kill(factory)
+    begun = trio.current_time()
+    async with open_factory(fake_world(), Slow(cluster.tree), cluster.ledgers, CONFIG) as factory:
+        await open_all(factory)
+        assert len(factory.managed_ledgers) == count
+        assert most <= OPENS_MAX
+        assert trio.current_time() - begun <= 0.1 * count / OPENS_MAX + 1.0
+        kill(factory)
 
 
-def test_m15_no_value_of_a_list_ends_in_anything_but_an_error_of_ours() -> None:
+async def test_m15_no_value_of_a_list_ends_in_anything_but_an_error_of_ours(cluster: Cluster) -> None:
     """Each byte of a good value changed, one at a time."""
-
-    async def test(cluster: Cluster) -> None:
+    async with cluster.broker() as factory:
+        await publish(await factory.open(NAME), *numbered(0, 12))
+    node = await cluster.metadata.get(log_path(NAME))
+    assert node is not None
+    for place in range(len(node.value)):
+        damaged = bytearray(node.value)
+        damaged[place] ^= 0x55
+        await cluster.metadata.put(log_path(NAME), bytes(damaged), ANY_VERSION)
         async with cluster.broker() as factory:
-            await publish(await factory.open(NAME), *numbered(0, 12))
-        node = await cluster.metadata.get(log_path(NAME))
-        assert node is not None
-        for place in range(len(node.value)):
-            damaged = bytearray(node.value)
-            damaged[place] ^= 0x55
-            await cluster.metadata.put(log_path(NAME), bytes(damaged), ANY_VERSION)
-            async with cluster.broker() as factory:
-                try:
-                    await factory.open(NAME, create=False)
-                except ManagedLedgerError:
-                    pass
-                kill(factory)
-
-    in_cluster(test)
+            try:
+                await factory.open(NAME, create=False)
+            except ManagedLedgerError:
+                pass
+            kill(factory)

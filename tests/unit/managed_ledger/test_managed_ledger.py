@@ -24,7 +24,7 @@ from quire.ledger.errors import EntryTooLargeError as LedgerEntryTooLargeError
 from quire.ledger.errors import LedgerReadError, LedgerWriteError, NotEnoughBookiesError
 from quire.ledger.position import EARLIEST, LATEST, Position
 from quire.metadata.errors import MetadataUnavailableError
-from tests.unit.managed_ledger.cluster import NAME, Cluster, in_cluster, kill, numbered, publish, read_all
+from tests.unit.managed_ledger.cluster import NAME, Cluster, kill, numbered, publish, read_all
 from tests.unit.managed_ledger.fake_ledgers import FakeWriter, Sink, until
 
 
@@ -32,212 +32,182 @@ def current(cluster: Cluster, log: ManagedLedger) -> FakeWriter:
     return cluster.ledgers.writers[log.ledgers[-1].ledger_id]
 
 
-def test_appends_are_confirmed_in_order_with_their_positions() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker(age_min_minutes=10) as factory:
-            log = await factory.open(NAME)
-            sinks = [Sink() for _ in range(20)]
-            for number, sink in enumerate(sinks):
-                log.append(numbered(3 * number, 3), sink)
-            await until(lambda: all(sink.count == 3 for sink in sinks))
-            assert [place for sink in sinks for place in sink.ids()] == [(0, entry) for entry in range(60)]
-            assert log.last_confirmed == Position(0, 59)
-            assert await read_all(log) == numbered(0, 60)
-
-    in_cluster(test)
+async def test_appends_are_confirmed_in_order_with_their_positions(cluster: Cluster) -> None:
+    async with cluster.broker(age_min_minutes=10) as factory:
+        log = await factory.open(NAME)
+        sinks = [Sink() for _ in range(20)]
+        for number, sink in enumerate(sinks):
+            log.append(numbered(3 * number, 3), sink)
+        await until(lambda: all(sink.count == 3 for sink in sinks))
+        assert [place for sink in sinks for place in sink.ids()] == [(0, entry) for entry in range(60)]
+        assert log.last_confirmed == Position(0, 59)
+        assert await read_all(log) == numbered(0, 60)
 
 
-def test_a_ledger_takes_exactly_as_many_entries_as_it_may_and_a_roll_splits_a_run() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker() as factory:
-            log = await factory.open(NAME)
-            ids = await publish(log, *numbered(0, 35))
-            assert ids == [(ledger, entry) for ledger in range(4) for entry in range(10)][:35]
-            listed = await cluster.stored_list()
-            assert [(one.ledger_id, one.entries) for one in listed.ledgers] == [(0, 10), (1, 10), (2, 10), (3, 0)]
-            assert [one.size for one in listed.ledgers] == [10, 20, 20, 0]
-            assert [cluster.ledgers.stored[n].last_entry_id for n in range(4)] == [9, 9, 9, None]
-            assert await read_all(log) == numbered(0, 35)
-
-    in_cluster(test)
+async def test_a_ledger_takes_exactly_as_many_entries_as_it_may_and_a_roll_splits_a_run(cluster: Cluster) -> None:
+    async with cluster.broker() as factory:
+        log = await factory.open(NAME)
+        ids = await publish(log, *numbered(0, 35))
+        assert ids == [(ledger, entry) for ledger in range(4) for entry in range(10)][:35]
+        listed = await cluster.stored_list()
+        assert [(one.ledger_id, one.entries) for one in listed.ledgers] == [(0, 10), (1, 10), (2, 10), (3, 0)]
+        assert [one.size for one in listed.ledgers] == [10, 20, 20, 0]
+        assert [cluster.ledgers.stored[n].last_entry_id for n in range(4)] == [9, 9, 9, None]
+        assert await read_all(log) == numbered(0, 35)
 
 
-def test_ledgers_that_the_queue_fills_at_once_are_rolled_one_after_the_other() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker() as factory:
-            log = await factory.open(NAME)
-            await publish(log, *numbered(0, 45))
-            assert await read_all(log) == numbered(0, 45)
-            await trio.testing.wait_all_tasks_blocked()
-            tasks = log._services.nursery.child_tasks
-            assert [task.name for task in tasks if task.name.startswith("next ledger")] == []
-
-    in_cluster(test)
+async def test_ledgers_that_the_queue_fills_at_once_are_rolled_one_after_the_other(cluster: Cluster) -> None:
+    async with cluster.broker() as factory:
+        log = await factory.open(NAME)
+        await publish(log, *numbered(0, 45))
+        assert await read_all(log) == numbered(0, 45)
+        await trio.testing.wait_all_tasks_blocked()
+        tasks = log._services.nursery.child_tasks
+        assert [task.name for task in tasks if task.name.startswith("next ledger")] == []
 
 
-def test_a_young_ledger_is_not_rolled_however_full_and_an_old_one_is() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker(age_min_minutes=1) as factory:
-            log = await factory.open(NAME)
-            await publish(log, *numbered(0, 35))
-            assert len(log.ledgers) == 1
-            await trio.sleep(62)
-            assert [one.entries for one in log.ledgers] == [35, 0]
-
-    in_cluster(test)
+async def test_a_young_ledger_is_not_rolled_however_full_and_an_old_one_is(cluster: Cluster) -> None:
+    async with cluster.broker(age_min_minutes=1) as factory:
+        log = await factory.open(NAME)
+        await publish(log, *numbered(0, 35))
+        assert len(log.ledgers) == 1
+        await trio.sleep(62)
+        assert [one.entries for one in log.ledgers] == [35, 0]
 
 
-def test_a_ledger_with_entries_is_rolled_by_age_and_an_empty_one_is_not() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker(age_max_minutes=2) as factory:
-            log = await factory.open(NAME)
-            await publish(log, b"one")
-            await trio.sleep(600)
-            assert [one.entries for one in log.ledgers] == [1, 0]
-
-    in_cluster(test)
+async def test_a_ledger_with_entries_is_rolled_by_age_and_an_empty_one_is_not(cluster: Cluster) -> None:
+    async with cluster.broker(age_max_minutes=2) as factory:
+        log = await factory.open(NAME)
+        await publish(log, b"one")
+        await trio.sleep(600)
+        assert [one.entries for one in log.ledgers] == [1, 0]
 
 
-def test_a_ledger_is_rolled_by_size() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker(size_max_mb=1) as factory:
-            log = await factory.open(NAME)
-            for _ in range(3):
-                await publish(log, bytes(600_000))
-            await until(lambda: log.state is State.OPEN)
-            assert [one.entries for one in log.ledgers] == [2, 0]
-
-    in_cluster(test)
+async def test_a_ledger_is_rolled_by_size(cluster: Cluster) -> None:
+    async with cluster.broker(size_max_mb=1) as factory:
+        log = await factory.open(NAME)
+        for _ in range(3):
+            await publish(log, bytes(600_000))
+        await until(lambda: log.state is State.OPEN)
+        assert [one.entries for one in log.ledgers] == [2, 0]
 
 
-def test_nothing_of_the_next_ledger_is_sent_before_the_list_has_it() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker() as factory:
-            log = await factory.open(NAME)
-            cluster.ledgers.delay_s = 1
-            sink = Sink()
-            log.append(numbered(0, 15), sink)
-            await trio.sleep(0.5)
-            assert sink.count == 10
-            assert log.state is State.SWITCHING
-            assert log.pending_bytes == 10
-            log.append(numbered(15, 2), sink)
-            await until(lambda: sink.count == 17)
-            assert cluster.ledgers.log == ["create 0", "close 0", "create 1"]
-
-    in_cluster(test)
+async def test_nothing_of_the_next_ledger_is_sent_before_the_list_has_it(cluster: Cluster) -> None:
+    async with cluster.broker() as factory:
+        log = await factory.open(NAME)
+        cluster.ledgers.delay_s = 1
+        sink = Sink()
+        log.append(numbered(0, 15), sink)
+        await trio.sleep(0.5)
+        assert sink.count == 10
+        assert log.state is State.SWITCHING
+        assert log.pending_bytes == 10
+        log.append(numbered(15, 2), sink)
+        await until(lambda: sink.count == 17)
+        assert cluster.ledgers.log == ["create 0", "close 0", "create 1"]
 
 
-def test_a_payload_that_waits_for_a_ledger_survives_the_reuse_of_its_buffer() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker() as factory:
-            log = await factory.open(NAME)
-            buffer = bytearray(b"%02d" * 0 + b"".join(b"%02d" % n for n in range(25)))
-            view = memoryview(buffer)
-            sink = Sink()
-            log.append([view[2 * n : 2 * n + 2] for n in range(25)], sink)
-            buffer[:] = bytes(50)
-            await until(lambda: sink.count == 25)
-            assert await read_all(log) == [b"%02d" % n for n in range(25)]
-
-    in_cluster(test)
+async def test_a_payload_that_waits_for_a_ledger_survives_the_reuse_of_its_buffer(cluster: Cluster) -> None:
+    async with cluster.broker() as factory:
+        log = await factory.open(NAME)
+        buffer = bytearray(b"%02d" * 0 + b"".join(b"%02d" % n for n in range(25)))
+        view = memoryview(buffer)
+        sink = Sink()
+        log.append([view[2 * n : 2 * n + 2] for n in range(25)], sink)
+        buffer[:] = bytes(50)
+        await until(lambda: sink.count == 25)
+        assert await read_all(log) == [b"%02d" % n for n in range(25)]
 
 
 @pytest.mark.parametrize("stored", [-1, 3, 6, 8])
 @pytest.mark.parametrize("confirmed", [-1, 3])
-def test_what_a_failed_ledger_did_not_confirm_is_sent_again_in_order(stored: int, confirmed: int) -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker(entries_max=100) as factory:
-            log = await factory.open(NAME)
-            writer = current(cluster, log)
-            writer.held = True
-            sinks = [Sink() for _ in range(3)]
-            for number, sink in enumerate(sinks):
-                log.append(numbered(3 * number, 3), sink)
-            writer.confirm(confirmed)
-            writer.store(max(stored, confirmed))
-            cluster.ledgers.failures["create"] = [NotEnoughBookiesError("none for now")]
-            writer.fail(LedgerWriteError("no quorum"))
-            log.append(numbered(9, 2), sinks[0])
-            await until(lambda: [sink.count for sink in sinks] == [5, 3, 3])
-            assert await read_all(log) == numbered(0, 11)
-            listed = await cluster.stored_list()
-            assert [(one.ledger_id, one.entries) for one in listed.ledgers] == (
-                [(0, confirmed + 1), (1, 0)] if confirmed >= 0 else [(1, 0)]
-            )
-            assert not any(sink.errors for sink in sinks)
-            if confirmed >= 0:
-                assert listed.ledgers[0].size == confirmed + 1
-
-    in_cluster(test)
-
-
-def test_a_ledger_that_fails_while_it_is_rolled_is_no_different() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker() as factory:
-            log = await factory.open(NAME)
-            writer = current(cluster, log)
-            writer.held = True
-            sink = Sink()
-            log.append(numbered(0, 14), sink)
-            await trio.sleep(1)
-            assert log.state is State.SWITCHING
-            writer.confirm(4)
-            writer.fail(LedgerWriteError("no quorum"))
-            await until(lambda: sink.count == 14)
-            assert await read_all(log) == numbered(0, 14)
-            assert sink.ids() == [(0, n) for n in range(5)] + [(1, n) for n in range(9)]
-
-    in_cluster(test)
+async def test_what_a_failed_ledger_did_not_confirm_is_sent_again_in_order(
+    stored: int, confirmed: int, cluster: Cluster
+) -> None:
+    async with cluster.broker(entries_max=100) as factory:
+        log = await factory.open(NAME)
+        writer = current(cluster, log)
+        writer.held = True
+        sinks = [Sink() for _ in range(3)]
+        for number, sink in enumerate(sinks):
+            log.append(numbered(3 * number, 3), sink)
+        writer.confirm(confirmed)
+        writer.store(max(stored, confirmed))
+        cluster.ledgers.failures["create"] = [NotEnoughBookiesError("none for now")]
+        writer.fail(LedgerWriteError("no quorum"))
+        log.append(numbered(9, 2), sinks[0])
+        await until(lambda: [sink.count for sink in sinks] == [5, 3, 3])
+        assert await read_all(log) == numbered(0, 11)
+        listed = await cluster.stored_list()
+        assert [(one.ledger_id, one.entries) for one in listed.ledgers] == (
+            [(0, confirmed + 1), (1, 0)] if confirmed >= 0 else [(1, 0)]
+        )
+        assert not any(sink.errors for sink in sinks)
+        if confirmed >= 0:
+            assert listed.ledgers[0].size == confirmed + 1
 
 
-def test_without_bookies_appends_fail_after_a_while_and_the_log_goes_on_when_they_are_back() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker() as factory:
-            log = await factory.open(NAME)
-            await publish(log, b"0")
-            cluster.ledgers.failures["create"] = [NotEnoughBookiesError("none")] * 8
-            current(cluster, log).fail(LedgerWriteError("no quorum"))
+async def test_a_ledger_that_fails_while_it_is_rolled_is_no_different(cluster: Cluster) -> None:
+    async with cluster.broker() as factory:
+        log = await factory.open(NAME)
+        writer = current(cluster, log)
+        writer.held = True
+        sink = Sink()
+        log.append(numbered(0, 14), sink)
+        await trio.sleep(1)
+        assert log.state is State.SWITCHING
+        writer.confirm(4)
+        writer.fail(LedgerWriteError("no quorum"))
+        await until(lambda: sink.count == 14)
+        assert await read_all(log) == numbered(0, 14)
+        assert sink.ids() == [(0, n) for n in range(5)] + [(1, n) for n in range(9)]
+
+
+async def test_without_bookies_appends_fail_after_a_while_and_the_log_goes_on_when_they_are_back(
+    cluster: Cluster,
+) -> None:
+    async with cluster.broker() as factory:
+        log = await factory.open(NAME)
+        await publish(log, b"0")
+        cluster.ledgers.failures["create"] = [NotEnoughBookiesError("none")] * 8
+        current(cluster, log).fail(LedgerWriteError("no quorum"))
+        sink = Sink()
+        log.append([b"lost"], sink)
+        with trio.fail_after(20):
+            await until(lambda: bool(sink.errors))
+        assert isinstance(sink.errors[0], ManagedLedgerUnavailableError)
+        assert (len(sink.errors), sink.count) == (1, 0)
+        assert log.state is State.IDLE
+        cluster.ledgers.failures.clear()
+        await publish(log, b"1")
+        assert await read_all(log) == [b"0", b"1"]
+
+
+async def test_ledgers_that_store_nothing_follow_each_other_slowly_and_appends_fail_after_a_while(
+    cluster: Cluster,
+) -> None:
+    async with cluster.broker() as factory:
+        log = await factory.open(NAME)
+        await publish(log, b"0")
+        for number in range(2):
+            cluster.ledgers.full = True
+            ledgers = len(cluster.ledgers.writers)
             sink = Sink()
             log.append([b"lost"], sink)
+            begun = trio.current_time()
             with trio.fail_after(20):
-                await until(lambda: bool(sink.errors))
+                await until(lambda sink=sink: bool(sink.errors))  # type: ignore[misc]
+            assert 3 < trio.current_time() - begun <= 5, "retry_timeout_s is 5"
             assert isinstance(sink.errors[0], ManagedLedgerUnavailableError)
-            assert (len(sink.errors), sink.count) == (1, 0)
-            assert log.state is State.IDLE
-            cluster.ledgers.failures.clear()
-            await publish(log, b"1")
-            assert await read_all(log) == [b"0", b"1"]
-
-    in_cluster(test)
-
-
-def test_ledgers_that_store_nothing_follow_each_other_slowly_and_appends_fail_after_a_while() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker() as factory:
-            log = await factory.open(NAME)
-            await publish(log, b"0")
-            for number in range(2):
-                cluster.ledgers.full = True
-                ledgers = len(cluster.ledgers.writers)
-                sink = Sink()
-                log.append([b"lost"], sink)
-                begun = trio.current_time()
-                with trio.fail_after(20):
-                    await until(lambda sink=sink: bool(sink.errors))  # type: ignore[misc]
-                assert 3 < trio.current_time() - begun <= 5, "retry_timeout_s is 5"
-                assert isinstance(sink.errors[0], ManagedLedgerUnavailableError)
-                assert "the disk is full" in str(sink.errors[0])
-                assert len(cluster.ledgers.writers) - ledgers < 10
-                cluster.ledgers.full = False
-                await publish(log, b"%d" % (number + 1))
-            assert await read_all(log) == [b"0", b"1", b"2"]
-
-    in_cluster(test)
+            assert "the disk is full" in str(sink.errors[0])
+            assert len(cluster.ledgers.writers) - ledgers < 10
+            cluster.ledgers.full = False
+            await publish(log, b"%d" % (number + 1))
+        assert await read_all(log) == [b"0", b"1", b"2"]
 
 
 @pytest.mark.parametrize("step", ["create", "created"])
-def test_a_list_write_of_unknown_outcome_is_looked_up_and_nothing_leaks(step: str) -> None:
+async def test_a_list_write_of_unknown_outcome_is_looked_up_and_nothing_leaks(step: str, cluster: Cluster) -> None:
     async def test(cluster: Cluster) -> None:
         async with cluster.broker() as factory:
             log = await factory.open(NAME)
@@ -251,239 +221,208 @@ def test_a_list_write_of_unknown_outcome_is_looked_up_and_nothing_leaks(step: st
             await trio.sleep(1)
             assert cluster.ledgers.listed() == await cluster.named_ledgers()
 
-    in_cluster(test)
+    await test(cluster)
 
 
-def test_a_fenced_ledger_fences_the_log_fails_all_that_waits_and_tells_the_owner() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker() as factory, cluster.broker() as other:
-            log = await factory.open(NAME)
-            cursor = await log.open_cursor("sub")
-            told: list[str] = []
-            log.on_fenced = lambda: told.append("fenced")
-            await publish(log, *numbered(0, 3))
-            taken = await other.open(NAME)
-            sinks = [Sink(), Sink()]
-            for sink in sinks:
-                log.append([b"late"], sink)
-            await until(lambda: all(sink.errors for sink in sinks))
-            assert all(isinstance(sink.errors[0], ManagedLedgerFencedError) for sink in sinks)
-            assert told == ["fenced"]
-            after = Sink()
-            log.append([b"later"], after)
-            assert isinstance(after.errors[0], ManagedLedgerFencedError)
-            with pytest.raises(ManagedLedgerFencedError):
-                await log.read(EARLIEST, 1, 1)
-            outcome: list[object] = []
-            cursor.persisted(outcome.append)
-            assert outcome != [None]
-            assert await read_all(taken) == numbered(0, 3)
-            assert NAME not in factory.managed_ledgers
-
-    in_cluster(test)
+async def test_a_fenced_ledger_fences_the_log_fails_all_that_waits_and_tells_the_owner(cluster: Cluster) -> None:
+    async with cluster.broker() as factory, cluster.broker() as other:
+        log = await factory.open(NAME)
+        cursor = await log.open_cursor("sub")
+        told: list[str] = []
+        log.on_fenced = lambda: told.append("fenced")
+        await publish(log, *numbered(0, 3))
+        taken = await other.open(NAME)
+        sinks = [Sink(), Sink()]
+        for sink in sinks:
+            log.append([b"late"], sink)
+        await until(lambda: all(sink.errors for sink in sinks))
+        assert all(isinstance(sink.errors[0], ManagedLedgerFencedError) for sink in sinks)
+        assert told == ["fenced"]
+        after = Sink()
+        log.append([b"later"], after)
+        assert isinstance(after.errors[0], ManagedLedgerFencedError)
+        with pytest.raises(ManagedLedgerFencedError):
+            await log.read(EARLIEST, 1, 1)
+        outcome: list[object] = []
+        cursor.persisted(outcome.append)
+        assert outcome != [None]
+        assert await read_all(taken) == numbered(0, 3)
+        assert NAME not in factory.managed_ledgers
 
 
-def test_a_list_changed_by_another_fences_the_log_at_the_next_roll() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker() as factory, cluster.broker() as other:
-            log = await factory.open(NAME)
-            told: list[str] = []
-            log.on_fenced = lambda: told.append("fenced")
-            current(cluster, log).stored.fenced = False
-            await publish(log, *numbered(0, 3))
-            await other.open(NAME)
-            cluster.ledgers.stored[0].fenced = False  # a bookie that forgot the fence must not be enough
-            cluster.ledgers.stored[0].last_entry_id = None
-            sink = Sink()
-            log.append(numbered(3, 12), sink)
-            await until(lambda: bool(sink.errors))
-            assert sink.count <= 7
-            assert (told, log.state) == (["fenced"], State.FENCED)
-
-    in_cluster(test)
+async def test_a_list_changed_by_another_fences_the_log_at_the_next_roll(cluster: Cluster) -> None:
+    async with cluster.broker() as factory, cluster.broker() as other:
+        log = await factory.open(NAME)
+        told: list[str] = []
+        log.on_fenced = lambda: told.append("fenced")
+        current(cluster, log).stored.fenced = False
+        await publish(log, *numbered(0, 3))
+        await other.open(NAME)
+        cluster.ledgers.stored[0].fenced = False  # a bookie that forgot the fence must not be enough
+        cluster.ledgers.stored[0].last_entry_id = None
+        sink = Sink()
+        log.append(numbered(3, 12), sink)
+        await until(lambda: bool(sink.errors))
+        assert sink.count <= 7
+        assert (told, log.state) == (["fenced"], State.FENCED)
 
 
-def test_an_entry_too_large_fails_alone() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker() as factory:
-            log = await factory.open(NAME)
-            writer = current(cluster, log)
-            real = writer.append
+async def test_an_entry_too_large_fails_alone(cluster: Cluster) -> None:
+    async with cluster.broker() as factory:
+        log = await factory.open(NAME)
+        writer = current(cluster, log)
+        real = writer.append
 
-            def refuse(payloads: object) -> int:
-                raise LedgerEntryTooLargeError("too large")
+        def refuse(payloads: object) -> int:
+            raise LedgerEntryTooLargeError("too large")
 
-            writer.append = refuse  # type: ignore[method-assign]
-            sink = Sink()
-            log.append(numbered(0, 25), sink)
-            writer.append = real  # type: ignore[method-assign]
-            assert [type(error) for error in sink.errors] == [EntryTooLargeError]
-            assert await publish(log, b"fine") == [(0, 0)]
-
-    in_cluster(test)
+        writer.append = refuse  # type: ignore[method-assign]
+        sink = Sink()
+        log.append(numbered(0, 25), sink)
+        writer.append = real  # type: ignore[method-assign]
+        assert [type(error) for error in sink.errors] == [EntryTooLargeError]
+        assert await publish(log, b"fine") == [(0, 0)]
 
 
-def test_consumers_at_the_end_of_the_log_cause_no_ledger_read_and_leave_nothing_in_the_cache() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker(entries_max=1000) as factory:
-            log = await factory.open(NAME)
-            cursors = [await log.open_cursor(name, initial="earliest") for name in ("a", "b")]
-            cursors.append(log.new_reader_cursor(LATEST))
-            got: dict[str, list[bytes]] = {cursor.name: [] for cursor in cursors}
+async def test_consumers_at_the_end_of_the_log_cause_no_ledger_read_and_leave_nothing_in_the_cache(
+    cluster: Cluster,
+) -> None:
+    async with cluster.broker(entries_max=1000) as factory:
+        log = await factory.open(NAME)
+        cursors = [await log.open_cursor(name, initial="earliest") for name in ("a", "b")]
+        cursors.append(log.new_reader_cursor(LATEST))
+        got: dict[str, list[bytes]] = {cursor.name: [] for cursor in cursors}
 
-            def pump() -> None:
-                for cursor in cursors:
-                    while True:
-                        run = log.read_cached(cursor.read_position, 100, 1 << 20)
-                        if run is None:
-                            break
-                        got[cursor.name] += [bytes(payload) for payload in run.payloads]
-                        end = Position(run.ledger_id, run.first_entry_id + len(run.payloads) - 1)
-                        cursor.read_position = log.next_position(end)
+        def pump() -> None:
+            for cursor in cursors:
+                while True:
+                    run = log.read_cached(cursor.read_position, 100, 1 << 20)
+                    if run is None:
+                        break
+                    got[cursor.name] += [bytes(payload) for payload in run.payloads]
+                    end = Position(run.ledger_id, run.first_entry_id + len(run.payloads) - 1)
+                    cursor.read_position = log.next_position(end)
 
-            log.add_waiter(pump)
-            log.add_waiter(pump)
-            for number in range(50):
-                await publish(log, *numbered(10 * number, 10))
-            assert all(found == numbered(0, 500) for found in got.values())
-            assert log.ledger_reads == 0
-            assert cluster.ledgers.reads == []
-            assert factory.budget.used == 0
-            log.remove_waiter(pump)
-
-    in_cluster(test)
-
-
-def test_without_active_cursors_nothing_is_cached() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker() as factory:
-            log = await factory.open(NAME)
-            await publish(log, b"x")
-            assert factory.budget.used == 0
-            cursor = await log.open_cursor("sub")
-            await publish(log, b"y")
-            assert factory.budget.used > 0
-            cursor.deactivate()
-            await trio.sleep(3)
-            assert factory.budget.used == 0
-
-    in_cluster(test)
+        log.add_waiter(pump)
+        log.add_waiter(pump)
+        for number in range(50):
+            await publish(log, *numbered(10 * number, 10))
+        assert all(found == numbered(0, 500) for found in got.values())
+        assert log.ledger_reads == 0
+        assert cluster.ledgers.reads == []
+        assert factory.budget.used == 0
+        log.remove_waiter(pump)
 
 
-def test_readers_of_the_same_place_share_one_ledger_read() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker() as factory:
-            log = await factory.open(NAME)
-            await publish(log, *numbered(0, 25))
+async def test_without_active_cursors_nothing_is_cached(cluster: Cluster) -> None:
+    async with cluster.broker() as factory:
+        log = await factory.open(NAME)
+        await publish(log, b"x")
+        assert factory.budget.used == 0
+        cursor = await log.open_cursor("sub")
+        await publish(log, b"y")
+        assert factory.budget.used > 0
+        cursor.deactivate()
+        await trio.sleep(3)
+        assert factory.budget.used == 0
+
+
+async def test_readers_of_the_same_place_share_one_ledger_read(cluster: Cluster) -> None:
+    async with cluster.broker() as factory:
+        log = await factory.open(NAME)
+        await publish(log, *numbered(0, 25))
+        for _ in range(3):
+            log.new_reader_cursor(EARLIEST)
+        cluster.ledgers.delay_s = 0.1
+        async with trio.open_nursery() as nursery:
             for _ in range(3):
-                log.new_reader_cursor(EARLIEST)
-            cluster.ledgers.delay_s = 0.1
-            async with trio.open_nursery() as nursery:
-                for _ in range(3):
-                    nursery.start_soon(log.read, Position(0, 0), 100, 1 << 20)
-            assert cluster.ledgers.reads == [(0, 0, 9)]
-            assert log.ledger_reads == 1
-
-    in_cluster(test)
+                nursery.start_soon(log.read, Position(0, 0), 100, 1 << 20)
+        assert cluster.ledgers.reads == [(0, 0, 9)]
+        assert log.ledger_reads == 1
 
 
-def test_reads_never_go_above_the_entries_that_the_list_gives_a_closed_ledger() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker() as factory:
-            log = await factory.open(NAME)
-            writer = current(cluster, log)
-            writer.held = True
-            sink = Sink()
-            log.append(numbered(0, 8), sink)
-            writer.confirm(4)
-            writer.store(7)
-            writer.fail(LedgerWriteError("no quorum"))
-            await until(lambda: sink.count == 8)
-            run = await log.read(Position(0, 3), 100, 1 << 20)
-            assert [bytes(payload) for payload in run.payloads] == [b"3", b"4"]
-            run = await log.read(Position(0, 5), 100, 1 << 20)
-            assert (run.ledger_id, run.first_entry_id) == (1, 0)
-
-    in_cluster(test)
+async def test_reads_never_go_above_the_entries_that_the_list_gives_a_closed_ledger(cluster: Cluster) -> None:
+    async with cluster.broker() as factory:
+        log = await factory.open(NAME)
+        writer = current(cluster, log)
+        writer.held = True
+        sink = Sink()
+        log.append(numbered(0, 8), sink)
+        writer.confirm(4)
+        writer.store(7)
+        writer.fail(LedgerWriteError("no quorum"))
+        await until(lambda: sink.count == 8)
+        run = await log.read(Position(0, 3), 100, 1 << 20)
+        assert [bytes(payload) for payload in run.payloads] == [b"3", b"4"]
+        run = await log.read(Position(0, 5), 100, 1 << 20)
+        assert (run.ledger_id, run.first_entry_id) == (1, 0)
 
 
-def test_a_read_past_the_end_gives_nothing_and_a_read_error_is_one_of_ours() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker() as factory:
-            log = await factory.open(NAME)
-            await publish(log, *numbered(0, 12))
-            assert (await log.read(Position(1, 2), 10, 1 << 20)).payloads == []
-            cluster.ledgers.failures["read"] = [LedgerReadError("away")]
-            with pytest.raises(ManagedLedgerReadError):
-                await log.read(Position(0, 0), 10, 1 << 20)
-            assert len((await log.read(Position(0, 0), 10, 1 << 20)).payloads) == 10
-
-    in_cluster(test)
+async def test_a_read_past_the_end_gives_nothing_and_a_read_error_is_one_of_ours(cluster: Cluster) -> None:
+    async with cluster.broker() as factory:
+        log = await factory.open(NAME)
+        await publish(log, *numbered(0, 12))
+        assert (await log.read(Position(1, 2), 10, 1 << 20)).payloads == []
+        cluster.ledgers.failures["read"] = [LedgerReadError("away")]
+        with pytest.raises(ManagedLedgerReadError):
+            await log.read(Position(0, 0), 10, 1 << 20)
+        assert len((await log.read(Position(0, 0), 10, 1 << 20)).payloads) == 10
 
 
-def test_a_new_cursor_stands_where_it_was_asked_to() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker() as factory:
-            log = await factory.open(NAME)
-            await publish(log, *numbered(0, 25))
-            expected: list[tuple[str, object, Position]] = [
-                ("latest", "latest", Position(2, 5)),
-                ("earliest", "earliest", Position(0, 0)),
-                ("there", Position(1, 4), Position(1, 5)),
-                ("end", Position(0, 9), Position(1, 0)),
-                ("max", LATEST, Position(2, 5)),
-                ("min", EARLIEST, Position(0, 0)),
-                ("nowhere", Position(0, 70), Position(1, 0)),
-            ]
-            for name, initial, read in expected:
-                cursor = await log.open_cursor(name, initial=initial)  # type: ignore[arg-type]
-                assert cursor.read_position == read, name
-                assert await log.open_cursor(name, initial="latest") is cursor
-            assert log.cursors["earliest"].backlog() == 25
-
-    in_cluster(test)
+async def test_a_new_cursor_stands_where_it_was_asked_to(cluster: Cluster) -> None:
+    async with cluster.broker() as factory:
+        log = await factory.open(NAME)
+        await publish(log, *numbered(0, 25))
+        expected: list[tuple[str, object, Position]] = [
+            ("latest", "latest", Position(2, 5)),
+            ("earliest", "earliest", Position(0, 0)),
+            ("there", Position(1, 4), Position(1, 5)),
+            ("end", Position(0, 9), Position(1, 0)),
+            ("max", LATEST, Position(2, 5)),
+            ("min", EARLIEST, Position(0, 0)),
+            ("nowhere", Position(0, 70), Position(1, 0)),
+        ]
+        for name, initial, read in expected:
+            cursor = await log.open_cursor(name, initial=initial)  # type: ignore[arg-type]
+            assert cursor.read_position == read, name
+            assert await log.open_cursor(name, initial="latest") is cursor
+        assert log.cursors["earliest"].backlog() == 25
 
 
-def test_a_cursor_whose_making_was_not_heard_of_is_found_again() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker() as factory, cluster.broker() as other:
-            log = await factory.open(NAME)
-            await publish(log, *numbered(0, 3))
-            value = encode_node(CursorNode(), AckState(log, Position(0, 1)), count_max=0)
-            await cluster.metadata.create(f"{log_path(NAME)}/sub", value)
-            cursor = await log.open_cursor("sub", initial="earliest")
-            assert cursor.mark_delete == Position(0, 1)
-            await cluster.metadata.create(f"{log_path(NAME)}/late", value)
-            await other.open(NAME)
-            with pytest.raises(ManagedLedgerFencedError):
-                await log.open_cursor("late")
-            assert log.state is State.FENCED
-
-    in_cluster(test)
+async def test_a_cursor_whose_making_was_not_heard_of_is_found_again(cluster: Cluster) -> None:
+    async with cluster.broker() as factory, cluster.broker() as other:
+        log = await factory.open(NAME)
+        await publish(log, *numbered(0, 3))
+        value = encode_node(CursorNode(), AckState(log, Position(0, 1)), count_max=0)
+        await cluster.metadata.create(f"{log_path(NAME)}/sub", value)
+        cursor = await log.open_cursor("sub", initial="earliest")
+        assert cursor.mark_delete == Position(0, 1)
+        await cluster.metadata.create(f"{log_path(NAME)}/late", value)
+        await other.open(NAME)
+        with pytest.raises(ManagedLedgerFencedError):
+            await log.open_cursor("late")
+        assert log.state is State.FENCED
 
 
-def test_a_deleted_cursor_is_gone_with_its_ledgers_in_one_write() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker(age_min_minutes=10) as factory:
-            log = await factory.open(NAME)
-            cursor = await log.open_cursor("sub", initial="earliest")
-            await publish(log, *numbered(0, 5))
-            cursor.ack_individual([Position(0, 0)])
-            await cursor.wait_persisted()
-            assert cluster.ledgers.listed() == {0, 1}
+async def test_a_deleted_cursor_is_gone_with_its_ledgers_in_one_write(cluster: Cluster) -> None:
+    async with cluster.broker(age_min_minutes=10) as factory:
+        log = await factory.open(NAME)
+        cursor = await log.open_cursor("sub", initial="earliest")
+        await publish(log, *numbered(0, 5))
+        cursor.ack_individual([Position(0, 0)])
+        await cursor.wait_persisted()
+        assert cluster.ledgers.listed() == {0, 1}
+        await log.delete_cursor("sub")
+        assert cluster.ledgers.listed() == {0}
+        assert "sub" not in log.cursors
+        with pytest.raises(NoSuchCursorError):
             await log.delete_cursor("sub")
-            assert cluster.ledgers.listed() == {0}
-            assert "sub" not in log.cursors
-            with pytest.raises(NoSuchCursorError):
-                await log.delete_cursor("sub")
-            fresh = await log.open_cursor("sub", initial="earliest")
-            assert fresh.backlog() == 5
-
-    in_cluster(test)
+        fresh = await log.open_cursor("sub", initial="earliest")
+        assert fresh.backlog() == 5
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.003, 0.3])
-def test_a_cursor_deleted_soon_after_its_first_ack_leaves_no_ledger(delay_s: float) -> None:
+async def test_a_cursor_deleted_soon_after_its_first_ack_leaves_no_ledger(delay_s: float, cluster: Cluster) -> None:
     """At each moment of the making of its ledger."""
 
     async def test(cluster: Cluster) -> None:
@@ -500,11 +439,13 @@ def test_a_cursor_deleted_soon_after_its_first_ack_leaves_no_ledger(delay_s: flo
             await trio.sleep(1)
             assert cluster.ledgers.listed() == {0}
 
-    in_cluster(test)
+    await test(cluster)
 
 
 @pytest.mark.parametrize("step", ["create", "created"])
-def test_a_cursor_deleted_while_the_outcome_of_its_ledger_is_unknown_leaves_no_ledger(step: str) -> None:
+async def test_a_cursor_deleted_while_the_outcome_of_its_ledger_is_unknown_leaves_no_ledger(
+    step: str, cluster: Cluster
+) -> None:
     async def test(cluster: Cluster) -> None:
         async with cluster.broker(age_min_minutes=10) as factory:
             log = await factory.open(NAME)
@@ -517,88 +458,78 @@ def test_a_cursor_deleted_while_the_outcome_of_its_ledger_is_unknown_leaves_no_l
             await trio.sleep(1)
             assert cluster.ledgers.listed() == {0}
 
-    in_cluster(test)
+    await test(cluster)
 
 
-def test_closing_a_fenced_log_ends_the_wait_for_it() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker() as factory:
-            log = await factory.open(NAME)
-            log.abandon()
-            await log.close()
-            with trio.fail_after(1):
-                await log.closed.wait()
-
-    in_cluster(test)
+async def test_closing_a_fenced_log_ends_the_wait_for_it(cluster: Cluster) -> None:
+    async with cluster.broker() as factory:
+        log = await factory.open(NAME)
+        log.abandon()
+        await log.close()
+        with trio.fail_after(1):
+            await log.closed.wait()
 
 
-def test_a_closed_log_takes_nothing_and_gives_nothing() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker() as factory:
-            log = await factory.open(NAME)
-            cursor = await log.open_cursor("sub", initial="earliest")
-            sink = Sink()
-            log.append(numbered(0, 5), sink)
-            cursor.ack_individual([])
-            await log.close()
-            assert sink.count == 5
-            log.append([b"late"], sink)
-            assert isinstance(sink.errors[0], ManagedLedgerClosedError)
-            with pytest.raises(ManagedLedgerClosedError):
-                await log.read(Position(0, 0), 1, 1)
-            with pytest.raises(ManagedLedgerClosedError):
-                await log.open_cursor("other")
-            assert cluster.ledgers.stored[0].last_entry_id == 4
-            await log.close()
-
-    in_cluster(test)
+async def test_a_closed_log_takes_nothing_and_gives_nothing(cluster: Cluster) -> None:
+    async with cluster.broker() as factory:
+        log = await factory.open(NAME)
+        cursor = await log.open_cursor("sub", initial="earliest")
+        sink = Sink()
+        log.append(numbered(0, 5), sink)
+        cursor.ack_individual([])
+        await log.close()
+        assert sink.count == 5
+        log.append([b"late"], sink)
+        assert isinstance(sink.errors[0], ManagedLedgerClosedError)
+        with pytest.raises(ManagedLedgerClosedError):
+            await log.read(Position(0, 0), 1, 1)
+        with pytest.raises(ManagedLedgerClosedError):
+            await log.open_cursor("other")
+        assert cluster.ledgers.stored[0].last_entry_id == 4
+        await log.close()
 
 
-def test_whatever_fails_every_confirmed_entry_is_read_once_and_in_order() -> None:
+async def test_whatever_fails_every_confirmed_entry_is_read_once_and_in_order(cluster: Cluster) -> None:
     """AllAckedEntriesAreReadable, NoOutOfOrderEntries: a history of appends, failures, rolls and changes of the owner."""
-
-    async def test(cluster: Cluster) -> None:
-        rng = random.Random(9)
-        confirmed: list[bytes] = []
-        number = 0
-        for _ in range(12):
-            async with cluster.broker() as factory:
-                log = await factory.open(NAME)
-                for _ in range(10):
-                    sinks = []
-                    for _ in range(rng.randrange(1, 4)):
-                        count = rng.randrange(1, 9)
-                        sink = Sink()
-                        log.append(numbered(number, count), sink)
-                        sinks.append((sink, numbered(number, count)))
-                        number += count
-                    kind = rng.randrange(6)
-                    await until(lambda log=log: log.state is State.OPEN)  # type: ignore[misc]
-                    writer = current(cluster, log)
-                    if kind == 0:
-                        writer.confirm(rng.randint(-1, writer.last_pushed))
-                        writer.store(rng.randint(-1, writer.last_pushed))
-                        writer.fail(LedgerWriteError("no quorum"))
-                    elif kind == 1:
-                        cluster.ledgers.failures["create"] = [NotEnoughBookiesError("none")]
-                    elif kind == 2:
-                        cluster.ledgers.failures["created"] = [MetadataUnavailableError("lost")]
-                    elif kind == 3:
-                        cluster.ledgers.failures["close"] = [MetadataUnavailableError("lost")]
-                    with trio.fail_after(10):
-                        await until(lambda sinks=sinks: all(s.count == len(p) for s, p in sinks))  # type: ignore[misc]
-                    for sink, payloads in sinks:
-                        assert not sink.errors
-                        assert len(sink.ids()) == len(payloads)
-                        confirmed += payloads
-                    assert await read_all(log) == confirmed
-                    cluster.ledgers.failures.clear()
-                if rng.random() < 0.5:
-                    kill(factory)
-                    await trio.lowlevel.checkpoint()
+    rng = random.Random(9)
+    confirmed: list[bytes] = []
+    number = 0
+    for _ in range(12):
         async with cluster.broker() as factory:
-            assert await read_all(await factory.open(NAME)) == confirmed
-            await trio.sleep(1)
-            assert cluster.ledgers.listed() == await cluster.named_ledgers()
-
-    in_cluster(test)
+            log = await factory.open(NAME)
+            for _ in range(10):
+                sinks = []
+                for _ in range(rng.randrange(1, 4)):
+                    count = rng.randrange(1, 9)
+                    sink = Sink()
+                    log.append(numbered(number, count), sink)
+                    sinks.append((sink, numbered(number, count)))
+                    number += count
+                kind = rng.randrange(6)
+                await until(lambda log=log: log.state is State.OPEN)  # type: ignore[misc]
+                writer = current(cluster, log)
+                if kind == 0:
+                    writer.confirm(rng.randint(-1, writer.last_pushed))
+                    writer.store(rng.randint(-1, writer.last_pushed))
+                    writer.fail(LedgerWriteError("no quorum"))
+                elif kind == 1:
+                    cluster.ledgers.failures["create"] = [NotEnoughBookiesError("none")]
+                elif kind == 2:
+                    cluster.ledgers.failures["created"] = [MetadataUnavailableError("lost")]
+                elif kind == 3:
+                    cluster.ledgers.failures["close"] = [MetadataUnavailableError("lost")]
+                with trio.fail_after(10):
+                    await until(lambda sinks=sinks: all(s.count == len(p) for s, p in sinks))  # type: ignore[misc]
+                for sink, payloads in sinks:
+                    assert not sink.errors
+                    assert len(sink.ids()) == len(payloads)
+                    confirmed += payloads
+                assert await read_all(log) == confirmed
+                cluster.ledgers.failures.clear()
+            if rng.random() < 0.5:
+                kill(factory)
+                await trio.lowlevel.checkpoint()
+    async with cluster.broker() as factory:
+        assert await read_all(await factory.open(NAME)) == confirmed
+        await trio.sleep(1)
+        assert cluster.ledgers.listed() == await cluster.named_ledgers()

@@ -13,7 +13,7 @@ from managed_ledger.errors import ManagedLedgerFencedError
 from managed_ledger.ledger_list import LedgerList, decode
 from managed_ledger.stored_list import StoredList, log_path
 from quire.metadata.errors import MetadataUnavailableError
-from tests.unit.managed_ledger.cluster import CONFIG, NAME, Cluster, Session, in_cluster
+from tests.unit.managed_ledger.cluster import CONFIG, NAME, Cluster, Session
 
 Step = Callable[[StoredList], Awaitable[object]]
 
@@ -91,77 +91,67 @@ class Owner:
 
 @pytest.mark.parametrize("happens", [False, True], ids=["not done", "done"])
 @pytest.mark.parametrize("step", [make_first, make_next, make_ahead, open_ahead, put])
-def test_a_write_that_nothing_was_learned_of_is_looked_for_before_the_next(step: Step, happens: bool) -> None:
-    async def test(cluster: Cluster) -> None:
-        owner = Owner(cluster)
-        if step is not make_first:
-            await owner.do(make_first)
-        if step is open_ahead:
-            await owner.do(make_ahead)
-        await owner.do_unheard(step, happens=happens)
-        with pytest.raises(MetadataUnavailableError):
-            await owner.do(step)
-        owner.come_back()
-        await owner.do(step)
-        await owner.check()
-
-    in_cluster(test)
-
-
-def test_a_ledger_made_ahead_can_be_opened_once_more_if_nobody_heard_that_it_was() -> None:
-    async def test(cluster: Cluster) -> None:
-        owner = Owner(cluster)
+async def test_a_write_that_nothing_was_learned_of_is_looked_for_before_the_next(
+    step: Step, happens: bool, cluster: Cluster
+) -> None:
+    owner = Owner(cluster)
+    if step is not make_first:
         await owner.do(make_first)
+    if step is open_ahead:
         await owner.do(make_ahead)
-        await owner.do_unheard(open_ahead, happens=True)
-        owner.come_back()
-        async with owner.stored.held():
-            assert [info.ledger_id for info in owner.stored.value.ledgers] == [0]
-            assert list(owner.stored.value.deleting) == [1]
-            await open_ahead(owner.stored)
-        assert [info.ledger_id for info in owner.stored.value.ledgers] == [0, 1]
-        assert list(owner.stored.value.deleting) == []
-        await owner.check()
+    await owner.do_unheard(step, happens=happens)
+    with pytest.raises(MetadataUnavailableError):
+        await owner.do(step)
+    owner.come_back()
+    await owner.do(step)
+    await owner.check()
 
-    in_cluster(test)
+
+async def test_a_ledger_made_ahead_can_be_opened_once_more_if_nobody_heard_that_it_was(cluster: Cluster) -> None:
+    owner = Owner(cluster)
+    await owner.do(make_first)
+    await owner.do(make_ahead)
+    await owner.do_unheard(open_ahead, happens=True)
+    owner.come_back()
+    async with owner.stored.held():
+        assert [info.ledger_id for info in owner.stored.value.ledgers] == [0]
+        assert list(owner.stored.value.deleting) == [1]
+        await open_ahead(owner.stored)
+    assert [info.ledger_id for info in owner.stored.value.ledgers] == [0, 1]
+    assert list(owner.stored.value.deleting) == []
+    await owner.check()
 
 
 @pytest.mark.parametrize("step", [open_ahead, put])
-def test_a_write_whose_caller_went_away_is_no_other_owners(step: Step) -> None:
-    async def test(cluster: Cluster) -> None:
-        owner = Owner(cluster)
-        await owner.do(make_first)
-        await owner.do(make_ahead)
+async def test_a_write_whose_caller_went_away_is_no_other_owners(step: Step, cluster: Cluster) -> None:
+    owner = Owner(cluster)
+    await owner.do(make_first)
+    await owner.do(make_ahead)
 
-        async def hang() -> None:
-            await trio.sleep_forever()
+    async def hang() -> None:
+        await trio.sleep_forever()
 
-        async def hang_later() -> None:
-            owner.session.point = hang
+    async def hang_later() -> None:
+        owner.session.point = hang
 
-        owner.session.point = hang_later
-        with trio.move_on_after(1) as scope:
-            await owner.do(step)
-        assert scope.cancelled_caught
-        owner.session.point = None
+    owner.session.point = hang_later
+    with trio.move_on_after(1) as scope:
         await owner.do(step)
-        await owner.check()
-
-    in_cluster(test)
+    assert scope.cancelled_caught
+    owner.session.point = None
+    await owner.do(step)
+    await owner.check()
 
 
 @pytest.mark.parametrize("step", [make_next, put])
 @pytest.mark.parametrize("happens", [False, True], ids=["not done", "done"])
-def test_another_owners_write_is_not_taken_for_ours(step: Step, happens: bool) -> None:
-    async def test(cluster: Cluster) -> None:
-        owner, other = Owner(cluster), Owner(cluster)
-        await owner.do(make_first)
-        await owner.do_unheard(step, happens=happens)
-        cluster.ledgers.store.reconnect()
-        await other.stored.read()
-        await other.do(partial(StoredList.new_ledger, closed=other.stored.value))
-        owner.come_back()
-        with pytest.raises(ManagedLedgerFencedError):
-            await owner.do(step)
-
-    in_cluster(test)
+async def test_another_owners_write_is_not_taken_for_ours(step: Step, happens: bool, cluster: Cluster) -> None:
+    owner, other = Owner(cluster), Owner(cluster)
+    await owner.do(make_first)
+    await owner.do_unheard(step, happens=happens)
+    cluster.ledgers.store.reconnect()
+    await other.stored.read()
+    await other.do(partial(StoredList.new_ledger, closed=other.stored.value))
+    owner.come_back()
+    with pytest.raises(ManagedLedgerFencedError):
+        await owner.do(step)

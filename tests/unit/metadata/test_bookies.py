@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from quire.metadata import bookies
 from quire.metadata.bookies import BookieServiceInfo, Cookie, Endpoint
@@ -29,81 +29,69 @@ async def cluster() -> MemoryTree:
     return tree
 
 
-def test_a_bookie_is_there_as_long_as_its_session() -> None:
-    async def main() -> None:
-        tree = await cluster()
-        store, client = MemoryStore(tree), MemoryStore(tree)
-        assert await bookies.available(client) == []
-        await bookies.register(store, "bk1:3181", INFO)
-        await bookies.register(store, "bk0:3181", INFO)
-        assert await bookies.available(client) == ["bk0:3181", "bk1:3181"]
-        assert await bookies.service_info(client, "bk1:3181") == INFO
-        await store.aclose()
-        assert await bookies.available(client) == []
-        assert await bookies.service_info(client, "bk1:3181") is None
-
-    trio.run(main)
+@pytest.mark.real_clock
+async def test_a_bookie_is_there_as_long_as_its_session() -> None:
+    tree = await cluster()
+    store, client = MemoryStore(tree), MemoryStore(tree)
+    assert await bookies.available(client) == []
+    await bookies.register(store, "bk1:3181", INFO)
+    await bookies.register(store, "bk0:3181", INFO)
+    assert await bookies.available(client) == ["bk0:3181", "bk1:3181"]
+    assert await bookies.service_info(client, "bk1:3181") == INFO
+    await store.aclose()
+    assert await bookies.available(client) == []
+    assert await bookies.service_info(client, "bk1:3181") is None
 
 
-def test_a_bookie_changes_between_writable_and_read_only() -> None:
-    async def main() -> None:
-        store = MemoryStore(await cluster())
-        for read_only in (False, True, True, False):
-            await bookies.register(store, "bk1:3181", INFO, read_only=read_only)
-            assert await bookies.available(store) == ([] if read_only else ["bk1:3181"])
-            assert await bookies.readonly(store) == (["bk1:3181"] if read_only else [])
-            assert await bookies.service_info(store, "bk1:3181") == INFO
-        await bookies.unregister(store, "bk1:3181")
-        await bookies.unregister(store, "bk1:3181")
-        assert await bookies.available(store) == await bookies.readonly(store) == []
-
-    trio.run(main)
+@pytest.mark.real_clock
+async def test_a_bookie_changes_between_writable_and_read_only() -> None:
+    store = MemoryStore(await cluster())
+    for read_only in (False, True, True, False):
+        await bookies.register(store, "bk1:3181", INFO, read_only=read_only)
+        assert await bookies.available(store) == ([] if read_only else ["bk1:3181"])
+        assert await bookies.readonly(store) == (["bk1:3181"] if read_only else [])
+        assert await bookies.service_info(store, "bk1:3181") == INFO
+    await bookies.unregister(store, "bk1:3181")
+    await bookies.unregister(store, "bk1:3181")
+    assert await bookies.available(store) == await bookies.readonly(store) == []
 
 
-def test_registering_again_renews_what_is_said() -> None:
-    async def main() -> None:
-        store = MemoryStore(await cluster())
-        await bookies.register(store, "bk1:3181", INFO)
-        other = BookieServiceInfo(
-            endpoints=(Endpoint(host="bk1", port=1, auth=("a", "b"), extensions=("tls",)),),
-            properties=(("a", "1"), ("b", "2")),
-        )
-        await bookies.register(store, "bk1:3181", other)
-        assert await bookies.service_info(store, "bk1:3181") == other
-
-    trio.run(main)
+@pytest.mark.real_clock
+async def test_registering_again_renews_what_is_said() -> None:
+    store = MemoryStore(await cluster())
+    await bookies.register(store, "bk1:3181", INFO)
+    other = BookieServiceInfo(
+        endpoints=(Endpoint(host="bk1", port=1, auth=("a", "b"), extensions=("tls",)),),
+        properties=(("a", "1"), ("b", "2")),
+    )
+    await bookies.register(store, "bk1:3181", other)
+    assert await bookies.service_info(store, "bk1:3181") == other
 
 
-def test_a_bookie_waits_until_its_former_session_has_gone() -> None:
-    async def main() -> None:
-        tree = await cluster()
-        former, now = MemoryStore(tree, session_timeout_s=10.0), MemoryStore(tree)
-        await bookies.register(former, "bk1:3181", INFO)
-        former.disconnect()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(tree.run, name="tree")
-            await bookies.register(now, "bk1:3181", INFO)
-            assert trio.current_time() == 10.0
-            nursery.cancel_scope.cancel()
-        node = await now.get("/ledgers/available/bk1:3181")
-        assert node is not None
-        assert node.mine
-
-    trio.run(main, clock=MockClock(autojump_threshold=0))
+async def test_a_bookie_waits_until_its_former_session_has_gone() -> None:
+    tree = await cluster()
+    former, now = MemoryStore(tree, session_timeout_s=10.0), MemoryStore(tree)
+    await bookies.register(former, "bk1:3181", INFO)
+    former.disconnect()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(tree.run, name="tree")
+        await bookies.register(now, "bk1:3181", INFO)
+        assert trio.current_time() == 10.0
+        nursery.cancel_scope.cancel()
+    node = await now.get("/ledgers/available/bk1:3181")
+    assert node is not None
+    assert node.mine
 
 
-def test_an_id_that_another_live_bookie_holds_is_not_taken() -> None:
-    async def main() -> None:
-        tree = await cluster()
-        other, now = MemoryStore(tree), MemoryStore(tree)
-        await bookies.register(other, "bk1:3181", INFO)
-        with pytest.raises(trio.TooSlowError), trio.fail_after(30):
-            await bookies.register(now, "bk1:3181", INFO)
-        await bookies.unregister(now, "bk1:3181")
-        await wait_all_tasks_blocked()
-        assert await bookies.available(now) == ["bk1:3181"]
-
-    trio.run(main, clock=MockClock(autojump_threshold=0))
+async def test_an_id_that_another_live_bookie_holds_is_not_taken() -> None:
+    tree = await cluster()
+    other, now = MemoryStore(tree), MemoryStore(tree)
+    await bookies.register(other, "bk1:3181", INFO)
+    with pytest.raises(trio.TooSlowError), trio.fail_after(30):
+        await bookies.register(now, "bk1:3181", INFO)
+    await bookies.unregister(now, "bk1:3181")
+    await wait_all_tasks_blocked()
+    assert await bookies.available(now) == ["bk1:3181"]
 
 
 @pytest.mark.parametrize("bookie_id", ["", "readonly", "a/b", "a b", "..", ".", "é", "a\n"])
@@ -132,21 +120,19 @@ def test_the_bookie_endpoint_is_the_one_with_its_protocol() -> None:
     assert BookieServiceInfo(endpoints=(http,)).bookie_endpoint is None
 
 
-def test_cookies_are_kept_by_compare_and_set() -> None:
-    async def main() -> None:
-        store = MemoryStore(await cluster())
-        assert await bookies.read_cookie(store, "bk1:3181") is None
-        assert await bookies.write_cookie(store, COOKIE, None) == 0
-        with pytest.raises(NodeExistsError):
-            await bookies.write_cookie(store, COOKIE, None)
-        assert await bookies.read_cookie(store, "bk1:3181") == Versioned(COOKIE, 0)
-        assert await bookies.write_cookie(store, COOKIE, 0) == 1
-        with pytest.raises(BadVersionError):
-            await bookies.write_cookie(store, COOKIE, 0)
-        with pytest.raises(BadVersionError):
-            await bookies.delete_cookie(store, "bk1:3181", 0)
-        await bookies.delete_cookie(store, "bk1:3181", 1)
-        with pytest.raises(NoNodeError):
-            await bookies.delete_cookie(store, "bk1:3181")
-
-    trio.run(main)
+@pytest.mark.real_clock
+async def test_cookies_are_kept_by_compare_and_set() -> None:
+    store = MemoryStore(await cluster())
+    assert await bookies.read_cookie(store, "bk1:3181") is None
+    assert await bookies.write_cookie(store, COOKIE, None) == 0
+    with pytest.raises(NodeExistsError):
+        await bookies.write_cookie(store, COOKIE, None)
+    assert await bookies.read_cookie(store, "bk1:3181") == Versioned(COOKIE, 0)
+    assert await bookies.write_cookie(store, COOKIE, 0) == 1
+    with pytest.raises(BadVersionError):
+        await bookies.write_cookie(store, COOKIE, 0)
+    with pytest.raises(BadVersionError):
+        await bookies.delete_cookie(store, "bk1:3181", 0)
+    await bookies.delete_cookie(store, "bk1:3181", 1)
+    with pytest.raises(NoNodeError):
+        await bookies.delete_cookie(store, "bk1:3181")

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from random import Random
 
 import pytest
-import trio
 
 from quire.metadata import bookies, clusters
 from quire.metadata.errors import ClusterRefusedError, NoNodeError
@@ -16,13 +14,11 @@ ROOT = "/bk/ledgers"
 INFO = bookies.BookieServiceInfo(endpoints=(bookies.Endpoint(host="h", port=3181),))
 
 
-def run(story: Callable[[MemoryStore], Awaitable[None]]) -> None:
-    async def main() -> None:
-        store = MemoryStore(MemoryTree())
-        await store.create("/bk")
-        await story(store)
-
-    trio.run(main)
+@pytest.fixture
+async def store() -> MemoryStore:
+    store = MemoryStore(MemoryTree())
+    await store.create("/bk")
+    return store
 
 
 async def filled(store: MemoryStore) -> str:
@@ -41,92 +37,74 @@ async def filled(store: MemoryStore) -> str:
 
 
 @pytest.mark.parametrize("layout", [HIERARCHICAL, FLAT])
-def test_a_new_cluster_has_its_nodes_and_is_not_made_twice(layout: object) -> None:
-    async def story(store: MemoryStore) -> None:
-        assert layout in (HIERARCHICAL, FLAT)
-        chosen = FLAT if layout is FLAT else HIERARCHICAL
-        instance_id = await clusters.init_new_cluster(store, ROOT, rng=Random(1), layout=chosen)
-        assert await store.children(ROOT) == ["INSTANCEID", "LAYOUT", "available"]
-        assert await store.children(f"{ROOT}/available") == ["readonly"]
-        assert await read_instance_id(store, ROOT) == instance_id
-        assert await read_layout(store, ROOT) is chosen
-        with pytest.raises(ClusterRefusedError):
-            await clusters.init_new_cluster(store, ROOT, rng=Random(2))
-        assert await read_instance_id(store, ROOT) == instance_id
-
-    run(story)
+async def test_a_new_cluster_has_its_nodes_and_is_not_made_twice(layout: object, store: MemoryStore) -> None:
+    assert layout in (HIERARCHICAL, FLAT)
+    chosen = FLAT if layout is FLAT else HIERARCHICAL
+    instance_id = await clusters.init_new_cluster(store, ROOT, rng=Random(1), layout=chosen)
+    assert await store.children(ROOT) == ["INSTANCEID", "LAYOUT", "available"]
+    assert await store.children(f"{ROOT}/available") == ["readonly"]
+    assert await read_instance_id(store, ROOT) == instance_id
+    assert await read_layout(store, ROOT) is chosen
+    with pytest.raises(ClusterRefusedError):
+        await clusters.init_new_cluster(store, ROOT, rng=Random(2))
+    assert await read_instance_id(store, ROOT) == instance_id
 
 
-def test_a_new_cluster_needs_its_parent() -> None:
-    async def story(store: MemoryStore) -> None:
-        with pytest.raises(NoNodeError, match="/nowhere"):
-            await clusters.init_new_cluster(store, "/nowhere/ledgers", rng=Random(1))
-
-    run(story)
+async def test_a_new_cluster_needs_its_parent(store: MemoryStore) -> None:
+    with pytest.raises(NoNodeError, match="/nowhere"):
+        await clusters.init_new_cluster(store, "/nowhere/ledgers", rng=Random(1))
 
 
-def test_a_format_forgets_ledgers_and_cookies_and_gives_a_new_instance_id() -> None:
-    async def story(store: MemoryStore) -> None:
-        before = await filled(store)
-        await store.create(f"{ROOT}/somebodys", b"")
-        after = await clusters.format_cluster(store, ROOT, rng=Random(2))
-        assert before != after == await read_instance_id(store, ROOT)
-        kept = ["INSTANCEID", "LAYOUT", "available", "disableHealthCheck", "somebodys", "underreplication"]
-        assert await store.children(ROOT) == kept
-        assert await store.children(f"{ROOT}/underreplication") == ["disable"]
-
-    run(story)
+async def test_a_format_forgets_ledgers_and_cookies_and_gives_a_new_instance_id(store: MemoryStore) -> None:
+    before = await filled(store)
+    await store.create(f"{ROOT}/somebodys", b"")
+    after = await clusters.format_cluster(store, ROOT, rng=Random(2))
+    assert before != after == await read_instance_id(store, ROOT)
+    kept = ["INSTANCEID", "LAYOUT", "available", "disableHealthCheck", "somebodys", "underreplication"]
+    assert await store.children(ROOT) == kept
+    assert await store.children(f"{ROOT}/underreplication") == ["disable"]
 
 
-def test_a_format_makes_a_cluster_where_there_is_none() -> None:
-    async def story(store: MemoryStore) -> None:
-        instance_id = await clusters.format_cluster(store, "/x/y", rng=Random(2))
-        assert await store.children("/x/y") == ["INSTANCEID", "LAYOUT", "available"]
-        assert await read_instance_id(store, "/x/y") == instance_id
-
-    run(story)
+async def test_a_format_makes_a_cluster_where_there_is_none(store: MemoryStore) -> None:
+    instance_id = await clusters.format_cluster(store, "/x/y", rng=Random(2))
+    assert await store.children("/x/y") == ["INSTANCEID", "LAYOUT", "available"]
+    assert await read_instance_id(store, "/x/y") == instance_id
 
 
-def test_a_cluster_is_destroyed_by_who_knows_its_instance_id() -> None:
-    async def story(store: MemoryStore) -> None:
-        instance_id = await filled(store)
-        for wrong in (None, "", instance_id[:-1]):
-            with pytest.raises(ClusterRefusedError, match=instance_id):
-                await clusters.nuke_cluster(store, ROOT, instance_id=wrong)
-        await clusters.nuke_cluster(store, ROOT, instance_id=instance_id)
-        assert await store.children("/bk") == []
-        with pytest.raises(NoNodeError):
-            await clusters.nuke_cluster(store, ROOT, force=True)
-
-    run(story)
+async def test_a_cluster_is_destroyed_by_who_knows_its_instance_id(store: MemoryStore) -> None:
+    instance_id = await filled(store)
+    for wrong in (None, "", instance_id[:-1]):
+        with pytest.raises(ClusterRefusedError, match=instance_id):
+            await clusters.nuke_cluster(store, ROOT, instance_id=wrong)
+    await clusters.nuke_cluster(store, ROOT, instance_id=instance_id)
+    assert await store.children("/bk") == []
+    with pytest.raises(NoNodeError):
+        await clusters.nuke_cluster(store, ROOT, force=True)
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_cluster_with_bookies_running_is_not_destroyed_even_by_force(read_only: bool) -> None:
-    async def story(store: MemoryStore) -> None:
-        await filled(store)
-        await bookies.register(store, "bk1", INFO, read_only=read_only, root=ROOT)
-        with pytest.raises(ClusterRefusedError, match="bk1"):
-            await clusters.nuke_cluster(store, ROOT, force=True)
-        await bookies.unregister(store, "bk1", root=ROOT)
+async def test_a_cluster_with_bookies_running_is_not_destroyed_even_by_force(
+    read_only: bool, store: MemoryStore
+) -> None:
+    await filled(store)
+    await bookies.register(store, "bk1", INFO, read_only=read_only, root=ROOT)
+    with pytest.raises(ClusterRefusedError, match="bk1"):
         await clusters.nuke_cluster(store, ROOT, force=True)
-        assert not await clusters.exists(store, ROOT)
-
-    run(story)
-
-
-def test_a_tree_with_strangers_nodes_is_not_destroyed() -> None:
-    async def story(store: MemoryStore) -> None:
-        await filled(store)
-        await store.create(f"{ROOT}/somebodys", b"")
-        with pytest.raises(ClusterRefusedError, match="somebodys"):
-            await clusters.nuke_cluster(store, ROOT, force=True)
-        assert await store.get(f"{ROOT}/00/0000/L0000") is not None
-
-    run(story)
+    await bookies.unregister(store, "bk1", root=ROOT)
+    await clusters.nuke_cluster(store, ROOT, force=True)
+    assert not await clusters.exists(store, ROOT)
 
 
-def test_a_large_tree_is_deleted_though_some_of_it_goes_meanwhile() -> None:
+async def test_a_tree_with_strangers_nodes_is_not_destroyed(store: MemoryStore) -> None:
+    await filled(store)
+    await store.create(f"{ROOT}/somebodys", b"")
+    with pytest.raises(ClusterRefusedError, match="somebodys"):
+        await clusters.nuke_cluster(store, ROOT, force=True)
+    assert await store.get(f"{ROOT}/00/0000/L0000") is not None
+
+
+@pytest.mark.real_clock
+async def test_a_large_tree_is_deleted_though_some_of_it_goes_meanwhile() -> None:
     class Meddled(MemoryStore):
         meddled = False
 
@@ -138,13 +116,10 @@ def test_a_large_tree_is_deleted_though_some_of_it_goes_meanwhile() -> None:
                 await self.create("/t/4/new")
             return names
 
-    async def main() -> None:
-        store = Meddled(MemoryTree())
-        for number in range(1200):
-            await store.create(f"/t/{number // 100}/{number % 100}", make_parents=True)
-        await clusters.delete_tree(store, "/t")
-        assert store.meddled
-        assert await store.children("/") == []
-        await clusters.delete_tree(store, "/t")
-
-    trio.run(main)
+    store = Meddled(MemoryTree())
+    for number in range(1200):
+        await store.create(f"/t/{number // 100}/{number % 100}", make_parents=True)
+    await clusters.delete_tree(store, "/t")
+    assert store.meddled
+    assert await store.children("/") == []
+    await clusters.delete_tree(store, "/t")

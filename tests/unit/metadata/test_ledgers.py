@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from random import Random
 
@@ -31,6 +32,8 @@ from quire.metadata.ledgers import (
 )
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import ANY_VERSION, Create, Node, Op, Put, Versioned
+
+pytestmark = pytest.mark.real_clock
 
 METADATA = LedgerMetadata(ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, ("bk1:3181",)),))
 
@@ -65,13 +68,11 @@ class Ids:
         return self._ids.pop(0)
 
 
-def run(story: Callable[[LosesAnswers, LedgerManager], Awaitable[None]], *ids: int) -> None:
-    async def main() -> None:
-        store = LosesAnswers(MemoryTree())
-        await initialize_layout(store, rng=Random(1))
-        await story(store, LedgerManager(store, ids=Ids(*ids), rng=Random(2)))
-
-    trio.run(main)
+@asynccontextmanager
+async def managed(*ids: int) -> AsyncIterator[tuple[LosesAnswers, LedgerManager]]:
+    store = LosesAnswers(MemoryTree())
+    await initialize_layout(store, rng=Random(1))
+    yield store, LedgerManager(store, ids=Ids(*ids), rng=Random(2))
 
 
 @pytest.mark.parametrize(
@@ -89,8 +90,8 @@ def test_paths_of_ledgers(ledger_id: int, path: str) -> None:
     assert ledger_path("/ledgers", ledger_id) == path
 
 
-def test_a_ledger_is_created_read_changed_and_deleted() -> None:
-    async def story(store: LosesAnswers, ledgers: LedgerManager) -> None:
+async def test_a_ledger_is_created_read_changed_and_deleted() -> None:
+    async with managed(7) as (_, ledgers):
         assert await ledgers.create(METADATA) == (7, 0)
         assert await ledgers.read(7) == Versioned(METADATA, 0)
         closed = replace(METADATA, state=LedgerState.CLOSED, last_entry_id=3, length=12)
@@ -106,11 +107,9 @@ def test_a_ledger_is_created_read_changed_and_deleted() -> None:
         with pytest.raises(NoNodeError):
             await ledgers.write(7, METADATA, 1)
 
-    run(story, 7)
 
-
-def test_the_token_is_random_at_creation_and_0_after_a_change() -> None:
-    async def story(store: LosesAnswers, ledgers: LedgerManager) -> None:
+async def test_the_token_is_random_at_creation_and_0_after_a_change() -> None:
+    async with managed(0, 1) as (store, ledgers):
         tokens = []
         for _ in range(2):
             ledger_id, version = await ledgers.create(METADATA)
@@ -124,11 +123,9 @@ def test_the_token_is_random_at_creation_and_0_after_a_change() -> None:
         assert node is not None
         assert ledger_codec.decode_with_token(node.value)[1] == 0
 
-    run(story, 0, 1)
 
-
-def test_the_callers_ops_are_done_with_the_creation_or_not_at_all() -> None:
-    async def story(store: LosesAnswers, ledgers: LedgerManager) -> None:
+async def test_the_callers_ops_are_done_with_the_creation_or_not_at_all() -> None:
+    async with managed(4, 5, 6) as (store, ledgers):
         await store.create("/list", b"")
 
         def also(ledger_id: int) -> list[Op]:
@@ -145,39 +142,34 @@ def test_the_callers_ops_are_done_with_the_creation_or_not_at_all() -> None:
         assert exists.value.index == 1
         assert await ledgers.read(6) is None
 
-    run(story, 4, 5, 6)
-
 
 @pytest.mark.parametrize("retries", [False, True])
-def test_a_creation_whose_answer_was_lost_is_recognised_as_ours(retries: bool) -> None:
+async def test_a_creation_whose_answer_was_lost_is_recognised_as_ours(retries: bool) -> None:
     async def story(store: LosesAnswers, ledgers: LedgerManager) -> None:
         store.made_but_lost, store.retries = 1, retries
         assert await ledgers.create(METADATA, also=lambda ledger_id: [Create(path="/also")]) == (3, 0)
         assert await store.get("/also") is not None
 
-    run(story, 3)
+    async with managed(3) as (store, ledgers):
+        await story(store, ledgers)
 
 
-def test_a_creation_that_was_not_made_says_that_it_does_not_know() -> None:
-    async def story(store: LosesAnswers, ledgers: LedgerManager) -> None:
+async def test_a_creation_that_was_not_made_says_that_it_does_not_know() -> None:
+    async with managed(3) as (store, ledgers):
         store.not_made = 1
         with pytest.raises(MetadataUnavailableError):
             await ledgers.create(METADATA)
         assert await ledgers.read(3) is None
 
-    run(story, 3)
 
-
-def test_an_id_that_somebody_took_by_hand_is_skipped() -> None:
-    async def story(store: LosesAnswers, ledgers: LedgerManager) -> None:
+async def test_an_id_that_somebody_took_by_hand_is_skipped() -> None:
+    async with managed(3, 4) as (store, ledgers):
         await store.create(ledgers.path(3), ledger_codec.encode(METADATA, token=99), make_parents=True)
         assert await ledgers.create(METADATA) == (4, 0)
 
-    run(story, 3, 4)
 
-
-def test_changes_that_race_are_all_made() -> None:
-    async def story(store: LosesAnswers, ledgers: LedgerManager) -> None:
+async def test_changes_that_race_are_all_made() -> None:
+    async with managed(3) as (_, ledgers):
         ledger_id, _ = await ledgers.create(METADATA)
 
         def grow(metadata: LedgerMetadata) -> LedgerMetadata:
@@ -196,22 +188,17 @@ def test_changes_that_race_are_all_made() -> None:
         with pytest.raises(NoNodeError):
             await ledgers.update(99, grow)
 
-    run(story, 3)
 
-
-def test_a_damaged_ledger_is_said_to_be_damaged() -> None:
-    async def story(store: LosesAnswers, ledgers: LedgerManager) -> None:
+async def test_a_damaged_ledger_is_said_to_be_damaged() -> None:
+    async with managed() as (store, ledgers):
         await store.create(ledgers.path(3), b"noise", make_parents=True)
         with pytest.raises(MalformedMetadataError):
             await ledgers.read(3)
 
-    run(story)
 
-
-def test_all_ledgers_are_listed_in_order_and_nothing_else() -> None:
+async def test_all_ledgers_are_listed_in_order_and_nothing_else() -> None:
     ids = [0, 1, 9_999, 10_000, 123_456_789, (1 << 31) - 2, (1 << 31) - 1, 5_000_000_000, (1 << 63) - 1]
-
-    async def story(store: LosesAnswers, ledgers: LedgerManager) -> None:
+    async with managed(*reversed(ids)) as (store, ledgers):
         for _ in ids:
             await ledgers.create(METADATA)
         for other in (
@@ -229,11 +216,9 @@ def test_all_ledgers_are_listed_in_order_and_nothing_else() -> None:
         for first in [*ids, 2, 10_001, 1 << 32, (1 << 63) - 2]:
             assert [ledger_id async for ledger_id in ledgers.ledger_ids(first)] == [i for i in ids if i >= first]
 
-    run(story, *reversed(ids))
 
-
-def test_folders_that_the_last_ledger_leaves_go_too() -> None:
-    async def story(store: LosesAnswers, ledgers: LedgerManager) -> None:
+async def test_folders_that_the_last_ledger_leaves_go_too() -> None:
+    async with managed(0, 1, 10_000, 2) as (store, ledgers):
         before = await store.children("/ledgers")
         for _ in range(3):
             await ledgers.create(METADATA)
@@ -245,87 +230,66 @@ def test_folders_that_the_last_ledger_leaves_go_too() -> None:
         assert await store.children("/ledgers") == before
         assert await ledgers.create(METADATA) == (2, 0)
 
-    run(story, 0, 1, 10_000, 2)
 
-
-def test_a_watch_of_a_ledger_tells_of_its_changes() -> None:
-    async def story(store: LosesAnswers, ledgers: LedgerManager) -> None:
+async def test_a_watch_of_a_ledger_tells_of_its_changes() -> None:
+    async with managed(0) as (_, ledgers):
         await ledgers.create(METADATA)
         watch = ledgers.watch(0)
         await ledgers.write(0, METADATA, 0)
         assert (await watch.next()).path == ledgers.path(0)
 
-    run(story, 0)
+
+async def test_the_layout_is_made_once_and_keeps_its_instance_id() -> None:
+    store = MemoryStore(MemoryTree())
+    with pytest.raises(NoNodeError):
+        await read_instance_id(store)
+    first = await initialize_layout(store, rng=Random(1))
+    assert await initialize_layout(store, rng=Random(2)) == first == await read_instance_id(store)
+    assert await initialize_layout(store, "/other/ledgers", rng=Random(2)) != first
+    assert await store.children("/ledgers") == ["INSTANCEID", "LAYOUT", "available"]
 
 
-def test_the_layout_is_made_once_and_keeps_its_instance_id() -> None:
-    async def main() -> None:
-        store = MemoryStore(MemoryTree())
-        with pytest.raises(NoNodeError):
-            await read_instance_id(store)
-        first = await initialize_layout(store, rng=Random(1))
-        assert await initialize_layout(store, rng=Random(2)) == first == await read_instance_id(store)
-        assert await initialize_layout(store, "/other/ledgers", rng=Random(2)) != first
-        assert await store.children("/ledgers") == ["INSTANCEID", "LAYOUT", "available"]
-
-    trio.run(main)
-
-
-def test_whoever_comes_first_to_a_cluster_that_was_only_set_up_says_how_ledgers_are_laid_out() -> None:
-    async def main() -> None:
-        store = MemoryStore(MemoryTree())
-        with pytest.raises(NoNodeError):
-            await ensure_layout(store)
-        await store.create("/ledgers/INSTANCEID", b"x", make_parents=True)
+async def test_whoever_comes_first_to_a_cluster_that_was_only_set_up_says_how_ledgers_are_laid_out() -> None:
+    store = MemoryStore(MemoryTree())
+    with pytest.raises(NoNodeError):
         await ensure_layout(store)
-        await ensure_layout(store)
-        assert await read_layout(store) == HIERARCHICAL
-        flat = b"2\norg.apache.bookkeeper.meta.FlatLedgerManagerFactory:1"
-        await store.put("/ledgers/LAYOUT", flat, ANY_VERSION)
-        await ensure_layout(store)
-        node = await store.get("/ledgers/LAYOUT")
-        assert node is not None
-        assert node.value == flat
-
-    trio.run(main)
-
-
-def test_two_that_initialise_at_once_agree() -> None:
-    async def main() -> None:
-        tree = MemoryTree()
-        found: list[str] = []
-
-        async def initialise(seed: int) -> None:
-            found.append(await initialize_layout(MemoryStore(tree), rng=Random(seed)))
-
-        async with trio.open_nursery() as nursery:
-            for seed in range(5):
-                nursery.start_soon(initialise, seed, name=f"initialise {seed}")
-        assert len(set(found)) == 1
-
-    trio.run(main)
+    await store.create("/ledgers/INSTANCEID", b"x", make_parents=True)
+    await ensure_layout(store)
+    await ensure_layout(store)
+    assert await read_layout(store) == HIERARCHICAL
+    flat = b"2\norg.apache.bookkeeper.meta.FlatLedgerManagerFactory:1"
+    await store.put("/ledgers/LAYOUT", flat, ANY_VERSION)
+    await ensure_layout(store)
+    node = await store.get("/ledgers/LAYOUT")
+    assert node is not None
+    assert node.value == flat
 
 
-def test_a_root_with_another_layout_or_half_a_layout_is_refused() -> None:
-    async def main() -> None:
-        store = MemoryStore(MemoryTree())
-        await store.create(
-            "/flat/LAYOUT", b"2\norg.apache.bookkeeper.meta.FlatLedgerManagerFactory:1", make_parents=True
-        )
-        await store.create("/half/INSTANCEID", b"x", make_parents=True)
-        for root in ("/flat", "/half"):
-            with pytest.raises(UnsupportedLayoutError):
-                await initialize_layout(store, root, rng=Random(1))
+async def test_two_that_initialise_at_once_agree() -> None:
+    tree = MemoryTree()
+    found: list[str] = []
 
-    trio.run(main)
+    async def initialise(seed: int) -> None:
+        found.append(await initialize_layout(MemoryStore(tree), rng=Random(seed)))
+
+    async with trio.open_nursery() as nursery:
+        for seed in range(5):
+            nursery.start_soon(initialise, seed, name=f"initialise {seed}")
+    assert len(set(found)) == 1
 
 
-def test_ids_from_blocks_and_ledgers_live_under_one_root() -> None:
-    async def main() -> None:
-        store = MemoryStore(MemoryTree())
-        await initialize_layout(store, rng=Random(1))
-        ledgers = LedgerManager(store, ids=BlockLedgerIds(store), rng=Random(2))
-        assert [(await ledgers.create(METADATA))[0] for _ in range(3)] == [0, 1, 2]
-        assert [ledger_id async for ledger_id in ledgers.ledger_ids()] == [0, 1, 2]
+async def test_a_root_with_another_layout_or_half_a_layout_is_refused() -> None:
+    store = MemoryStore(MemoryTree())
+    await store.create("/flat/LAYOUT", b"2\norg.apache.bookkeeper.meta.FlatLedgerManagerFactory:1", make_parents=True)
+    await store.create("/half/INSTANCEID", b"x", make_parents=True)
+    for root in ("/flat", "/half"):
+        with pytest.raises(UnsupportedLayoutError):
+            await initialize_layout(store, root, rng=Random(1))
 
-    trio.run(main)
+
+async def test_ids_from_blocks_and_ledgers_live_under_one_root() -> None:
+    store = MemoryStore(MemoryTree())
+    await initialize_layout(store, rng=Random(1))
+    ledgers = LedgerManager(store, ids=BlockLedgerIds(store), rng=Random(2))
+    assert [(await ledgers.create(METADATA))[0] for _ in range(3)] == [0, 1, 2]
+    assert [ledger_id async for ledger_id in ledgers.ledger_ids()] == [0, 1, 2]

@@ -8,54 +8,44 @@ from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Node, Versioned
 from quire.metadata.update_loop import update_node
 
-
-def test_concurrent_changes_are_all_made() -> None:
-    async def main() -> None:
-        store = MemoryStore(MemoryTree())
-        await store.create("/n", b"0")
-
-        async def add() -> None:
-            await update_node(store, "/n", lambda value: b"%d" % (int(value) + 1))
-
-        async with trio.open_nursery() as nursery:
-            for index in range(10):
-                nursery.start_soon(add, name=f"add {index}")
-        assert await store.get("/n") == Node(b"10", 10)
-
-    trio.run(main)
+pytestmark = pytest.mark.real_clock
 
 
-def test_a_value_that_is_right_is_not_written() -> None:
-    async def main() -> None:
-        store = MemoryStore(MemoryTree())
-        await store.create("/n", b"right")
-        assert await update_node(store, "/n", lambda value: None) == Versioned(b"right", 0)
-        assert await store.get("/n") == Node(b"right", 0)
+async def test_concurrent_changes_are_all_made() -> None:
+    store = MemoryStore(MemoryTree())
+    await store.create("/n", b"0")
 
-    trio.run(main)
+    async def add() -> None:
+        await update_node(store, "/n", lambda value: b"%d" % (int(value) + 1))
 
-
-def test_the_answer_is_the_value_as_it_then_stands() -> None:
-    async def main() -> None:
-        store = MemoryStore(MemoryTree())
-        await store.create("/n")
-        assert await update_node(store, "/n", lambda value: b"new") == Versioned(b"new", 1)
-
-    trio.run(main)
+    async with trio.open_nursery() as nursery:
+        for index in range(10):
+            nursery.start_soon(add, name=f"add {index}")
+    assert await store.get("/n") == Node(b"10", 10)
 
 
-def test_a_change_may_give_up_and_a_missing_value_is_an_error() -> None:
-    async def main() -> None:
-        store = MemoryStore(MemoryTree())
-        with pytest.raises(NoNodeError):
-            await update_node(store, "/n", lambda value: b"new")
-        await store.create("/n", b"old")
+async def test_a_value_that_is_right_is_not_written() -> None:
+    store = MemoryStore(MemoryTree())
+    await store.create("/n", b"right")
+    assert await update_node(store, "/n", lambda value: None) == Versioned(b"right", 0)
+    assert await store.get("/n") == Node(b"right", 0)
 
-        def refuse(value: bytes) -> bytes:
-            raise ValueError("not this one")
 
-        with pytest.raises(ValueError, match="not this one"):
-            await update_node(store, "/n", refuse)
-        assert await store.get("/n") == Node(b"old", 0)
+async def test_the_answer_is_the_value_as_it_then_stands() -> None:
+    store = MemoryStore(MemoryTree())
+    await store.create("/n")
+    assert await update_node(store, "/n", lambda value: b"new") == Versioned(b"new", 1)
 
-    trio.run(main)
+
+async def test_a_change_may_give_up_and_a_missing_value_is_an_error() -> None:
+    store = MemoryStore(MemoryTree())
+    with pytest.raises(NoNodeError):
+        await update_node(store, "/n", lambda value: b"new")
+    await store.create("/n", b"old")
+
+    def refuse(value: bytes) -> bytes:
+        raise ValueError("not this one")
+
+    with pytest.raises(ValueError, match="not this one"):
+        await update_node(store, "/n", refuse)
+    assert await store.get("/n") == Node(b"old", 0)

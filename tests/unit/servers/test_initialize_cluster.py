@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import trio
 
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.zookeeper.config import parse_connect_string
 from quire.servers.initialize_cluster import NewCluster, initialize, nodes, servers_of
 from quire.service.errors import ConfigError
 from quire.world.real import real_world
+
+pytestmark = pytest.mark.real_clock
 
 CLUSTER = NewCluster(name="one", web_url="http://one:8080", servers="z:2181", chroot="/q")
 
@@ -25,44 +26,35 @@ async def fields(store: MemoryStore, path: str) -> dict[str, object]:
     return found
 
 
-def test_it_is_made_once_and_what_is_there_stays() -> None:
-    async def main() -> None:
-        store, rng = MemoryStore(MemoryTree()), real_world(1).rng
-        assert await initialize(store, CLUSTER, rng) == len(nodes(CLUSTER, "x"))
-        instance = await store.get("/ledgers/INSTANCEID")
-        await store.put("/admin/policies/public/default", b'{"replication_clusters":["one"],"kept":1}', -1)
-        assert await initialize(store, CLUSTER, rng) == 0
-        assert await store.get("/ledgers/INSTANCEID") == instance
-        assert (await fields(store, "/admin/policies/public/default"))["kept"] == 1
-
-    trio.run(main)
+async def test_it_is_made_once_and_what_is_there_stays() -> None:
+    store, rng = MemoryStore(MemoryTree()), real_world(1).rng
+    assert await initialize(store, CLUSTER, rng) == len(nodes(CLUSTER, "x"))
+    instance = await store.get("/ledgers/INSTANCEID")
+    await store.put("/admin/policies/public/default", b'{"replication_clusters":["one"],"kept":1}', -1)
+    assert await initialize(store, CLUSTER, rng) == 0
+    assert await store.get("/ledgers/INSTANCEID") == instance
+    assert (await fields(store, "/admin/policies/public/default"))["kept"] == 1
 
 
-def test_a_second_cluster_joins_tenants_and_namespaces() -> None:
-    async def main() -> None:
-        store, rng = MemoryStore(MemoryTree()), real_world(1).rng
-        await initialize(store, CLUSTER, rng)
-        assert await initialize(store, replace(CLUSTER, name="two", coordinators=20), rng) == 1
-        assert await store.children("/admin/clusters") == ["one", "two"]
-        assert (await fields(store, "/admin/policies/pulsar"))["allowedClusters"] == ["one", "two"]
-        assert (await fields(store, "/admin/policies/pulsar/system"))["replication_clusters"] == ["one", "two"]
-        coordinators = "/admin/partitioned-topics/pulsar/system/persistent/transaction_coordinator_assign"
-        assert (await fields(store, coordinators))["partitions"] == 20
-
-    trio.run(main)
+async def test_a_second_cluster_joins_tenants_and_namespaces() -> None:
+    store, rng = MemoryStore(MemoryTree()), real_world(1).rng
+    await initialize(store, CLUSTER, rng)
+    assert await initialize(store, replace(CLUSTER, name="two", coordinators=20), rng) == 1
+    assert await store.children("/admin/clusters") == ["one", "two"]
+    assert (await fields(store, "/admin/policies/pulsar"))["allowedClusters"] == ["one", "two"]
+    assert (await fields(store, "/admin/policies/pulsar/system"))["replication_clusters"] == ["one", "two"]
+    coordinators = "/admin/partitioned-topics/pulsar/system/persistent/transaction_coordinator_assign"
+    assert (await fields(store, coordinators))["partitions"] == 20
 
 
-def test_bookies_that_are_there_are_taken_as_they_are() -> None:
-    async def main() -> None:
-        store = MemoryStore(MemoryTree())
-        await store.create("/ledgers/INSTANCEID", b"mine", make_parents=True)
-        await initialize(store, CLUSTER, real_world(1).rng)
-        node = await store.get("/ledgers/INSTANCEID")
-        assert node is not None
-        assert node.value == b"mine"
-        assert await store.get("/ledgers/available") is None
-
-    trio.run(main)
+async def test_bookies_that_are_there_are_taken_as_they_are() -> None:
+    store = MemoryStore(MemoryTree())
+    await store.create("/ledgers/INSTANCEID", b"mine", make_parents=True)
+    await initialize(store, CLUSTER, real_world(1).rng)
+    node = await store.get("/ledgers/INSTANCEID")
+    assert node is not None
+    assert node.value == b"mine"
+    assert await store.get("/ledgers/available") is None
 
 
 def test_options_change_what_is_made() -> None:

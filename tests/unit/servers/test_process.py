@@ -114,7 +114,8 @@ def test_what_an_operator_can_mend_is_one_line(error: Exception, code: int, caps
     assert capsys.readouterr().err == f"quire test: {error}\n"
 
 
-def test_a_store_is_closed_though_the_process_is_cut() -> None:
+@pytest.mark.real_clock
+async def test_a_store_is_closed_though_the_process_is_cut() -> None:
     class Store(MemoryStore):
         ended = False
 
@@ -122,15 +123,12 @@ def test_a_store_is_closed_though_the_process_is_cut() -> None:
             await super().aclose()
             self.ended = True
 
-    async def main() -> None:
-        store = Store(MemoryTree())
-        with trio.CancelScope() as process:
-            async with closing(store):
-                process.cancel()
-                await trio.sleep_forever()
-        assert store.ended
-
-    trio.run(main)
+    store = Store(MemoryTree())
+    with trio.CancelScope() as process:
+        async with closing(store):
+            process.cancel()
+            await trio.sleep_forever()
+    assert store.ended
 
 
 @pytest.mark.expect_error("internal error, the server ends")

@@ -84,7 +84,8 @@ def test_what_is_not_there_is_refused_as_the_admin_api_does(method: str, path: s
     assert path in json.loads(response.text)["reason"]
 
 
-def test_a_taken_port_is_an_error_at_once() -> None:
+@pytest.mark.real_clock
+async def test_a_taken_port_is_an_error_at_once() -> None:
     async def main() -> None:
         app = make_app(Metrics(), Health(is_ready=lambda: True, check=well))
         async with trio.open_nursery() as nursery:
@@ -93,7 +94,7 @@ def test_a_taken_port_is_an_error_at_once() -> None:
                 await serve_web(app, host, port)
 
     with pytest.raises(ExceptionGroup) as caught:
-        trio.run(main)
+        await main()
     assert caught.group_contains(OSError, match="in use")
 
 
@@ -107,7 +108,8 @@ def few_descriptors(left: int) -> int:
     return before
 
 
-def test_connections_leave_descriptors_for_files_whatever_port_they_come_to() -> None:
+@pytest.mark.real_clock
+async def test_connections_leave_descriptors_for_files_whatever_port_they_come_to() -> None:
     """They wait in the queue of the port, with one line in the log when that begins and one when it is over."""
 
     async def main() -> None:
@@ -141,7 +143,7 @@ def test_connections_leave_descriptors_for_files_whatever_port_they_come_to() ->
                 stop.set()
 
     with captured() as lines, patch("quire.service.serve.ACCEPT_QUIET_S", 0.2):
-        trio.run(main)
+        await main()
     began, over = "accepting no connections until descriptors are free", "accepting connections again"
     for server in ("http", "server"):
         assert [line["event"] for line in lines if line.get("server") == server] == [began, over]

@@ -2,94 +2,85 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 import trio.testing
 
 from quire.service.rare_lock import RareLock
 
+pytestmark = pytest.mark.real_clock
 
-def test_one_task_at_a_time_is_inside() -> None:
-    async def main() -> None:
-        lock = RareLock()
-        inside: list[int] = []
-        done: list[int] = []
 
-        async def enter(number: int) -> None:
+async def test_one_task_at_a_time_is_inside() -> None:
+    lock = RareLock()
+    inside: list[int] = []
+    done: list[int] = []
+
+    async def enter(number: int) -> None:
+        async with lock:
+            inside.append(number)
+            for _ in range(3):
+                assert inside == [number]
+                await trio.lowlevel.checkpoint()
+            inside.remove(number)
+            done.append(number)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(5):
+            nursery.start_soon(enter, number)
+    assert sorted(done) == [0, 1, 2, 3, 4]
+
+
+async def test_a_lock_that_is_free_again_keeps_nothing() -> None:
+    lock = RareLock()
+    async with lock:
+        assert lock._held
+    assert not lock._held
+
+
+async def test_a_task_cancelled_while_it_waits_leaves_the_lock_to_the_others() -> None:
+    lock = RareLock()
+    held, let_go = trio.Event(), trio.Event()
+
+    async def hold() -> None:
+        async with lock:
+            held.set()
+            await let_go.wait()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hold)
+        await held.wait()
+        with trio.move_on_after(1) as scope:
             async with lock:
-                inside.append(number)
-                for _ in range(3):
-                    assert inside == [number]
-                    await trio.lowlevel.checkpoint()
-                inside.remove(number)
-                done.append(number)
+                raise AssertionError("another task holds it")
+        assert scope.cancelled_caught
+        let_go.set()
+        with trio.fail_after(1):
+            async with lock:
+                pass
+    assert not lock._held
 
-        async with trio.open_nursery() as nursery:
+
+async def test_a_free_lock_is_taken_in_the_same_turn_and_those_that_wait_have_it_in_their_order() -> None:
+    lock = RareLock()
+    turns: list[str] = []
+
+    async def other() -> None:
+        turns.append("other")
+
+    order: list[int] = []
+
+    async def enter(number: int) -> None:
+        async with lock:
+            order.append(number)
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        async with lock:
+            turns.append("lock")
             for number in range(5):
                 nursery.start_soon(enter, number)
-        assert sorted(done) == [0, 1, 2, 3, 4]
-
-    trio.run(main)
-
-
-def test_a_lock_that_is_free_again_keeps_nothing() -> None:
-    async def main() -> None:
-        lock = RareLock()
-        async with lock:
-            assert lock._held
-        assert not lock._held
-
-    trio.run(main)
-
-
-def test_a_task_cancelled_while_it_waits_leaves_the_lock_to_the_others() -> None:
-    async def main() -> None:
-        lock = RareLock()
-        held, let_go = trio.Event(), trio.Event()
-
-        async def hold() -> None:
-            async with lock:
-                held.set()
-                await let_go.wait()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(hold)
-            await held.wait()
-            with trio.move_on_after(1) as scope:
-                async with lock:
-                    raise AssertionError("another task holds it")
-            assert scope.cancelled_caught
-            let_go.set()
-            with trio.fail_after(1):
-                async with lock:
-                    pass
-        assert not lock._held
-
-    trio.run(main)
-
-
-def test_a_free_lock_is_taken_in_the_same_turn_and_those_that_wait_have_it_in_their_order() -> None:
-    async def main() -> None:
-        lock = RareLock()
-        turns: list[str] = []
-
-        async def other() -> None:
-            turns.append("other")
-
-        order: list[int] = []
-
-        async def enter(number: int) -> None:
-            async with lock:
-                order.append(number)
-                await trio.lowlevel.checkpoint()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(other)
-            async with lock:
-                turns.append("lock")
-                for number in range(5):
-                    nursery.start_soon(enter, number)
-                    await trio.testing.wait_all_tasks_blocked()
-        assert turns == ["lock", "other"]
-        assert order == [0, 1, 2, 3, 4]
-
-    trio.run(main)
+                await trio.testing.wait_all_tasks_blocked()
+    assert turns == ["lock", "other"]
+    assert order == [0, 1, 2, 3, 4]

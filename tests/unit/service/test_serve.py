@@ -88,130 +88,100 @@ async def until_closed(stream: Stream) -> None:
     await stream.receive_into(memoryview(bytearray(1)))
 
 
-def run(test: Callable[[trio.Nursery], object]) -> None:
-    """Run an async test with time that jumps; whatever it leaves running is cancelled."""
+async def test_each_connection_is_served_and_its_stream_closed_at_the_end(nursery: trio.Nursery) -> None:
+    seen: list[str] = []
 
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            await test(nursery)  # type: ignore[misc]
-            nursery.cancel_scope.cancel()
+    async def handle(stream: Stream) -> None:
+        seen.append(stream.peer)
 
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
-
-
-def test_each_connection_is_served_and_its_stream_closed_at_the_end() -> None:
-    async def test(nursery: trio.Nursery) -> None:
-        seen: list[str] = []
-
-        async def handle(stream: Stream) -> None:
-            seen.append(stream.peer)
-
-        server = Served(nursery, handle)
-        one, two = await server.connect("one"), await server.connect("two")
-        assert seen == ["one", "two"]
-        assert one.closed.is_set()
-        assert two.closed.is_set()
-        assert (server.counts.opened, server.counts.closed, server.counts.active) == (2, 2, 0)
-
-    run(test)
+    server = Served(nursery, handle)
+    one, two = await server.connect("one"), await server.connect("two")
+    assert seen == ["one", "two"]
+    assert one.closed.is_set()
+    assert two.closed.is_set()
+    assert (server.counts.opened, server.counts.closed, server.counts.active) == (2, 2, 0)
 
 
 @pytest.mark.expect_error("connection failed")
-def test_a_connection_that_fails_by_our_mistake_ends_alone_and_is_told() -> None:
-    async def test(nursery: trio.Nursery) -> None:
-        async def handle(stream: Stream) -> None:
-            raise ZeroDivisionError
+async def test_a_connection_that_fails_by_our_mistake_ends_alone_and_is_told(nursery: trio.Nursery) -> None:
+    async def handle(stream: Stream) -> None:
+        raise ZeroDivisionError
 
-        server = Served(nursery, handle)
-        stream = await server.connect()
-        assert stream.closed.is_set()
-        assert server.counts.failed == 1
+    server = Served(nursery, handle)
+    stream = await server.connect()
+    assert stream.closed.is_set()
+    assert server.counts.failed == 1
+    await server.connect()
+    assert server.counts.closed == 2
+
+
+async def test_a_peer_that_breaks_the_connection_is_no_error(nursery: trio.Nursery) -> None:
+    async def handle(stream: Stream) -> None:
+        raise ConnectionResetError
+
+    server = Served(nursery, handle)
+    await server.connect()
+    assert (server.counts.failed, server.counts.closed) == (0, 1)
+
+
+async def test_a_connection_above_the_limit_gets_a_last_word_and_is_closed(nursery: trio.Nursery) -> None:
+    server = Served(nursery, until_closed, connections_max=1, refuse=lambda stream: stream.send_nowait([b"too many"]))
+    first, second = await server.connect(), await server.connect()
+    assert not first.closed.is_set()
+    assert (second.closed.is_set(), second.sent) == (True, b"too many")
+    first.close()
+    await trio.testing.wait_all_tasks_blocked()
+    third = await server.connect()
+    assert not third.closed.is_set()
+    assert server.counts.refused == 1
+
+
+async def test_stopping_accepts_nothing_new_and_tells_the_connections(nursery: trio.Nursery) -> None:
+    streams: list[FakeStream] = []
+    server = Served(nursery, until_closed, grace_s=10, on_drain=lambda: streams[0].close())
+    streams.append(await server.connect())
+    server.stop.set()
+    await server.ended.wait()
+    assert trio.current_time() == 0
+    assert server.listener.closed
+
+
+async def test_a_connection_that_does_not_end_is_cut_after_the_grace(nursery: trio.Nursery) -> None:
+    server = Served(nursery, until_closed, grace_s=10)
+    stream = await server.connect()
+    server.stop.set()
+    await server.ended.wait()
+    assert trio.current_time() == 10
+    assert stream.closed.is_set()
+
+
+async def test_a_machine_out_of_descriptors_is_given_a_pause_with_one_line_for_all_of_it_and_one_when_it_is_over(
+    nursery: trio.Nursery,
+) -> None:
+    with captured() as lines:
+        server = Served(nursery, until_closed)
+        for _ in range(50):
+            await server.listener.put.send(OSError(errno.EMFILE, "too many open files"))
+        await server.listener.put.send(FakeStream("later"))
+        await trio.sleep(ACCEPT_PAUSE_S * 49.9)
+        assert server.counts.opened == 0
+        await trio.sleep(ACCEPT_PAUSE_S * 0.2)
+        assert server.counts.opened == 1
+        await server.listener.put.send(OSError(errno.EMFILE, "one more has gone, one more has come"))
+        await trio.sleep(ACCEPT_QUIET_S)
+        assert len(lines) == 1, "at the brim it is not over with each that ends"
+        await trio.sleep(ACCEPT_PAUSE_S * 1.1)
         await server.connect()
-        assert server.counts.closed == 2
-
-    run(test)
-
-
-def test_a_peer_that_breaks_the_connection_is_no_error() -> None:
-    async def test(nursery: trio.Nursery) -> None:
-        async def handle(stream: Stream) -> None:
-            raise ConnectionResetError
-
-        server = Served(nursery, handle)
-        await server.connect()
-        assert (server.counts.failed, server.counts.closed) == (0, 1)
-
-    run(test)
+        assert server.counts.opened == 2
+    assert [line["event"] for line in lines] == [
+        "accepting no connections until descriptors are free",
+        "accepting connections again",
+    ]
 
 
-def test_a_connection_above_the_limit_gets_a_last_word_and_is_closed() -> None:
-    async def test(nursery: trio.Nursery) -> None:
-        server = Served(
-            nursery, until_closed, connections_max=1, refuse=lambda stream: stream.send_nowait([b"too many"])
-        )
-        first, second = await server.connect(), await server.connect()
-        assert not first.closed.is_set()
-        assert (second.closed.is_set(), second.sent) == (True, b"too many")
-        first.close()
-        await trio.testing.wait_all_tasks_blocked()
-        third = await server.connect()
-        assert not third.closed.is_set()
-        assert server.counts.refused == 1
-
-    run(test)
-
-
-def test_stopping_accepts_nothing_new_and_tells_the_connections() -> None:
-    async def test(nursery: trio.Nursery) -> None:
-        streams: list[FakeStream] = []
-        server = Served(nursery, until_closed, grace_s=10, on_drain=lambda: streams[0].close())
-        streams.append(await server.connect())
-        server.stop.set()
-        await server.ended.wait()
-        assert trio.current_time() == 0
-        assert server.listener.closed
-
-    run(test)
-
-
-def test_a_connection_that_does_not_end_is_cut_after_the_grace() -> None:
-    async def test(nursery: trio.Nursery) -> None:
-        server = Served(nursery, until_closed, grace_s=10)
-        stream = await server.connect()
-        server.stop.set()
-        await server.ended.wait()
-        assert trio.current_time() == 10
-        assert stream.closed.is_set()
-
-    run(test)
-
-
-def test_a_machine_out_of_descriptors_is_given_a_pause_with_one_line_for_all_of_it_and_one_when_it_is_over() -> None:
-    async def test(nursery: trio.Nursery) -> None:
-        with captured() as lines:
-            server = Served(nursery, until_closed)
-            for _ in range(50):
-                await server.listener.put.send(OSError(errno.EMFILE, "too many open files"))
-            await server.listener.put.send(FakeStream("later"))
-            await trio.sleep(ACCEPT_PAUSE_S * 49.9)
-            assert server.counts.opened == 0
-            await trio.sleep(ACCEPT_PAUSE_S * 0.2)
-            assert server.counts.opened == 1
-            await server.listener.put.send(OSError(errno.EMFILE, "one more has gone, one more has come"))
-            await trio.sleep(ACCEPT_QUIET_S)
-            assert len(lines) == 1, "at the brim it is not over with each that ends"
-            await trio.sleep(ACCEPT_PAUSE_S * 1.1)
-            await server.connect()
-            assert server.counts.opened == 2
-        assert [line["event"] for line in lines] == [
-            "accepting no connections until descriptors are free",
-            "accepting connections again",
-        ]
-
-    run(test)
-
-
-def test_connections_are_bounded_by_the_descriptors_there_are_and_refusals_are_one_line() -> None:
+async def test_connections_are_bounded_by_the_descriptors_there_are_and_refusals_are_one_line(
+    nursery: trio.Nursery,
+) -> None:
     async def test(nursery: trio.Nursery) -> None:
         with captured() as lines:
             FakeListener.capacity = 20
@@ -228,12 +198,12 @@ def test_connections_are_bounded_by_the_descriptors_there_are_and_refusals_are_o
         ]
 
     try:
-        run(test)
+        await test(nursery)
     finally:
         FakeListener.capacity = 0
 
 
-def test_without_a_configured_limit_the_descriptors_bound_connections_too() -> None:
+async def test_without_a_configured_limit_the_descriptors_bound_connections_too(nursery: trio.Nursery) -> None:
     async def test(nursery: trio.Nursery) -> None:
         FakeListener.capacity = 2
         server = Served(nursery, until_closed)
@@ -242,39 +212,34 @@ def test_without_a_configured_limit_the_descriptors_bound_connections_too() -> N
         assert (server.counts.active, server.counts.refused) == (2, 1)
 
     try:
-        run(test)
+        await test(nursery)
     finally:
         FakeListener.capacity = 0
 
 
-def test_a_listener_that_broke_ends_the_server_at_once() -> None:
-    async def test(nursery: trio.Nursery) -> None:
-        listener = FakeListener()
-        await listener.put.send(OSError(errno.EBADF, "closed"))
-        with pytest.raises(ExceptionGroup):
-            await serve_connections(listener, until_closed, stop=trio.Event())
-
-    run(test)
+async def test_a_listener_that_broke_ends_the_server_at_once(nursery: trio.Nursery) -> None:
+    listener = FakeListener()
+    await listener.put.send(OSError(errno.EBADF, "closed"))
+    with pytest.raises(ExceptionGroup):
+        await serve_connections(listener, until_closed, stop=trio.Event())
 
 
-def test_a_listener_that_broke_ends_the_server() -> None:
+@pytest.mark.real_clock
+async def test_a_listener_that_broke_ends_the_server() -> None:
     async def main() -> None:
         listener = FakeListener()
         await listener.put.send(OSError(errno.EINVAL, "broken"))
         await serve_connections(listener, until_closed, stop=trio.Event())
 
     with pytest.raises(ExceptionGroup) as caught:
-        trio.run(main)
+        await main()
     assert caught.group_contains(OSError, match="broken")
 
 
-def test_a_cancelled_server_closes_its_listener_and_streams() -> None:
-    async def test(nursery: trio.Nursery) -> None:
-        async with trio.open_nursery() as inner:
-            server = Served(inner, until_closed)
-            stream = await server.connect()
-            inner.cancel_scope.cancel()
-        assert server.listener.closed
-        assert stream.closed.is_set()
-
-    run(test)
+async def test_a_cancelled_server_closes_its_listener_and_streams(nursery: trio.Nursery) -> None:
+    async with trio.open_nursery() as inner:
+        server = Served(inner, until_closed)
+        stream = await server.connect()
+        inner.cancel_scope.cancel()
+    assert server.listener.closed
+    assert stream.closed.is_set()

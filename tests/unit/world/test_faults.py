@@ -20,8 +20,9 @@ def boom(items: list[int], result: None, error: BaseException | None) -> None:
     raise KeyError("confirmed")
 
 
+@pytest.mark.real_clock
 @pytest.mark.expect_error(ENDS)
-def test_a_callback_of_a_thread_that_raises_ends_the_server_with_a_reason_and_a_traceback(log_events) -> None:
+async def test_a_callback_of_a_thread_that_raises_ends_the_server_with_a_reason_and_a_traceback(log_events) -> None:
     async def serve() -> None:
         world = real_world()
         async with trio.open_nursery() as nursery:
@@ -32,7 +33,7 @@ def test_a_callback_of_a_thread_that_raises_ends_the_server_with_a_reason_and_a_
             await trio.sleep(10)
 
     with pytest.raises(ExceptionGroup) as raised:
-        trio.run(serve)
+        await serve()
     (error,) = leaves(raised.value)
     assert isinstance(error, InternalError)
     assert "a callback of the thread 'journal': KeyError('confirmed')" in str(error)
@@ -46,22 +47,20 @@ def test_without_a_server_that_waits_for_faults_the_exception_goes_its_way() -> 
         Faults().call("here", boom, [], None, None)
 
 
-def test_the_first_fault_is_the_one_that_is_told() -> None:
-    async def main() -> None:
-        faults = Faults()
-        async with trio.open_nursery() as nursery:
-            told: list[str] = []
+@pytest.mark.real_clock
+async def test_the_first_fault_is_the_one_that_is_told() -> None:
+    faults = Faults()
+    async with trio.open_nursery() as nursery:
+        told: list[str] = []
 
-            async def wait() -> None:
-                told.append((await faults.wait()).where)
+        async def wait() -> None:
+            told.append((await faults.wait()).where)
 
-            nursery.start_soon(wait)
-            await trio.testing.wait_all_tasks_blocked()
-            for where in ("first", "second"):
-                faults.call(where, boom, [], None, None)
-        assert told == ["first"]
-
-    trio.run(main)
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        for where in ("first", "second"):
+            faults.call(where, boom, [], None, None)
+    assert told == ["first"]
 
 
 def ended_by(serve: Callable[[Faults], Awaitable[None]], events: list[Event]) -> None:

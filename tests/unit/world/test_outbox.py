@@ -10,6 +10,8 @@ import trio.testing
 from quire.world.outbox import Outbox
 from simulation import run_world
 
+pytestmark = pytest.mark.real_clock
+
 
 class Peer:
     """A stream whose window the test opens by hand."""
@@ -71,94 +73,82 @@ def test_everything_written_in_a_pass_leaves_in_one_call():
 
 
 @pytest.mark.parametrize("window", range(1, 13))
-def test_what_is_not_taken_follows_whole_and_in_order(window):
-    async def main():
-        peer = Peer(window)
-        outbox = Outbox(peer)
-        outbox.write([b"ab", b"", b"cde", bytearray(b"f"), b""])
+async def test_what_is_not_taken_follows_whole_and_in_order(window):
+    peer = Peer(window)
+    outbox = Outbox(peer)
+    outbox.write([b"ab", b"", b"cde", bytearray(b"f"), b""])
+    outbox.flush()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outbox.run, name="run")
+        outbox.write([b"ghi"])
         outbox.flush()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(outbox.run, name="run")
-            outbox.write([b"ghi"])
-            outbox.flush()
-            while outbox.pending_bytes:
-                await trio.testing.wait_all_tasks_blocked()
-                peer.open(window)
-            outbox.write([b"jkl"])
-            peer.open(100)
-            outbox.flush()
-            await outbox.wait_below(0)
-            assert peer.received == b"abcdefghijkl"
-            nursery.cancel_scope.cancel()
-
-    trio.run(main)
-
-
-def test_while_the_peer_is_slow_flush_does_not_try():
-    async def main():
-        peer = Peer(1)
-        outbox = Outbox(peer)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(outbox.run, name="run")
+        while outbox.pending_bytes:
             await trio.testing.wait_all_tasks_blocked()
-            for _ in range(10):
-                outbox.write([b"abc"])
-                outbox.flush()
-            assert peer.calls == 1
-            nursery.cancel_scope.cancel()
-
-    trio.run(main)
-
-
-def test_wait_below_holds_a_writer_up_until_enough_has_left():
-    async def main():
-        peer = Peer()
-        outbox = Outbox(peer)
-        outbox.write([b"x" * 100])
+            peer.open(window)
+        outbox.write([b"jkl"])
+        peer.open(100)
         outbox.flush()
-        passed = []
+        await outbox.wait_below(0)
+        assert peer.received == b"abcdefghijkl"
+        nursery.cancel_scope.cancel()
 
-        async def writer():
-            await outbox.wait_below(50)
-            passed.append(outbox.pending_bytes)
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(outbox.run, name="run")
-            nursery.start_soon(writer, name="writer")
-            for opened, expected in ((49, []), (1, [50])):
-                peer.open(opened)
-                await trio.testing.wait_all_tasks_blocked()
-                assert passed == expected
-            await outbox.wait_below(50)
-            nursery.cancel_scope.cancel()
+async def test_while_the_peer_is_slow_flush_does_not_try():
+    peer = Peer(1)
+    outbox = Outbox(peer)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outbox.run, name="run")
+        await trio.testing.wait_all_tasks_blocked()
+        for _ in range(10):
+            outbox.write([b"abc"])
+            outbox.flush()
+        assert peer.calls == 1
+        nursery.cancel_scope.cancel()
 
-    trio.run(main)
+
+async def test_wait_below_holds_a_writer_up_until_enough_has_left():
+    peer = Peer()
+    outbox = Outbox(peer)
+    outbox.write([b"x" * 100])
+    outbox.flush()
+    passed = []
+
+    async def writer():
+        await outbox.wait_below(50)
+        passed.append(outbox.pending_bytes)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outbox.run, name="run")
+        nursery.start_soon(writer, name="writer")
+        for opened, expected in ((49, []), (1, [50])):
+            peer.open(opened)
+            await trio.testing.wait_all_tasks_blocked()
+            assert passed == expected
+        await outbox.wait_below(50)
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("when", ["flush", "run"])
-def test_a_broken_connection_is_reported_once_and_lets_nobody_wait(when):
-    async def main():
-        reports: list[OSError] = []
-        peer = Peer()
-        outbox = Outbox(peer, on_broken=reports.append)
-        outbox.write([b"x" * 100])
-        if when == "run":
-            outbox.flush()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(outbox.run, name="run")
-            nursery.start_soon(outbox.wait_below, 0, name="waiter")
-            await trio.testing.wait_all_tasks_blocked()
-            peer.fail(OSError(errno.EPIPE, "gone"))
-            if when == "flush":
-                outbox.flush()
-        outbox.write([b"more"])
+async def test_a_broken_connection_is_reported_once_and_lets_nobody_wait(when):
+    reports: list[OSError] = []
+    peer = Peer()
+    outbox = Outbox(peer, on_broken=reports.append)
+    outbox.write([b"x" * 100])
+    if when == "run":
         outbox.flush()
-        outbox.fail(OSError(errno.EIO, "late"))
-        assert [error.errno for error in reports] == [errno.EPIPE]
-        assert outbox.broken is reports[0]
-        assert (outbox.pending_bytes, peer.received) == (0, b"")
-
-    trio.run(main)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outbox.run, name="run")
+        nursery.start_soon(outbox.wait_below, 0, name="waiter")
+        await trio.testing.wait_all_tasks_blocked()
+        peer.fail(OSError(errno.EPIPE, "gone"))
+        if when == "flush":
+            outbox.flush()
+    outbox.write([b"more"])
+    outbox.flush()
+    outbox.fail(OSError(errno.EIO, "late"))
+    assert [error.errno for error in reports] == [errno.EPIPE]
+    assert outbox.broken is reports[0]
+    assert (outbox.pending_bytes, peer.received) == (0, b"")
 
 
 def test_more_than_bytes_max_breaks_the_connection():

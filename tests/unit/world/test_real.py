@@ -26,6 +26,8 @@ from quire.world.real_disk import _DIRECT_BYTES
 from quire.world.real_key_value import RealKeyValue
 from quire.world.real_network import RealListener, RealStream
 
+pytestmark = pytest.mark.real_clock
+
 if TYPE_CHECKING:
     import socket
 
@@ -275,37 +277,34 @@ def test_maps_are_written_as_the_java_bookie_reads_them(tmp_path):
     assert options.count("[CFOptions ") == 1
 
 
-def test_a_listener_out_of_descriptors_says_so_and_goes_on_when_it_is_asked_again():
-    async def main():
-        listener = await real_world().network.listen("127.0.0.1", 0)
-        assert isinstance(listener, RealListener)
-        failures = [errno.EMFILE, errno.ECONNABORTED, errno.ENFILE]
-        sock = listener._socket
+async def test_a_listener_out_of_descriptors_says_so_and_goes_on_when_it_is_asked_again():
+    listener = await real_world().network.listen("127.0.0.1", 0)
+    assert isinstance(listener, RealListener)
+    failures = [errno.EMFILE, errno.ECONNABORTED, errno.ENFILE]
+    sock = listener._socket
 
-        class Exhausted:
-            def accept(self):
-                if failures:
-                    raise OSError(failures.pop(0), "accept")
-                return sock.accept()
+    class Exhausted:
+        def accept(self):
+            if failures:
+                raise OSError(failures.pop(0), "accept")
+            return sock.accept()
 
-            def fileno(self):
-                return sock.fileno()
+        def fileno(self):
+            return sock.fileno()
 
-            def close(self):
-                sock.close()
+        def close(self):
+            sock.close()
 
-        listener._socket = cast("socket.socket", Exhausted())
-        near = await real_world().network.connect(*listener.address)
-        for expected in (errno.EMFILE, errno.ENFILE):
-            with pytest.raises(OSError, match="accept") as told:
-                await listener.accept()
-            assert told.value.errno == expected
-        far = await listener.accept()
-        assert failures == []
-        for each in (near, far, listener):
-            each.close()
-
-    trio.run(main)
+    listener._socket = cast("socket.socket", Exhausted())
+    near = await real_world().network.connect(*listener.address)
+    for expected in (errno.EMFILE, errno.ENFILE):
+        with pytest.raises(OSError, match="accept") as told:
+            await listener.accept()
+        assert told.value.errno == expected
+    far = await listener.accept()
+    assert failures == []
+    for each in (near, far, listener):
+        each.close()
 
 
 def test_small_parts_leave_in_one_call_and_large_ones_uncopied():
@@ -335,35 +334,32 @@ def test_small_parts_leave_in_one_call_and_large_ones_uncopied():
     assert stream.send_nowait([]) == 0
 
 
-def test_an_idle_lane_keeps_nothing_alive():
+async def test_an_idle_lane_keeps_nothing_alive():
     class Item: ...
 
-    async def main():
-        reported = trio.Event()
-        lane: Lane[Item] = real_world().offload.lane("lane", lambda items: items, lambda *report: reported.set())
-        item = Item()
-        gone = weakref.ref(item)
-        lane.put(item)
-        del item
-        await reported.wait()
-        for _ in range(1000):
-            gc.collect()
-            if gone() is None:
-                break
-            await trio.sleep(0.001)
-        assert gone() is None
-        await lane.aclose()
-
-    trio.run(main)
+    reported = trio.Event()
+    lane: Lane[Item] = real_world().offload.lane("lane", lambda items: items, lambda *report: reported.set())
+    item = Item()
+    gone = weakref.ref(item)
+    lane.put(item)
+    del item
+    await reported.wait()
+    for _ in range(1000):
+        gc.collect()
+        if gone() is None:
+            break
+        await trio.sleep(0.001)
+    assert gone() is None
+    await lane.aclose()
 
 
-def test_a_lane_whose_loop_has_ended_ends_too():
+async def test_a_lane_whose_loop_has_ended_ends_too():
     ran: list[object] = []
 
     async def main():
         return real_world().offload.lane("lane", ran.append, lambda *report: None)
 
-    lane = trio.run(main)
+    lane = await main()
     lane.put(1)
     # Its thread finds no loop to report to, and must not complain (pytest turns a thread's exception into a failure).
     import threading

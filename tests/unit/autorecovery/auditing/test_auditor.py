@@ -19,7 +19,7 @@ from quire.metadata.ledgers import LedgerMetadata
 from quire.metadata.local.memory import MemoryStore
 from quire.metadata.store import Op
 from quire.service.log import Event
-from tests.unit.autorecovery.cluster import EPOCH_MS, Cluster, closed, run
+from tests.unit.autorecovery.cluster import EPOCH_MS, Cluster, closed
 
 BASE = "/ledgers/underreplication"
 SOON_S = 0.5
@@ -56,13 +56,16 @@ class GoodCopies:
         return []
 
 
+AuditorTest = Callable[[Cluster, trio.Nursery], Awaitable[None]]
+
+
 def story_of(
     *bookie_ids: str, **settings: Any
-) -> Callable[[Callable[[Cluster, Auditor], Awaitable[None]]], Callable[[], None]]:
+) -> Callable[[Callable[[Cluster, Auditor], Awaitable[None]]], AuditorTest]:
     """Run a test on a cluster of these bookies with a running auditor and three ledgers: on b1 b2, b2 b3, b1 b3."""
 
-    def made(story: Callable[[Cluster, Auditor], Awaitable[None]]) -> Callable[[], None]:
-        async def main(cluster: Cluster, nursery: trio.Nursery) -> None:
+    def made(story: Callable[[Cluster, Auditor], Awaitable[None]]) -> AuditorTest:
+        async def test(cluster: Cluster, nursery: trio.Nursery) -> None:
             await cluster.begin(*bookie_ids)
             for members in (("b1", "b2"), ("b2", "b3"), ("b1", "b3")):
                 await cluster.ledger(closed(*members))
@@ -70,9 +73,6 @@ def story_of(
             nursery.start_soon(auditor.run)
             await trio.sleep(SOON_S)
             await story(cluster, auditor)
-
-        def test() -> None:
-            run(main)
 
         test.__name__ = story.__name__
         return test
@@ -147,18 +147,15 @@ async def test_a_bookie_that_only_ledgers_still_name_is_lost_from_the_beginning(
     assert await cluster.marked() == {0: ("b1",), 2: ("b1",)}
 
 
-def test_an_auditor_that_follows_a_dead_one_keeps_to_the_delay() -> None:
-    async def story(cluster: Cluster, nursery: trio.Nursery) -> None:
-        await cluster.begin("b1", "b2", "b3")
-        await cluster.ledger(closed("b1", "b2"))
-        await cluster.go("b1")
-        nursery.start_soon(auditor_of(cluster, lost_bookie_recovery_delay_s=30).run)
-        await trio.sleep(29)
-        assert await cluster.marked() == {}
-        await trio.sleep(2)
-        assert await cluster.marked() == {0: ("b1",)}
-
-    run(story)
+async def test_an_auditor_that_follows_a_dead_one_keeps_to_the_delay(cluster: Cluster, nursery: trio.Nursery) -> None:
+    await cluster.begin("b1", "b2", "b3")
+    await cluster.ledger(closed("b1", "b2"))
+    await cluster.go("b1")
+    nursery.start_soon(auditor_of(cluster, lost_bookie_recovery_delay_s=30).run)
+    await trio.sleep(29)
+    assert await cluster.marked() == {}
+    await trio.sleep(2)
+    assert await cluster.marked() == {0: ("b1",)}
 
 
 @story_of(*ALL, lost_bookie_recovery_delay_s=300)
@@ -268,7 +265,9 @@ async def test_an_audit_that_fails_is_made_again(cluster: Cluster, auditor: Audi
     assert auditor.stats.audits_failed == 1
 
 
-def test_a_damaged_ledger_does_not_keep_the_others_from_being_marked(log_events: list[Event]) -> None:
+async def test_a_damaged_ledger_does_not_keep_the_others_from_being_marked(
+    log_events: list[Event], cluster: Cluster, nursery: trio.Nursery
+) -> None:
     async def story(cluster: Cluster, nursery: trio.Nursery) -> None:
         await cluster.begin("b1", "b2")
         for _ in range(3):
@@ -279,7 +278,7 @@ def test_a_damaged_ledger_does_not_keep_the_others_from_being_marked(log_events:
         await trio.sleep(SOON_S)
         assert sorted(await cluster.marked()) == [0, 2]
 
-    run(story)
+    await story(cluster, nursery)
     assert any(event["event"].startswith("cannot read the metadata of a ledger") for event in log_events)
 
 
@@ -300,80 +299,70 @@ async def test_without_an_interval_the_bookies_are_looked_at_once_only(cluster: 
     assert await cluster.marked() == {}
 
 
-def test_two_auditors_at_once_do_what_one_does() -> None:
-    async def story(cluster: Cluster, nursery: trio.Nursery) -> None:
-        await cluster.begin("b1", "b2", "b3")
-        for _ in range(20):
-            await cluster.ledger(closed("b1", "b2", "b3"))
-        for _ in range(2):
-            store = MemoryStore(cluster.tree, latency=lambda: cluster.rng.random() / 100)
-            nursery.start_soon(auditor_of(cluster, store).run)
-        await trio.sleep(5)
-        await cluster.go("b1")
-        await cluster.go("b2")
-        await trio.sleep(60)
-        assert {number: sorted(missing) for number, missing in (await cluster.marked()).items()} == {
-            number: ["b1", "b2"] for number in range(20)
-        }
-
-    run(story)
+async def test_two_auditors_at_once_do_what_one_does(cluster: Cluster, nursery: trio.Nursery) -> None:
+    await cluster.begin("b1", "b2", "b3")
+    for _ in range(20):
+        await cluster.ledger(closed("b1", "b2", "b3"))
+    for _ in range(2):
+        store = MemoryStore(cluster.tree, latency=lambda: cluster.rng.random() / 100)
+        nursery.start_soon(auditor_of(cluster, store).run)
+    await trio.sleep(5)
+    await cluster.go("b1")
+    await cluster.go("b2")
+    await trio.sleep(60)
+    assert {number: sorted(missing) for number, missing in (await cluster.marked()).items()} == {
+        number: ["b1", "b2"] for number in range(20)
+    }
 
 
 @pytest.mark.parametrize("marks_made", [0, 1, 7, 29])
-def test_an_auditor_stopped_anywhere_is_followed_by_one_that_does_the_rest(marks_made: int) -> None:
-    async def story(cluster: Cluster, nursery: trio.Nursery) -> None:
-        await cluster.begin("b1", "b2", "b3")
-        for _ in range(30):
-            await cluster.ledger(closed("b1", "b2"))
-        await cluster.go("b1")
-        store = MemoryStore(cluster.tree)
-        multi = store.multi
-        made = 0
+async def test_an_auditor_stopped_anywhere_is_followed_by_one_that_does_the_rest(
+    marks_made: int, cluster: Cluster, nursery: trio.Nursery
+) -> None:
+    await cluster.begin("b1", "b2", "b3")
+    for _ in range(30):
+        await cluster.ledger(closed("b1", "b2"))
+    await cluster.go("b1")
+    store = MemoryStore(cluster.tree)
+    multi = store.multi
+    made = 0
 
-        async def counted(ops: Sequence[Op]) -> list[str]:
-            nonlocal made
-            if "urL" in ops[-1].path:
-                if made == marks_made:
-                    scope.cancel()
-                    await trio.sleep_forever()
-                made += 1
-            return await multi(ops)
+    async def counted(ops: Sequence[Op]) -> list[str]:
+        nonlocal made
+        if "urL" in ops[-1].path:
+            if made == marks_made:
+                scope.cancel()
+                await trio.sleep_forever()
+            made += 1
+        return await multi(ops)
 
-        store.multi = counted  # type: ignore[method-assign]
-        with trio.CancelScope() as scope:
-            await auditor_of(cluster, store, open_ledgers_max=1).run()
-        assert len(await cluster.marked()) == marks_made
-        with trio.move_on_after(10):
-            await auditor_of(cluster).run()
-        assert sorted(await cluster.marked()) == list(range(30))
-
-    run(story)
-
-
-def test_the_end_of_the_session_ends_the_auditor() -> None:
-    async def story(cluster: Cluster, nursery: trio.Nursery) -> None:
-        await cluster.begin("b1")
-        store = MemoryStore(cluster.tree)
-
-        async def expire() -> None:
-            await trio.sleep(5)
-            cluster.tree.expire(store.session)
-
-        nursery.start_soon(expire)
-        with pytest.raises(SessionExpiredError):
-            await auditor_of(cluster, store).run()
-
-    run(story)
+    store.multi = counted  # type: ignore[method-assign]
+    with trio.CancelScope() as scope:
+        await auditor_of(cluster, store, open_ledgers_max=1).run()
+    assert len(await cluster.marked()) == marks_made
+    with trio.move_on_after(10):
+        await auditor_of(cluster).run()
+    assert sorted(await cluster.marked()) == list(range(30))
 
 
-def test_an_auditor_does_not_touch_marks_of_another_layout() -> None:
-    async def story(cluster: Cluster, nursery: trio.Nursery) -> None:
-        await cluster.begin("b1")
-        await cluster.store.create(f"{BASE}/LAYOUT", b'type: "BASIC"\nversion: 9\n', make_parents=True)
-        with pytest.raises(IncompatibleUnderreplicationError):
-            await auditor_of(cluster).run()
+async def test_the_end_of_the_session_ends_the_auditor(cluster: Cluster, nursery: trio.Nursery) -> None:
+    await cluster.begin("b1")
+    store = MemoryStore(cluster.tree)
 
-    run(story)
+    async def expire() -> None:
+        await trio.sleep(5)
+        cluster.tree.expire(store.session)
+
+    nursery.start_soon(expire)
+    with pytest.raises(SessionExpiredError):
+        await auditor_of(cluster, store).run()
+
+
+async def test_an_auditor_does_not_touch_marks_of_another_layout(cluster: Cluster, nursery: trio.Nursery) -> None:
+    await cluster.begin("b1")
+    await cluster.store.create(f"{BASE}/LAYOUT", b'type: "BASIC"\nversion: 9\n', make_parents=True)
+    with pytest.raises(IncompatibleUnderreplicationError):
+        await auditor_of(cluster).run()
 
 
 # --------------------------------------------------------------------------------------------- checks of all ledgers
@@ -386,84 +375,79 @@ def test_a_check_is_due_when_its_interval_has_passed_since_anybody_made_it() -> 
     assert wait_before_check(100, 9_000, 5_000) == 100
 
 
-def test_checks_of_all_ledgers_are_made_from_time_to_time_one_after_the_other_and_their_times_kept() -> None:
-    async def story(cluster: Cluster, nursery: trio.Nursery) -> None:
-        await cluster.begin("b1", "b2")
-        await cluster.ledger(closed("b1", "b2"))
-        made: list[tuple[float, str]] = []
+async def test_checks_of_all_ledgers_are_made_from_time_to_time_one_after_the_other_and_their_times_kept(
+    cluster: Cluster, nursery: trio.Nursery
+) -> None:
+    await cluster.begin("b1", "b2")
+    await cluster.ledger(closed("b1", "b2"))
+    made: list[tuple[float, str]] = []
 
-        def adheres(ensemble: Sequence[str], write_quorum: int, ack_quorum: int) -> Adherence:
-            made.append((trio.current_time(), "placement"))
-            return Adherence.MEETS_STRICT
+    def adheres(ensemble: Sequence[str], write_quorum: int, ack_quorum: int) -> Adherence:
+        made.append((trio.current_time(), "placement"))
+        return Adherence.MEETS_STRICT
 
-        async def check() -> None:
-            made.append((trio.current_time(), "ledgers"))
-            await trio.sleep(110)
+    async def check() -> None:
+        made.append((trio.current_time(), "ledgers"))
+        await trio.sleep(110)
 
-        await cluster.marks.set_check_time(CheckTime.PLACEMENT, EPOCH_MS - 200_000)
-        auditor = auditor_of(
-            cluster, check=check, adheres=adheres, ledger_check_interval_s=1000, placement_check_interval_s=300
-        )
-        nursery.start_soon(auditor.run)
-        await trio.sleep(1150)
-        assert sorted((round(at), name) for at, name in made) == [
-            (0, "ledgers"),
-            (110, "placement"),  # due at 100, while the other check is on
-            (410, "placement"),
-            (710, "placement"),
-            (1010, "placement"),
-            (1110, "ledgers"),
-        ]
-        assert await cluster.marks.check_time(CheckTime.ALL_LEDGERS) == EPOCH_MS + 110_000
-        assert await cluster.marks.check_time(CheckTime.REPLICAS) is None
-
-    run(story)
-
-
-def test_checks_of_all_ledgers_wait_while_a_bookie_is_waited_for_or_all_is_disabled() -> None:
-    async def story(cluster: Cluster, nursery: trio.Nursery) -> None:
-        await cluster.begin("b1", "b2", "b3")
-        await cluster.ledger(closed("b1", "b2"))
-        await cluster.go("b3")
-        made: list[float] = []
-
-        async def check() -> None:
-            made.append(trio.current_time())
-            if len(made) == 1:
-                await cluster.marks.disable()
-            await trio.sleep(1)
-
-        auditor = auditor_of(cluster, check=check, ledger_check_interval_s=1000, lost_bookie_recovery_delay_s=30)
-        nursery.start_soon(auditor.run)
-        await trio.sleep(500)
-        assert [round(at) for at in made] == [30]
-        assert auditor.stats.checks_skipped == 2  # (the check of the bookies, and the one of the ledgers)
-        assert await cluster.marks.check_time(CheckTime.ALL_LEDGERS) is None
-        await cluster.marks.enable()
-        await trio.sleep(10)
-        assert [round(at) for at in made] == [30, 500]
-        assert await cluster.marks.check_time(CheckTime.ALL_LEDGERS) == EPOCH_MS + 501_000
-
-    run(story)
+    await cluster.marks.set_check_time(CheckTime.PLACEMENT, EPOCH_MS - 200_000)
+    auditor = auditor_of(
+        cluster, check=check, adheres=adheres, ledger_check_interval_s=1000, placement_check_interval_s=300
+    )
+    nursery.start_soon(auditor.run)
+    await trio.sleep(1150)
+    assert sorted((round(at), name) for at, name in made) == [
+        (0, "ledgers"),
+        (110, "placement"),  # due at 100, while the other check is on
+        (410, "placement"),
+        (710, "placement"),
+        (1010, "placement"),
+        (1110, "ledgers"),
+    ]
+    assert await cluster.marks.check_time(CheckTime.ALL_LEDGERS) == EPOCH_MS + 110_000
+    assert await cluster.marks.check_time(CheckTime.REPLICAS) is None
 
 
-def test_a_check_that_fails_is_made_again_before_its_next_time() -> None:
-    async def story(cluster: Cluster, nursery: trio.Nursery) -> None:
-        await cluster.begin("b1", "b2")
-        await cluster.ledger(closed("b1", "b2"))
-        made: list[float] = []
+async def test_checks_of_all_ledgers_wait_while_a_bookie_is_waited_for_or_all_is_disabled(
+    cluster: Cluster, nursery: trio.Nursery
+) -> None:
+    await cluster.begin("b1", "b2", "b3")
+    await cluster.ledger(closed("b1", "b2"))
+    await cluster.go("b3")
+    made: list[float] = []
 
-        async def check() -> None:
-            made.append(trio.current_time())
-            if len(made) == 1:
-                raise MetadataUnavailableError("away")
-            if len(made) == 2:
-                await trio.sleep_forever()
+    async def check() -> None:
+        made.append(trio.current_time())
+        if len(made) == 1:
+            await cluster.marks.disable()
+        await trio.sleep(1)
 
-        auditor = auditor_of(cluster, check=check, ledger_check_interval_s=1000, open_ledger_wait_ms=20_000)
-        nursery.start_soon(auditor.run)
-        await trio.sleep(999)
-        assert [round(at) for at in made] == [0, 60, 140]
-        assert auditor.stats.ledger_checks_failed == 2
+    auditor = auditor_of(cluster, check=check, ledger_check_interval_s=1000, lost_bookie_recovery_delay_s=30)
+    nursery.start_soon(auditor.run)
+    await trio.sleep(500)
+    assert [round(at) for at in made] == [30]
+    assert auditor.stats.checks_skipped == 2  # (the check of the bookies, and the one of the ledgers)
+    assert await cluster.marks.check_time(CheckTime.ALL_LEDGERS) is None
+    await cluster.marks.enable()
+    await trio.sleep(10)
+    assert [round(at) for at in made] == [30, 500]
+    assert await cluster.marks.check_time(CheckTime.ALL_LEDGERS) == EPOCH_MS + 501_000
 
-    run(story)
+
+async def test_a_check_that_fails_is_made_again_before_its_next_time(cluster: Cluster, nursery: trio.Nursery) -> None:
+    await cluster.begin("b1", "b2")
+    await cluster.ledger(closed("b1", "b2"))
+    made: list[float] = []
+
+    async def check() -> None:
+        made.append(trio.current_time())
+        if len(made) == 1:
+            raise MetadataUnavailableError("away")
+        if len(made) == 2:
+            await trio.sleep_forever()
+
+    auditor = auditor_of(cluster, check=check, ledger_check_interval_s=1000, open_ledger_wait_ms=20_000)
+    nursery.start_soon(auditor.run)
+    await trio.sleep(999)
+    assert [round(at) for at in made] == [0, 60, 140]
+    assert auditor.stats.ledger_checks_failed == 2

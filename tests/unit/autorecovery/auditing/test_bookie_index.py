@@ -8,7 +8,7 @@ import trio
 from autorecovery.auditing.bookie_index import BookieIndex, read_index
 from quire.metadata.errors import MetadataUnavailableError
 from quire.metadata.ledger_metadata import Fragment
-from tests.unit.autorecovery.cluster import Cluster, closed, run
+from tests.unit.autorecovery.cluster import Cluster, closed
 
 
 def test_a_bookie_is_named_by_every_fragment_it_is_in() -> None:
@@ -22,30 +22,24 @@ def test_a_bookie_is_named_by_every_fragment_it_is_in() -> None:
     assert index.of(["b4"]) == {}
 
 
-def test_the_metadata_of_every_ledger_is_read_once() -> None:
-    async def story(cluster: Cluster, nursery: trio.Nursery) -> None:
-        await cluster.begin()
-        for _ in range(50):
-            await cluster.ledger(closed("b1", "b2"))
-        await cluster.ledgers.manager.delete(20)
-        index = await read_index(cluster.ledgers, at_once=8)
-        assert (index.ledgers, index.count("b1"), cluster.ledgers.reads) == (49, 49, 49)
-
-    run(story)
+async def test_the_metadata_of_every_ledger_is_read_once(cluster: Cluster, nursery: trio.Nursery) -> None:
+    await cluster.begin()
+    for _ in range(50):
+        await cluster.ledger(closed("b1", "b2"))
+    await cluster.ledgers.manager.delete(20)
+    index = await read_index(cluster.ledgers, at_once=8)
+    assert (index.ledgers, index.count("b1"), cluster.ledgers.reads) == (49, 49, 49)
 
 
-def test_an_index_that_cannot_be_made_whole_is_not_made() -> None:
-    async def story(cluster: Cluster, nursery: trio.Nursery) -> None:
-        await cluster.begin()
-        for _ in range(5):
-            await cluster.ledger(closed("b1", "b2"))
+async def test_an_index_that_cannot_be_made_whole_is_not_made(cluster: Cluster, nursery: trio.Nursery) -> None:
+    await cluster.begin()
+    for _ in range(5):
+        await cluster.ledger(closed("b1", "b2"))
 
-        async def fail() -> None:
-            if cluster.ledgers.reads == 3:
-                raise MetadataUnavailableError("away")
+    async def fail() -> None:
+        if cluster.ledgers.reads == 3:
+            raise MetadataUnavailableError("away")
 
-        cluster.ledgers.before_read = fail
-        with pytest.raises(MetadataUnavailableError):
-            await read_index(cluster.ledgers, at_once=2)
-
-    run(story)
+    cluster.ledgers.before_read = fail
+    with pytest.raises(MetadataUnavailableError):
+        await read_index(cluster.ledgers, at_once=2)

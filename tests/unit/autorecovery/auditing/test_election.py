@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from random import Random
 
 import pytest
@@ -11,7 +10,6 @@ from autorecovery.auditing.election import AuditorElection, in_order, predecesso
 from quire.metadata.errors import MetadataUnavailableError, SessionExpiredError
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Kind
-from tests.unit.ledger import fake_bookie
 
 FOLDER = "/ledgers/underreplication/auditorelection"
 
@@ -38,15 +36,11 @@ class Candidate:
             await self.election.run(task_status=task_status)
 
 
-def run(story: Callable[[MemoryTree, trio.Nursery], Awaitable[None]]) -> None:
-    async def main() -> None:
-        tree = MemoryTree()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(tree.run)
-            await story(tree, nursery)
-            nursery.cancel_scope.cancel()
-
-    fake_bookie.run(main)
+@pytest.fixture
+async def tree(nursery: trio.Nursery) -> MemoryTree:
+    tree = MemoryTree()
+    nursery.start_soon(tree.run)
+    return tree
 
 
 async def started(tree: MemoryTree, nursery: trio.Nursery, *names: str) -> list[Candidate]:
@@ -64,131 +58,115 @@ def test_votes_are_ordered_by_their_number() -> None:
     assert predecessor(names, "V_-000000001") is None
 
 
-def test_the_first_candidate_is_the_auditor_and_says_so_where_the_originals_look() -> None:
-    async def story(tree: MemoryTree, nursery: trio.Nursery) -> None:
-        assert await read_auditor(MemoryStore(tree)) is None
-        candidates = await started(tree, nursery, "b1:3181", "b2:3181", "b3:3181")
-        assert [each.auditing for each in candidates] == [True, False, False]
-        assert [each.election.is_auditor for each in candidates] == [True, False, False]
-        store = MemoryStore(tree)
-        assert await read_auditor(store) == "b1:3181"
-        folder, vote = await store.get(FOLDER), await store.get(f"{FOLDER}/V_0000000000")
-        assert folder is not None
-        assert vote is not None
-        assert (folder.value, vote.value, vote.ephemeral) == (b'bookieId: "b1:3181"\n', b'bookieId: "b1:3181"\n', True)
-
-    run(story)
-
-
-def test_auditors_that_die_one_after_the_other_are_followed() -> None:
-    async def story(tree: MemoryTree, nursery: trio.Nursery) -> None:
-        candidates = await started(tree, nursery, "b1", "b2", "b3", "b4")
-        for dying, following in ((1, 0), (0, 2), (2, 3)):  # (first one that waits: nothing changes)
-            candidates[dying].scope.cancel()
-            tree.expire(candidates[dying].store.session)
-            await wait_all_tasks_blocked()
-            assert [each.auditing for each in candidates] == [index == following for index in range(4)]
-            assert await read_auditor(MemoryStore(tree)) == candidates[following].name
-
-    run(story)
+async def test_the_first_candidate_is_the_auditor_and_says_so_where_the_originals_look(
+    tree: MemoryTree, nursery: trio.Nursery
+) -> None:
+    assert await read_auditor(MemoryStore(tree)) is None
+    candidates = await started(tree, nursery, "b1:3181", "b2:3181", "b3:3181")
+    assert [each.auditing for each in candidates] == [True, False, False]
+    assert [each.election.is_auditor for each in candidates] == [True, False, False]
+    store = MemoryStore(tree)
+    assert await read_auditor(store) == "b1:3181"
+    folder, vote = await store.get(FOLDER), await store.get(f"{FOLDER}/V_0000000000")
+    assert folder is not None
+    assert vote is not None
+    assert (folder.value, vote.value, vote.ephemeral) == (b'bookieId: "b1:3181"\n', b'bookieId: "b1:3181"\n', True)
 
 
-def test_an_auditor_whose_vote_is_gone_stops_at_once_and_stands_again_behind_the_others() -> None:
-    async def story(tree: MemoryTree, nursery: trio.Nursery) -> None:
-        first, second = await started(tree, nursery, "b1", "b2")
-        await MemoryStore(tree).delete(f"{FOLDER}/V_0000000000")
+async def test_auditors_that_die_one_after_the_other_are_followed(tree: MemoryTree, nursery: trio.Nursery) -> None:
+    candidates = await started(tree, nursery, "b1", "b2", "b3", "b4")
+    for dying, following in ((1, 0), (0, 2), (2, 3)):  # (first one that waits: nothing changes)
+        candidates[dying].scope.cancel()
+        tree.expire(candidates[dying].store.session)
         await wait_all_tasks_blocked()
-        assert (first.auditing, second.auditing) == (False, True)
-        await MemoryStore(tree).delete(f"{FOLDER}/V_0000000001")
-        await wait_all_tasks_blocked()
-        assert (first.auditing, second.auditing) == (True, False)
-        assert (first.audits, second.audits, first.election.attempts) == (2, 1, 2)
-
-    run(story)
+        assert [each.auditing for each in candidates] == [index == following for index in range(4)]
+        assert await read_auditor(MemoryStore(tree)) == candidates[following].name
 
 
-def test_a_candidate_whose_vote_is_gone_stands_again_while_it_waits() -> None:
-    async def story(tree: MemoryTree, nursery: trio.Nursery) -> None:
-        first, second = await started(tree, nursery, "b1", "b2")
-        await MemoryStore(tree).delete(f"{FOLDER}/V_0000000001")
-        await wait_all_tasks_blocked()
-        assert await MemoryStore(tree).children(FOLDER) == ["V_0000000000", "V_0000000002"]
-        assert (first.auditing, second.auditing, second.election.attempts) == (True, False, 2)
-
-    run(story)
-
-
-def test_the_end_of_the_session_ends_the_candidate() -> None:
-    async def story(tree: MemoryTree, nursery: trio.Nursery) -> None:
-        candidate = Candidate(tree, "b1")
-        async with trio.open_nursery() as inner:
-
-            async def stand() -> None:
-                with pytest.raises(SessionExpiredError):
-                    await candidate.run()
-
-            inner.start_soon(stand)
-            await wait_all_tasks_blocked()
-            assert candidate.auditing
-            tree.expire(candidate.store.session)
-        assert not candidate.auditing
-
-    run(story)
+async def test_an_auditor_whose_vote_is_gone_stops_at_once_and_stands_again_behind_the_others(
+    tree: MemoryTree, nursery: trio.Nursery
+) -> None:
+    first, second = await started(tree, nursery, "b1", "b2")
+    await MemoryStore(tree).delete(f"{FOLDER}/V_0000000000")
+    await wait_all_tasks_blocked()
+    assert (first.auditing, second.auditing) == (False, True)
+    await MemoryStore(tree).delete(f"{FOLDER}/V_0000000001")
+    await wait_all_tasks_blocked()
+    assert (first.auditing, second.auditing) == (True, False)
+    assert (first.audits, second.audits, first.election.attempts) == (2, 1, 2)
 
 
-def test_an_auditor_without_a_connection_goes_on_until_it_knows_better() -> None:
-    async def story(tree: MemoryTree, nursery: trio.Nursery) -> None:
-        (first,) = await started(tree, nursery, "b1")
-        first.store.disconnect()
-        await trio.sleep(20)
-        assert first.auditing
-        first.store.reconnect()
-        await trio.sleep(5)
-        assert first.auditing
-        assert first.audits == 1
-
-    run(story)
+async def test_a_candidate_whose_vote_is_gone_stands_again_while_it_waits(
+    tree: MemoryTree, nursery: trio.Nursery
+) -> None:
+    first, second = await started(tree, nursery, "b1", "b2")
+    await MemoryStore(tree).delete(f"{FOLDER}/V_0000000001")
+    await wait_all_tasks_blocked()
+    assert await MemoryStore(tree).children(FOLDER) == ["V_0000000000", "V_0000000002"]
+    assert (first.auditing, second.auditing, second.election.attempts) == (True, False, 2)
 
 
-def test_a_vote_whose_answer_was_lost_is_not_waited_for() -> None:
-    async def story(tree: MemoryTree, nursery: trio.Nursery) -> None:
-        candidate = Candidate(tree, "b1")
-        create = candidate.store.create
-        lost = 0
+async def test_the_end_of_the_session_ends_the_candidate(tree: MemoryTree, nursery: trio.Nursery) -> None:
+    candidate = Candidate(tree, "b1")
+    async with trio.open_nursery() as inner:
 
-        async def lossy(path: str, value: bytes = b"", **how: object) -> str:
-            nonlocal lost
-            made = await create(path, value, kind=Kind.EPHEMERAL, sequential=True, make_parents=True)
-            if lost < 2:
-                lost += 1
-                raise MetadataUnavailableError("the answer is lost")
-            return made
+        async def stand() -> None:
+            with pytest.raises(SessionExpiredError):
+                await candidate.run()
 
-        candidate.store.create = lossy  # type: ignore[method-assign]
-        await nursery.start(candidate.run)
+        inner.start_soon(stand)
         await wait_all_tasks_blocked()
         assert candidate.auditing
-        assert await MemoryStore(tree).children(FOLDER) == ["V_0000000000"]
+        tree.expire(candidate.store.session)
+    assert not candidate.auditing
 
-    run(story)
+
+async def test_an_auditor_without_a_connection_goes_on_until_it_knows_better(
+    tree: MemoryTree, nursery: trio.Nursery
+) -> None:
+    (first,) = await started(tree, nursery, "b1")
+    first.store.disconnect()
+    await trio.sleep(20)
+    assert first.auditing
+    first.store.reconnect()
+    await trio.sleep(5)
+    assert first.auditing
+    assert first.audits == 1
 
 
-def test_there_is_one_auditor_whoever_comes_and_goes() -> None:
-    async def story(tree: MemoryTree, nursery: trio.Nursery) -> None:
-        rng = Random(7)
-        alive: list[Candidate] = []
-        for number in range(60):
-            if not alive or rng.random() < 0.55:
-                store = MemoryStore(tree, latency=lambda: rng.random() / 10)
-                alive.append(Candidate(tree, f"b{number}", store))
-                nursery.start_soon(alive[-1].run)
-            else:
-                dying = alive.pop(rng.randrange(len(alive)))
-                dying.scope.cancel()
-                tree.expire(dying.store.session)
-            await trio.sleep(rng.choice((0.0, 0.05, 5.0)))
-        await trio.sleep(5)
-        assert len(alive) > 1
-        assert sum(each.auditing for each in alive) == 1
+async def test_a_vote_whose_answer_was_lost_is_not_waited_for(tree: MemoryTree, nursery: trio.Nursery) -> None:
+    candidate = Candidate(tree, "b1")
+    create = candidate.store.create
+    lost = 0
 
-    run(story)
+    async def lossy(path: str, value: bytes = b"", **how: object) -> str:
+        nonlocal lost
+        made = await create(path, value, kind=Kind.EPHEMERAL, sequential=True, make_parents=True)
+        if lost < 2:
+            lost += 1
+            raise MetadataUnavailableError("the answer is lost")
+        return made
+
+    candidate.store.create = lossy  # type: ignore[method-assign]
+    await nursery.start(candidate.run)
+    await wait_all_tasks_blocked()
+    assert candidate.auditing
+    assert await MemoryStore(tree).children(FOLDER) == ["V_0000000000"]
+
+
+async def test_there_is_one_auditor_whoever_comes_and_goes(tree: MemoryTree, nursery: trio.Nursery) -> None:
+    rng = Random(7)
+    alive: list[Candidate] = []
+    for number in range(60):
+        if not alive or rng.random() < 0.55:
+            store = MemoryStore(tree, latency=lambda: rng.random() / 10)
+            alive.append(Candidate(tree, f"b{number}", store))
+            nursery.start_soon(alive[-1].run)
+        else:
+            dying = alive.pop(rng.randrange(len(alive)))
+            dying.scope.cancel()
+            tree.expire(dying.store.session)
+        await trio.sleep(rng.choice((0.0, 0.05, 5.0)))
+    await trio.sleep(5)
+    assert len(alive) > 1
+    assert sum(each.auditing for each in alive) == 1

@@ -21,7 +21,7 @@ from quire.metadata.ledger_metadata import Fragment, LedgerMetadata
 from quire.metadata.ledgers import LedgerManager
 from quire.metadata.local.memory import MemoryStore
 from quire.wire.bookkeeper.availability import Availability
-from tests.unit.autorecovery.cluster import Cluster, closed, run
+from tests.unit.autorecovery.cluster import Cluster, closed
 
 SOON_S = 5.0
 DELAY_S = 30
@@ -91,22 +91,19 @@ class Stage:
         return await self.cluster.store.children(unacked.folder("/ledgers"))
 
 
-def staged(story: Callable[[Stage], Awaitable[None]]) -> Callable[[], None]:
+def staged(story: Callable[[Stage], Awaitable[None]]) -> Callable[[Cluster, trio.Nursery], Awaitable[None]]:
     """A test on bookies b1 to b4 and two ledgers, closed ten minutes ago, with everything checked since."""
 
-    def test() -> None:
-        async def main(cluster: Cluster, nursery: trio.Nursery) -> None:
-            await cluster.begin("b1", "b2", "b3", "b4")
-            for members in (("b1", "b2", "b3"), ("b2", "b3", "b4")):
-                await cluster.ledger(closed(*members))
-            stage = Stage(cluster, nursery)
-            scope = await stage.audit()
-            await trio.sleep(2 * NOTE_INTERVAL_S)
-            scope.cancel()
-            stage.copies.asked.clear()
-            await story(stage)
-
-        run(main)
+    async def test(cluster: Cluster, nursery: trio.Nursery) -> None:
+        await cluster.begin("b1", "b2", "b3", "b4")
+        for members in (("b1", "b2", "b3"), ("b2", "b3", "b4")):
+            await cluster.ledger(closed(*members))
+        stage = Stage(cluster, nursery)
+        scope = await stage.audit()
+        await trio.sleep(2 * NOTE_INTERVAL_S)
+        scope.cancel()
+        stage.copies.asked.clear()
+        await story(stage)
 
     test.__name__ = story.__name__
     return test
@@ -210,20 +207,19 @@ async def test_a_bookie_that_reads_and_does_not_list_is_checked_by_reads(stage: 
     assert await stage.cluster.marked() == {ledger_id: ("b1",)}
 
 
-def test_without_a_note_everything_since_the_last_check_of_all_ledgers_is_compared() -> None:
-    async def main(cluster: Cluster, nursery: trio.Nursery) -> None:
-        await cluster.begin("b1", "b2", "b3")
-        old = await cluster.ledger(closed("b1", "b2", "b3"))
-        await trio.sleep(1000)
-        await cluster.marks.prepare()
-        await cluster.marks.set_check_time(CheckTime.ALL_LEDGERS, 1_000_000)
-        new = await cluster.ledger(closed("b1", "b2", "b3"))
-        stage = Stage(cluster, nursery)
-        await stage.audit()
-        assert {ledger_id for _, ledger_id in stage.copies.asked} == {new}
-        assert old != new
-
-    run(main)
+async def test_without_a_note_everything_since_the_last_check_of_all_ledgers_is_compared(
+    cluster: Cluster, nursery: trio.Nursery
+) -> None:
+    await cluster.begin("b1", "b2", "b3")
+    old = await cluster.ledger(closed("b1", "b2", "b3"))
+    await trio.sleep(1000)
+    await cluster.marks.prepare()
+    await cluster.marks.set_check_time(CheckTime.ALL_LEDGERS, 1_000_000)
+    new = await cluster.ledger(closed("b1", "b2", "b3"))
+    stage = Stage(cluster, nursery)
+    await stage.audit()
+    assert {ledger_id for _, ledger_id in stage.copies.asked} == {new}
+    assert old != new
 
 
 @staged
@@ -281,16 +277,13 @@ async def test_notes_on_ledgers_that_are_gone_or_whole_go(stage: Stage) -> None:
     assert await stage.cluster.marked() == {}
 
 
-def test_a_note_is_widened_and_never_narrowed() -> None:
-    async def main(cluster: Cluster, nursery: trio.Nursery) -> None:
-        manager = cluster.ledgers.manager
-        await manager.note_unacked(1, 5)
-        await cluster.store.create(unacked.folder("/ledgers"), make_parents=True)
-        assert await cluster.store.children(unacked.folder("/ledgers")) == [], "where nobody looks nothing is noted"
-        for before, stands in ((5, 5), (3, 5), (9, 9), (unacked.WHOLE, -1), (12, -1)):
-            await manager.note_unacked(1, before)
-            node = await cluster.store.get(unacked.path_of("/ledgers", 1))
-            assert node is not None
-            assert unacked.decode(node.value) == stands
-
-    run(main)
+async def test_a_note_is_widened_and_never_narrowed(cluster: Cluster, nursery: trio.Nursery) -> None:
+    manager = cluster.ledgers.manager
+    await manager.note_unacked(1, 5)
+    await cluster.store.create(unacked.folder("/ledgers"), make_parents=True)
+    assert await cluster.store.children(unacked.folder("/ledgers")) == [], "where nobody looks nothing is noted"
+    for before, stands in ((5, 5), (3, 5), (9, 9), (unacked.WHOLE, -1), (12, -1)):
+        await manager.note_unacked(1, before)
+        node = await cluster.store.get(unacked.path_of("/ledgers", 1))
+        assert node is not None
+        assert unacked.decode(node.value) == stands

@@ -5,37 +5,32 @@ import trio
 
 from autorecovery.auditing.registrations import Registrations
 from quire.metadata.local.memory import MemoryStore, MemoryTree
-from tests.unit.autorecovery.cluster import Cluster, run
+from tests.unit.autorecovery.cluster import Cluster
 
 
 @pytest.mark.parametrize("moment", range(4))
 @pytest.mark.parametrize("read_only", [True, False])
-def test_a_bookie_that_moves_between_the_two_kinds_is_always_seen(read_only: bool, moment: int) -> None:
+async def test_a_bookie_that_moves_between_the_two_kinds_is_always_seen(
+    read_only: bool, moment: int, cluster: Cluster, nursery: trio.Nursery
+) -> None:
     """Whichever read comes before its move, and whichever after."""
+    await cluster.begin()
+    await cluster.come("b1", read_only=not read_only)
+    store = MemoryStore(cluster.tree)
+    children = store.children
+    reads = 0
 
-    async def story(cluster: Cluster, nursery: trio.Nursery) -> None:
-        await cluster.begin()
-        await cluster.come("b1", read_only=not read_only)
-        store = MemoryStore(cluster.tree)
-        children = store.children
-        reads = 0
+    async def late(path: str) -> list[str]:
+        nonlocal reads
+        if reads == moment:
+            await cluster.come("b1", read_only=read_only)
+        reads += 1
+        return await children(path)
 
-        async def late(path: str) -> list[str]:
-            nonlocal reads
-            if reads == moment:
-                await cluster.come("b1", read_only=read_only)
-            reads += 1
-            return await children(path)
-
-        store.children = late  # type: ignore[method-assign]
-        assert await Registrations(store, "/ledgers").read() == (frozenset({"b1"}), frozenset({"b1"}))
-        assert reads == 4
-
-    run(story)
+    store.children = late  # type: ignore[method-assign]
+    assert await Registrations(store, "/ledgers").read() == (frozenset({"b1"}), frozenset({"b1"}))
+    assert reads == 4
 
 
-def test_a_cluster_that_was_never_used_has_nobody() -> None:
-    async def story(cluster: Cluster, nursery: trio.Nursery) -> None:
-        assert await Registrations(MemoryStore(MemoryTree()), "/ledgers").read() == (frozenset(), frozenset())
-
-    run(story)
+async def test_a_cluster_that_was_never_used_has_nobody(cluster: Cluster, nursery: trio.Nursery) -> None:
+    assert await Registrations(MemoryStore(MemoryTree()), "/ledgers").read() == (frozenset(), frozenset())

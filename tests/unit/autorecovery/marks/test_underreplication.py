@@ -15,7 +15,6 @@ from quire.metadata.errors import SessionExpiredError
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Kind, Op
 from quire.service.log import Event
-from tests.unit.ledger import fake_bookie
 
 BASE = "/ledgers/underreplication"
 NOW_MS = 1_795_258_634_733
@@ -33,229 +32,187 @@ class Cluster:
         return store, UnderreplicatedLedgers(store, rng=Random(seed), wall_ms=lambda: self.wall_ms, owner=owner)
 
 
-def run(story: Callable[[Cluster], Awaitable[None]]) -> None:
-    async def main() -> None:
-        await story(Cluster())
-
-    fake_bookie.run(main)
+@pytest.fixture
+async def cluster() -> Cluster:
+    return Cluster()
 
 
 async def listed(ledgers: UnderreplicatedLedgers, **wanted: str) -> list[int]:
     return [found.ledger_id async for found in ledgers.list(**wanted)]
 
 
-def test_marks_lie_where_the_originals_look_for_them() -> None:
-    async def story(cluster: Cluster) -> None:
-        store, ledgers = cluster.process()
+async def test_marks_lie_where_the_originals_look_for_them(cluster: Cluster) -> None:
+    store, ledgers = cluster.process()
+    await ledgers.prepare()
+    await ledgers.prepare()
+    await ledgers.mark(5_000_000_000, ["b1:3181"])
+    node = await store.get(f"{BASE}/ledgers/0000/0001/2a05/f200/urL5000000000")
+    assert node is not None
+    assert node.value == b'replica: "b1:3181"\nctime: 1795258634733\n'
+    layout = await store.get(f"{BASE}/LAYOUT")
+    assert layout is not None
+    assert layout.value == b'type: "BASIC"\nversion: 1\n'
+    assert await store.children(f"{BASE}/locks") == []
+
+
+async def test_marks_of_another_layout_are_not_touched(cluster: Cluster) -> None:
+    store, ledgers = cluster.process()
+    await store.create(f"{BASE}/LAYOUT", b'type: "BASIC"\nversion: 2\n', make_parents=True)
+    with pytest.raises(IncompatibleUnderreplicationError, match="version: 2"):
         await ledgers.prepare()
-        await ledgers.prepare()
-        await ledgers.mark(5_000_000_000, ["b1:3181"])
-        node = await store.get(f"{BASE}/ledgers/0000/0001/2a05/f200/urL5000000000")
-        assert node is not None
-        assert node.value == b'replica: "b1:3181"\nctime: 1795258634733\n'
-        layout = await store.get(f"{BASE}/LAYOUT")
-        assert layout is not None
-        assert layout.value == b'type: "BASIC"\nversion: 1\n'
-        assert await store.children(f"{BASE}/locks") == []
-
-    run(story)
 
 
-def test_marks_of_another_layout_are_not_touched() -> None:
-    async def story(cluster: Cluster) -> None:
-        store, ledgers = cluster.process()
-        await store.create(f"{BASE}/LAYOUT", b'type: "BASIC"\nversion: 2\n', make_parents=True)
-        with pytest.raises(IncompatibleUnderreplicationError, match="version: 2"):
-            await ledgers.prepare()
-
-    run(story)
-
-
-def test_a_second_loss_is_added_to_the_mark_and_a_known_one_changes_nothing() -> None:
-    async def story(cluster: Cluster) -> None:
-        store, ledgers = cluster.process()
-        await ledgers.mark(7, ["b1"])
-        cluster.wall_ms += 5
-        await ledgers.mark(7, ["b1"])
-        assert await ledgers.read(7) == Underreplicated(7, ("b1",), NOW_MS)
-        await ledgers.mark(7, ["b2", "b1"])
-        assert await ledgers.read(7) == Underreplicated(7, ("b1", "b2"), NOW_MS + 5)
-        node = await store.get(f"{BASE}/ledgers/0000/0000/0000/0007/urL0000000007")
-        assert node is not None
-        assert node.version == 1
-
-    run(story)
+async def test_a_second_loss_is_added_to_the_mark_and_a_known_one_changes_nothing(cluster: Cluster) -> None:
+    store, ledgers = cluster.process()
+    await ledgers.mark(7, ["b1"])
+    cluster.wall_ms += 5
+    await ledgers.mark(7, ["b1"])
+    assert await ledgers.read(7) == Underreplicated(7, ("b1",), NOW_MS)
+    await ledgers.mark(7, ["b2", "b1"])
+    assert await ledgers.read(7) == Underreplicated(7, ("b1", "b2"), NOW_MS + 5)
+    node = await store.get(f"{BASE}/ledgers/0000/0000/0000/0007/urL0000000007")
+    assert node is not None
+    assert node.version == 1
 
 
-def test_auditors_that_mark_one_ledger_at_once_lose_no_bookie() -> None:
-    async def story(cluster: Cluster) -> None:
-        rng = Random(1)
-        names = [f"b{number}" for number in range(12)]
-        async with trio.open_nursery() as nursery:
-            for name in names:
-                store = MemoryStore(cluster.tree, latency=lambda: rng.random())
-                ledgers = UnderreplicatedLedgers(store, rng=rng, wall_ms=lambda: 0, owner="a")
-                nursery.start_soon(ledgers.mark, 3, [name])
-        found = await cluster.process()[1].read(3)
-        assert found is not None
-        assert sorted(found.replicas) == sorted(names)
-
-    run(story)
+async def test_auditors_that_mark_one_ledger_at_once_lose_no_bookie(cluster: Cluster) -> None:
+    rng = Random(1)
+    names = [f"b{number}" for number in range(12)]
+    async with trio.open_nursery() as nursery:
+        for name in names:
+            store = MemoryStore(cluster.tree, latency=lambda: rng.random())
+            ledgers = UnderreplicatedLedgers(store, rng=rng, wall_ms=lambda: 0, owner="a")
+            nursery.start_soon(ledgers.mark, 3, [name])
+    found = await cluster.process()[1].read(3)
+    assert found is not None
+    assert sorted(found.replicas) == sorted(names)
 
 
-def test_a_ledger_may_be_marked_without_a_bookie() -> None:
-    async def story(cluster: Cluster) -> None:
-        _, ledgers = cluster.process()
-        await ledgers.mark(1, [])
-        assert await ledgers.read(1) == Underreplicated(1, (), NOW_MS)
-
-    run(story)
+async def test_a_ledger_may_be_marked_without_a_bookie(cluster: Cluster) -> None:
+    _, ledgers = cluster.process()
+    await ledgers.mark(1, [])
+    assert await ledgers.read(1) == Underreplicated(1, (), NOW_MS)
 
 
-def test_marks_are_listed_by_growing_id_and_by_bookie() -> None:
-    async def story(cluster: Cluster) -> None:
-        store, ledgers = cluster.process()
-        assert await listed(ledgers) == []
-        for ledger_id, missing in ((5_000_000_000, "b1"), (65_536, "b2"), (3, "b1"), (20, "b2")):
-            await ledgers.mark(ledger_id, [missing])
-        await ledgers.mark(3, ["b2"])
-        await store.create(f"{BASE}/ledgers/0000/strange/0000/0000", make_parents=True)
-        assert await listed(ledgers) == [3, 20, 65_536, 5_000_000_000]
-        assert await listed(ledgers, missing="b1") == [3, 5_000_000_000]
-        assert await listed(ledgers, excluding="b1") == [20, 65_536]
-        assert await listed(ledgers, missing="b1", excluding="b2") == [5_000_000_000]
-
-    run(story)
+async def test_marks_are_listed_by_growing_id_and_by_bookie(cluster: Cluster) -> None:
+    store, ledgers = cluster.process()
+    assert await listed(ledgers) == []
+    for ledger_id, missing in ((5_000_000_000, "b1"), (65_536, "b2"), (3, "b1"), (20, "b2")):
+        await ledgers.mark(ledger_id, [missing])
+    await ledgers.mark(3, ["b2"])
+    await store.create(f"{BASE}/ledgers/0000/strange/0000/0000", make_parents=True)
+    assert await listed(ledgers) == [3, 20, 65_536, 5_000_000_000]
+    assert await listed(ledgers, missing="b1") == [3, 5_000_000_000]
+    assert await listed(ledgers, excluding="b1") == [20, 65_536]
+    assert await listed(ledgers, missing="b1", excluding="b2") == [5_000_000_000]
 
 
-def test_each_ledger_is_locked_by_one_worker() -> None:
-    async def story(cluster: Cluster) -> None:
-        _, auditor = cluster.process()
-        for ledger_id in range(20):
-            await auditor.mark(ledger_id, ["b1"])
-        got: list[int] = []
+async def test_each_ledger_is_locked_by_one_worker(cluster: Cluster) -> None:
+    _, auditor = cluster.process()
+    for ledger_id in range(20):
+        await auditor.mark(ledger_id, ["b1"])
+    got: list[int] = []
 
-        async def work(ledgers: UnderreplicatedLedgers) -> None:
-            while (locked := await ledgers.lock_next()) is not None:
-                got.append(locked.ledger_id)
+    async def work(ledgers: UnderreplicatedLedgers) -> None:
+        while (locked := await ledgers.lock_next()) is not None:
+            got.append(locked.ledger_id)
 
-        async with trio.open_nursery() as nursery:
-            for seed in range(3):
-                nursery.start_soon(work, cluster.process(f"w{seed}", seed)[1])
-        assert sorted(got) == list(range(20))
-        assert await auditor.locked_by(got[0]) in ("w0", "w1", "w2")
-        assert await auditor.locked_by(20) is None
-
-    run(story)
+    async with trio.open_nursery() as nursery:
+        for seed in range(3):
+            nursery.start_soon(work, cluster.process(f"w{seed}", seed)[1])
+    assert sorted(got) == list(range(20))
+    assert await auditor.locked_by(got[0]) in ("w0", "w1", "w2")
+    assert await auditor.locked_by(20) is None
 
 
-def test_workers_begin_with_different_ledgers() -> None:
-    async def story(cluster: Cluster) -> None:
-        _, auditor = cluster.process()
-        for ledger_id in range(1000):
-            await auditor.mark(ledger_id, ["b1"])
-        taken: list[int] = []
-        for seed in (1, 2):
-            _, ledgers = cluster.process(seed=seed)
-            locked = await ledgers.lock_next()
-            assert locked is not None
-            taken.append(locked.ledger_id)
-            await ledgers.release(locked)
-        assert taken[0] != taken[1]
-
-    run(story)
-
-
-def test_skipped_ledgers_are_left_to_others() -> None:
-    async def story(cluster: Cluster) -> None:
-        _, ledgers = cluster.process()
-        for ledger_id in (1, 2):
-            await ledgers.mark(ledger_id, ["b1"])
-        locked = await ledgers.lock_next({1})
-        assert locked == LockedLedger(2, 0, ("b1",))
-        assert await ledgers.lock_next({1}) is None
-
-    run(story)
-
-
-def test_a_repaired_ledger_leaves_nothing_behind() -> None:
-    async def story(cluster: Cluster) -> None:
-        store, ledgers = cluster.process()
-        await ledgers.prepare()
-        await ledgers.mark(1, ["b1"])
-        await ledgers.mark(5_000_000_000, ["b1"])
-        for _ in range(2):
-            locked = await ledgers.lock_next()
-            assert locked is not None
-            assert await ledgers.done(locked)
-        assert await store.children(f"{BASE}/ledgers") == []
-        assert await store.children(f"{BASE}/locks") == []
-        await ledgers.mark(1, ["b1"])
-        await ledgers.unmark(1)
-        await ledgers.unmark(1)
-        assert await store.children(f"{BASE}/ledgers") == []
-
-    run(story)
-
-
-def test_a_mark_merged_during_the_repair_stays() -> None:
-    async def story(cluster: Cluster) -> None:
-        _, ledgers = cluster.process()
-        await ledgers.mark(1, ["b1"])
+async def test_workers_begin_with_different_ledgers(cluster: Cluster) -> None:
+    _, auditor = cluster.process()
+    for ledger_id in range(1000):
+        await auditor.mark(ledger_id, ["b1"])
+    taken: list[int] = []
+    for seed in (1, 2):
+        _, ledgers = cluster.process(seed=seed)
         locked = await ledgers.lock_next()
         assert locked is not None
-        await ledgers.mark(1, ["b2"])
-        assert not await ledgers.done(locked)
-        assert await ledgers.read(1) == Underreplicated(1, ("b1", "b2"), NOW_MS)
-        assert await ledgers.locked_by(1) is None
-        again = await ledgers.lock_next()
-        assert again == LockedLedger(1, 1, ("b1", "b2"))
+        taken.append(locked.ledger_id)
+        await ledgers.release(locked)
+    assert taken[0] != taken[1]
 
-    run(story)
+
+async def test_skipped_ledgers_are_left_to_others(cluster: Cluster) -> None:
+    _, ledgers = cluster.process()
+    for ledger_id in (1, 2):
+        await ledgers.mark(ledger_id, ["b1"])
+    locked = await ledgers.lock_next({1})
+    assert locked == LockedLedger(2, 0, ("b1",))
+    assert await ledgers.lock_next({1}) is None
+
+
+async def test_a_repaired_ledger_leaves_nothing_behind(cluster: Cluster) -> None:
+    store, ledgers = cluster.process()
+    await ledgers.prepare()
+    await ledgers.mark(1, ["b1"])
+    await ledgers.mark(5_000_000_000, ["b1"])
+    for _ in range(2):
+        locked = await ledgers.lock_next()
+        assert locked is not None
+        assert await ledgers.done(locked)
+    assert await store.children(f"{BASE}/ledgers") == []
+    assert await store.children(f"{BASE}/locks") == []
+    await ledgers.mark(1, ["b1"])
+    await ledgers.unmark(1)
+    await ledgers.unmark(1)
+    assert await store.children(f"{BASE}/ledgers") == []
+
+
+async def test_a_mark_merged_during_the_repair_stays(cluster: Cluster) -> None:
+    _, ledgers = cluster.process()
+    await ledgers.mark(1, ["b1"])
+    locked = await ledgers.lock_next()
+    assert locked is not None
+    await ledgers.mark(1, ["b2"])
+    assert not await ledgers.done(locked)
+    assert await ledgers.read(1) == Underreplicated(1, ("b1", "b2"), NOW_MS)
+    assert await ledgers.locked_by(1) is None
+    again = await ledgers.lock_next()
+    assert again == LockedLedger(1, 1, ("b1", "b2"))
 
 
 @pytest.mark.parametrize("goes", [True, False])
-def test_a_lock_is_taken_on_the_newest_mark_only(goes: bool) -> None:
+async def test_a_lock_is_taken_on_the_newest_mark_only(goes: bool, cluster: Cluster) -> None:
     """The mark goes, or changes, between the look at it and the lock."""
+    store, ledgers = cluster.process()
+    _, other = cluster.process()
+    await ledgers.mark(1, ["b1"])
+    create = store.create
 
-    async def story(cluster: Cluster) -> None:
-        store, ledgers = cluster.process()
-        _, other = cluster.process()
-        await ledgers.mark(1, ["b1"])
-        create = store.create
+    async def late(path: str, value: bytes = b"", **how: object) -> str:
+        await (other.unmark(1) if goes else other.mark(1, ["b2"]))
+        return await create(path, value, kind=Kind.EPHEMERAL, make_parents=True)
 
-        async def late(path: str, value: bytes = b"", **how: object) -> str:
-            await (other.unmark(1) if goes else other.mark(1, ["b2"]))
-            return await create(path, value, kind=Kind.EPHEMERAL, make_parents=True)
-
-        with patch.object(store, "create", late):
-            locked = await ledgers.lock_next()
-        if goes:
-            assert locked is None
-            assert await ledgers.locked_by(1) is None
-        else:
-            assert locked == LockedLedger(1, 1, ("b1", "b2"))
-
-    run(story)
+    with patch.object(store, "create", late):
+        locked = await ledgers.lock_next()
+    if goes:
+        assert locked is None
+        assert await ledgers.locked_by(1) is None
+    else:
+        assert locked == LockedLedger(1, 1, ("b1", "b2"))
 
 
-def test_the_lock_of_a_worker_that_died_goes_with_its_session() -> None:
-    async def story(cluster: Cluster) -> None:
-        dying, first = cluster.process()
-        _, second = cluster.process()
-        await first.mark(1, ["b1"])
-        locked = await first.lock_next()
-        assert locked is not None
-        assert await second.lock_next() is None
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(second.wait_for_work)
-            await wait_all_tasks_blocked()
-            cluster.tree.expire(dying.session)
-        assert await second.lock_next() == LockedLedger(1, 0, ("b1",))
-        with pytest.raises(SessionExpiredError):
-            await first.release(locked)
-
-    run(story)
+async def test_the_lock_of_a_worker_that_died_goes_with_its_session(cluster: Cluster) -> None:
+    dying, first = cluster.process()
+    _, second = cluster.process()
+    await first.mark(1, ["b1"])
+    locked = await first.lock_next()
+    assert locked is not None
+    assert await second.lock_next() is None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(second.wait_for_work)
+        await wait_all_tasks_blocked()
+        cluster.tree.expire(dying.session)
+    assert await second.lock_next() == LockedLedger(1, 0, ("b1",))
+    with pytest.raises(SessionExpiredError):
+        await first.release(locked)
 
 
 async def is_waiting(ledgers: UnderreplicatedLedgers, skip: set[int], act: Callable[[], Awaitable[object]]) -> None:
@@ -275,114 +232,97 @@ async def is_waiting(ledgers: UnderreplicatedLedgers, skip: set[int], act: Calla
             await over.wait()
 
 
-def test_work_is_noticed_wherever_it_appears() -> None:
-    async def story(cluster: Cluster) -> None:
-        store, ledgers = cluster.process()
-        _, other = cluster.process("other")
-        await is_waiting(ledgers, set(), lambda: other.mark(1, ["b1"]))
-        await is_waiting(ledgers, {1}, lambda: other.mark(2, ["b1"]))
-        await is_waiting(ledgers, {1, 2}, lambda: other.mark(5_000_000_000, ["b1"]))
-        locked = await other.lock_next({1, 2})
-        assert locked is not None
-        await is_waiting(ledgers, {1, 2}, lambda: other.release(locked))
-        for ledger_id in (1, 2, 5_000_000_000):
-            await other.unmark(ledger_id)
-        # As the originals do it: the folder first.
-        folder = f"{BASE}/ledgers/0000/0000/0000/0009"
-        await is_waiting(ledgers, set(), lambda: other.mark(8, ["b1"]))
-        await store.create(folder)
+async def test_work_is_noticed_wherever_it_appears(cluster: Cluster) -> None:
+    store, ledgers = cluster.process()
+    _, other = cluster.process("other")
+    await is_waiting(ledgers, set(), lambda: other.mark(1, ["b1"]))
+    await is_waiting(ledgers, {1}, lambda: other.mark(2, ["b1"]))
+    await is_waiting(ledgers, {1, 2}, lambda: other.mark(5_000_000_000, ["b1"]))
+    locked = await other.lock_next({1, 2})
+    assert locked is not None
+    await is_waiting(ledgers, {1, 2}, lambda: other.release(locked))
+    for ledger_id in (1, 2, 5_000_000_000):
+        await other.unmark(ledger_id)
+    # As the originals do it: the folder first.
+    folder = f"{BASE}/ledgers/0000/0000/0000/0009"
+    await is_waiting(ledgers, set(), lambda: other.mark(8, ["b1"]))
+    await store.create(folder)
 
-        async def late_mark() -> None:
-            await store.create(f"{folder}/urL0000000009")
+    async def late_mark() -> None:
+        await store.create(f"{folder}/urL0000000009")
 
-        await is_waiting(ledgers, {8}, late_mark)
-
-    run(story)
+    await is_waiting(ledgers, {8}, late_mark)
 
 
-def test_too_many_folders_are_looked_through_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_folders_are_looked_through_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, cluster: Cluster
+) -> None:
     monkeypatch.setattr(mark_tree, "WATCHES_MAX", 2)
-
-    async def story(cluster: Cluster) -> None:
-        _, ledgers = cluster.process()
-        _, other = cluster.process()
-        await other.mark(1, ["b1"])
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(ledgers.wait_for_work, {1})
-            await wait_all_tasks_blocked(0.01)
-            await other.mark(2, ["b1"])
-            started = trio.current_time()
-        assert 0 < trio.current_time() - started <= mark_tree.UNWATCHED_S
-
-    run(story)
+    _, ledgers = cluster.process()
+    _, other = cluster.process()
+    await other.mark(1, ["b1"])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ledgers.wait_for_work, {1})
+        await wait_all_tasks_blocked(0.01)
+        await other.mark(2, ["b1"])
+        started = trio.current_time()
+    assert 0 < trio.current_time() - started <= mark_tree.UNWATCHED_S
 
 
-def test_waiting_ends_with_the_session() -> None:
-    async def story(cluster: Cluster) -> None:
-        store, ledgers = cluster.process()
-        async with trio.open_nursery() as nursery:
+async def test_waiting_ends_with_the_session(cluster: Cluster) -> None:
+    store, ledgers = cluster.process()
+    async with trio.open_nursery() as nursery:
 
-            async def wait() -> None:
-                with pytest.raises(SessionExpiredError):
-                    await ledgers.wait_for_work()
+        async def wait() -> None:
+            with pytest.raises(SessionExpiredError):
+                await ledgers.wait_for_work()
 
-            nursery.start_soon(wait)
-            await wait_all_tasks_blocked()
-            cluster.tree.expire(store.session)
-
-    run(story)
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        cluster.tree.expire(store.session)
 
 
-def test_the_switch_is_one_for_all_processes() -> None:
-    async def story(cluster: Cluster) -> None:
-        _, ledgers = cluster.process()
-        _, other = cluster.process()
-        assert await ledgers.is_enabled()
-        assert await other.disable()
-        assert not await other.disable()
-        assert not await ledgers.is_enabled()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(ledgers.wait_enabled)
-            await wait_all_tasks_blocked()
-            assert nursery.child_tasks
-            assert await other.enable()
-        assert not await other.enable()
-        await ledgers.wait_enabled()
-
-    run(story)
+async def test_the_switch_is_one_for_all_processes(cluster: Cluster) -> None:
+    _, ledgers = cluster.process()
+    _, other = cluster.process()
+    assert await ledgers.is_enabled()
+    assert await other.disable()
+    assert not await other.disable()
+    assert not await ledgers.is_enabled()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ledgers.wait_enabled)
+        await wait_all_tasks_blocked()
+        assert nursery.child_tasks
+        assert await other.enable()
+    assert not await other.enable()
+    await ledgers.wait_enabled()
 
 
-def test_the_delay_that_stands_in_the_metadata_wins() -> None:
-    async def story(cluster: Cluster) -> None:
-        store, ledgers = cluster.process()
-        assert await ledgers.recovery_delay(9) == 9
-        assert (await ledgers.begin_recovery_delay(30)).value == 30
-        assert (await ledgers.begin_recovery_delay(40)).value == 30
-        node = await store.get(f"{BASE}/lostBookieRecoveryDelay")
-        assert node is not None
-        assert node.value == b"30"
-        await ledgers.set_recovery_delay(30)
-        found = await ledgers.read_recovery_delay()
-        assert found is not None
-        assert (found.value, found.version) == (30, 1)
-        assert await ledgers.recovery_delay() == 30
-
-    run(story)
+async def test_the_delay_that_stands_in_the_metadata_wins(cluster: Cluster) -> None:
+    store, ledgers = cluster.process()
+    assert await ledgers.recovery_delay(9) == 9
+    assert (await ledgers.begin_recovery_delay(30)).value == 30
+    assert (await ledgers.begin_recovery_delay(40)).value == 30
+    node = await store.get(f"{BASE}/lostBookieRecoveryDelay")
+    assert node is not None
+    assert node.value == b"30"
+    await ledgers.set_recovery_delay(30)
+    found = await ledgers.read_recovery_delay()
+    assert found is not None
+    assert (found.value, found.version) == (30, 1)
+    assert await ledgers.recovery_delay() == 30
 
 
-def test_the_time_of_a_check_is_kept_for_the_next_auditor() -> None:
-    async def story(cluster: Cluster) -> None:
-        _, ledgers = cluster.process()
-        for check in CheckTime:
-            assert await ledgers.check_time(check) is None
-            await ledgers.set_check_time(check, NOW_MS)
-            await ledgers.set_check_time(check, NOW_MS + 1)
-            assert await ledgers.check_time(check) == NOW_MS + 1
-
-    run(story)
+async def test_the_time_of_a_check_is_kept_for_the_next_auditor(cluster: Cluster) -> None:
+    _, ledgers = cluster.process()
+    for check in CheckTime:
+        assert await ledgers.check_time(check) is None
+        await ledgers.set_check_time(check, NOW_MS)
+        await ledgers.set_check_time(check, NOW_MS + 1)
+        assert await ledgers.check_time(check) == NOW_MS + 1
 
 
-def test_a_damaged_mark_is_a_mark_all_the_same(log_events: list[Event]) -> None:
+async def test_a_damaged_mark_is_a_mark_all_the_same(log_events: list[Event], cluster: Cluster) -> None:
     async def story(cluster: Cluster) -> None:
         store, ledgers = cluster.process()
         await ledgers.mark(1, ["b1"])
@@ -395,56 +335,47 @@ def test_a_damaged_mark_is_a_mark_all_the_same(log_events: list[Event]) -> None:
         assert await ledgers.read(1) == Underreplicated(1, ("b2",), NOW_MS)
         assert not await ledgers.done(locked)
 
-    run(story)
+    await story(cluster)
     assert {event["event"] for event in log_events} == {
         "mark of a ledger is damaged, checking its copies anyway",
         "mark of a ledger is damaged, writing it again",
     }
 
 
-def test_a_delay_that_nobody_can_read_is_set_anew_by_the_next_auditor() -> None:
-    async def story(cluster: Cluster) -> None:
-        store, ledgers = cluster.process()
-        await store.create(f"{BASE}/lostBookieRecoveryDelay", b"soon", make_parents=True)
-        assert (await ledgers.begin_recovery_delay(30)).value == 30
-
-    run(story)
+async def test_a_delay_that_nobody_can_read_is_set_anew_by_the_next_auditor(cluster: Cluster) -> None:
+    store, ledgers = cluster.process()
+    await store.create(f"{BASE}/lostBookieRecoveryDelay", b"soon", make_parents=True)
+    assert (await ledgers.begin_recovery_delay(30)).value == 30
 
 
-def test_a_worker_is_done_even_if_its_lock_or_its_mark_went_before() -> None:
-    async def story(cluster: Cluster) -> None:
-        store, ledgers = cluster.process()
-        for gone in ("locks/urL0000000001", "ledgers/0000/0000/0000/0001/urL0000000001"):
-            await ledgers.mark(1, ["b1"])
-            locked = await ledgers.lock_next()
-            assert locked is not None
-            await store.delete(f"{BASE}/{gone}")
-            assert await ledgers.done(locked)
-            assert await store.children(f"{BASE}/ledgers") == []
-            assert await store.children(f"{BASE}/locks") == []
-
-    run(story)
+async def test_a_worker_is_done_even_if_its_lock_or_its_mark_went_before(cluster: Cluster) -> None:
+    store, ledgers = cluster.process()
+    for gone in ("locks/urL0000000001", "ledgers/0000/0000/0000/0001/urL0000000001"):
+        await ledgers.mark(1, ["b1"])
+        locked = await ledgers.lock_next()
+        assert locked is not None
+        await store.delete(f"{BASE}/{gone}")
+        assert await ledgers.done(locked)
+        assert await store.children(f"{BASE}/ledgers") == []
+        assert await store.children(f"{BASE}/locks") == []
 
 
-def test_marks_are_made_in_one_call_and_their_folders_once() -> None:
-    async def story(cluster: Cluster) -> None:
-        store, ledgers = cluster.process()
-        calls = 0
-        multi = store.multi
+async def test_marks_are_made_in_one_call_and_their_folders_once(cluster: Cluster) -> None:
+    store, ledgers = cluster.process()
+    calls = 0
+    multi = store.multi
 
-        async def counted(ops: Sequence[Op]) -> list[str]:
-            nonlocal calls
-            calls += 1
-            return await multi(ops)
+    async def counted(ops: Sequence[Op]) -> list[str]:
+        nonlocal calls
+        calls += 1
+        return await multi(ops)
 
-        store.multi = counted  # type: ignore[method-assign]
-        async with trio.open_nursery() as nursery:
-            for ledger_id in range(100):
-                nursery.start_soon(ledgers.mark, ledger_id, ["b1"])
-        assert calls == 101
+    store.multi = counted  # type: ignore[method-assign]
+    async with trio.open_nursery() as nursery:
         for ledger_id in range(100):
-            await ledgers.unmark(ledger_id)
-        await ledgers.mark(5, ["b1"])
-        assert await listed(ledgers) == [5]
-
-    run(story)
+            nursery.start_soon(ledgers.mark, ledger_id, ["b1"])
+    assert calls == 101
+    for ledger_id in range(100):
+        await ledgers.unmark(ledger_id)
+    await ledgers.mark(5, ["b1"])
+    assert await listed(ledgers) == [5]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 
+import pytest
 import trio.testing
 
 from quire.cli.shell.output import Output
@@ -22,7 +23,7 @@ def test_people_get_lines_and_programs_get_values() -> None:
     assert as_json.getvalue() == '{"ledgerId": 1}\n{"total": 1}\n'
 
 
-def test_progress_is_a_line_a_second_where_there_is_no_terminal() -> None:
+async def test_progress_is_a_line_a_second_where_there_is_no_terminal() -> None:
     err = io.StringIO()
 
     async def main() -> None:
@@ -35,20 +36,21 @@ def test_progress_is_a_line_a_second_where_there_is_no_terminal() -> None:
             await trio.sleep(1)
             done(7)
 
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    await main()
     lines = err.getvalue().splitlines()
     assert lines[-1] == "7 ledgers"
     assert 3 <= len(lines) - 1 <= 4
     assert lines[0] in ("10 of 40 entries written", "11 of 40 entries written")
 
 
-def test_progress_is_a_bar_on_a_terminal_and_leaves_nothing_on_standard_output() -> None:
+@pytest.mark.real_clock
+async def test_progress_is_a_bar_on_a_terminal_and_leaves_nothing_on_standard_output() -> None:
     out, err = io.StringIO(), Terminal()
 
     async def main() -> None:
         with Output(out, err).progress("entries written", 40) as done:
             done(40)
 
-    trio.run(main)
+    await main()
     assert "entries written" in err.getvalue()
     assert out.getvalue() == ""

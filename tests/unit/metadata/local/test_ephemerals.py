@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from quire.metadata.errors import NodeExistsError, SessionExpiredError
 from quire.metadata.local import ephemerals
@@ -12,83 +10,72 @@ from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Kind, Node
 
 
-def run(story: Callable[[MemoryTree, MemoryStore], Awaitable[None]]) -> None:
-    async def main() -> None:
-        tree = MemoryTree()
-        await story(tree, MemoryStore(tree))
+@pytest.fixture
+def tree() -> MemoryTree:
+    return MemoryTree()
 
-    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+@pytest.fixture
+async def store(tree: MemoryTree) -> MemoryStore:
+    return MemoryStore(tree)
 
 
 def mine(value: bytes, version: int = 0) -> Node:
     return Node(value, version, ephemeral=True, mine=True)
 
 
-def test_ones_own_node_is_taken_again_with_a_new_value() -> None:
-    async def story(tree: MemoryTree, store: MemoryStore) -> None:
-        for value, version in ((b"a", 0), (b"a", 0), (b"b", 1)):
-            await ephemerals.take(store, "/x/me", value)
-            assert await store.get("/x/me") == mine(value, version)
-
-    run(story)
+async def test_ones_own_node_is_taken_again_with_a_new_value(tree: MemoryTree, store: MemoryStore) -> None:
+    for value, version in ((b"a", 0), (b"a", 0), (b"b", 1)):
+        await ephemerals.take(store, "/x/me", value)
+        assert await store.get("/x/me") == mine(value, version)
 
 
-def test_anothers_node_is_waited_for_but_not_for_ever() -> None:
-    async def story(tree: MemoryTree, store: MemoryStore) -> None:
-        other = MemoryStore(tree, session_timeout_s=5)
-        await other.create("/me", b"other", kind=Kind.EPHEMERAL)
-        started = trio.current_time()
-        with pytest.raises(NodeExistsError, match="another session"):
-            await ephemerals.take(store, "/me", b"a", wait_s=3)
-        assert trio.current_time() == started + 3
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(tree.run, name="expiry")
-            other.disconnect()
-            await ephemerals.take(store, "/me", b"a", wait_s=7)
-            assert trio.current_time() == started + 8
-            nursery.cancel_scope.cancel()
+async def test_anothers_node_is_waited_for_but_not_for_ever(tree: MemoryTree, store: MemoryStore) -> None:
+    other = MemoryStore(tree, session_timeout_s=5)
+    await other.create("/me", b"other", kind=Kind.EPHEMERAL)
+    started = trio.current_time()
+    with pytest.raises(NodeExistsError, match="another session"):
+        await ephemerals.take(store, "/me", b"a", wait_s=3)
+    assert trio.current_time() == started + 3
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(tree.run, name="expiry")
+        other.disconnect()
+        await ephemerals.take(store, "/me", b"a", wait_s=7)
+        assert trio.current_time() == started + 8
+        nursery.cancel_scope.cancel()
+    assert await store.get("/me") == mine(b"a")
+
+
+async def test_only_ones_own_node_is_given_up(tree: MemoryTree, store: MemoryStore) -> None:
+    other = MemoryStore(tree)
+    await ephemerals.take(store, "/me", b"a")
+    await ephemerals.drop(other, "/me")
+    assert await store.get("/me") == mine(b"a")
+    await ephemerals.drop(store, "/me")
+    await ephemerals.drop(store, "/me")
+    assert await store.get("/me") is None
+
+
+async def test_a_kept_node_is_made_anew_when_it_goes_and_when_the_connection_was_away(
+    tree: MemoryTree, store: MemoryStore
+) -> None:
+    other = MemoryStore(tree)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(ephemerals.keep, store, "/me", b"a")
+        await other.delete("/me")
+        await wait_all_tasks_blocked()
         assert await store.get("/me") == mine(b"a")
-
-    run(story)
-
-
-def test_only_ones_own_node_is_given_up() -> None:
-    async def story(tree: MemoryTree, store: MemoryStore) -> None:
-        other = MemoryStore(tree)
-        await ephemerals.take(store, "/me", b"a")
-        await ephemerals.drop(other, "/me")
+        store.disconnect()
+        await other.delete("/me")
+        await trio.sleep(10)
+        store.reconnect()
+        await wait_all_tasks_blocked()
         assert await store.get("/me") == mine(b"a")
-        await ephemerals.drop(store, "/me")
-        await ephemerals.drop(store, "/me")
-        assert await store.get("/me") is None
-
-    run(story)
+        nursery.cancel_scope.cancel()
 
 
-def test_a_kept_node_is_made_anew_when_it_goes_and_when_the_connection_was_away() -> None:
-    async def story(tree: MemoryTree, store: MemoryStore) -> None:
-        other = MemoryStore(tree)
+async def test_keeping_ends_with_a_store_that_has_no_session_any_more(tree: MemoryTree, store: MemoryStore) -> None:
+    with pytest.RaisesGroup(SessionExpiredError):
         async with trio.open_nursery() as nursery:
             await nursery.start(ephemerals.keep, store, "/me", b"a")
-            await other.delete("/me")
-            await wait_all_tasks_blocked()
-            assert await store.get("/me") == mine(b"a")
-            store.disconnect()
-            await other.delete("/me")
-            await trio.sleep(10)
-            store.reconnect()
-            await wait_all_tasks_blocked()
-            assert await store.get("/me") == mine(b"a")
-            nursery.cancel_scope.cancel()
-
-    run(story)
-
-
-def test_keeping_ends_with_a_store_that_has_no_session_any_more() -> None:
-    async def story(tree: MemoryTree, store: MemoryStore) -> None:
-        with pytest.RaisesGroup(SessionExpiredError):
-            async with trio.open_nursery() as nursery:
-                await nursery.start(ephemerals.keep, store, "/me", b"a")
-                tree.expire(store.session)
-
-    run(story)
+            tree.expire(store.session)

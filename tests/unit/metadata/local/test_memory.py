@@ -1,207 +1,168 @@
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from quire.metadata.errors import MetadataUnavailableError, SessionExpiredError
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import ANY_VERSION, Kind, Node
 
 
-def run(story: Callable[[], Awaitable[None]]) -> None:
-    trio.run(story, clock=MockClock(autojump_threshold=0))
+async def test_sessions_share_the_nodes_and_know_their_own() -> None:
+    tree = MemoryTree()
+    one, two = MemoryStore(tree), MemoryStore(tree)
+    await one.create("/a", kind=Kind.EPHEMERAL)
+    assert await one.get("/a") == Node(b"", 0, ephemeral=True, mine=True)
+    assert await two.get("/a") == Node(b"", 0, ephemeral=True, mine=False)
+    await two.put("/a", b"x", 0)
+    assert await one.get("/a") == Node(b"x", 1, ephemeral=True, mine=True)
+    await one.aclose()
+    assert await two.get("/a") is None
 
 
-def test_sessions_share_the_nodes_and_know_their_own() -> None:
-    async def story() -> None:
-        tree = MemoryTree()
-        one, two = MemoryStore(tree), MemoryStore(tree)
-        await one.create("/a", kind=Kind.EPHEMERAL)
-        assert await one.get("/a") == Node(b"", 0, ephemeral=True, mine=True)
-        assert await two.get("/a") == Node(b"", 0, ephemeral=True, mine=False)
-        await two.put("/a", b"x", 0)
-        assert await one.get("/a") == Node(b"x", 1, ephemeral=True, mine=True)
-        await one.aclose()
-        assert await two.get("/a") is None
-
-    run(story)
-
-
-def test_a_lost_session_expires_after_its_timeout_and_watches_hear_of_it() -> None:
-    async def story() -> None:
-        tree = MemoryTree()
-        owner, other = MemoryStore(tree, session_timeout_s=30.0), MemoryStore(tree)
-        await owner.create("/lease", kind=Kind.EPHEMERAL)
-        watch = other.watch("/lease")
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(tree.run, name="tree")
-            await trio.sleep(5)
-            owner.disconnect()
-            await watch.next()
-            assert trio.current_time() == 35.0
-            assert await other.get("/lease") is None
-            nursery.cancel_scope.cancel()
-
-    run(story)
-
-
-def test_without_the_task_a_lost_session_expires_when_the_tree_is_used() -> None:
-    async def story() -> None:
-        tree = MemoryTree()
-        owner, other = MemoryStore(tree, session_timeout_s=30.0), MemoryStore(tree)
-        await owner.create("/lease", kind=Kind.EPHEMERAL)
+async def test_a_lost_session_expires_after_its_timeout_and_watches_hear_of_it() -> None:
+    tree = MemoryTree()
+    owner, other = MemoryStore(tree, session_timeout_s=30.0), MemoryStore(tree)
+    await owner.create("/lease", kind=Kind.EPHEMERAL)
+    watch = other.watch("/lease")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(tree.run, name="tree")
+        await trio.sleep(5)
         owner.disconnect()
-        await trio.sleep(29.9)
-        assert await other.get("/lease") is not None
-        await trio.sleep(0.2)
+        await watch.next()
+        assert trio.current_time() == 35.0
         assert await other.get("/lease") is None
+        nursery.cancel_scope.cancel()
 
-    run(story)
+
+async def test_without_the_task_a_lost_session_expires_when_the_tree_is_used() -> None:
+    tree = MemoryTree()
+    owner, other = MemoryStore(tree, session_timeout_s=30.0), MemoryStore(tree)
+    await owner.create("/lease", kind=Kind.EPHEMERAL)
+    owner.disconnect()
+    await trio.sleep(29.9)
+    assert await other.get("/lease") is not None
+    await trio.sleep(0.2)
+    assert await other.get("/lease") is None
 
 
-def test_who_reconnects_in_time_keeps_the_session() -> None:
-    async def story() -> None:
-        tree = MemoryTree()
-        owner = MemoryStore(tree, session_timeout_s=30.0)
+async def test_who_reconnects_in_time_keeps_the_session() -> None:
+    tree = MemoryTree()
+    owner = MemoryStore(tree, session_timeout_s=30.0)
+    await owner.create("/lease", kind=Kind.EPHEMERAL)
+    owner.disconnect()
+    with pytest.raises(MetadataUnavailableError):
+        await owner.get("/lease")
+    await trio.sleep(29)
+    owner.reconnect()
+    await trio.sleep(100)
+    assert await owner.get("/lease") == Node(b"", 0, ephemeral=True, mine=True)
+    assert not owner.expired.is_set()
+
+
+async def test_who_reconnects_too_late_learns_only_then_that_the_session_expired() -> None:
+    tree = MemoryTree()
+    owner = MemoryStore(tree, session_timeout_s=30.0)
+    await owner.create("/lease", kind=Kind.EPHEMERAL)
+    owner.disconnect()
+    await trio.sleep(31)
+    tree.expire_due()
+    assert not owner.expired.is_set()
+    with pytest.raises(MetadataUnavailableError):
+        await owner.get("/lease")
+    owner.reconnect()
+    assert owner.expired.is_set()
+    with pytest.raises(SessionExpiredError):
+        await owner.get("/lease")
+    with pytest.raises(SessionExpiredError):
+        await owner.watch("/lease").next()
+
+
+async def test_an_expired_session_is_told_at_once_while_it_is_connected() -> None:
+    tree = MemoryTree()
+    owner, other = MemoryStore(tree), MemoryStore(tree)
+    await owner.create("/lease", kind=Kind.EPHEMERAL)
+    watch = owner.watch("/lease")
+    tree.expire(owner.session)
+    tree.expire(owner.session)
+    assert owner.expired.is_set()
+    assert not other.expired.is_set()
+    assert await other.get("/lease") is None
+    with pytest.raises(SessionExpiredError):
+        await watch.next()
+    with pytest.raises(SessionExpiredError):
         await owner.create("/lease", kind=Kind.EPHEMERAL)
-        owner.disconnect()
+
+
+async def test_a_store_that_is_closed_without_a_connection_leaves_its_nodes_for_the_timeout() -> None:
+    tree = MemoryTree()
+    owner, other = MemoryStore(tree, session_timeout_s=10.0), MemoryStore(tree)
+    await owner.create("/lease", kind=Kind.EPHEMERAL)
+    owner.disconnect()
+    await owner.aclose()
+    assert await other.get("/lease") is not None
+    await trio.sleep(10)
+    assert await other.get("/lease") is None
+
+
+async def test_watches_are_silent_without_a_connection_and_speak_when_it_is_back() -> None:
+    tree = MemoryTree()
+    follower, other = MemoryStore(tree), MemoryStore(tree)
+    watch = follower.watch("/a")
+    heard: list[float] = []
+
+    async def follow() -> None:
+        await watch.next()
+        heard.append(trio.current_time())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(follow, name="follow")
+        await wait_all_tasks_blocked()
+        follower.disconnect()
+        await other.create("/a")
+        await trio.sleep(7)
+        assert heard == []
+        assert follower.watch("/b") is not watch
+        follower.reconnect()
+    assert heard == [7.0]
+
+
+async def test_latency_is_paid_on_the_way_there_and_back() -> None:
+    tree = MemoryTree()
+    store = MemoryStore(tree, latency=lambda: 0.5)
+    await store.create("/a")
+    assert trio.current_time() == 1.0
+    assert await store.get("/a") == Node(b"", 0)
+    assert trio.current_time() == 2.0
+
+
+async def test_a_connection_lost_on_the_way_back_leaves_a_write_done_and_its_writer_unsure() -> None:
+    tree = MemoryTree()
+    store, other = MemoryStore(tree, latency=lambda: 1.0), MemoryStore(tree)
+
+    async def cut() -> None:
+        await trio.sleep(1.5)
+        store.disconnect()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cut, name="cut")
         with pytest.raises(MetadataUnavailableError):
-            await owner.get("/lease")
-        await trio.sleep(29)
-        owner.reconnect()
-        await trio.sleep(100)
-        assert await owner.get("/lease") == Node(b"", 0, ephemeral=True, mine=True)
-        assert not owner.expired.is_set()
-
-    run(story)
+            await store.create("/a", b"done")
+    assert await other.get("/a") == Node(b"done", 0)
+    await other.put("/a", b"", ANY_VERSION)
 
 
-def test_who_reconnects_too_late_learns_only_then_that_the_session_expired() -> None:
-    async def story() -> None:
-        tree = MemoryTree()
-        owner = MemoryStore(tree, session_timeout_s=30.0)
-        await owner.create("/lease", kind=Kind.EPHEMERAL)
-        owner.disconnect()
-        await trio.sleep(31)
-        tree.expire_due()
-        assert not owner.expired.is_set()
+async def test_a_connection_lost_on_the_way_there_leaves_a_write_undone() -> None:
+    tree = MemoryTree()
+    store, other = MemoryStore(tree, latency=lambda: 1.0), MemoryStore(tree)
+
+    async def cut() -> None:
+        await trio.sleep(0.5)
+        store.disconnect()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cut, name="cut")
         with pytest.raises(MetadataUnavailableError):
-            await owner.get("/lease")
-        owner.reconnect()
-        assert owner.expired.is_set()
-        with pytest.raises(SessionExpiredError):
-            await owner.get("/lease")
-        with pytest.raises(SessionExpiredError):
-            await owner.watch("/lease").next()
-
-    run(story)
-
-
-def test_an_expired_session_is_told_at_once_while_it_is_connected() -> None:
-    async def story() -> None:
-        tree = MemoryTree()
-        owner, other = MemoryStore(tree), MemoryStore(tree)
-        await owner.create("/lease", kind=Kind.EPHEMERAL)
-        watch = owner.watch("/lease")
-        tree.expire(owner.session)
-        tree.expire(owner.session)
-        assert owner.expired.is_set()
-        assert not other.expired.is_set()
-        assert await other.get("/lease") is None
-        with pytest.raises(SessionExpiredError):
-            await watch.next()
-        with pytest.raises(SessionExpiredError):
-            await owner.create("/lease", kind=Kind.EPHEMERAL)
-
-    run(story)
-
-
-def test_a_store_that_is_closed_without_a_connection_leaves_its_nodes_for_the_timeout() -> None:
-    async def story() -> None:
-        tree = MemoryTree()
-        owner, other = MemoryStore(tree, session_timeout_s=10.0), MemoryStore(tree)
-        await owner.create("/lease", kind=Kind.EPHEMERAL)
-        owner.disconnect()
-        await owner.aclose()
-        assert await other.get("/lease") is not None
-        await trio.sleep(10)
-        assert await other.get("/lease") is None
-
-    run(story)
-
-
-def test_watches_are_silent_without_a_connection_and_speak_when_it_is_back() -> None:
-    async def story() -> None:
-        tree = MemoryTree()
-        follower, other = MemoryStore(tree), MemoryStore(tree)
-        watch = follower.watch("/a")
-        heard: list[float] = []
-
-        async def follow() -> None:
-            await watch.next()
-            heard.append(trio.current_time())
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(follow, name="follow")
-            await wait_all_tasks_blocked()
-            follower.disconnect()
-            await other.create("/a")
-            await trio.sleep(7)
-            assert heard == []
-            assert follower.watch("/b") is not watch
-            follower.reconnect()
-        assert heard == [7.0]
-
-    run(story)
-
-
-def test_latency_is_paid_on_the_way_there_and_back() -> None:
-    async def story() -> None:
-        tree = MemoryTree()
-        store = MemoryStore(tree, latency=lambda: 0.5)
-        await store.create("/a")
-        assert trio.current_time() == 1.0
-        assert await store.get("/a") == Node(b"", 0)
-        assert trio.current_time() == 2.0
-
-    run(story)
-
-
-def test_a_connection_lost_on_the_way_back_leaves_a_write_done_and_its_writer_unsure() -> None:
-    async def story() -> None:
-        tree = MemoryTree()
-        store, other = MemoryStore(tree, latency=lambda: 1.0), MemoryStore(tree)
-
-        async def cut() -> None:
-            await trio.sleep(1.5)
-            store.disconnect()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(cut, name="cut")
-            with pytest.raises(MetadataUnavailableError):
-                await store.create("/a", b"done")
-        assert await other.get("/a") == Node(b"done", 0)
-        await other.put("/a", b"", ANY_VERSION)
-
-    run(story)
-
-
-def test_a_connection_lost_on_the_way_there_leaves_a_write_undone() -> None:
-    async def story() -> None:
-        tree = MemoryTree()
-        store, other = MemoryStore(tree, latency=lambda: 1.0), MemoryStore(tree)
-
-        async def cut() -> None:
-            await trio.sleep(0.5)
-            store.disconnect()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(cut, name="cut")
-            with pytest.raises(MetadataUnavailableError):
-                await store.create("/a", b"not done")
-        assert await other.get("/a") is None
-
-    run(story)
+            await store.create("/a", b"not done")
+    assert await other.get("/a") is None

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -25,6 +26,8 @@ from quire.metadata.store import ANY_VERSION, Create, Kind, Node, Op, Put
 from quire.world.damage import Finding
 from quire.world.doors import Batch, NotSyncedError, World
 from quire.world.real import real_world
+
+pytestmark = pytest.mark.real_clock
 
 T = TypeVar("T")
 Run = tuple[list[Any], Any, BaseException | None]
@@ -133,15 +136,13 @@ class _Changes(dict[bytes, bytes | None]):
         raise AssertionError("not used")
 
 
-def play(story: Callable[[ByHand, KeyValueStore, trio.Nursery], Awaitable[None]]) -> None:
-    async def main() -> None:
-        hand = ByHand()
-        store = await open_store(hand.world(), "/data")
-        async with trio.open_nursery() as nursery:
-            await story(hand, store, nursery)
-        await store.aclose()
-
-    trio.run(main)
+@asynccontextmanager
+async def play() -> AsyncIterator[tuple[ByHand, KeyValueStore, trio.Nursery]]:
+    hand = ByHand()
+    store = await open_store(hand.world(), "/data")
+    async with trio.open_nursery() as nursery:
+        yield hand, store, nursery
+    await store.aclose()
 
 
 class Call:
@@ -163,8 +164,8 @@ class Call:
 # ------------------------------------------------------------------------------------------------ commit and visibility
 
 
-def test_a_write_is_answered_and_seen_only_when_it_is_synced() -> None:
-    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+async def test_a_write_is_answered_and_seen_only_when_it_is_synced() -> None:
+    async with play() as (hand, store, nursery):
         watch = store.watch("/a")
         create = Call(nursery, lambda: store.create("/a", b"x"))
         await wait_all_tasks_blocked()
@@ -179,11 +180,9 @@ def test_a_write_is_answered_and_seen_only_when_it_is_synced() -> None:
         assert create.outcome == "/a"
         await watch.next()
 
-    play(story)
 
-
-def test_all_writes_queued_meanwhile_are_one_synced_batch_and_build_on_each_other() -> None:
-    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+async def test_all_writes_queued_meanwhile_are_one_synced_batch_and_build_on_each_other() -> None:
+    async with play() as (hand, store, nursery):
         hand.batches.clear()
         calls = []
         writes: list[Callable[[], Awaitable[Any]]] = [
@@ -200,11 +199,9 @@ def test_all_writes_queued_meanwhile_are_one_synced_batch_and_build_on_each_othe
         assert [call.outcome for call in calls] == ["/a", 1, 2, "/a/b"]
         assert [set(batch) for batch in hand.batches] == [{row_key("/a"), row_key("/a/b")}]
 
-    play(story)
 
-
-def test_a_write_that_is_queued_while_another_is_synced_goes_with_the_next_batch() -> None:
-    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+async def test_a_write_that_is_queued_while_another_is_synced_goes_with_the_next_batch() -> None:
+    async with play() as (hand, store, nursery):
         hand.batches.clear()
         first = Call(nursery, lambda: store.create("/a"))
         await wait_all_tasks_blocked()
@@ -220,11 +217,9 @@ def test_a_write_that_is_queued_while_another_is_synced_goes_with_the_next_batch
         assert [call.outcome for call in later] == ["/a/x", "/a/y", "/a/z"]
         assert len(hand.batches) == 2
 
-    play(story)
 
-
-def test_a_write_builds_on_the_last_one_under_way_when_an_earlier_one_is_reported() -> None:
-    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+async def test_a_write_builds_on_the_last_one_under_way_when_an_earlier_one_is_reported() -> None:
+    async with play() as (hand, store, nursery):
         await made(hand, nursery, lambda: store.create("/a"))
         calls = [Call(nursery, partial(store.put, "/a", b"1", 0))]
         await wait_all_tasks_blocked()
@@ -239,11 +234,9 @@ def test_a_write_builds_on_the_last_one_under_way_when_an_earlier_one_is_reporte
         assert [call.outcome for call in calls] == [1, 2, 3]
         assert await store.get("/a") == Node(b"3", 3)
 
-    play(story)
 
-
-def test_a_refusal_waits_for_the_write_that_caused_it() -> None:
-    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+async def test_a_refusal_waits_for_the_write_that_caused_it() -> None:
+    async with play() as (hand, store, nursery):
         first = Call(nursery, lambda: store.create("/a"))
         await wait_all_tasks_blocked()
         second = Call(nursery, lambda: store.create("/a"))
@@ -256,11 +249,9 @@ def test_a_refusal_waits_for_the_write_that_caused_it() -> None:
         with pytest.raises(BadVersionError):
             await store.put("/a", b"", 4)
 
-    play(story)
 
-
-def test_a_refusal_whose_cause_failed_is_decided_again() -> None:
-    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+async def test_a_refusal_whose_cause_failed_is_decided_again() -> None:
+    async with play() as (hand, store, nursery):
         first = Call(nursery, lambda: store.create("/a"))
         await wait_all_tasks_blocked()
         second = Call(nursery, lambda: store.create("/a", b"mine"))
@@ -275,11 +266,9 @@ def test_a_refusal_whose_cause_failed_is_decided_again() -> None:
         assert second.outcome == "/a"
         assert await store.get("/a") == Node(b"mine", 0)
 
-    play(story)
 
-
-def test_a_cancelled_caller_changes_nothing_of_what_others_see() -> None:
-    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+async def test_a_cancelled_caller_changes_nothing_of_what_others_see() -> None:
+    async with play() as (hand, store, nursery):
         with trio.move_on_after(0):
             await store.create("/a", b"given up")
         assert await store.get("/a") is None
@@ -289,11 +278,9 @@ def test_a_cancelled_caller_changes_nothing_of_what_others_see() -> None:
         await wait_all_tasks_blocked()
         assert later.outcome == 1
 
-    play(story)
 
-
-def test_ephemeral_nodes_cost_no_sync() -> None:
-    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+async def test_ephemeral_nodes_cost_no_sync() -> None:
+    async with play() as (hand, store, nursery):
         hand.batches.clear()
         call = Call(nursery, lambda: store.create("/e", kind=Kind.EPHEMERAL))
         await wait_all_tasks_blocked()
@@ -302,11 +289,9 @@ def test_ephemeral_nodes_cost_no_sync() -> None:
         assert call.outcome == "/e"
         assert hand.batches == []
 
-    play(story)
 
-
-def test_a_create_and_a_put_are_one_batch_of_two_rows() -> None:
-    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+async def test_a_create_and_a_put_are_one_batch_of_two_rows() -> None:
+    async with play() as (hand, store, nursery):
         hand.batches.clear()
         ops: list[Op] = [Create(path="/l"), Put(path="/", value=b"list", version=ANY_VERSION)]
         call = Call(nursery, lambda: store.multi(ops))
@@ -315,8 +300,6 @@ def test_a_create_and_a_put_are_one_batch_of_two_rows() -> None:
         await wait_all_tasks_blocked()
         assert call.outcome == ["/l", "/"]
         assert [sorted(batch) for batch in hand.batches] == [sorted([row_key("/l"), row_key("/")])]
-
-    play(story)
 
 
 # ------------------------------------------------------------------------------------------------------------- failures
@@ -330,8 +313,8 @@ async def made(hand: ByHand, nursery: trio.Nursery, call: Callable[[], Awaitable
     return running.outcome
 
 
-def test_a_full_disk_fails_writes_changes_nothing_and_passes() -> None:
-    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+async def test_a_full_disk_fails_writes_changes_nothing_and_passes() -> None:
+    async with play() as (hand, store, nursery):
         assert await made(hand, nursery, lambda: store.create("/a", b"old")) == "/a"
         watch = store.watch("/a")
         hand.failure = OSError(errno.ENOSPC, "full")
@@ -345,11 +328,9 @@ def test_a_full_disk_fails_writes_changes_nothing_and_passes() -> None:
         assert await store.get("/a") == Node(b"new", 1)
         await watch.next()
 
-    play(story)
 
-
-def test_writes_planned_over_a_failed_one_fail_with_it() -> None:
-    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+async def test_writes_planned_over_a_failed_one_fail_with_it() -> None:
+    async with play() as (hand, store, nursery):
         first = Call(nursery, lambda: store.create("/a"))
         await wait_all_tasks_blocked()
         hand.failure = OSError(errno.ENOSPC, "full")
@@ -371,11 +352,9 @@ def test_writes_planned_over_a_failed_one_fail_with_it() -> None:
         assert await store.children("/") == ["c"]
         assert sorted(load(hand).nodes) == ["/", "/c"]
 
-    play(story)
 
-
-def test_refused_and_fresh_writes_may_share_a_run() -> None:
-    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+async def test_refused_and_fresh_writes_may_share_a_run() -> None:
+    async with play() as (hand, store, nursery):
         first = Call(nursery, lambda: store.create("/a"))
         await wait_all_tasks_blocked()
         hand.failure = OSError(errno.ENOSPC, "full")
@@ -393,11 +372,9 @@ def test_refused_and_fresh_writes_may_share_a_run() -> None:
         assert third.outcome == "/a"
         assert {path: node.value for path, node in load(hand).nodes.items()} == {"/": b"", "/a": b"third"}
 
-    play(story)
 
-
-def test_what_a_failed_write_left_on_the_disk_is_written_over_by_the_next() -> None:
-    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+async def test_what_a_failed_write_left_on_the_disk_is_written_over_by_the_next() -> None:
+    async with play() as (hand, store, nursery):
         await made(hand, nursery, lambda: store.create("/a", b"old"))
         hand.failure = OSError(errno.ENOSPC, "full")
         hand.applies_what_fails = True
@@ -411,11 +388,9 @@ def test_what_a_failed_write_left_on_the_disk_is_written_over_by_the_next() -> N
         await made(hand, nursery, lambda: store.create("/d"))
         assert list(hand.batches[0]) == [row_key("/d")]
 
-    play(story)
 
-
-def test_writing_over_takes_the_newest_that_is_under_way() -> None:
-    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+async def test_writing_over_takes_the_newest_that_is_under_way() -> None:
+    async with play() as (hand, store, nursery):
         await made(hand, nursery, lambda: store.create("/a", b"old"))
         hand.failure = OSError(errno.ENOSPC, "full")
         await made(hand, nursery, lambda: store.put("/a", b"failed", 0))
@@ -429,13 +404,11 @@ def test_writing_over_takes_the_newest_that_is_under_way() -> None:
         assert [call.outcome for call in calls] == [1, "/b"]
         assert load(hand).nodes["/a"].value == b"new"
 
-    play(story)
-
 
 @pytest.mark.parametrize(
     "failure", [OSError(errno.EIO, "the disk is gone"), NotSyncedError(errno.ENOSPC, "the disk is gone")]
 )
-def test_any_other_failure_ends_the_store(failure: OSError) -> None:
+async def test_any_other_failure_ends_the_store(failure: OSError) -> None:
     async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
         await made(hand, nursery, lambda: store.create("/a"))
         watch = store.watch("/a")
@@ -460,22 +433,20 @@ def test_any_other_failure_ends_the_store(failure: OSError) -> None:
         with pytest.raises(SessionExpiredError):
             await store.watch("/a").next()
 
-    play(story)
+    async with play() as (hand, store, nursery):
+        await story(hand, store, nursery)
 
 
 # --------------------------------------------------------------------------------------------------------------- layout
 
 
-def test_a_newer_layout_is_refused_and_the_map_is_closed() -> None:
-    async def main() -> None:
-        hand = ByHand()
-        hand.rows[LAYOUT_KEY] = bytes([0, 0, 0, 2])
-        with pytest.raises(UnsupportedLayoutError, match="2"):
-            await open_store(hand.world(), "/data")
-        assert hand.closed
-        assert hand.batches == []
-
-    trio.run(main)
+async def test_a_newer_layout_is_refused_and_the_map_is_closed() -> None:
+    hand = ByHand()
+    hand.rows[LAYOUT_KEY] = bytes([0, 0, 0, 2])
+    with pytest.raises(UnsupportedLayoutError, match="2"):
+        await open_store(hand.world(), "/data")
+    assert hand.closed
+    assert hand.batches == []
 
 
 @pytest.mark.parametrize(
@@ -507,8 +478,8 @@ def test_nodes_without_a_layout_version_are_refused() -> None:
         load(hand)
 
 
-def test_a_row_has_the_documented_bytes() -> None:
-    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+async def test_a_row_has_the_documented_bytes() -> None:
+    async with play() as (hand, store, nursery):
         await made(hand, nursery, lambda: store.create("/a/bc", b"data", make_parents=True))
         await made(hand, nursery, lambda: store.put("/a/bc", b"more", 0))
         await made(hand, nursery, lambda: store.create("/a/bc/n-", sequential=True))
@@ -519,24 +490,19 @@ def test_a_row_has_the_documented_bytes() -> None:
             (b"\x01\x00\x03/a/bc/n-0000000000", bytes(17))
         ]
 
-    play(story)
+
+async def test_a_closed_map_can_be_opened_again_in_the_real_world(tmp_path: Path) -> None:
+    world = real_world(1)
+    for number in range(3):
+        store = await open_store(world, str(tmp_path / "metadata"))
+        assert await store.put("/", b"x", number) == number + 1
+        with pytest.raises(BlockingIOError):
+            await open_store(world, str(tmp_path / "metadata"))
+        await store.aclose()
 
 
-def test_a_closed_map_can_be_opened_again_in_the_real_world(tmp_path: Path) -> None:
-    async def main() -> None:
-        world = real_world(1)
-        for number in range(3):
-            store = await open_store(world, str(tmp_path / "metadata"))
-            assert await store.put("/", b"x", number) == number + 1
-            with pytest.raises(BlockingIOError):
-                await open_store(world, str(tmp_path / "metadata"))
-            await store.aclose()
-
-    trio.run(main)
-
-
-def test_reads_cost_a_turn_of_the_event_loop_only_now_and_then_and_yet_hold_it_for_a_few_only() -> None:
-    async def story(hand: ByHand, store: KeyValueStore, nursery: trio.Nursery) -> None:
+async def test_reads_cost_a_turn_of_the_event_loop_only_now_and_then_and_yet_hold_it_for_a_few_only() -> None:
+    async with play() as (_, store, nursery):
         turns = 0
 
         async def others() -> None:
@@ -554,5 +520,3 @@ def test_reads_cost_a_turn_of_the_event_loop_only_now_and_then_and_yet_hold_it_f
             await store.get("/nothing")
         assert scope.cancelled_caught
         nursery.cancel_scope.cancel()
-
-    play(story)

@@ -6,30 +6,26 @@ import trio
 from quire.metadata.local.watches import WatchTable
 from quire.metadata.store import Changed
 
-
-def test_a_change_before_next_is_not_missed_and_told_once() -> None:
-    async def main() -> None:
-        table = WatchTable()
-        watch = table.add("/a")
-        table.fire(["/b", "/a", "/a"])
-        assert await watch.next() == Changed("/a")
-        with trio.move_on_after(0.001) as scope:
-            await watch.next()
-        assert scope.cancelled_caught
-
-    trio.run(main)
+pytestmark = pytest.mark.real_clock
 
 
-def test_a_cancelled_wait_leaves_the_watch_usable() -> None:
-    async def main() -> None:
-        table = WatchTable()
-        watch = table.add("/a")
-        with trio.move_on_after(0):
-            await watch.next()
-        table.fire(["/a"])
-        assert await watch.next() == Changed("/a")
+async def test_a_change_before_next_is_not_missed_and_told_once() -> None:
+    table = WatchTable()
+    watch = table.add("/a")
+    table.fire(["/b", "/a", "/a"])
+    assert await watch.next() == Changed("/a")
+    with trio.move_on_after(0.001) as scope:
+        await watch.next()
+    assert scope.cancelled_caught
 
-    trio.run(main)
+
+async def test_a_cancelled_wait_leaves_the_watch_usable() -> None:
+    table = WatchTable()
+    watch = table.add("/a")
+    with trio.move_on_after(0):
+        await watch.next()
+    table.fire(["/a"])
+    assert await watch.next() == Changed("/a")
 
 
 def test_closed_watches_are_forgotten() -> None:
@@ -43,14 +39,11 @@ def test_closed_watches_are_forgotten() -> None:
     assert table._watches == {}
 
 
-def test_the_first_failure_stays() -> None:
-    async def main() -> None:
-        table = WatchTable()
-        watch = table.add("/a")
-        table.fail(ValueError("first"))
-        watch.close()
-        for _ in range(2):
-            with pytest.raises(ValueError, match="first"):
-                await watch.next()
-
-    trio.run(main)
+async def test_the_first_failure_stays() -> None:
+    table = WatchTable()
+    watch = table.add("/a")
+    table.fail(ValueError("first"))
+    watch.close()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="first"):
+            await watch.next()

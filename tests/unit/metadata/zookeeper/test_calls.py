@@ -105,32 +105,28 @@ def test_an_expired_session_loses_all_that_is_in_flight_and_an_ended_one_everyth
         made.ask(9)
 
 
-def test_a_lost_call_knows_when_it_was_sent() -> None:
-    async def main() -> None:
-        sender, made, _ = calls()
-        made.ask("before")
-        call = made.ask("a")
-        call.set_exception(ConnectionLoss())
-        with pytest.raises(LostError) as caught:
-            await call.answer()
-        assert (caught.value.session, caught.value.zxid) == (7, 1)
-        assert len(sender.sent) == 2
-
-    trio.run(main)
+@pytest.mark.real_clock
+async def test_a_lost_call_knows_when_it_was_sent() -> None:
+    sender, made, _ = calls()
+    made.ask("before")
+    call = made.ask("a")
+    call.set_exception(ConnectionLoss())
+    with pytest.raises(LostError) as caught:
+        await call.answer()
+    assert (caught.value.session, caught.value.zxid) == (7, 1)
+    assert len(sender.sent) == 2
 
 
-def test_who_stops_waiting_abandons_the_call_and_it_is_told_when_it_was_done() -> None:
-    async def main() -> None:
-        sender, made, late = calls()
-        call = made.ask("a")
-        with trio.move_on_after(0):
-            await call.answer()
-        assert call.abandoned
-        assert late == []
-        sender.answer()
-        assert late == [call]
-
-    trio.run(main)
+@pytest.mark.real_clock
+async def test_who_stops_waiting_abandons_the_call_and_it_is_told_when_it_was_done() -> None:
+    sender, made, late = calls()
+    call = made.ask("a")
+    with trio.move_on_after(0):
+        await call.answer()
+    assert call.abandoned
+    assert late == []
+    sender.answer()
+    assert late == [call]
 
 
 def test_an_answer_that_is_not_understood_is_an_unknown_outcome_and_makes_room() -> None:

@@ -11,6 +11,8 @@ from quire.metadata.zookeeper.config import ZooKeeperConfig
 from quire.metadata.zookeeper.connection import Connection
 from quire.metadata.zookeeper.threads import Link
 
+pytestmark = pytest.mark.real_clock
+
 
 class Observer:
     """Notes whether it is over."""
@@ -42,37 +44,28 @@ def broken_link(observer: Observer, error: Exception) -> tuple[Link, threading.S
 
 
 @pytest.mark.parametrize("error", [ValueError("planted"), ConnectionLoss(), OSError("planted")])
-def test_no_failure_ends_the_thread_that_connects(error: Exception) -> None:
-    async def story() -> None:
-        observer = Observer()
-        link, attempts = broken_link(observer, error)
-        link.start()
-        for _ in range(5):
-            assert await trio.to_thread.run_sync(attempts.acquire, True, 10), "it tries no more"
-        assert observer.ends == []
-        await trio.to_thread.run_sync(link.stop)
-        assert link._client._connection.connection_stopped.is_set()
-        assert observer.ends == []
-
-    trio.run(story)
+async def test_no_failure_ends_the_thread_that_connects(error: Exception) -> None:
+    observer = Observer()
+    link, attempts = broken_link(observer, error)
+    link.start()
+    for _ in range(5):
+        assert await trio.to_thread.run_sync(attempts.acquire, True, 10), "it tries no more"
+    assert observer.ends == []
+    await trio.to_thread.run_sync(link.stop)
+    assert link._client._connection.connection_stopped.is_set()
+    assert observer.ends == []
 
 
-def test_a_client_that_waits_to_try_again_stops_at_once() -> None:
-    async def story() -> None:
-        link, attempts = broken_link(Observer(), ValueError("planted"))
-        link._client._connection.retry_sleeper.delay = 60
-        link.start()
-        assert await trio.to_thread.run_sync(attempts.acquire, True, 10)
-        with trio.fail_after(5):
-            await trio.to_thread.run_sync(link.stop)
-
-    trio.run(story)
-
-
-def test_every_client_has_the_mended_connection() -> None:
-    async def story() -> None:
-        link = Link(ZooKeeperConfig(servers=(("127.0.0.1", 1),)), Observer())
-        assert type(link._client._connection) is Connection
+async def test_a_client_that_waits_to_try_again_stops_at_once() -> None:
+    link, attempts = broken_link(Observer(), ValueError("planted"))
+    link._client._connection.retry_sleeper.delay = 60
+    link.start()
+    assert await trio.to_thread.run_sync(attempts.acquire, True, 10)
+    with trio.fail_after(5):
         await trio.to_thread.run_sync(link.stop)
 
-    trio.run(story)
+
+async def test_every_client_has_the_mended_connection() -> None:
+    link = Link(ZooKeeperConfig(servers=(("127.0.0.1", 1),)), Observer())
+    assert type(link._client._connection) is Connection
+    await trio.to_thread.run_sync(link.stop)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-import trio
 from kazoo import exceptions
 from kazoo.protocol.serialization import Exists, GetChildren
 
@@ -17,25 +17,24 @@ from quire.service.log import Event
 from tests.unit.metadata.zookeeper.test_watches import heard
 
 
-def with_session(story: Callable[[Session, list[tuple[Any, Call]]], Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        session = Session(ZooKeeperConfig(servers=(("127.0.0.1", 1),)))
-        sent: list[tuple[Any, Call]] = []
-        monkeypatch.setattr(session.link, "send", lambda request, call: sent.append((request, call)))
-        try:
-            session.connected(7)
-            await story(session, sent)
-        finally:
-            session.link.stop()
-
-    trio.run(main)
+@asynccontextmanager
+async def with_session(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Session, list[tuple[Any, Call]]]]:
+    session = Session(ZooKeeperConfig(servers=(("127.0.0.1", 1),)))
+    sent: list[tuple[Any, Call]] = []
+    monkeypatch.setattr(session.link, "send", lambda request, call: sent.append((request, call)))
+    try:
+        session.connected(7)
+        yield session, sent
+    finally:
+        session.link.stop()
 
 
+@pytest.mark.real_clock
 @pytest.mark.parametrize("kind", [Exists, GetChildren])
-def test_a_watch_that_may_not_read_is_told_and_the_log_says_why(
+async def test_a_watch_that_may_not_read_is_told_and_the_log_says_why(
     kind: type[Any], monkeypatch: pytest.MonkeyPatch, log_events: list[Event]
 ) -> None:
-    async def story(session: Session, sent: list[tuple[Any, Call]]) -> None:
+    async with with_session(monkeypatch) as (session, sent):
         watch = session.watches.add("/admin/policies")
         [call] = [call for request, call in sent if type(request) is kind]
         assert not await heard(watch)
@@ -45,13 +44,12 @@ def test_a_watch_that_may_not_read_is_told_and_the_log_says_why(
         assert event["path"] == "/admin/policies"
         assert event["reason"] == "/admin/policies: these credentials lack the right"
 
-    with_session(story, monkeypatch)
 
-
-def test_a_node_that_is_not_there_and_a_connection_that_goes_are_no_refusals(
+@pytest.mark.real_clock
+async def test_a_node_that_is_not_there_and_a_connection_that_goes_are_no_refusals(
     monkeypatch: pytest.MonkeyPatch, log_events: list[Event]
 ) -> None:
-    async def story(session: Session, sent: list[tuple[Any, Call]]) -> None:
+    async with with_session(monkeypatch) as (session, sent):
         watch = session.watches.add("/a")
         (_, node), (_, children) = sent
         session.calls.answered(children, None, exceptions.NoNodeError())
@@ -61,5 +59,3 @@ def test_a_node_that_is_not_there_and_a_connection_that_goes_are_no_refusals(
         session.connected(7)
         assert await heard(watch)
         assert not [each for each in log_events if each["event"] == "metadata watch refused"]
-
-    with_session(story, monkeypatch)

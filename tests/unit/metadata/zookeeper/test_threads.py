@@ -17,6 +17,8 @@ from quire.servers.process import end_at_fault
 from quire.world.faults import Faults
 from quire.world.unwrap import leaves
 
+pytestmark = pytest.mark.real_clock
+
 
 class Decrypted:
     """A TLS socket that has decrypted something already, on a connection that is silent."""
@@ -55,50 +57,44 @@ def test_what_tls_has_decrypted_is_ready_at_once_and_a_silent_socket_is_not() ->
         assert handler.select([silent], [silent], [], None) == ([silent], [silent], [])
 
 
-def test_posts_from_another_thread_come_in_order() -> None:
-    async def main() -> None:
-        link = Link(ZooKeeperConfig(servers=(("127.0.0.1", 1),)), Nobody())
-        got: list[int] = []
-        done = trio.Event()
+async def test_posts_from_another_thread_come_in_order() -> None:
+    link = Link(ZooKeeperConfig(servers=(("127.0.0.1", 1),)), Nobody())
+    got: list[int] = []
+    done = trio.Event()
 
-        def post_all() -> None:
-            for number in range(2000):
-                link.post(got.append, number)
-            link.post(done.set)
+    def post_all() -> None:
+        for number in range(2000):
+            link.post(got.append, number)
+        link.post(done.set)
 
-        thread = threading.Thread(target=post_all)
-        thread.start()
-        with trio.fail_after(10):
-            await done.wait()
-        thread.join()
-        assert got == list(range(2000))
-        link.stop()
-
-    trio.run(main)
+    thread = threading.Thread(target=post_all)
+    thread.start()
+    with trio.fail_after(10):
+        await done.wait()
+    thread.join()
+    assert got == list(range(2000))
+    link.stop()
 
 
-def test_posts_after_the_end_of_the_loop_are_for_nobody() -> None:
+async def test_posts_after_the_end_of_the_loop_are_for_nobody() -> None:
     posts: list[Callable[..., None]] = []
 
     async def main() -> None:
         posts.append(Link(ZooKeeperConfig(servers=(("127.0.0.1", 1),)), Nobody()).post)
         await trio.lowlevel.checkpoint()
 
-    trio.run(main)
+    await main()
     posts[0](print, "never")
 
 
 @pytest.mark.expect_error("kazoo failed")
-def test_failures_inside_kazoo_are_errors_of_ours_and_lost_connections_are_not() -> None:
-    async def main() -> None:
-        words = Link(ZooKeeperConfig(servers=(("127.0.0.1", 1),)), Nobody()).words
-        words.logger.warning("Connection dropped: %s", "refused")
-        assert words.last == "Connection dropped: refused"
-        assert logging.getLogger("kazoo") is not words.logger
-        words.logger.error("Unhandled exception in connection loop")
-        await trio.lowlevel.checkpoint()
-
-    trio.run(main)
+async def test_failures_inside_kazoo_are_errors_of_ours_and_lost_connections_are_not() -> None:
+    words = Link(ZooKeeperConfig(servers=(("127.0.0.1", 1),)), Nobody()).words
+    words.logger.warning("Connection dropped: %s", "refused")
+    assert words.last == "Connection dropped: refused"
+    assert logging.getLogger("kazoo") is not words.logger
+    words.logger.error("Unhandled exception in connection loop")
+    await trio.lowlevel.checkpoint()
 
 
 def test_certificates_that_cannot_be_read_are_told_at_once() -> None:
@@ -107,7 +103,7 @@ def test_certificates_that_cannot_be_read_are_told_at_once() -> None:
 
 
 @pytest.mark.expect_error("internal error, the server ends")
-def test_a_post_that_raises_ends_a_server_in_order_and_the_others_are_made() -> None:
+async def test_a_post_that_raises_ends_a_server_in_order_and_the_others_are_made() -> None:
     def boom() -> None:
         raise ValueError("an event")
 
@@ -127,7 +123,7 @@ def test_a_post_that_raises_ends_a_server_in_order_and_the_others_are_made() -> 
             assert got == [1]
 
     with pytest.raises(ExceptionGroup) as raised:
-        trio.run(main)
+        await main()
     (error,) = leaves(raised.value)
     assert isinstance(error, InternalError)
     assert "what an answer or event of ZooKeeper causes: ValueError" in str(error)

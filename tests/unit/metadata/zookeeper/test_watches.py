@@ -10,6 +10,8 @@ from quire.metadata.local.watches import TreeWatch
 from quire.metadata.store import Changed
 from quire.metadata.zookeeper.watches import Arming, ZooKeeperWatches
 
+pytestmark = pytest.mark.real_clock
+
 
 class Server:
     """Notes what is armed."""
@@ -52,42 +54,36 @@ async def heard(watch: TreeWatch) -> bool:
     return told == [Changed(watch.path)]
 
 
-def test_an_arming_that_fired_is_armed_again_before_the_watch_is_told() -> None:
-    async def main() -> None:
-        server = Server()
-        server.watches.connected()
-        watch = server.watches.add("/a")
-        assert server.log == ["node /a", "children /a"]
-        assert not await heard(watch)
-        for event, again in (
-            (EventType.CHANGED, ["node /a"]),
-            (EventType.DELETED, ["node /a", "children /a"]),
-        ):
-            server.log.clear()
-            server.watches.fired(server.node["/a"], event)
-            assert server.log == again
-            assert await heard(watch)
-            assert not await heard(watch)
+async def test_an_arming_that_fired_is_armed_again_before_the_watch_is_told() -> None:
+    server = Server()
+    server.watches.connected()
+    watch = server.watches.add("/a")
+    assert server.log == ["node /a", "children /a"]
+    assert not await heard(watch)
+    for event, again in (
+        (EventType.CHANGED, ["node /a"]),
+        (EventType.DELETED, ["node /a", "children /a"]),
+    ):
         server.log.clear()
-        server.watches.fired(server.children["/a"], EventType.CHILD)
-        assert server.log == ["children /a"]
+        server.watches.fired(server.node["/a"], event)
+        assert server.log == again
         assert await heard(watch)
-
-    trio.run(main)
-
-
-def test_one_deletion_told_twice_is_one_change() -> None:
-    async def main() -> None:
-        server = Server()
-        server.watches.connected()
-        watch = server.watches.add("/a")
-        node, children = server.node["/a"], server.children["/a"]
-        server.watches.fired(node, EventType.DELETED)
-        assert await heard(watch)
-        server.watches.fired(children, EventType.DELETED)
         assert not await heard(watch)
+    server.log.clear()
+    server.watches.fired(server.children["/a"], EventType.CHILD)
+    assert server.log == ["children /a"]
+    assert await heard(watch)
 
-    trio.run(main)
+
+async def test_one_deletion_told_twice_is_one_change() -> None:
+    server = Server()
+    server.watches.connected()
+    watch = server.watches.add("/a")
+    node, children = server.node["/a"], server.children["/a"]
+    server.watches.fired(node, EventType.DELETED)
+    assert await heard(watch)
+    server.watches.fired(children, EventType.DELETED)
+    assert not await heard(watch)
 
 
 def test_the_children_of_a_node_that_comes_are_watched_from_then_on() -> None:
@@ -100,42 +96,36 @@ def test_the_children_of_a_node_that_comes_are_watched_from_then_on() -> None:
     assert server.log == ["node /a", "children /a"]
 
 
-def test_a_change_between_the_making_of_a_watch_and_its_arming_is_told() -> None:
-    async def main() -> None:
-        server = Server()
-        server.watches.connected()
-        watch = server.watches.add("/a")
-        server.watches.node_armed(server.node["/a"], 5)
-        assert not await heard(watch)
-        server.watches.node_armed(server.node["/a"], 6)
-        assert await heard(watch)
-        server.watches.fired(server.node["/a"], EventType.CHANGED)
-        assert await heard(watch)
-        # From the second arming on whoever was told reads after it.
-        server.watches.node_armed(server.node["/a"], 9)
-        assert not await heard(watch)
-
-    trio.run(main)
+async def test_a_change_between_the_making_of_a_watch_and_its_arming_is_told() -> None:
+    server = Server()
+    server.watches.connected()
+    watch = server.watches.add("/a")
+    server.watches.node_armed(server.node["/a"], 5)
+    assert not await heard(watch)
+    server.watches.node_armed(server.node["/a"], 6)
+    assert await heard(watch)
+    server.watches.fired(server.node["/a"], EventType.CHANGED)
+    assert await heard(watch)
+    # From the second arming on whoever was told reads after it.
+    server.watches.node_armed(server.node["/a"], 9)
+    assert not await heard(watch)
 
 
-def test_without_a_connection_nothing_is_told_and_with_the_next_one_everything() -> None:
-    async def main() -> None:
-        server = Server()
-        server.watches.connected()
-        watches = [server.watches.add(path) for path in ("/a", "/b")]
-        server.watches.fired(server.node["/a"], EventType.CHANGED)  # and nobody has listened yet
-        old = server.node["/a"]
-        server.watches.disconnected()
-        watches.append(server.watches.add("/c"))
-        server.watches.fired(old, EventType.NONE)
-        server.watches.fired(old, EventType.CHANGED)
-        assert [await heard(watch) for watch in watches] == [False] * 3
-        server.log.clear()
-        server.watches.connected()
-        assert sorted(server.log) == sorted(f"{kind} /{name}" for name in "abc" for kind in ("node", "children"))
-        assert [await heard(watch) for watch in watches] == [True] * 3
-
-    trio.run(main)
+async def test_without_a_connection_nothing_is_told_and_with_the_next_one_everything() -> None:
+    server = Server()
+    server.watches.connected()
+    watches = [server.watches.add(path) for path in ("/a", "/b")]
+    server.watches.fired(server.node["/a"], EventType.CHANGED)  # and nobody has listened yet
+    old = server.node["/a"]
+    server.watches.disconnected()
+    watches.append(server.watches.add("/c"))
+    server.watches.fired(old, EventType.NONE)
+    server.watches.fired(old, EventType.CHANGED)
+    assert [await heard(watch) for watch in watches] == [False] * 3
+    server.log.clear()
+    server.watches.connected()
+    assert sorted(server.log) == sorted(f"{kind} /{name}" for name in "abc" for kind in ("node", "children"))
+    assert [await heard(watch) for watch in watches] == [True] * 3
 
 
 def test_the_armings_of_a_closed_watch_serve_the_next_one_until_there_are_too_many() -> None:
@@ -160,37 +150,31 @@ def test_the_armings_of_a_closed_watch_serve_the_next_one_until_there_are_too_ma
     assert len(server.taken_back) == 2
 
 
-def test_bad_paths_are_refused_and_ended_watches_say_so() -> None:
-    async def main() -> None:
-        server = Server()
-        with pytest.raises(InvalidPathError):
-            server.watches.add("a")
-        watch = server.watches.add("/a")
-        server.watches.fail(SessionExpiredError("over"))
-        with pytest.raises(SessionExpiredError):
-            await watch.next()
-        watch.close()
-
-    trio.run(main)
+async def test_bad_paths_are_refused_and_ended_watches_say_so() -> None:
+    server = Server()
+    with pytest.raises(InvalidPathError):
+        server.watches.add("a")
+    watch = server.watches.add("/a")
+    server.watches.fail(SessionExpiredError("over"))
+    with pytest.raises(SessionExpiredError):
+        await watch.next()
+    watch.close()
 
 
-def test_an_arming_that_is_refused_is_told_once_and_tried_again_later() -> None:
-    async def main() -> None:
-        server = Server()
-        server.watches.connected()
-        watch = server.watches.add("/a")
-        refused = server.children["/a"]
-        server.watches.refused(refused)
-        assert await heard(watch)
-        server.watches.refused(refused)
-        assert not await heard(watch)
-        server.log.clear()
-        server.watches.fired(server.node["/a"], EventType.CHANGED)
-        assert server.log == ["node /a", "children /a"]
-        server.watches.refused(server.node["/a"])
-        assert await heard(watch)
-        watch.close()
-        server.watches.refused(server.children["/a"])
-        assert server.watches._armed == {}, "nothing is left of it"
-
-    trio.run(main)
+async def test_an_arming_that_is_refused_is_told_once_and_tried_again_later() -> None:
+    server = Server()
+    server.watches.connected()
+    watch = server.watches.add("/a")
+    refused = server.children["/a"]
+    server.watches.refused(refused)
+    assert await heard(watch)
+    server.watches.refused(refused)
+    assert not await heard(watch)
+    server.log.clear()
+    server.watches.fired(server.node["/a"], EventType.CHANGED)
+    assert server.log == ["node /a", "children /a"]
+    server.watches.refused(server.node["/a"])
+    assert await heard(watch)
+    watch.close()
+    server.watches.refused(server.children["/a"])
+    assert server.watches._armed == {}, "nothing is left of it"

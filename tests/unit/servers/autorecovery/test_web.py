@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 import httpx2
 import trio
 from starlette.applications import Starlette
-from trio.testing import MockClock
 
 from autorecovery.marks import format as form
 from autorecovery.marks.underreplication import UnderreplicatedLedgers
@@ -24,25 +24,23 @@ BASE = "/api/v1/autorecovery"
 Ask = Callable[..., Awaitable[httpx2.Response]]
 
 
-def with_web(story: Callable[[Ask, MemoryTree, MemoryStore, UnderreplicatedLedgers], Awaitable[None]]) -> None:
-    async def main() -> None:
-        tree = MemoryTree()
-        store = MemoryStore(tree)
-        await store.create("/ledgers", b"", make_parents=True)
-        marks = UnderreplicatedLedgers(store, rng=Random(1), wall_ms=lambda: 1000, owner="test")
-        await marks.prepare()
-        app = Starlette(routes=Resources(store, marks, "/ledgers").routes())
-        transport = httpx2.ASGITransport(app=app)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://web") as client:
+@asynccontextmanager
+async def with_web() -> AsyncIterator[tuple[Ask, MemoryTree, MemoryStore, UnderreplicatedLedgers]]:
+    tree = MemoryTree()
+    store = MemoryStore(tree)
+    await store.create("/ledgers", b"", make_parents=True)
+    marks = UnderreplicatedLedgers(store, rng=Random(1), wall_ms=lambda: 1000, owner="test")
+    await marks.prepare()
+    app = Starlette(routes=Resources(store, marks, "/ledgers").routes())
+    transport = httpx2.ASGITransport(app=app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://web") as client:
 
-            async def ask(method: str, path: str, body: object = None) -> httpx2.Response:
-                content = None if body is None else json.dumps(body).encode()
-                return await client.request(method, f"{BASE}/{path}", content=content)
+        async def ask(method: str, path: str, body: object = None) -> httpx2.Response:
+            content = None if body is None else json.dumps(body).encode()
+            return await client.request(method, f"{BASE}/{path}", content=content)
 
-            with trio.fail_after(60):
-                await story(ask, tree, store, marks)
-
-    trio.run(main, clock=MockClock(autojump_threshold=0))
+        with trio.fail_after(60):
+            yield ask, tree, store, marks
 
 
 async def elect(store: MemoryStore, name: str) -> None:
@@ -51,15 +49,14 @@ async def elect(store: MemoryStore, name: str) -> None:
     await store.create(folder, vote, kind=Kind.EPHEMERAL, sequential=True, make_parents=True)
 
 
-def test_the_originals_answers_are_ours_byte_for_byte() -> None:
+async def test_the_originals_answers_are_ours_byte_for_byte() -> None:
     recorded: list[dict[str, Any]] = [
         each
         for each in json.loads(GOLDEN.read_text())
         if each["path"].startswith(BASE) and not each["path"].endswith("/decommission")
     ]
     assert len(recorded) == 9
-
-    async def story(ask: Ask, tree: MemoryTree, store: MemoryStore, marks: UnderreplicatedLedgers) -> None:
+    async with with_web() as (ask, _, store, marks):
         await elect(store, "127.0.0.1:3281")
         await marks.set_recovery_delay(5)
         for each in recorded:
@@ -74,11 +71,9 @@ def test_the_originals_answers_are_ours_byte_for_byte() -> None:
         assert await marks.recovery_delay() == 3
         assert await marks.is_enabled()
 
-    with_web(story)
 
-
-def test_marks_are_chosen_by_the_bookies_they_name() -> None:
-    async def story(ask: Ask, tree: MemoryTree, store: MemoryStore, marks: UnderreplicatedLedgers) -> None:
+async def test_marks_are_chosen_by_the_bookies_they_name() -> None:
+    async with with_web() as (ask, _, _, marks):
         nothing = await ask("GET", "list_under_replicated_ledger")
         assert (nothing.status_code, nothing.text) == (404, "No under replicated ledgers found")
         await marks.mark(7, ["a:1"])
@@ -93,11 +88,9 @@ def test_marks_are_chosen_by_the_bookies_they_name() -> None:
         text = (await ask("GET", "list_under_replicated_ledger?printmissingreplica&missingreplica=b:1")).text
         assert text == '{\n  "8" : [ "a:1", "b:1" ]\n}'
 
-    with_web(story)
 
-
-def test_an_audit_is_asked_for_by_setting_the_delay_again() -> None:
-    async def story(ask: Ask, tree: MemoryTree, store: MemoryStore, marks: UnderreplicatedLedgers) -> None:
+async def test_an_audit_is_asked_for_by_setting_the_delay_again() -> None:
+    async with with_web() as (ask, _, _, marks):
         assert (await ask("GET", "lost_bookie_recovery_delay")).status_code == 404
         assert (await ask("GET", "who_is_auditor")).status_code == 404
         await marks.set_recovery_delay(60)
@@ -108,11 +101,9 @@ def test_an_audit_is_asked_for_by_setting_the_delay_again() -> None:
         assert after is not None
         assert (after.value, after.version) == (60, before.version + 1)
 
-    with_web(story)
 
-
-def test_what_cannot_be_meant_changes_nothing() -> None:
-    async def story(ask: Ask, tree: MemoryTree, store: MemoryStore, marks: UnderreplicatedLedgers) -> None:
+async def test_what_cannot_be_meant_changes_nothing() -> None:
+    async with with_web() as (ask, _, _, marks):
         await marks.set_recovery_delay(60)
         for method, path, body, status in (
             ("PUT", "status", None, 400),
@@ -130,12 +121,8 @@ def test_what_cannot_be_meant_changes_nothing() -> None:
         assert await marks.is_enabled()
         assert await marks.recovery_delay() == 60
 
-    with_web(story)
 
-
-def test_while_the_cluster_cannot_be_asked_the_answer_is_an_error() -> None:
-    async def story(ask: Ask, tree: MemoryTree, store: MemoryStore, marks: UnderreplicatedLedgers) -> None:
+async def test_while_the_cluster_cannot_be_asked_the_answer_is_an_error() -> None:
+    async with with_web() as (ask, _, store, _):
         store.disconnect()
         assert (await ask("GET", "status")).status_code == 500
-
-    with_web(story)

@@ -190,8 +190,9 @@ def test_the_ready_line_tells_where_it_is_and_what_it_keeps() -> None:
     )
 
 
+@pytest.mark.real_clock
 @pytest.mark.parametrize("key", ["bookiePort", "httpServerPort"])
-def test_a_taken_port_is_named_with_its_key_and_address(key: str, tmp_path: Path) -> None:
+async def test_a_taken_port_is_named_with_its_key_and_address(key: str, tmp_path: Path) -> None:
     """And the bookie ends as with any port that it cannot have: exit code 2."""
     told: list[Ready] = []
 
@@ -215,7 +216,7 @@ def test_a_taken_port_is_named_with_its_key_and_address(key: str, tmp_path: Path
             }
         )
         with pytest.raises(ExceptionGroup) as ended:
-            trio.run(main, located(config, "/ledgers"))
+            await main(located(config, "/ledgers"))
     [cause] = leaves(ended.value)
     assert isinstance(cause, PortError)
     assert str(cause).startswith(f"{key}={port}: cannot listen on 0.0.0.0:{port}: Address")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from bookie.bookie import Bookie, open_bookie
@@ -21,6 +23,8 @@ from quire.service.http import serve_web
 from quire.service.serve import ConnectionCounts
 from quire.world.real import real_world
 from tests.unit.bookie.build import Client
+
+pytestmark = pytest.mark.real_clock
 
 GOLDEN = Path(__file__).parents[3] / "golden/bookkeeper/http"
 OF_ONE = LedgerMetadata(
@@ -42,43 +46,41 @@ BY_NAME = ("/state", "/readonly", "/sanity", "/info", "/gc", "/list_disk_file", 
 Ask = Callable[..., Awaitable[tuple[int, str]]]
 
 
-def with_web(
-    folder: Path, story: Callable[[Ask, Bookie, MemoryStore], Awaitable[None]], settings: dict[str, Any] | None = None
-) -> None:
-    async def main() -> None:
-        world, store = real_world(1), MemoryStore(MemoryTree())
-        await initialize_layout(store, rng=world.rng)
-        config = BOOKIE.build(
-            {
-                "bookieId": "b:1",
-                "advertisedAddress": "127.0.0.1",
-                "journalDirectories": str(folder / "journal"),
-                "ledgerDirectories": str(folder / "ledgers"),
-                "journalPreAllocSizeMB": 1,
-                "httpServerHost": "127.0.0.1",
-                "httpServerPort": 0,
-                "quireZooKeeperAuth": "digest:me:secret",
-                **(settings or {}),
-            }
-        )
-        stop = trio.Event()
-        async with open_bookie(world, config.bookie, store) as bookie, trio.open_nursery() as nursery:
+@asynccontextmanager
+async def with_web(
+    folder: Path, settings: dict[str, Any] | None = None
+) -> AsyncIterator[tuple[Ask, Bookie, MemoryStore]]:
+    world, store = real_world(1), MemoryStore(MemoryTree())
+    await initialize_layout(store, rng=world.rng)
+    config = BOOKIE.build(
+        {
+            "bookieId": "b:1",
+            "advertisedAddress": "127.0.0.1",
+            "journalDirectories": str(folder / "journal"),
+            "ledgerDirectories": str(folder / "ledgers"),
+            "journalPreAllocSizeMB": 1,
+            "httpServerHost": "127.0.0.1",
+            "httpServerPort": 0,
+            "quireZooKeeperAuth": "digest:me:secret",
+            **(settings or {}),
+        }
+    )
+    stop = trio.Event()
+    async with open_bookie(world, config.bookie, store) as bookie, trio.open_nursery() as nursery:
 
-            async def serve(task_status: trio.TaskStatus[tuple[str, int]]) -> None:
-                counts = ConnectionCounts()
-                app = web_app(bookie, store, counts, config, nursery)
-                await serve_web(app, config.http.host, config.http.port, stop=stop, task_status=task_status)
+        async def serve(task_status: trio.TaskStatus[tuple[str, int]]) -> None:
+            counts = ConnectionCounts()
+            app = web_app(bookie, store, counts, config, nursery)
+            await serve_web(app, config.http.host, config.http.port, stop=stop, task_status=task_status)
 
-            address = await nursery.start(serve)
+        address = await nursery.start(serve)
 
-            async def ask(path: str, method: str = "GET", body: object = None) -> tuple[int, str]:
-                return await request(address, method, path, body)
+        async def ask(path: str, method: str = "GET", body: object = None) -> tuple[int, str]:
+            return await request(address, method, path, body)
 
-            with trio.fail_after(30):
-                await story(ask, bookie, store)
-            stop.set()
-
-    trio.run(main)
+        with trio.fail_after(30):
+            yield ask, bookie, store
+        stop.set()
 
 
 async def request(address: tuple[str, int], method: str, path: str, body: object) -> tuple[int, str]:
@@ -91,8 +93,8 @@ async def request(address: tuple[str, int], method: str, path: str, body: object
     return int(start.split()[1]), answer.decode()
 
 
-def test_the_state_is_told_and_changed_in_the_originals_json(tmp_path: Path) -> None:
-    async def story(ask: Ask, bookie: Bookie, store: MemoryStore) -> None:
+async def test_the_state_is_told_and_changed_in_the_originals_json(tmp_path: Path) -> None:
+    async with with_web(tmp_path) as (ask, bookie, _):
         assert await ask("/heartbeat") == (200, "OK\n")
         assert await ask("/api/v1/bookie/is_ready") == (200, "OK")
         assert await ask("/api/v1/bookie/state/readonly") == (200, '{\n  "readOnly" : false\n}')
@@ -112,28 +114,22 @@ def test_the_state_is_told_and_changed_in_the_originals_json(tmp_path: Path) -> 
         assert (await ask("/api/v1/bookie/state/readonly", "PUT", {"readOnly": False}))[0] == 200
         assert not bookie.read_only
 
-    with_web(tmp_path, story)
 
-
-def test_a_bookie_that_must_be_read_only_cannot_be_switched(tmp_path: Path) -> None:
-    async def story(ask: Ask, bookie: Bookie, store: MemoryStore) -> None:
+async def test_a_bookie_that_must_be_read_only_cannot_be_switched(tmp_path: Path) -> None:
+    async with with_web(tmp_path, {"forceReadOnlyBookie": True}) as (ask, _, _):
         assert (await ask("/api/v1/bookie/state/readonly", "PUT", {"readOnly": False}))[0] == 409
         assert await ask("/api/v1/bookie/sanity") == (200, '{\n  "passed" : true,\n  "readOnly" : true\n}')
 
-    with_web(tmp_path, story, {"forceReadOnlyBookie": True})
 
-
-def test_sanity_writes_and_reads_and_leaves_nothing(tmp_path: Path) -> None:
-    async def story(ask: Ask, bookie: Bookie, store: MemoryStore) -> None:
+async def test_sanity_writes_and_reads_and_leaves_nothing(tmp_path: Path) -> None:
+    async with with_web(tmp_path) as (ask, bookie, _):
         assert await ask("/api/v1/bookie/sanity") == (200, '{\n  "passed" : true,\n  "readOnly" : false\n}')
         assert bookie.storage.ledgers() == []
         assert bookie.stats.adds == 1
 
-    with_web(tmp_path, story)
 
-
-def test_the_disk_is_told(tmp_path: Path) -> None:
-    async def story(ask: Ask, bookie: Bookie, store: MemoryStore) -> None:
+async def test_the_disk_is_told(tmp_path: Path) -> None:
+    async with with_web(tmp_path) as (ask, bookie, _):
         bookie.total_bytes = lambda folder: 1 << 60
         await Client(bookie).add(7, 0)
         await bookie.checkpoint()
@@ -149,21 +145,17 @@ def test_the_disk_is_told(tmp_path: Path) -> None:
             "entrylog files"
         ]
 
-    with_web(tmp_path, story)
 
-
-def test_the_configuration_is_told_without_its_secrets(tmp_path: Path) -> None:
-    async def story(ask: Ask, bookie: Bookie, store: MemoryStore) -> None:
+async def test_the_configuration_is_told_without_its_secrets(tmp_path: Path) -> None:
+    async with with_web(tmp_path) as (ask, _, _):
         found = json.loads((await ask("/api/v1/config/server_config"))[1])
         assert found["bookieId"] == "b:1"
         assert found["journalSyncData"] == "true"
         assert found["quireZooKeeperAuth"] == "***"
 
-    with_web(tmp_path, story)
 
-
-def test_ledgers_are_listed_described_deleted_and_collected(tmp_path: Path) -> None:
-    async def story(ask: Ask, bookie: Bookie, store: MemoryStore) -> None:
+async def test_ledgers_are_listed_described_deleted_and_collected(tmp_path: Path) -> None:
+    async with with_web(tmp_path) as (ask, bookie, store):
         manager = LedgerManager(store, ids=SequenceLedgerIds(store, "/ledgers"), rng=bookie.world.rng)
         ids = [(await manager.create(OF_ONE))[0] for _ in range(3)]
         client = Client(bookie)
@@ -189,52 +181,41 @@ def test_ledgers_are_listed_described_deleted_and_collected(tmp_path: Path) -> N
                 break
         assert bookie.storage.ledgers() == [ids[0], ids[2]]
 
-    with_web(tmp_path, story)
 
-
-def test_bookies_are_listed_by_kind_and_with_their_hosts(tmp_path: Path) -> None:
-    async def story(ask: Ask, bookie: Bookie, store: MemoryStore) -> None:
+async def test_bookies_are_listed_by_kind_and_with_their_hosts(tmp_path: Path) -> None:
+    async with with_web(tmp_path) as (ask, _, store):
         info = BookieServiceInfo(endpoints=(Endpoint(host="h1", port=1),))
         await bookies.register(store, "one:1", info)
         await bookies.register(store, "two:2", info, read_only=True)
         assert json.loads((await ask("/api/v1/bookie/list_bookies?type=rw&print_hostnames=true"))[1]) == {"one:1": "h1"}
         assert json.loads((await ask("/api/v1/bookie/list_bookies?type=ro"))[1]) == {"two:2": None}
 
-    with_web(tmp_path, story)
 
-
-def test_what_is_not_there_is_told_as_the_original_does(tmp_path: Path) -> None:
-    async def story(ask: Ask, bookie: Bookie, store: MemoryStore) -> None:
+async def test_what_is_not_there_is_told_as_the_original_does(tmp_path: Path) -> None:
+    async with with_web(tmp_path) as (ask, _, _):
         assert await ask("/api/v1/nosuch") == (404, "<html><body><h1>Resource not found</h1></body></html>")
         assert (await ask("/heartbeat", "PUT"))[0] == 404
 
-    with_web(tmp_path, story)
 
-
-def test_metrics_are_scraped_and_move(tmp_path: Path) -> None:
-    async def story(ask: Ask, bookie: Bookie, store: MemoryStore) -> None:
+async def test_metrics_are_scraped_and_move(tmp_path: Path) -> None:
+    async with with_web(tmp_path) as (ask, bookie, _):
         await Client(bookie).add(7, 0, 5)
         assert 'bookkeeper_server_ADD_ENTRY_REQUEST_count{success="true"} 5.0' in (await ask("/metrics"))[1]
 
-    with_web(tmp_path, story)
 
-
-def test_a_bookie_that_must_stay_writable_cannot_be_made_read_only(tmp_path: Path) -> None:
-    async def story(ask: Ask, bookie: Bookie, store: MemoryStore) -> None:
+async def test_a_bookie_that_must_stay_writable_cannot_be_made_read_only(tmp_path: Path) -> None:
+    async with with_web(tmp_path, {"readOnlyModeEnabled": False}) as (ask, bookie, _):
         assert (await ask("/api/v1/bookie/state/readonly", "PUT", {"readOnly": True}))[0] == 400
         assert not bookie.read_only
 
-    with_web(tmp_path, story, {"readOnlyModeEnabled": False})
 
-
-def test_calls_that_were_made_to_the_original_are_answered_with_the_same_status_and_the_same_names(
+async def test_calls_that_were_made_to_the_original_are_answered_with_the_same_status_and_the_same_names(
     tmp_path: Path,
 ) -> None:
     calls = json.loads((GOLDEN / "http.json").read_text())
     served = [call for call in calls if not call["path"].startswith(NOT_SERVED)]
     assert len(served) > 20
-
-    async def story(ask: Ask, bookie: Bookie, store: MemoryStore) -> None:
+    async with with_web(tmp_path) as (ask, bookie, store):
         manager = LedgerManager(store, ids=SequenceLedgerIds(store, "/ledgers"), rng=bookie.world.rng)
         for _ in range(200):
             await manager.create(OF_ONE)
@@ -248,5 +229,3 @@ def test_calls_that_were_made_to_the_original_are_answered_with_the_same_status_
         for call in calls:
             if call["path"].startswith(NOT_SERVED):
                 assert (await ask(call["path"], call["method"]))[0] == 404
-
-    with_web(tmp_path, story)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from quire.metadata.errors import MetadataUnavailableError
 from quire.metadata.zookeeper.store import ZooKeeperConfig
@@ -20,7 +19,7 @@ from quire.service.log import Event
 from tests.unit.managed_ledger.fake_ledgers import fake_world
 
 
-def test_a_zookeeper_that_is_away_is_waited_for_until_the_process_is_stopped(
+async def test_a_zookeeper_that_is_away_is_waited_for_until_the_process_is_stopped(
     log_events: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop = trio.Event()
@@ -38,7 +37,7 @@ def test_a_zookeeper_that_is_away_is_waited_for_until_the_process_is_stopped(
     async def main() -> None:
         assert await zookeeper_wait.open_when_there(fake_world(), ZooKeeperConfig(servers=(("z", 2181),)), stop) is None
 
-    trio.run(main, clock=MockClock(autojump_threshold=0))
+    await main()
     assert sum(attempts) >= 60  # seconds
     waits = [event for event in log_events if event["event"] == "waiting for ZooKeeper"]
     assert waits[0]["servers"] == "z:2181"

@@ -1,0 +1,15 @@
+"""Brokers' logs on one tree of metadata and one set of ledgers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.unit.managed_ledger.cluster import Cluster, in_cluster
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with in_cluster() as cluster:
+        yield cluster
