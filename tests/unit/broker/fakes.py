@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +30,6 @@ from quire.wire.pulsar.entry_features import features_of
 from quire.wire.pulsar.names import TopicName
 from quire.world.doors import Buffer
 from tests.unit.broker.peers import entry, payload_of
-from tests.unit.ledger.fake_bookie import run
 
 LEDGER = 5
 
@@ -174,19 +174,15 @@ class Stage:
         return positions
 
 
-def on_stage(
-    kind: pb.CommandSubscribe.SubType, test: Callable[[Stage], Awaitable[None]], *, cold: bool = False, **options: Any
-) -> None:
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            async with trio.open_nursery() as of_topic:
-                stage = Stage(kind, FakeLog(cold=cold), of_topic, **options)
-                nursery.start_soon(stage.turn.run)
-                await test(stage)
-                of_topic.cancel_scope.cancel()
-            nursery.cancel_scope.cancel()
-
-    run(main)
+@asynccontextmanager
+async def on_stage(kind: pb.CommandSubscribe.SubType, *, cold: bool = False, **options: Any) -> AsyncIterator[Stage]:
+    async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as of_topic:
+            stage = Stage(kind, FakeLog(cold=cold), of_topic, **options)
+            nursery.start_soon(stage.turn.run)
+            yield stage
+            of_topic.cancel_scope.cancel()
+        nursery.cancel_scope.cancel()
 
 
 def finish(turn: Turn) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import trio
 import trio.testing
 from crc32c import crc32c
-from trio.testing import MockClock
 
 from broker.config import BrokerOptions
 from broker.server import Broker
@@ -292,25 +292,23 @@ class Room:
         return found
 
 
-def in_broker(
-    test: Callable[[Room], Awaitable[None]],
+@asynccontextmanager
+async def in_broker(
     *,
     log: dict[str, Any] | None = None,
     instruments: Sequence[trio.abc.Instrument] = (),
     **options: Any,
-) -> None:
-    """Run `test` with a broker of these options over logs configured by `log`."""
-
-    async def main() -> None:
-        cluster = Cluster()
-        async with running(cluster.ledgers), cluster.broker(**(log or {})) as factory, trio.open_nursery() as nursery:
-            metadata = cluster.stores[0]
-            await metadata.multi([Create(path="/admin/policies/public/default", make_parents=True)])
-            broker = Broker(
-                fake_world(), metadata, factory, replace(OPTIONS, **options), nursery, service_url="pulsar://test:6650"
-            )
-            broker.start()
-            await test(Room(broker, cluster, factory, nursery))
-            nursery.cancel_scope.cancel()
-
-    trio.run(main, clock=MockClock(autojump_threshold=0), instruments=instruments)
+) -> AsyncIterator[Room]:
+    """A broker of these options over logs configured by `log`."""
+    for each in instruments:
+        trio.lowlevel.add_instrument(each)
+    cluster = Cluster()
+    async with running(cluster.ledgers), cluster.broker(**(log or {})) as factory, trio.open_nursery() as nursery:
+        metadata = cluster.stores[0]
+        await metadata.multi([Create(path="/admin/policies/public/default", make_parents=True)])
+        broker = Broker(
+            fake_world(), metadata, factory, replace(OPTIONS, **options), nursery, service_url="pulsar://test:6650"
+        )
+        broker.start()
+        yield Room(broker, cluster, factory, nursery)
+        nursery.cancel_scope.cancel()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from broker.background import AT_ONCE_MAX, for_all, see_through
 from broker.errors import ServiceNotReadyError, TopicBusyError
 
 
-def test_what_was_begun_is_ended_when_the_caller_is_cancelled() -> None:
+async def test_what_was_begun_is_ended_when_the_caller_is_cancelled() -> None:
     done: list[str] = []
 
     async def main() -> None:
@@ -23,60 +23,54 @@ def test_what_was_begun_is_ended_when_the_caller_is_cancelled() -> None:
                 await see_through(nursery, job, name="job")
             assert not done
 
-    trio.run(main, clock=MockClock(autojump_threshold=0))
+    await main()
     assert done == ["done"]
 
 
-def test_the_result_and_the_brokers_errors_come_back() -> None:
-    async def main() -> None:
-        async def seven() -> int:
-            return 7
+@pytest.mark.real_clock
+async def test_the_result_and_the_brokers_errors_come_back() -> None:
+    async def seven() -> int:
+        return 7
 
-        async def busy() -> None:
-            raise TopicBusyError("busy")
+    async def busy() -> None:
+        raise TopicBusyError("busy")
 
-        async with trio.open_nursery() as nursery:
-            assert await see_through(nursery, seven, name="seven") == 7
-            with pytest.raises(TopicBusyError):
-                await see_through(nursery, busy, name="busy")
-
-    trio.run(main)
+    async with trio.open_nursery() as nursery:
+        assert await see_through(nursery, seven, name="seven") == 7
+        with pytest.raises(TopicBusyError):
+            await see_through(nursery, busy, name="busy")
 
 
+@pytest.mark.real_clock
 @pytest.mark.expect_error("job failed")
-def test_our_own_mistake_is_logged_and_does_not_take_the_broker_down() -> None:
-    async def main() -> None:
-        async def job() -> None:
-            raise ZeroDivisionError
+async def test_our_own_mistake_is_logged_and_does_not_take_the_broker_down() -> None:
+    async def job() -> None:
+        raise ZeroDivisionError
 
-        async with trio.open_nursery() as nursery:
-            with pytest.raises(ServiceNotReadyError):
-                await see_through(nursery, job, name="job")
-
-    trio.run(main)
+    async with trio.open_nursery() as nursery:
+        with pytest.raises(ServiceNotReadyError):
+            await see_through(nursery, job, name="job")
 
 
-def test_who_waits_for_work_that_is_broken_off_is_told() -> None:
-    async def main() -> None:
-        told: list[Exception] = []
+@pytest.mark.real_clock
+async def test_who_waits_for_work_that_is_broken_off_is_told() -> None:
+    told: list[Exception] = []
 
-        async with trio.open_nursery() as outer, trio.open_nursery() as inner:
+    async with trio.open_nursery() as outer, trio.open_nursery() as inner:
 
-            async def ask() -> None:
-                try:
-                    await see_through(inner, trio.sleep_forever, name="job")
-                except ServiceNotReadyError as error:
-                    told.append(error)
+        async def ask() -> None:
+            try:
+                await see_through(inner, trio.sleep_forever, name="job")
+            except ServiceNotReadyError as error:
+                told.append(error)
 
-            outer.start_soon(ask)
-            await wait_all_tasks_blocked()
-            inner.cancel_scope.cancel()
-        assert len(told) == 1
-
-    trio.run(main)
+        outer.start_soon(ask)
+        await wait_all_tasks_blocked()
+        inner.cancel_scope.cancel()
+    assert len(told) == 1
 
 
-def test_of_many_jobs_all_are_tried_some_at_a_time_and_the_first_error_is_raised() -> None:
+async def test_of_many_jobs_all_are_tried_some_at_a_time_and_the_first_error_is_raised() -> None:
     begun: list[int] = []
 
     async def job(number: int) -> None:
@@ -95,5 +89,5 @@ def test_of_many_jobs_all_are_tried_some_at_a_time_and_the_first_error_is_raised
         with pytest.raises(TopicBusyError, match=r"^3$"):
             await for_all(range(40), job, name="jobs")
 
-    trio.run(main, clock=MockClock(autojump_threshold=0))
+    await main()
     assert begun == list(range(40))

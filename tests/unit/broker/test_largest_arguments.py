@@ -156,50 +156,45 @@ async def drive(room: Room, command: Callable[[], Command], kind: int, *, real: 
 
 
 @pytest.mark.parametrize("kind", [SUB.Exclusive, SUB.Shared], ids=["exclusive", "shared"])
-def test_no_command_holds_the_event_loop(kind: int) -> None:
-    async def test(room: Room) -> None:
+async def test_no_command_holds_the_event_loop(kind: int) -> None:
+    async with in_broker(message_size_max=FRAME, acks_in_command_max=3_000) as room:
         for number, (name, command) in enumerate(commands(3_000, 150_000).items()):
             steps = await drive(room, command, kind, real=False, topic=f"{TOPIC}-{number}")
             assert steps.longest <= CALLS_MAX, f"{name}: {steps.longest:.0f} calls in one step of {steps.where}"
 
-    in_broker(test, message_size_max=FRAME, acks_in_command_max=3_000)
 
-
-def test_ids_at_the_ends_of_their_ranges_are_answered_and_harm_nothing() -> None:
-    async def test(room: Room) -> None:
-        peer = await served(room, SUB.Shared, 350, TOPIC)
-        for ledger_id in ENDS:
-            for entry_id in ENDS:
-                named = pb.MessageIdData(ledgerId=ledger_id, entryId=entry_id)
-                part = pb.MessageIdData(ledgerId=ledger_id, entryId=entry_id, ack_set=[3])
-                assert (await peer.answered_ack(named)).request_id
-                assert (await peer.answered_ack(part)).request_id
-                peer.redeliver(named)
-        assert 340 <= (await room.topic()).subscriptions["s"].backlog <= 350
-        for ledger_id in ENDS:
-            for entry_id in ENDS:
-                number = 1000 + len(ENDS) * ENDS.index(ledger_id) + ENDS.index(entry_id)
-                start = pb.MessageIdData(ledgerId=ledger_id, entryId=entry_id)
-                await peer.subscribe(TOPIC, f"reader-{number}", number, durable=False, start_message_id=start)
-                peer.seek(number, message_id=pb.MessageIdData(ledgerId=ledger_id, entryId=entry_id, ack_set=[1]))
-                while (await peer.receive())[0].type != C.SUCCESS:
-                    pass
-        peer = await room.connect()
-        for end in ENDS:
-            await peer.subscribe(TOPIC, f"ends-{end}", end, initialPosition=SUB.Latest)
-            peer.flow(1, end)
-            peer.seek(end, message_publish_time=end)
+async def test_ids_at_the_ends_of_their_ranges_are_answered_and_harm_nothing(room: Room) -> None:
+    peer = await served(room, SUB.Shared, 350, TOPIC)
+    for ledger_id in ENDS:
+        for entry_id in ENDS:
+            named = pb.MessageIdData(ledgerId=ledger_id, entryId=entry_id)
+            part = pb.MessageIdData(ledgerId=ledger_id, entryId=entry_id, ack_set=[3])
+            assert (await peer.answered_ack(named)).request_id
+            assert (await peer.answered_ack(part)).request_id
+            peer.redeliver(named)
+    assert 340 <= (await room.topic()).subscriptions["s"].backlog <= 350
+    for ledger_id in ENDS:
+        for entry_id in ENDS:
+            number = 1000 + len(ENDS) * ENDS.index(ledger_id) + ENDS.index(entry_id)
+            start = pb.MessageIdData(ledgerId=ledger_id, entryId=entry_id)
+            await peer.subscribe(TOPIC, f"reader-{number}", number, durable=False, start_message_id=start)
+            peer.seek(number, message_id=pb.MessageIdData(ledgerId=ledger_id, entryId=entry_id, ack_set=[1]))
             while (await peer.receive())[0].type != C.SUCCESS:
                 pass
-        assert not peer.stream.closed
-
-    in_broker(test)
+    peer = await room.connect()
+    for end in ENDS:
+        await peer.subscribe(TOPIC, f"ends-{end}", end, initialPosition=SUB.Latest)
+        peer.flow(1, end)
+        peer.seek(end, message_publish_time=end)
+        while (await peer.receive())[0].type != C.SUCCESS:
+            pass
+    assert not peer.stream.closed
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", WHOLE)
 @pytest.mark.parametrize("kind", [SUB.Exclusive, SUB.Shared], ids=["exclusive", "shared"])
-def test_no_command_holds_the_event_loop_for_10_ms(name: str, kind: int, without_collector: None) -> None:
+async def test_no_command_holds_the_event_loop_for_10_ms(name: str, kind: int, without_collector: None) -> None:
     """The shortest of three: what else runs on the machine is not what is measured."""
     tries: list[tuple[float, str]] = []
 
@@ -208,7 +203,8 @@ def test_no_command_holds_the_event_loop_for_10_ms(name: str, kind: int, without
         tries.append((steps.longest, steps.where))
 
     for _ in range(3):
-        in_broker(test, message_size_max=FRAME)
+        async with in_broker(message_size_max=FRAME) as room:
+            await test(room)
     longest, where = min(tries)
     assert longest <= STEP_MAX_S, f"{1000 * longest:.1f} ms in one step of {where}"
 

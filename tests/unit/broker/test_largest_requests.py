@@ -16,7 +16,7 @@ from broker.connections import creation
 from broker.connections.connection import CLIENT_VERSION_MAX
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.commands import REPEATED_MAX
-from tests.unit.broker.peers import SUB, TOPIC, C, Peer, Room, entry, in_broker
+from tests.unit.broker.peers import SUB, TOPIC, C, Peer, Room, entry
 from tests.unit.broker.test_largest_arguments import CALLS_MAX, Steps
 
 LONG = "t" * 400_000
@@ -73,34 +73,28 @@ def subscriptions(peer: Peer) -> None:
 REQUESTS = (lookups, lists, producers, subscriptions)
 
 
-def longest_step(send: Callable[[Peer], None]) -> tuple[float, str]:
+async def longest_step(room: Room, send: Callable[[Peer], None]) -> tuple[float, str]:
     """Of the broker's tasks, in calls, while it works on what `send` sends; the connection is usable, or closed, at the end."""
-    found: list[Steps] = []
-
-    async def test(room: Room) -> None:
-        peer, other = await room.connect(), await room.connect()
-        await other.producer()
-        steps = Steps(trio.lowlevel.current_task(), real=False)
-        found.append(steps)
-        trio.lowlevel.add_instrument(steps)
-        try:
-            send(peer)
-            await trio.sleep(30)
-        finally:
-            trio.lowlevel.remove_instrument(steps)
-        await other.publish(b"others go on")
-
-    in_broker(test)
-    return found[0].longest, found[0].where
+    peer, other = await room.connect(), await room.connect()
+    await other.producer()
+    steps = Steps(trio.lowlevel.current_task(), real=False)
+    trio.lowlevel.add_instrument(steps)
+    try:
+        send(peer)
+        await trio.sleep(30)
+    finally:
+        trio.lowlevel.remove_instrument(steps)
+    await other.publish(b"others go on")
+    return steps.longest, steps.where
 
 
 @pytest.mark.parametrize("send", REQUESTS)
-def test_no_request_holds_the_loop_whatever_its_arguments(send: Callable[[Peer], None]) -> None:
-    longest, where = longest_step(send)
+async def test_no_request_holds_the_loop_whatever_its_arguments(send: Callable[[Peer], None], room: Room) -> None:
+    longest, where = await longest_step(room, send)
     assert 0 < longest < CALLS_MAX, where
 
 
-def test_a_step_that_holds_the_loop_is_found() -> None:
+async def test_a_step_that_holds_the_loop_is_found(room: Room) -> None:
     """The planted bug: a check that looks at every pair of properties beside every other."""
 
     def quadratic(connection: object, pairs: list[pb.KeyValue]) -> None:
@@ -108,16 +102,13 @@ def test_a_step_that_holds_the_loop_is_found() -> None:
             sum(one.key.__eq__(other.key) is True for other in pairs[:300])
 
     with patch.object(creation, "check_properties", quadratic):
-        assert longest_step(producers)[0] > CALLS_MAX
+        assert (await longest_step(room, producers))[0] > CALLS_MAX
 
 
-def test_a_client_with_a_long_version_is_served_and_its_version_is_cut() -> None:
-    async def test(room: Room) -> None:
-        peer = room.open()
-        connect = pb.CommandConnect(client_version=LONG, protocol_version=(1 << 31) - 1)
-        peer.send(C(type=C.CONNECT, connect=connect))
-        assert (await peer.expect(C.CONNECTED)).connected.protocol_version == 20
-        [connection] = room.broker.connections
-        assert connection.client_version == LONG[:CLIENT_VERSION_MAX]
-
-    in_broker(test)
+async def test_a_client_with_a_long_version_is_served_and_its_version_is_cut(room: Room) -> None:
+    peer = room.open()
+    connect = pb.CommandConnect(client_version=LONG, protocol_version=(1 << 31) - 1)
+    peer.send(C(type=C.CONNECT, connect=connect))
+    assert (await peer.expect(C.CONNECTED)).connected.protocol_version == 20
+    [connection] = room.broker.connections
+    assert connection.client_version == LONG[:CLIENT_VERSION_MAX]

@@ -100,7 +100,7 @@ def test_a_scrape_reads_a_bounded_number_of_samples_in_a_step() -> None:
     assert 0 < counted.most <= LINES_IN_STEP
 
 
-def test_no_metric_reads_more_topics_in_a_step_than_it_may() -> None:
+async def test_no_metric_reads_more_topics_in_a_step_than_it_may() -> None:
     counted = Counted()
 
     async def test(room: Room) -> None:
@@ -120,7 +120,8 @@ def test_no_metric_reads_more_topics_in_a_step_than_it_may() -> None:
         with patch.object(room.broker.topics, "loaded", counting):
             assert await scraped(room) > 1_000_000
 
-    in_broker(test, instruments=[counted])
+    async with in_broker(instruments=[counted]) as room:
+        await test(room)
     assert 0 < counted.most <= 2 * LINES_IN_STEP
 
 
@@ -146,7 +147,7 @@ async def measured(room: Room) -> None:
 
 
 @pytest.mark.parametrize("walk", [lost, unloaded, measured])
-def test_no_walk_over_all_topics_looks_at_more_of_them_in_a_step_than_it_may(
+async def test_no_walk_over_all_topics_looks_at_more_of_them_in_a_step_than_it_may(
     walk: Callable[[Room], Awaitable[None]],
 ) -> None:
     counted = Counted()
@@ -163,20 +164,18 @@ def test_no_walk_over_all_topics_looks_at_more_of_them_in_a_step_than_it_may(
         with patch.object(Bundle, "has", counting):
             await walk(room)
 
-    in_broker(test, instruments=[counted])
+    async with in_broker(instruments=[counted]) as room:
+        await test(room)
     assert 0 < counted.most <= 100
 
 
 @pytest.mark.full
-def test_a_scrape_of_10_000_topics_holds_the_loop_for_less_than_10_ms() -> None:
+async def test_a_scrape_of_10_000_topics_holds_the_loop_for_less_than_10_ms() -> None:
     steps = Steps()
-
-    async def test(room: Room) -> None:
+    async with in_broker(instruments=[steps]) as room:
         await with_topics(room, TOPICS)
         gc.collect()
         await trio.testing.wait_all_tasks_blocked()
         steps.reset()
         await scraped(room)
         assert steps.longest_s < STEP_MAX_S, steps.longest_task
-
-    in_broker(test, instruments=[steps])

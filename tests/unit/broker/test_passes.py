@@ -39,10 +39,10 @@ def most_per_pass(subscription: Subscription) -> int:
 
 
 @pytest.mark.parametrize("kind", [pb.CommandSubscribe.Exclusive, pb.CommandSubscribe.Failover, SHARED, KEY_SHARED])
-def test_one_flow_with_large_permits_delivers_a_bounded_number_in_a_pass_and_others_come_between(
+async def test_one_flow_with_large_permits_delivers_a_bounded_number_in_a_pass_and_others_come_between(
     kind: pb.CommandSubscribe.SubType,
 ) -> None:
-    async def test(stage: Stage) -> None:
+    async with on_stage(kind, **NO_LIMIT) as stage:
         consumer = stage.join()
         fill(stage)
         stage.turn.flush()
@@ -60,13 +60,10 @@ def test_one_flow_with_large_permits_delivers_a_bounded_number_in_a_pass_and_oth
         assert delivered(consumer) == [b"msg#%d" % number for number in range(ENTRIES)]
         assert stage.subscription.hungry, "it has found the end"
 
-    on_stage(kind, test, **NO_LIMIT)
 
-
-def test_the_passes_of_many_subscriptions_share_one_bound() -> None:
+async def test_the_passes_of_many_subscriptions_share_one_bound() -> None:
     """A group of entries that is confirmed starts the pumps of all subscriptions of its topic."""
-
-    async def test(stage: Stage) -> None:
+    async with on_stage(pb.CommandSubscribe.Exclusive) as stage:
         consumer = stage.join()
         fill(stage, 2000)
         stage.turn.flush()
@@ -76,14 +73,12 @@ def test_the_passes_of_many_subscriptions_share_one_bound() -> None:
         finish(stage.turn)
         assert written(consumer) == 2000
 
-    on_stage(pb.CommandSubscribe.Exclusive, test)
-
 
 @pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
-def test_what_a_consumer_held_that_is_gone_is_taken_back_in_steps_and_nothing_overtakes_it(
+async def test_what_a_consumer_held_that_is_gone_is_taken_back_in_steps_and_nothing_overtakes_it(
     kind: pb.CommandSubscribe.SubType,
 ) -> None:
-    async def test(stage: Stage) -> None:
+    async with on_stage(kind, **NO_LIMIT) as stage:
         gone = stage.join("gone")
         fill(stage)
         stage.subscription.flow(gone, ENTRIES)
@@ -112,11 +107,9 @@ def test_what_a_consumer_held_that_is_gone_is_taken_back_in_steps_and_nothing_ov
         assert got == [*expected, (b"msg#new", 0)]
         assert stage.subscription._unacked == stage.subscription.unacked_of(stays) == ENTRIES - 1
 
-    on_stage(kind, test, **NO_LIMIT)
 
-
-def test_many_keys_that_wait_are_given_to_new_owners_in_steps() -> None:
-    async def test(stage: Stage) -> None:
+async def test_many_keys_that_wait_are_given_to_new_owners_in_steps() -> None:
+    async with on_stage(KEY_SHARED, **NO_LIMIT) as stage:
         first = stage.join("first")
         for number in range(3000):
             stage.publish(b"msg#%d" % number, partition_key=f"k{number}")
@@ -144,11 +137,9 @@ def test_many_keys_that_wait_are_given_to_new_owners_in_steps() -> None:
         assert sorted(chain(*got)) == sorted(b"msg#%d" % number for number in range(3000))
         assert all(got)
 
-    on_stage(KEY_SHARED, test, **NO_LIMIT)
 
-
-def test_a_read_that_comes_while_entries_are_taken_back_overtakes_nothing() -> None:
-    async def test(stage: Stage) -> None:
+async def test_a_read_that_comes_while_entries_are_taken_back_overtakes_nothing() -> None:
+    async with on_stage(SHARED) as stage:
         gone, stays = stage.join("gone"), stage.join("stays")
         fill(stage, 3000)
         stage.subscription.flow(gone, 3000)
@@ -162,12 +153,12 @@ def test_a_read_that_comes_while_entries_are_taken_back_overtakes_nothing() -> N
         assert written(stays) == 0
         assert delivered(stays) == [b"msg#%d" % number for number in range(3000)]
 
-    on_stage(SHARED, test)
-
 
 @pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
-def test_an_ack_set_longer_than_its_batch_is_refused_and_stored_nowhere(kind: pb.CommandSubscribe.SubType) -> None:
-    async def test(stage: Stage) -> None:
+async def test_an_ack_set_longer_than_its_batch_is_refused_and_stored_nowhere(
+    kind: pb.CommandSubscribe.SubType,
+) -> None:
+    async with on_stage(kind) as stage:
         consumer, other = stage.join(), stage.join()
         positions = stage.publish(b"0", b"1", b"2", num_messages_in_batch=10, partition_key="k")
         for each in (consumer, other):
@@ -186,5 +177,3 @@ def test_an_ack_set_longer_than_its_batch_is_refused_and_stored_nowhere(kind: pb
         subscription.ack_individual(consumer, [], [(positions[0], (0x3FE, 0, 0))])
         assert cursor.ack_set(positions[0]) == [0x3FE]
         assert subscription._unacked == 9 + 5
-
-    on_stage(kind, test)

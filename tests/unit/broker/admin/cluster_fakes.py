@@ -3,13 +3,13 @@ is asked, and no broker behind it."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import httpx2
 import trio
-from trio.testing import MockClock
 
 from broker.admin.requests import ClusterService
 from broker.ownership.bundles import RANGE_EQUALLY, Bundle
@@ -105,14 +105,13 @@ class ClusterRest(Rest):
         return response.headers["location"]
 
 
-def on_cluster(test: Callable[[ClusterRest], Awaitable[None]], **changes: Any) -> None:
-    async def main() -> None:
-        rest = ClusterRest(**changes)
-        await rest.store.create("/admin/clusters/c", b"{}", make_parents=True)
-        tenant = encode_json({"allowedClusters": ["c"], "adminRoles": []})
-        await rest.store.create("/admin/policies/public", tenant, make_parents=True)
-        await rest.store.create("/admin/policies/public/default", b"{}")
-        with trio.fail_after(60):
-            await rest.run(lambda _: test(rest))
-
-    trio.run(main, clock=MockClock(autojump_threshold=0))
+@asynccontextmanager
+async def on_cluster(**changes: Any) -> AsyncIterator[ClusterRest]:
+    rest = ClusterRest(**changes)
+    await rest.store.create("/admin/clusters/c", b"{}", make_parents=True)
+    tenant = encode_json({"allowedClusters": ["c"], "adminRoles": []})
+    await rest.store.create("/admin/policies/public", tenant, make_parents=True)
+    await rest.store.create("/admin/policies/public/default", b"{}")
+    with trio.fail_after(60):
+        async with rest.served():
+            yield rest

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
@@ -146,10 +147,15 @@ class Rest:
         )
 
     async def run(self, body: Callable[[Rest], Awaitable[None]]) -> None:
+        async with self.served():
+            await body(self)
+
+    @asynccontextmanager
+    async def served(self) -> AsyncIterator[None]:
         health = Health(is_ready=lambda: True, check=trio.lowlevel.checkpoint)
         transport = httpx2.ASGITransport(app=make_app(Metrics(), health, routes(self.service)))
         async with httpx2.AsyncClient(transport=transport, base_url="http://broker") as self.client:
-            await body(self)
+            yield
         assert self.service.under_way == 0
 
     async def ask(self, method: str, path: str, **options: Any) -> httpx2.Response:

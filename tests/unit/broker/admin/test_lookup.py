@@ -8,7 +8,7 @@ import pytest
 
 from broker.errors import TopicNotFoundError
 from broker.ownership.lookup import Redirect
-from tests.unit.broker.admin.cluster_fakes import THERE, ClusterRest, on_cluster
+from tests.unit.broker.admin.cluster_fakes import THERE, ClusterRest
 from tests.unit.broker.admin.fakes import BROKER_URL, WEB_URL, ask, fail_with
 
 PATH = "/lookup/v2/topic/persistent/public/default/t"
@@ -47,14 +47,11 @@ def test_only_persistent_topics_are_looked_up(domain: str, status: int) -> None:
     assert (response.status_code, asked) == (status, [])
 
 
-def test_an_http_lookup_answers_the_owner_or_who_shall_say() -> None:
-    async def story(rest: ClusterRest) -> None:
-        assert (await rest.get(PATH))["brokerUrl"] == "pulsar://broker:6650"
-        rest.ownership.found = THERE
-        found = await rest.get(f"{PATH}?authoritative=true")
-        assert (found["brokerUrl"], found["httpUrl"]) == ("pulsar://other:6650", "http://other:8080")
-        assert rest.ownership.asked[-1] == ("lookup", "persistent://public/default/t", True)
-        rest.ownership.found = Redirect("pulsar://other:6650", "http://other:8080", authoritative=True)
-        assert await rest.sent_to("GET", PATH) == f"http://other:8080{PATH}?authoritative=true"
-
-    on_cluster(story)
+async def test_an_http_lookup_answers_the_owner_or_who_shall_say(rest: ClusterRest) -> None:
+    assert (await rest.get(PATH))["brokerUrl"] == "pulsar://broker:6650"
+    rest.ownership.found = THERE
+    found = await rest.get(f"{PATH}?authoritative=true")
+    assert (found["brokerUrl"], found["httpUrl"]) == ("pulsar://other:6650", "http://other:8080")
+    assert rest.ownership.asked[-1] == ("lookup", "persistent://public/default/t", True)
+    rest.ownership.found = Redirect("pulsar://other:6650", "http://other:8080", authoritative=True)
+    assert await rest.sent_to("GET", PATH) == f"http://other:8080{PATH}?authoritative=true"

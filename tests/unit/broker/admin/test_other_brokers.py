@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -43,7 +44,8 @@ class Owner:
         return Connect("pulsar://x", self.web_url, self.mine)
 
 
-def with_server(test: Callable[[OtherBrokers, str, list[tuple[str, str, bytes]]], Awaitable[None]]) -> None:
+@asynccontextmanager
+async def with_server() -> AsyncIterator[tuple[OtherBrokers, str, list[tuple[str, str, bytes]]]]:
     """`test(others, url, asked)`: what is asked is noted; the answer is what the last part of the path says."""
     asked: list[tuple[str, str, bytes]] = []
 
@@ -64,22 +66,20 @@ def with_server(test: Callable[[OtherBrokers, str, list[tuple[str, str, bytes]]]
             return JSONResponse({"reason": f"because of {last}"}, status_code=int(last))
         return Response(status_code=204)
 
-    async def main() -> None:
-        methods = ["GET", "PUT", "POST", "DELETE"]
-        routes = [Route("/admin/{rest:path}", any_path, methods=methods)]
-        app = make_app(Metrics(), Health(is_ready=lambda: True, check=trio.lowlevel.checkpoint), routes)
-        with trio.fail_after(30):
-            async with trio.open_nursery() as nursery:
-                host, port = await nursery.start(serve_web, app, "127.0.0.1", 0)
-                url = f"http://{host}:{port}"
-                await test(OtherBrokers(Owner(url), real_world().network), url, asked)
-                nursery.cancel_scope.cancel()
-
-    trio.run(main)
+    methods = ["GET", "PUT", "POST", "DELETE"]
+    routes = [Route("/admin/{rest:path}", any_path, methods=methods)]
+    app = make_app(Metrics(), Health(is_ready=lambda: True, check=trio.lowlevel.checkpoint), routes)
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            host, port = await nursery.start(serve_web, app, "127.0.0.1", 0)
+            url = f"http://{host}:{port}"
+            yield OtherBrokers(Owner(url), real_world().network), url, asked
+            nursery.cancel_scope.cancel()
 
 
-def test_the_owner_is_asked_at_the_topics_path_and_its_answer_is_read() -> None:
-    async def test(others: OtherBrokers, url: str, asked: list[tuple[str, str, bytes]]) -> None:
+@pytest.mark.real_clock
+async def test_the_owner_is_asked_at_the_topics_path_and_its_answer_is_read() -> None:
+    async with with_server() as (others, url, asked):
         assert await others.owner(NAME) == url
         assert await others.ask(url, "GET", NAME, "/json") == {"found": [1]}
         assert await others.ask(url, "PUT", NAME, "/subscription/s?force=true", body={"ledgerId": -1}) is None
@@ -88,20 +88,18 @@ def test_the_owner_is_asked_at_the_topics_path_and_its_answer_is_read() -> None:
             ("PUT", f"{BASE}/a%20b%2Bc%2Fd/subscription/s?force=true", b'{"ledgerId": -1}'),
         ]
 
-    with_server(test)
 
-
-def test_a_redirect_is_followed_and_not_for_ever() -> None:
-    async def test(others: OtherBrokers, url: str, asked: list[tuple[str, str, bytes]]) -> None:
+@pytest.mark.real_clock
+async def test_a_redirect_is_followed_and_not_for_ever() -> None:
+    async with with_server() as (others, url, _):
         assert await others.ask(url, "GET", NAME, "/go") == {"found": [1]}
         with pytest.raises(ServiceNotReadyError, match="redirected too often"):
             await others.ask(url, "GET", NAME, "/loop")
 
-    with_server(test)
 
-
-def test_a_refusal_is_the_error_that_it_means_with_its_reason() -> None:
-    async def test(others: OtherBrokers, url: str, asked: list[tuple[str, str, bytes]]) -> None:
+@pytest.mark.real_clock
+async def test_a_refusal_is_the_error_that_it_means_with_its_reason() -> None:
+    async with with_server() as (others, url, _):
         with pytest.raises(TopicBusyError, match="because of 412"):
             await others.ask(url, "DELETE", NAME, "/412", errors={412: TopicBusyError})
         with pytest.raises(ServiceNotReadyError, match="because of 404"):
@@ -109,30 +107,26 @@ def test_a_refusal_is_the_error_that_it_means_with_its_reason() -> None:
         with pytest.raises(ServiceNotReadyError, match="status 500"):
             await others.ask(url, "DELETE", NAME, "/text")
 
-    with_server(test)
 
+@pytest.mark.real_clock
+async def test_a_broker_that_does_not_answer_is_not_ready() -> None:
+    network = real_world().network
+    listener = await network.listen("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listener.address[1]}"
+    others = OtherBrokers(Owner(url), network)
 
-def test_a_broker_that_does_not_answer_is_not_ready() -> None:
-    async def main() -> None:
-        network = real_world().network
-        listener = await network.listen("127.0.0.1", 0)
-        url = f"http://127.0.0.1:{listener.address[1]}"
-        others = OtherBrokers(Owner(url), network)
+    async def close_at_once() -> None:
+        (await listener.accept()).close()
 
-        async def close_at_once() -> None:
-            (await listener.accept()).close()
-
-        with trio.fail_after(30):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(close_at_once)
-                with pytest.raises(ServiceNotReadyError, match="does not answer"):
-                    await others.ask(url, "GET", NAME, "/json")
-        listener.close()
-        with pytest.raises(ServiceNotReadyError, match="does not answer"):
-            await others.ask(url, "GET", NAME, "/json")
-        assert await OtherBrokers(Owner(url, mine=True), network).owner(NAME) is None
-
-    trio.run(main)
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(close_at_once)
+            with pytest.raises(ServiceNotReadyError, match="does not answer"):
+                await others.ask(url, "GET", NAME, "/json")
+    listener.close()
+    with pytest.raises(ServiceNotReadyError, match="does not answer"):
+        await others.ask(url, "GET", NAME, "/json")
+    assert await OtherBrokers(Owner(url, mine=True), network).owner(NAME) is None
 
 
 # A partitioned topic whose partition 1 is another broker's
@@ -168,18 +162,17 @@ class Others(OtherBrokers):
         return self.answer
 
 
-def on_two_brokers(test: Callable[[Room, Others], Awaitable[None]]) -> None:
-    async def main(room: Room) -> None:
+@asynccontextmanager
+async def on_two_brokers() -> AsyncIterator[tuple[Room, Others]]:
+    async with in_broker() as room:
         others = Others()
         await room.broker.administration.create_partitioned_topic(TopicName.parse(TOPIC), 2)
         room.broker.administration.others = others
-        await test(room, others)
-
-    in_broker(main)
+        yield room, others
 
 
-def test_a_subscription_is_made_on_every_partition_wherever_it_is() -> None:
-    async def test(room: Room, others: Others) -> None:
+async def test_a_subscription_is_made_on_every_partition_wherever_it_is() -> None:
+    async with on_two_brokers() as (room, others):
         admin, name = room.broker.administration, TopicName.parse(TOPIC)
         await admin.create_subscription(name, "s/1", EARLIEST)
         assert others.asked == [("PUT", "/subscription/s%2F1", {"ledgerId": -1, "entryId": -1})]
@@ -191,11 +184,9 @@ def test_a_subscription_is_made_on_every_partition_wherever_it_is() -> None:
         with pytest.raises(ServiceNotReadyError):
             await admin.create_subscription(name, "s2", EARLIEST)
 
-    on_two_brokers(test)
 
-
-def test_a_subscription_is_deleted_on_every_partition_that_has_it() -> None:
-    async def test(room: Room, others: Others) -> None:
+async def test_a_subscription_is_deleted_on_every_partition_that_has_it() -> None:
+    async with on_two_brokers() as (room, others):
         admin, name = room.broker.administration, TopicName.parse(TOPIC)
         await admin.create_subscription(name, "s", EARLIEST)
         others.asked.clear()
@@ -209,11 +200,9 @@ def test_a_subscription_is_deleted_on_every_partition_that_has_it() -> None:
         await admin.delete_subscription(name, "s", force=True)
         assert others.asked == [("DELETE", "/subscription/s?force=true", None)]
 
-    on_two_brokers(test)
 
-
-def test_a_partitioned_topic_goes_with_the_partitions_of_others_unless_one_is_in_use() -> None:
-    async def test(room: Room, others: Others) -> None:
+async def test_a_partitioned_topic_goes_with_the_partitions_of_others_unless_one_is_in_use() -> None:
+    async with on_two_brokers() as (room, others):
         admin, name = room.broker.administration, TopicName.parse(TOPIC)
         others.raising = TopicBusyError("connected")
         with pytest.raises(TopicBusyError):
@@ -226,11 +215,9 @@ def test_a_partitioned_topic_goes_with_the_partitions_of_others_unless_one_is_in
         assert others.asked == [("DELETE", "?force=true", None)]
         assert await admin.partitions(name) == 0
 
-    on_two_brokers(test)
 
-
-def test_what_is_inside_a_partition_is_told_by_its_owner_and_it_is_unloaded_there() -> None:
-    async def test(room: Room, others: Others) -> None:
+async def test_what_is_inside_a_partition_is_told_by_its_owner_and_it_is_unloaded_there() -> None:
+    async with on_two_brokers() as (room, others):
         admin, name = room.broker.administration, TopicName.parse(TOPIC)
         others.answer = {"state": "theirs"}
         assert await admin.internal_stats_json(name.with_partition(1)) == others.answer
@@ -242,5 +229,3 @@ def test_what_is_inside_a_partition_is_told_by_its_owner_and_it_is_unloaded_ther
         assert room.broker.topics.loaded() == []
         with pytest.raises(TopicNotFoundError):
             await admin.unload_topic(TopicName.parse("nothing"))
-
-    on_two_brokers(test)

@@ -21,59 +21,52 @@ KEPT = {"retentionTimeInMinutes": 10, "retentionSizeInMB": 100}
 
 @pytest.mark.parametrize(("what", "value"), [("persistence", COPIES), ("retention", KEPT)])
 @pytest.mark.parametrize("whose", [NAMESPACE, TOPIC])
-def test_what_is_set_is_read_back_until_it_is_deleted(whose: str, what: str, value: dict[str, Any]) -> None:
-    async def story(rest: ClusterRest) -> None:
-        assert await rest.status("GET", f"{whose}/{what}") == 204
-        assert await rest.status("POST", f"{whose}/{what}", json=value) == 204
-        assert await rest.get(f"{whose}/{what}") == value
-        assert await rest.status("DELETE", f"{whose}/{what}") == 204
-        assert await rest.status("GET", f"{whose}/{what}") == 204
-        assert await rest.status("DELETE", f"{whose}/{what}") == 204
-
-    on_cluster(story)
-
-
-def test_the_nodes_hold_the_names_of_the_original_and_keep_what_is_not_ours() -> None:
-    async def story(rest: ClusterRest) -> None:
-        await rest.store.put("/admin/policies/public/default", b'{"unheard_of":{"a":1}}', -1)
-        topic = "/admin/topic-policies/local/public/default/persistent/a"
-        await rest.store.create(topic, b'{"isGlobal":false,"maxMessageSize":7}', make_parents=True)
-        for whose in (NAMESPACE, TOPIC):
-            assert await rest.status("POST", f"{whose}/retention", json=KEPT) == 204
-        node = await rest.store.get("/admin/policies/public/default")
-        assert node is not None
-        assert node.value == (
-            b'{"unheard_of":{"a":1},"retention_policies":{"retentionTimeInMinutes":10,"retentionSizeInMB":100}}'
-        )
-        node = await rest.store.get(topic)
-        assert node is not None
-        assert node.value == (
-            b'{"isGlobal":false,"maxMessageSize":7,'
-            b'"retentionPolicies":{"retentionTimeInMinutes":10,"retentionSizeInMB":100}}'
-        )
-
-    on_cluster(story)
+async def test_what_is_set_is_read_back_until_it_is_deleted(
+    whose: str, what: str, value: dict[str, Any], rest: ClusterRest
+) -> None:
+    assert await rest.status("GET", f"{whose}/{what}") == 204
+    assert await rest.status("POST", f"{whose}/{what}", json=value) == 204
+    assert await rest.get(f"{whose}/{what}") == value
+    assert await rest.status("DELETE", f"{whose}/{what}") == 204
+    assert await rest.status("GET", f"{whose}/{what}") == 204
+    assert await rest.status("DELETE", f"{whose}/{what}") == 204
 
 
-def test_what_holds_is_the_topics_then_the_namespaces_then_the_brokers() -> None:
-    async def story(rest: ClusterRest) -> None:
-        async def holds() -> tuple[Any, Any]:
-            found = await rest.get(f"{TOPIC}/persistence?applied=true")
-            kept = await rest.get(f"{TOPIC}/retention?applied=true")
-            return found["bookkeeperEnsemble"], kept["retentionSizeInMB"]
+async def test_the_nodes_hold_the_names_of_the_original_and_keep_what_is_not_ours(rest: ClusterRest) -> None:
+    await rest.store.put("/admin/policies/public/default", b'{"unheard_of":{"a":1}}', -1)
+    topic = "/admin/topic-policies/local/public/default/persistent/a"
+    await rest.store.create(topic, b'{"isGlobal":false,"maxMessageSize":7}', make_parents=True)
+    for whose in (NAMESPACE, TOPIC):
+        assert await rest.status("POST", f"{whose}/retention", json=KEPT) == 204
+    node = await rest.store.get("/admin/policies/public/default")
+    assert node is not None
+    assert node.value == (
+        b'{"unheard_of":{"a":1},"retention_policies":{"retentionTimeInMinutes":10,"retentionSizeInMB":100}}'
+    )
+    node = await rest.store.get(topic)
+    assert node is not None
+    assert node.value == (
+        b'{"isGlobal":false,"maxMessageSize":7,'
+        b'"retentionPolicies":{"retentionTimeInMinutes":10,"retentionSizeInMB":100}}'
+    )
 
-        assert await holds() == (2, 0)
-        await rest.ask("POST", f"{NAMESPACE}/persistence", json=COPIES)
-        await rest.ask("POST", f"{NAMESPACE}/retention", json=KEPT)
-        assert await holds() == (3, 100)
-        await rest.ask("POST", f"{TOPIC}/persistence", json={**COPIES, "bookkeeperEnsemble": 4})
-        await rest.ask("POST", f"{TOPIC}/retention", json={**KEPT, "retentionSizeInMB": -1})
-        assert await holds() == (4, -1)
-        await rest.ask("DELETE", f"{TOPIC}/persistence")
-        await rest.ask("DELETE", f"{NAMESPACE}/retention")
-        assert await holds() == (3, -1)
 
-    on_cluster(story)
+async def test_what_holds_is_the_topics_then_the_namespaces_then_the_brokers(rest: ClusterRest) -> None:
+    async def holds() -> tuple[Any, Any]:
+        found = await rest.get(f"{TOPIC}/persistence?applied=true")
+        kept = await rest.get(f"{TOPIC}/retention?applied=true")
+        return found["bookkeeperEnsemble"], kept["retentionSizeInMB"]
+
+    assert await holds() == (2, 0)
+    await rest.ask("POST", f"{NAMESPACE}/persistence", json=COPIES)
+    await rest.ask("POST", f"{NAMESPACE}/retention", json=KEPT)
+    assert await holds() == (3, 100)
+    await rest.ask("POST", f"{TOPIC}/persistence", json={**COPIES, "bookkeeperEnsemble": 4})
+    await rest.ask("POST", f"{TOPIC}/retention", json={**KEPT, "retentionSizeInMB": -1})
+    assert await holds() == (4, -1)
+    await rest.ask("DELETE", f"{TOPIC}/persistence")
+    await rest.ask("DELETE", f"{NAMESPACE}/retention")
+    assert await holds() == (3, -1)
 
 
 @pytest.mark.parametrize("whose", [NAMESPACE, TOPIC])
@@ -95,49 +88,40 @@ def test_what_holds_is_the_topics_then_the_namespaces_then_the_brokers() -> None
         ("retention", {"retentionTimeInMinutes": True, "retentionSizeInMB": 1}),
     ],
 )
-def test_a_value_that_cannot_be_is_refused_and_changes_nothing(whose: str, what: str, value: Any) -> None:
-    async def story(rest: ClusterRest) -> None:
-        options = {} if value is None else {"json": value}
-        await rest.refused("POST", f"{whose}/{what}", 412, **options)
-        assert await rest.status("GET", f"{whose}/{what}") == 204
-
-    on_cluster(story)
-
-
-def test_policies_of_a_topic_that_is_not_there_are_not_found() -> None:
-    async def story(rest: ClusterRest) -> None:
-        nowhere = "/admin/v2/persistent/public/default/nowhere"
-        assert await rest.status("GET", f"{nowhere}/retention") == 404
-        assert await rest.status("POST", f"{nowhere}/retention", json=KEPT) == 404
-        assert await rest.status("POST", f"{TOPIC}/retention?isGlobal=true", json=KEPT) == 501
-        rest.administration.partition_count = 2
-        assert await rest.status("POST", f"{nowhere}/retention", json=KEPT) == 204
-        assert await rest.store.get("/admin/topic-policies/local/public/default/persistent/nowhere") is not None
-
-    on_cluster(story)
+async def test_a_value_that_cannot_be_is_refused_and_changes_nothing(
+    whose: str, what: str, value: Any, rest: ClusterRest
+) -> None:
+    options = {} if value is None else {"json": value}
+    await rest.refused("POST", f"{whose}/{what}", 412, **options)
+    assert await rest.status("GET", f"{whose}/{what}") == 204
 
 
-def test_policies_go_with_their_topic_and_stay_with_a_partition() -> None:
-    async def story(rest: ClusterRest) -> None:
-        node = "/admin/topic-policies/local/public/default/persistent/a"
-        for path, kept in ((f"{TOPIC}-partition-0", True), (TOPIC, False)):
-            assert await rest.status("POST", f"{TOPIC}/retention", json=KEPT) == 204
-            assert await rest.status("DELETE", path) == 204
-            assert (await rest.store.get(node) is not None) == kept
+async def test_policies_of_a_topic_that_is_not_there_are_not_found(rest: ClusterRest) -> None:
+    nowhere = "/admin/v2/persistent/public/default/nowhere"
+    assert await rest.status("GET", f"{nowhere}/retention") == 404
+    assert await rest.status("POST", f"{nowhere}/retention", json=KEPT) == 404
+    assert await rest.status("POST", f"{TOPIC}/retention?isGlobal=true", json=KEPT) == 501
+    rest.administration.partition_count = 2
+    assert await rest.status("POST", f"{nowhere}/retention", json=KEPT) == 204
+    assert await rest.store.get("/admin/topic-policies/local/public/default/persistent/nowhere") is not None
+
+
+async def test_policies_go_with_their_topic_and_stay_with_a_partition(rest: ClusterRest) -> None:
+    node = "/admin/topic-policies/local/public/default/persistent/a"
+    for path, kept in ((f"{TOPIC}-partition-0", True), (TOPIC, False)):
         assert await rest.status("POST", f"{TOPIC}/retention", json=KEPT) == 204
-        assert await rest.status("DELETE", f"{TOPIC}/partitions?force=true") == 204
-        assert await rest.store.get(node) is None
-
-    on_cluster(story)
+        assert await rest.status("DELETE", path) == 204
+        assert (await rest.store.get(node) is not None) == kept
+    assert await rest.status("POST", f"{TOPIC}/retention", json=KEPT) == 204
+    assert await rest.status("DELETE", f"{TOPIC}/partitions?force=true") == 204
+    assert await rest.store.get(node) is None
 
 
 @pytest.mark.parametrize("whose", [NAMESPACE, TOPIC])
-def test_where_there_is_one_bookie_more_copies_are_refused_at_once_and_not_by_the_next_ledger(whose: str) -> None:
-    async def story(rest: ClusterRest) -> None:
+async def test_where_there_is_one_bookie_more_copies_are_refused_at_once_and_not_by_the_next_ledger(whose: str) -> None:
+    async with on_cluster(ensemble_max=1) as rest:
         assert "no more bookies here than 1" in await rest.refused("POST", f"{whose}/persistence", 412, json=COPIES)
         assert await rest.status("GET", f"{whose}/persistence") == 204
         one = dict.fromkeys(("bookkeeperEnsemble", "bookkeeperWriteQuorum", "bookkeeperAckQuorum"), 1)
         assert await rest.status("POST", f"{whose}/persistence", json=one) == 204
         assert await rest.status("POST", f"{whose}/retention", json=KEPT) == 204
-
-    on_cluster(story, ensemble_max=1)

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 import trio
 from starlette.routing import Match
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from broker.admin.requests import BODY_BYTES_MAX, PATH_SHOWN_MAX
 from broker.admin.resources import routes
@@ -132,7 +132,7 @@ def test_a_body_that_says_it_is_no_json_is_refused(kind: str) -> None:
     assert "application/json" in response.json()["reason"]
 
 
-def test_a_question_ends_at_the_deadline() -> None:
+async def test_a_question_ends_at_the_deadline() -> None:
     async def once(rest: Rest) -> None:
         rest.administration.gate = trio.Event()
         response = await rest.ask("GET", f"{TOPICS}/t/subscriptions")
@@ -146,11 +146,12 @@ def test_a_question_ends_at_the_deadline() -> None:
         started.append(trio.current_time())
         await rest.run(once)
 
-    trio.run(main, clock=MockClock(autojump_threshold=0))
+    await main()
     assert rest.administration.done == []
 
 
-def test_a_request_that_is_broken_off_in_its_body_does_nothing() -> None:
+@pytest.mark.real_clock
+async def test_a_request_that_is_broken_off_in_its_body_does_nothing() -> None:
     events = iter([{"type": "http.request", "body": b"16", "more_body": True}, {"type": "http.disconnect"}])
 
     async def receive() -> Any:
@@ -158,21 +159,19 @@ def test_a_request_that_is_broken_off_in_its_body_does_nothing() -> None:
 
     async def send(event: Any) -> None: ...
 
-    async def main() -> None:
-        rest = Rest()
-        path = f"{TOPICS}/t/partitions"
-        scope = {"type": "http", "method": "PUT", "path": path, "raw_path": path.encode(), "headers": []}
-        for route in routes(rest.service):
-            match, child_scope = route.matches(scope)
-            if match is Match.FULL:
-                await route.handle({**scope, **child_scope}, receive, send)
-        assert next(events, None) is None, "the body was read"
-        assert rest.administration.asked == []
-
-    trio.run(main)
+    rest = Rest()
+    path = f"{TOPICS}/t/partitions"
+    scope = {"type": "http", "method": "PUT", "path": path, "raw_path": path.encode(), "headers": []}
+    for route in routes(rest.service):
+        match, child_scope = route.matches(scope)
+        if match is Match.FULL:
+            await route.handle({**scope, **child_scope}, receive, send)
+    assert next(events, None) is None, "the body was read"
+    assert rest.administration.asked == []
 
 
-def test_requests_above_the_bound_are_told_to_come_again() -> None:
+@pytest.mark.real_clock
+async def test_requests_above_the_bound_are_told_to_come_again() -> None:
     async def once(rest: Rest) -> None:
         gate = rest.administration.gate = trio.Event()
         async with trio.open_nursery() as nursery:
@@ -183,11 +182,11 @@ def test_requests_above_the_bound_are_told_to_come_again() -> None:
         assert (await rest.ask("PUT", f"{TOPICS}/b")).status_code == 204
 
     rest = Rest(requests_max=1)
-    trio.run(rest.run, once)
+    await rest.run(once)
     assert rest.administration.done == ["create_topic", "create_topic"]
 
 
-def test_a_request_whose_client_went_away_counts_no_more() -> None:
+async def test_a_request_whose_client_went_away_counts_no_more() -> None:
     async def once(rest: Rest) -> None:
         rest.administration.gate = trio.Event()
         with trio.move_on_after(1) as gone:
@@ -195,7 +194,7 @@ def test_a_request_whose_client_went_away_counts_no_more() -> None:
         assert gone.cancelled_caught
         assert rest.service.under_way == 0
 
-    trio.run(Rest().run, once, clock=MockClock(autojump_threshold=0))
+    await Rest().run(once)
 
 
 @pytest.mark.parametrize(
@@ -213,13 +212,13 @@ def test_head_is_answered_like_get() -> None:
     assert (response.status_code, len(asked)) == (200, 1)
 
 
-def test_a_long_path_is_cut_where_it_is_shown() -> None:
+async def test_a_long_path_is_cut_where_it_is_shown() -> None:
     async def once(rest: Rest) -> None:
         rest.administration.gate = trio.Event()
         response = await rest.ask("GET", f"{TOPICS}/{'a' * 4000}/subscriptions")
         assert len(response.json()["reason"]) < PATH_SHOWN_MAX + 100
 
-    trio.run(Rest(deadline_s=5).run, once, clock=MockClock(autojump_threshold=0))
+    await Rest(deadline_s=5).run(once)
 
 
 CHUNK = 4096

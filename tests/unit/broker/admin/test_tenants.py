@@ -12,30 +12,24 @@ TENANTS = "/admin/v2/tenants"
 INFO = {"allowedClusters": ["c"], "adminRoles": ["a"]}
 
 
-def test_a_tenant_is_made_read_changed_and_deleted() -> None:
-    async def story(rest: ClusterRest) -> None:
-        assert await rest.status("PUT", f"{TENANTS}/acme", json=INFO) == 204
-        assert await rest.get(TENANTS) == ["acme", "public"]
-        assert await rest.get(f"{TENANTS}/acme") == INFO
-        node = await rest.store.get("/admin/policies/acme")
-        assert node is not None
-        assert node.value == b'{"allowedClusters":["c"],"adminRoles":["a"]}'
-        assert await rest.status("POST", f"{TENANTS}/acme", json={"allowedClusters": ["c"]}) == 204
-        assert await rest.get(f"{TENANTS}/acme") == {"allowedClusters": ["c"], "adminRoles": []}
-        assert await rest.status("DELETE", f"{TENANTS}/acme") == 204
-        assert await rest.get(TENANTS) == ["public"]
-
-    on_cluster(story)
+async def test_a_tenant_is_made_read_changed_and_deleted(rest: ClusterRest) -> None:
+    assert await rest.status("PUT", f"{TENANTS}/acme", json=INFO) == 204
+    assert await rest.get(TENANTS) == ["acme", "public"]
+    assert await rest.get(f"{TENANTS}/acme") == INFO
+    node = await rest.store.get("/admin/policies/acme")
+    assert node is not None
+    assert node.value == b'{"allowedClusters":["c"],"adminRoles":["a"]}'
+    assert await rest.status("POST", f"{TENANTS}/acme", json={"allowedClusters": ["c"]}) == 204
+    assert await rest.get(f"{TENANTS}/acme") == {"allowedClusters": ["c"], "adminRoles": []}
+    assert await rest.status("DELETE", f"{TENANTS}/acme") == 204
+    assert await rest.get(TENANTS) == ["public"]
 
 
-def test_a_tenant_that_is_there_or_not_there_is_told_so() -> None:
-    async def story(rest: ClusterRest) -> None:
-        assert "exists" in await rest.refused("PUT", f"{TENANTS}/public", 409, json=INFO)
-        for method in ("GET", "DELETE"):
-            assert "does not exist" in await rest.refused(method, f"{TENANTS}/nobody", 404)
-        assert "does not exist" in await rest.refused("POST", f"{TENANTS}/nobody", 404, json=INFO)
-
-    on_cluster(story)
+async def test_a_tenant_that_is_there_or_not_there_is_told_so(rest: ClusterRest) -> None:
+    assert "exists" in await rest.refused("PUT", f"{TENANTS}/public", 409, json=INFO)
+    for method in ("GET", "DELETE"):
+        assert "does not exist" in await rest.refused(method, f"{TENANTS}/nobody", 404)
+    assert "does not exist" in await rest.refused("POST", f"{TENANTS}/nobody", 404, json=INFO)
 
 
 @pytest.mark.parametrize(
@@ -50,21 +44,19 @@ def test_a_tenant_that_is_there_or_not_there_is_told_so() -> None:
         ([], 400),
     ],
 )
-def test_a_tenant_without_clusters_that_are_there_is_refused(body: Any, status: int) -> None:
-    async def story(rest: ClusterRest) -> None:
-        options = {} if body is None else {"json": body}
-        await rest.refused("PUT", f"{TENANTS}/acme", status, **options)
-        assert await rest.get(TENANTS) == ["public"]
-
-    on_cluster(story)
+async def test_a_tenant_without_clusters_that_are_there_is_refused(body: Any, status: int, rest: ClusterRest) -> None:
+    options = {} if body is None else {"json": body}
+    await rest.refused("PUT", f"{TENANTS}/acme", status, **options)
+    assert await rest.get(TENANTS) == ["public"]
 
 
-def test_a_tenant_with_namespaces_goes_only_by_force_and_that_only_if_it_is_allowed() -> None:
+async def test_a_tenant_with_namespaces_goes_only_by_force_and_that_only_if_it_is_allowed() -> None:
     async def kept(rest: ClusterRest) -> None:
         assert "has namespaces" in await rest.refused("DELETE", f"{TENANTS}/public", 409)
         assert "forced" in await rest.refused("DELETE", f"{TENANTS}/public?force=true", 405)
 
-    on_cluster(kept)
+    async with on_cluster() as rest:
+        await kept(rest)
 
     async def gone(rest: ClusterRest) -> None:
         rest.administration.partitioned_names = []
@@ -72,12 +64,10 @@ def test_a_tenant_with_namespaces_goes_only_by_force_and_that_only_if_it_is_allo
         assert ("delete_wherever", "persistent://public/default/a") in rest.administration.asked
         assert await rest.get(TENANTS) == []
 
-    on_cluster(gone, force_delete_tenant=True)
+    async with on_cluster(force_delete_tenant=True) as rest:
+        await gone(rest)
 
 
 @pytest.mark.parametrize("name", ["a%2Fb", "a%20b", "%00"])
-def test_a_name_that_no_tenant_can_have_is_refused(name: str) -> None:
-    async def story(rest: ClusterRest) -> None:
-        await rest.refused("PUT", f"{TENANTS}/{name}", 412, json=INFO)
-
-    on_cluster(story)
+async def test_a_name_that_no_tenant_can_have_is_refused(name: str, rest: ClusterRest) -> None:
+    await rest.refused("PUT", f"{TENANTS}/{name}", 412, json=INFO)

@@ -16,8 +16,8 @@ from tests.unit.broker.peers import SUB, TOPIC, C, FakeStream, Peer, Room, entry
 from tests.unit.managed_ledger.fake_ledgers import until
 
 
-def test_who_does_not_say_connect_in_time_is_dropped_whatever_else_it_sends() -> None:
-    async def test(room: Room) -> None:
+async def test_who_does_not_say_connect_in_time_is_dropped_whatever_else_it_sends() -> None:
+    async with in_broker(handshake_timeout_s=10.0) as room:
         peer = room.open()
         for byte in bytes((0, 0, 1, 0, 0, 0, 0, 9)):
             await trio.sleep(1)
@@ -27,23 +27,18 @@ def test_who_does_not_say_connect_in_time_is_dropped_whatever_else_it_sends() ->
         assert peer.stream.closed
         assert not room.broker.connections
 
-    in_broker(test, handshake_timeout_s=10.0)
+
+async def test_a_silent_peer_is_pinged_and_dropped_and_one_that_answers_stays(room: Room) -> None:
+    alive, dead = await room.connect(), await room.connect()
+    dead.dead = True
+    await alive.silent(100)
+    assert alive.pings >= 2
+    assert not alive.stream.closed
+    assert dead.stream.closed
 
 
-def test_a_silent_peer_is_pinged_and_dropped_and_one_that_answers_stays() -> None:
-    async def test(room: Room) -> None:
-        alive, dead = await room.connect(), await room.connect()
-        dead.dead = True
-        await alive.silent(100)
-        assert alive.pings >= 2
-        assert not alive.stream.closed
-        assert dead.stream.closed
-
-    in_broker(test)
-
-
-def test_a_peer_that_is_not_read_because_storage_is_slow_is_not_taken_for_dead() -> None:
-    async def test(room: Room) -> None:
+async def test_a_peer_that_is_not_read_because_storage_is_slow_is_not_taken_for_dead() -> None:
+    async with in_broker(pending_sends_max=4) as room:
         peer, other = await room.connect(), await room.connect()
         await peer.producer(producer_name="p")
         await peer.publish(b"first")
@@ -60,11 +55,9 @@ def test_a_peer_that_is_not_read_because_storage_is_slow_is_not_taken_for_dead()
         room.cluster.ledgers.release()
         assert [(await peer.expect(C.SEND_RECEIPT)).send_receipt.sequence_id for _ in range(7)] == list(range(1, 8))
 
-    in_broker(test, pending_sends_max=4)
 
-
-def test_reading_stops_while_too_many_sends_are_unanswered() -> None:
-    async def test(room: Room) -> None:
+async def test_reading_stops_while_too_many_sends_are_unanswered() -> None:
+    async with in_broker(pending_sends_max=4) as room:
         peer = await room.connect()
         await peer.producer()
         await peer.publish(b"first")
@@ -81,43 +74,35 @@ def test_reading_stops_while_too_many_sends_are_unanswered() -> None:
             await peer.expect(C.SEND_RECEIPT)
         assert connection.sends_in_flight == 0
 
-    in_broker(test, pending_sends_max=4)
+
+async def test_asked_for_ack_answers_count_as_requests_until_they_are_given(room: Room) -> None:
+    peer = await room.connect()
+    await peer.producer()
+    await peer.subscribe()
+    [first] = await peer.publish(b"m0")
+    [connection] = [each for each in room.broker.connections if each.consumers]
+    room.cluster.ledgers.delay_s = 5
+    peer.ack(first, request_id=77)
+    await until(lambda: connection.requests_in_flight == 1)
+    assert (await peer.expect(C.ACK_RESPONSE)).ackResponse.request_id == 77
+    assert connection.requests_in_flight == 0
 
 
-def test_asked_for_ack_answers_count_as_requests_until_they_are_given() -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect()
-        await peer.producer()
-        await peer.subscribe()
-        [first] = await peer.publish(b"m0")
-        [connection] = [each for each in room.broker.connections if each.consumers]
-        room.cluster.ledgers.delay_s = 5
-        peer.ack(first, request_id=77)
-        await until(lambda: connection.requests_in_flight == 1)
-        assert (await peer.expect(C.ACK_RESPONSE)).ackResponse.request_id == 77
-        assert connection.requests_in_flight == 0
-
-    in_broker(test)
+async def test_closed_producers_are_remembered_within_bounds(room: Room) -> None:
+    peer = await room.connect()
+    await peer.producer()
+    [connection] = room.broker.connections
+    producer = connection.producers[1]
+    for number in range(CLOSED_PRODUCERS_MAX + 100):
+        producer.producer_id = number
+        connection.producers[number] = producer
+        connection.producer_closed(producer)
+    assert len(connection.closed_producers) == CLOSED_PRODUCERS_MAX
+    assert CLOSED_PRODUCERS_MAX + 99 in connection.closed_producers
 
 
-def test_closed_producers_are_remembered_within_bounds() -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect()
-        await peer.producer()
-        [connection] = room.broker.connections
-        producer = connection.producers[1]
-        for number in range(CLOSED_PRODUCERS_MAX + 100):
-            producer.producer_id = number
-            connection.producers[number] = producer
-            connection.producer_closed(producer)
-        assert len(connection.closed_producers) == CLOSED_PRODUCERS_MAX
-        assert CLOSED_PRODUCERS_MAX + 99 in connection.closed_producers
-
-    in_broker(test)
-
-
-def test_a_slow_reader_is_not_sent_more_than_the_bound_and_gets_the_rest_when_it_reads_again() -> None:
-    async def test(room: Room) -> None:
+async def test_a_slow_reader_is_not_sent_more_than_the_bound_and_gets_the_rest_when_it_reads_again() -> None:
+    async with in_broker(connection_out_bytes_max=100_000, read_batch_bytes_max=100_000) as room:
         for kind in (SUB.Shared, SUB.Exclusive):
             topic = f"{TOPIC}-{kind}"
             writer, reader = await room.connect(), await room.connect()
@@ -134,133 +119,114 @@ def test_a_slow_reader_is_not_sent_more_than_the_bound_and_gets_the_rest_when_it
             assert len(await reader.payloads(200)) == 200
             await reader.closed_by_us()
 
-    in_broker(test, connection_out_bytes_max=100_000, read_batch_bytes_max=100_000)
+
+async def test_when_a_connection_goes_everything_of_it_goes(room: Room) -> None:
+    peer = await room.connect()
+    await peer.producer()
+    await peer.subscribe(consumer_id=1, name="shared", subType=SUB.Shared)
+    await peer.subscribe(consumer_id=2, name="reader", durable=False)
+    topic = await room.topic()
+    await peer.closed_by_us()
+    assert not topic.producers
+    assert list(topic.subscriptions) == ["shared"]
+    assert not topic.subscriptions["shared"].consumers
+    assert not topic.ledger.reader_cursors
+    assert not topic.subscriptions["shared"].cursor.active
 
 
-def test_when_a_connection_goes_everything_of_it_goes() -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect()
-        await peer.producer()
-        await peer.subscribe(consumer_id=1, name="shared", subType=SUB.Shared)
-        await peer.subscribe(consumer_id=2, name="reader", durable=False)
-        topic = await room.topic()
-        await peer.closed_by_us()
-        assert not topic.producers
-        assert list(topic.subscriptions) == ["shared"]
-        assert not topic.subscriptions["shared"].consumers
-        assert not topic.ledger.reader_cursors
-        assert not topic.subscriptions["shared"].cursor.active
-
-    in_broker(test)
-
-
-def test_consumers_of_a_dead_connection_do_not_pass_their_messages_on_to_each_other() -> None:
+async def test_consumers_of_a_dead_connection_do_not_pass_their_messages_on_to_each_other(room: Room) -> None:
     """Each time would count as one more redelivery, and a few of those make a dead letter."""
-
-    async def test(room: Room) -> None:
-        peer, other = await room.connect(), await room.connect()
-        await peer.producer()
-        for consumer_id in (1, 2, 3):
-            await peer.subscribe(consumer_id=consumer_id, subType=SUB.Shared)
-            peer.flow(100, consumer_id)
-        for number in range(2):
-            peer.send_message(b"m%d" % number, number)
-        kinds = [(await peer.receive())[0].type for _ in range(4)]
-        assert sorted(kinds) == sorted([C.SEND_RECEIPT, C.MESSAGE] * 2)
-        await other.subscribe(subType=SUB.Shared)
-        await peer.closed_by_us()
-        other.flow(10)
-        again = [(await other.message())[0].redelivery_count for _ in range(2)]
-        assert again == [1, 1]
-
-    in_broker(test)
+    peer, other = await room.connect(), await room.connect()
+    await peer.producer()
+    for consumer_id in (1, 2, 3):
+        await peer.subscribe(consumer_id=consumer_id, subType=SUB.Shared)
+        peer.flow(100, consumer_id)
+    for number in range(2):
+        peer.send_message(b"m%d" % number, number)
+    kinds = [(await peer.receive())[0].type for _ in range(4)]
+    assert sorted(kinds) == sorted([C.SEND_RECEIPT, C.MESSAGE] * 2)
+    await other.subscribe(subType=SUB.Shared)
+    await peer.closed_by_us()
+    other.flow(10)
+    again = [(await other.message())[0].redelivery_count for _ in range(2)]
+    assert again == [1, 1]
 
 
-def test_above_the_limit_a_connection_gets_a_last_word() -> None:
-    async def test(room: Room) -> None:
-        stream = FakeStream()
-        room.broker.refuse(stream)
-        error = (await Peer(stream).expect(C.ERROR)).error
-        assert error.error == pb.NotAllowedError
-
-    in_broker(test)
+async def test_above_the_limit_a_connection_gets_a_last_word(room: Room) -> None:
+    stream = FakeStream()
+    room.broker.refuse(stream)
+    error = (await Peer(stream).expect(C.ERROR)).error
+    assert error.error == pb.NotAllowedError
 
 
-def test_every_request_that_is_not_served_is_answered_with_its_request_id() -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect()
-        served = {
-            "CONNECT", "CONNECTED", "SUBSCRIBE", "PRODUCER", "SEND", "ACK", "FLOW", "UNSUBSCRIBE", "PING", "PONG",
-            "CLOSE_PRODUCER", "CLOSE_CONSUMER", "REDELIVER_UNACKNOWLEDGED_MESSAGES", "PARTITIONED_METADATA", "LOOKUP",
-            "SEEK", "GET_LAST_MESSAGE_ID",
-        }  # fmt: skip
-        asked = 0
-        for value in pb.BaseCommand.Type.DESCRIPTOR.values:
-            field = pb.BaseCommand.DESCRIPTOR.fields_by_number.get(value.number)
-            if value.name in served or field is None:
+async def test_every_request_that_is_not_served_is_answered_with_its_request_id(room: Room) -> None:
+    peer = await room.connect()
+    served = {
+        "CONNECT", "CONNECTED", "SUBSCRIBE", "PRODUCER", "SEND", "ACK", "FLOW", "UNSUBSCRIBE", "PING", "PONG",
+        "CLOSE_PRODUCER", "CLOSE_CONSUMER", "REDELIVER_UNACKNOWLEDGED_MESSAGES", "PARTITIONED_METADATA", "LOOKUP",
+        "SEEK", "GET_LAST_MESSAGE_ID",
+    }  # fmt: skip
+    asked = 0
+    for value in pb.BaseCommand.Type.DESCRIPTOR.values:
+        field = pb.BaseCommand.DESCRIPTOR.fields_by_number.get(value.number)
+        if value.name in served or field is None:
+            continue
+        command = pb.BaseCommand(type=value.name)
+        body = getattr(command, field.name)
+        body.SetInParent()
+        for each in body.DESCRIPTOR.fields:
+            if each.is_required:
+                if each.message_type is not None:
+                    getattr(body, each.name).SetInParent()
+                elif each.cpp_type == each.CPPTYPE_STRING:
+                    setattr(body, each.name, "x" if each.type == each.TYPE_STRING else b"x")
+                else:
+                    setattr(body, each.name, 7 if each.enum_type is None else each.enum_type.values[0].number)
+        if "request_id" in body.DESCRIPTOR.fields_by_name and not value.name.endswith(("RESPONSE", "SUCCESS")):
+            body.request_id = 7
+            if not command.IsInitialized():
                 continue
-            command = pb.BaseCommand(type=value.name)
-            body = getattr(command, field.name)
-            body.SetInParent()
-            for each in body.DESCRIPTOR.fields:
-                if each.is_required:
-                    if each.message_type is not None:
-                        getattr(body, each.name).SetInParent()
-                    elif each.cpp_type == each.CPPTYPE_STRING:
-                        setattr(body, each.name, "x" if each.type == each.TYPE_STRING else b"x")
-                    else:
-                        setattr(body, each.name, 7 if each.enum_type is None else each.enum_type.values[0].number)
-            if "request_id" in body.DESCRIPTOR.fields_by_name and not value.name.endswith(("RESPONSE", "SUCCESS")):
-                body.request_id = 7
-                if not command.IsInitialized():
-                    continue
-                peer.send(command)
-                answer, _ = await peer.receive()
-                [reply] = [part for each, part in answer.ListFields() if each.name != "type"]
-                assert reply.request_id == 7, value.name
-                asked += 1
-        assert asked >= 10
-
-    in_broker(test)
+            peer.send(command)
+            answer, _ = await peer.receive()
+            [reply] = [part for each, part in answer.ListFields() if each.name != "type"]
+            assert reply.request_id == 7, value.name
+            asked += 1
+    assert asked >= 10
 
 
-def test_an_idle_connection_gives_back_the_buffer_of_busier_times_and_loses_nothing_of_what_is_half_there() -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect()
-        await peer.producer()
-        [connection] = room.broker.connections
-        buffer = connection._buffer
-        assert buffer.size == IDLE_SIZE
-        sends = [frame_of_send(b"x" * 1000, number) for number in range(400)]
-        peer.stream.arrive(b"".join(sends[:-1]) + sends[-1][:700])
-        await until(lambda: connection.sends_in_flight == 0 and buffer.buffered > 0)
-        assert buffer.size == CHUNK_SIZE
-        assert await receipts(peer, 399) == list(range(399))
-        await peer.silent(25)
-        assert buffer.size == IDLE_SIZE
-        peer.stream.arrive(sends[-1][700:])
-        assert await receipts(peer, 1) == [399]
+async def test_an_idle_connection_gives_back_the_buffer_of_busier_times_and_loses_nothing_of_what_is_half_there(
+    room: Room,
+) -> None:
+    peer = await room.connect()
+    await peer.producer()
+    [connection] = room.broker.connections
+    buffer = connection._buffer
+    assert buffer.size == IDLE_SIZE
+    sends = [frame_of_send(b"x" * 1000, number) for number in range(400)]
+    peer.stream.arrive(b"".join(sends[:-1]) + sends[-1][:700])
+    await until(lambda: connection.sends_in_flight == 0 and buffer.buffered > 0)
+    assert buffer.size == CHUNK_SIZE
+    assert await receipts(peer, 399) == list(range(399))
+    await peer.silent(25)
+    assert buffer.size == IDLE_SIZE
+    peer.stream.arrive(sends[-1][700:])
+    assert await receipts(peer, 1) == [399]
 
-    in_broker(test)
 
-
-def test_an_idle_connection_is_one_task_and_one_with_a_slow_peer_gets_what_it_needs() -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect()
-        await peer.producer()
-        [connection] = room.broker.connections
-        assert len(connection.nursery.child_tasks) == 0
-        await peer.subscribe()
-        peer.stream.window = 1
-        await_publish = [frame_of_send(b"y" * 100, number) for number in range(50)]
-        peer.stream.arrive(b"".join(await_publish))
-        await until(lambda: connection._outbox.pending_bytes > 0)
-        assert {task.name for task in connection.nursery.child_tasks} == {"connection output"}
-        peer.stream.open_window()
-        assert await receipts(peer, 50) == list(range(50))
-        assert len(connection.nursery.child_tasks) == 0
-
-    in_broker(test)
+async def test_an_idle_connection_is_one_task_and_one_with_a_slow_peer_gets_what_it_needs(room: Room) -> None:
+    peer = await room.connect()
+    await peer.producer()
+    [connection] = room.broker.connections
+    assert len(connection.nursery.child_tasks) == 0
+    await peer.subscribe()
+    peer.stream.window = 1
+    await_publish = [frame_of_send(b"y" * 100, number) for number in range(50)]
+    peer.stream.arrive(b"".join(await_publish))
+    await until(lambda: connection._outbox.pending_bytes > 0)
+    assert {task.name for task in connection.nursery.child_tasks} == {"connection output"}
+    peer.stream.open_window()
+    assert await receipts(peer, 50) == list(range(50))
+    assert len(connection.nursery.child_tasks) == 0
 
 
 def frame_of_send(payload: bytes, sequence_id: int) -> bytes:
@@ -272,10 +238,9 @@ async def receipts(peer: Peer, count: int) -> list[int]:
     return [(await peer.expect(C.SEND_RECEIPT)).send_receipt.sequence_id for _ in range(count)]
 
 
-def test_a_full_publish_buffer_stops_those_who_publish_and_nobody_else() -> None:
+async def test_a_full_publish_buffer_stops_those_who_publish_and_nobody_else() -> None:
     """A consumer whose PING and acks are not read is dropped by its client after 30 s, and with it all others."""
-
-    async def test(room: Room) -> None:
+    async with in_broker(publish_buffer_bytes_max=2000) as room:
         publisher, consumer = await room.connect(), await room.connect()
         await publisher.producer()
         ids = await publisher.publish(b"m0", b"m1")
@@ -300,10 +265,8 @@ def test_a_full_publish_buffer_stops_those_who_publish_and_nobody_else() -> None
         room.cluster.ledgers.release()
         assert await receipts(publisher, 8) == list(range(2, 10))
 
-    in_broker(test, publish_buffer_bytes_max=2000)
 
-
-def test_forty_peers_that_do_not_read_stay_within_one_bound_and_those_that_read_get_everything() -> None:
+async def test_forty_peers_that_do_not_read_stay_within_one_bound_and_those_that_read_get_everything() -> None:
     """40 readers that took nothing held 8 MiB each."""
     peak = [0]
 
@@ -336,12 +299,13 @@ def test_forty_peers_that_do_not_read_stay_within_one_bound_and_those_that_read_
         assert (output.queued.bytes, output.reserved) == (0, 0)
 
     limit = 4 << 20
-    in_broker(test, output_bytes_max=limit, message_size_max=1 << 20)
+    async with in_broker(output_bytes_max=limit, message_size_max=1 << 20) as room:
+        await test(room)
     assert peak[0] <= limit + 41 * (SHARE_MIN + 41_000)
 
 
-def test_limits_of_a_topic_are_kept_and_named() -> None:
-    async def test(room: Room) -> None:
+async def test_limits_of_a_topic_are_kept_and_named() -> None:
+    async with in_broker(producers_per_topic_max=1, consumers_per_topic_max=2, subscriptions_per_topic_max=1) as room:
         peer = await room.connect()
         await peer.producer()
         peer.ask_producer(producer_id=2)
@@ -359,8 +323,6 @@ def test_limits_of_a_topic_are_kept_and_named() -> None:
         peer.close_producer()
         await peer.expect(C.SUCCESS)
         await peer.producer(producer_id=3)
-
-    in_broker(test, producers_per_topic_max=1, consumers_per_topic_max=2, subscriptions_per_topic_max=1)
 
 
 def hold_appends(room: Room) -> None:
@@ -385,8 +347,8 @@ async def two_publishers_of_which_one_fills_the_buffer(room: Room) -> tuple[Peer
     return loud, quiet, connection
 
 
-def test_who_waits_for_the_publish_buffer_reads_on_when_the_sends_of_others_are_confirmed() -> None:
-    async def test(room: Room) -> None:
+async def test_who_waits_for_the_publish_buffer_reads_on_when_the_sends_of_others_are_confirmed() -> None:
+    async with in_broker(publish_buffer_bytes_max=2000) as room:
         loud, quiet, connection = await two_publishers_of_which_one_fills_the_buffer(room)
         await trio.sleep(300)
         assert not connection.closed, "the peer's silence is not held against it"
@@ -400,11 +362,9 @@ def test_who_waits_for_the_publish_buffer_reads_on_when_the_sends_of_others_are_
         assert connection._paused is None
         assert room.broker.context.publishing._waiting == {}
 
-    in_broker(test, publish_buffer_bytes_max=2000)
 
-
-def test_a_connection_that_is_not_read_is_alive_and_ends_at_once_when_it_is_aborted() -> None:
-    async def test(room: Room) -> None:
+async def test_a_connection_that_is_not_read_is_alive_and_ends_at_once_when_it_is_aborted() -> None:
+    async with in_broker(publish_buffer_bytes_max=2000) as room:
         _, _, connection = await two_publishers_of_which_one_fills_the_buffer(room)
         assert await connection.alive()
         connection.abort("enough")
@@ -413,11 +373,9 @@ def test_a_connection_that_is_not_read_is_alive_and_ends_at_once_when_it_is_abor
         assert len(room.broker.context.publishing._waiting) == 1, "the one that filled it"
         room.cluster.ledgers.release()
 
-    in_broker(test, publish_buffer_bytes_max=2000)
 
-
-def test_a_peer_that_does_not_take_its_answers_is_not_read_until_it_does() -> None:
-    async def test(room: Room) -> None:
+async def test_a_peer_that_does_not_take_its_answers_is_not_read_until_it_does() -> None:
+    async with in_broker(connection_out_bytes_max=1000) as room:
         peer = await room.connect()
         await peer.producer()
         [connection] = room.broker.connections
@@ -430,5 +388,3 @@ def test_a_peer_that_does_not_take_its_answers_is_not_read_until_it_does() -> No
         peer.stream.open_window()
         assert await receipts(peer, 200) == list(range(200))
         assert connection._paused is None
-
-    in_broker(test, connection_out_bytes_max=1000)

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
+import pytest
+
 from broker.dispatch.publish_time import first_published_at
 from quire.ledger.position import LATEST, Position
 from quire.wire.pulsar import PulsarApi_pb2 as pb
@@ -7,25 +11,28 @@ from tests.unit.broker.peers import entry
 from tests.unit.managed_ledger.cluster import NAME, Cluster, in_cluster, publish
 
 
-def test_an_entry_is_found_by_time_with_few_reads_however_many_ledgers_there_are() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker(entries_max=2) as factory:
-            log = await factory.open(NAME)
-            ids = await publish(log, *[entry(b"m", publish_time=1000 + 10 * number) for number in range(601)])
-            assert len(log.ledgers) > 300
-            for number in (0, 1, 2, 300, 301, 599, 600):
-                for early_ms in (0, 9):
-                    before = log.ledger_reads
-                    found = await first_published_at(log, 1000 + 10 * number - early_ms)
-                    assert found == Position(*ids[number])
-                    assert log.ledger_reads - before <= 12
-            assert await first_published_at(log, 0) == Position(*ids[0])
-            assert await first_published_at(log, 1 << 62) == LATEST
-
-    in_cluster(test)
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with in_cluster() as cluster:
+        yield cluster
 
 
-def test_a_time_is_found_though_entries_on_the_way_cannot_be_read() -> None:
+async def test_an_entry_is_found_by_time_with_few_reads_however_many_ledgers_there_are(cluster: Cluster) -> None:
+    async with cluster.broker(entries_max=2) as factory:
+        log = await factory.open(NAME)
+        ids = await publish(log, *[entry(b"m", publish_time=1000 + 10 * number) for number in range(601)])
+        assert len(log.ledgers) > 300
+        for number in (0, 1, 2, 300, 301, 599, 600):
+            for early_ms in (0, 9):
+                before = log.ledger_reads
+                found = await first_published_at(log, 1000 + 10 * number - early_ms)
+                assert found == Position(*ids[number])
+                assert log.ledger_reads - before <= 12
+        assert await first_published_at(log, 0) == Position(*ids[0])
+        assert await first_published_at(log, 1 << 62) == LATEST
+
+
+async def test_a_time_is_found_though_entries_on_the_way_cannot_be_read(cluster: Cluster) -> None:
     """Whichever entries they are: the middle of a ledger, where the search looks first, its end, or all of one ledger."""
 
     def without_time() -> bytes:
@@ -33,50 +40,46 @@ def test_a_time_is_found_though_entries_on_the_way_cannot_be_read() -> None:
         encoded = metadata.SerializePartialToString()
         return len(encoded).to_bytes(4, "big") + encoded
 
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker(entries_max=10) as factory:
-            for number, broken in enumerate(
-                (
-                    {5},
-                    {9, 19, 29},
-                    set(range(10, 20)),
-                    {0, 4, 14, 24, 29},
-                    set(range(5, 25)),
-                    {0, 1, 28, 29},
-                    {3, 4, 5, 6, 7, 8, 9},
-                )
-            ):
-                log = await factory.open(f"{NAME}-{number}")
-                entries = [
-                    (b"junk" if each % 2 else without_time())
-                    if each in broken
-                    else entry(b"m", publish_time=1000 + 10 * each)
-                    for each in range(30)
-                ]
-                ids = [Position(*each) for each in await publish(log, *entries)]
-                for wanted in range(30):
-                    found = await first_published_at(log, 1000 + 10 * wanted)
-                    readable = [each for each in range(wanted, 30) if each not in broken]
-                    if not readable:
-                        assert found == LATEST or all(each in broken for each in range(ids.index(found), 30))
-                        continue
-                    assert ids[0] <= found <= ids[readable[0]]
-                    between = ids[ids.index(found) : readable[0]]
-                    assert all(ids.index(each) in broken for each in between), "nothing older is delivered again"
-
-    in_cluster(test)
-
-
-def test_more_unreadable_entries_than_are_looked_around_deliver_too_much_rather_than_too_little() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.broker(entries_max=1000) as factory:
-            log = await factory.open(NAME)
-            entries = [b"junk" if 100 <= each < 500 else entry(b"m", publish_time=1000 + each) for each in range(600)]
+    async with cluster.broker(entries_max=10) as factory:
+        for number, broken in enumerate(
+            (
+                {5},
+                {9, 19, 29},
+                set(range(10, 20)),
+                {0, 4, 14, 24, 29},
+                set(range(5, 25)),
+                {0, 1, 28, 29},
+                {3, 4, 5, 6, 7, 8, 9},
+            )
+        ):
+            log = await factory.open(f"{NAME}-{number}")
+            entries = [
+                (b"junk" if each % 2 else without_time())
+                if each in broken
+                else entry(b"m", publish_time=1000 + 10 * each)
+                for each in range(30)
+            ]
             ids = [Position(*each) for each in await publish(log, *entries)]
-            reads = log.ledger_reads
-            for wanted in (0, 50, 99, 500, 550, 599):
-                assert await first_published_at(log, 1000 + wanted) <= ids[wanted]
-            assert await first_published_at(log, 1000 + 550) >= ids[0]
-            assert log.ledger_reads - reads <= 7 * 12 * 3
+            for wanted in range(30):
+                found = await first_published_at(log, 1000 + 10 * wanted)
+                readable = [each for each in range(wanted, 30) if each not in broken]
+                if not readable:
+                    assert found == LATEST or all(each in broken for each in range(ids.index(found), 30))
+                    continue
+                assert ids[0] <= found <= ids[readable[0]]
+                between = ids[ids.index(found) : readable[0]]
+                assert all(ids.index(each) in broken for each in between), "nothing older is delivered again"
 
-    in_cluster(test)
+
+async def test_more_unreadable_entries_than_are_looked_around_deliver_too_much_rather_than_too_little(
+    cluster: Cluster,
+) -> None:
+    async with cluster.broker(entries_max=1000) as factory:
+        log = await factory.open(NAME)
+        entries = [b"junk" if 100 <= each < 500 else entry(b"m", publish_time=1000 + each) for each in range(600)]
+        ids = [Position(*each) for each in await publish(log, *entries)]
+        reads = log.ledger_reads
+        for wanted in (0, 50, 99, 500, 550, 599):
+            assert await first_published_at(log, 1000 + wanted) <= ids[wanted]
+        assert await first_published_at(log, 1000 + 550) >= ids[0]
+        assert log.ledger_reads - reads <= 7 * 12 * 3

@@ -33,11 +33,10 @@ def keys_of(stage: Stage, *consumers: Consumer[Subscription]) -> list[str]:
     return [found[consumer] for consumer in consumers]
 
 
-def test_a_late_replay_read_does_not_overtake_what_was_unblocked_meanwhile() -> None:
+async def test_a_late_replay_read_does_not_overtake_what_was_unblocked_meanwhile() -> None:
     """0 and 2 are of a key whose owner has no permits, 1 of another's. 1 is asked for again, and read together with 2, which
     follows it. While that read is on its way the owner of 0 and 2 gets permits: 0 has to come first."""
-
-    async def test(stage: Stage) -> None:
+    async with on_stage(KEY_SHARED, cold=True) as stage:
         x, y = stage.join("x"), stage.join("y")
         key_x, key_y = keys_of(stage, x, y)
         for payload, key in ((b"0", key_x), (b"1", key_y), (b"2", key_x)):
@@ -62,11 +61,9 @@ def test_a_late_replay_read_does_not_overtake_what_was_unblocked_meanwhile() -> 
         assert delivered(x) == [b"0", b"2"]
         assert delivered(y) == [b"1"]
 
-    on_stage(KEY_SHARED, test, cold=True)
 
-
-def test_a_read_that_was_under_way_when_the_cursor_was_rewound_is_dropped() -> None:
-    async def test(stage: Stage) -> None:
+async def test_a_read_that_was_under_way_when_the_cursor_was_rewound_is_dropped() -> None:
+    async with on_stage(SHARED, cold=True) as stage:
         consumer = stage.join()
         stage.publish(b"0", b"1")
         stage.subscription.flow(consumer, 10)
@@ -80,15 +77,13 @@ def test_a_read_that_was_under_way_when_the_cursor_was_rewound_is_dropped() -> N
         await trio.testing.wait_all_tasks_blocked()
         assert delivered(consumer) == [b"0", b"1"]
 
-    on_stage(SHARED, test, cold=True)
-
 
 def has_read(stage: Stage, count: int) -> bool:
     return len(stage.log.reads) == count
 
 
-def test_a_failed_read_is_tried_again_after_a_pause() -> None:
-    async def test(stage: Stage) -> None:
+async def test_a_failed_read_is_tried_again_after_a_pause() -> None:
+    async with on_stage(SHARED, cold=True) as stage:
         consumer = stage.join()
         stage.publish(b"0")
         stage.subscription.flow(consumer, 10)
@@ -103,11 +98,9 @@ def test_a_failed_read_is_tried_again_after_a_pause() -> None:
         await trio.testing.wait_all_tasks_blocked()
         assert delivered(consumer) == [b"0"]
 
-    on_stage(SHARED, test, cold=True)
 
-
-def test_a_read_that_comes_after_its_entries_were_acknowledged_does_not_move_the_cursor_back() -> None:
-    async def test(stage: Stage) -> None:
+async def test_a_read_that_comes_after_its_entries_were_acknowledged_does_not_move_the_cursor_back() -> None:
+    async with on_stage(SHARED, cold=True, read_batch_entries_max=5) as stage:
         consumer = stage.join()
         positions = stage.publish(*[b"%d" % number for number in range(20)])
         stage.subscription.flow(consumer, 100)
@@ -119,11 +112,9 @@ def test_a_read_that_comes_after_its_entries_were_acknowledged_does_not_move_the
         assert delivered(consumer) == []
         assert stage.subscription.cursor.read_position == Position(LEDGER, 20)
 
-    on_stage(SHARED, test, cold=True, read_batch_entries_max=5)
 
-
-def test_a_bad_id_among_acks_leaves_nothing_held_of_the_good_ones() -> None:
-    async def test(stage: Stage) -> None:
+async def test_a_bad_id_among_acks_leaves_nothing_held_of_the_good_ones() -> None:
+    async with on_stage(SHARED) as stage:
         first, second = stage.join("a"), stage.join("b")
         stage.subscription.flow(first, 10)
         positions = stage.publish(b"0", b"1")
@@ -135,11 +126,9 @@ def test_a_bad_id_among_acks_leaves_nothing_held_of_the_good_ones() -> None:
         stage.subscription.remove_consumer(first)
         assert delivered(second) == []
 
-    on_stage(SHARED, test)
 
-
-def test_what_a_consumer_held_is_delivered_again_with_a_count_and_acks_of_others_count() -> None:
-    async def test(stage: Stage) -> None:
+async def test_what_a_consumer_held_is_delivered_again_with_a_count_and_acks_of_others_count() -> None:
+    async with on_stage(SHARED) as stage:
         leaving, staying = stage.join(), stage.join()
         stage.subscription.flow(leaving, 10)
         positions = stage.publish(b"0", b"1", b"2", b"3")
@@ -153,11 +142,9 @@ def test_what_a_consumer_held_is_delivered_again_with_a_count_and_acks_of_others
         stage.subscription.pump()
         assert counts(staying) == [(b"3", 2)]
 
-    on_stage(SHARED, test)
 
-
-def test_a_consumer_with_too_much_unacknowledged_gets_more_at_half_of_the_limit() -> None:
-    async def test(stage: Stage) -> None:
+async def test_a_consumer_with_too_much_unacknowledged_gets_more_at_half_of_the_limit() -> None:
+    async with on_stage(SHARED, unacked_messages_per_consumer_max=4) as stage:
         consumer = stage.join()
         stage.subscription.flow(consumer, 4)
         positions = stage.publish(*[b"%d" % number for number in range(10)])
@@ -173,11 +160,9 @@ def test_a_consumer_with_too_much_unacknowledged_gets_more_at_half_of_the_limit(
         assert len(delivered(consumer)) == 6
         assert consumer.blocked
 
-    on_stage(SHARED, test, unacked_messages_per_consumer_max=4)
 
-
-def test_a_subscription_with_too_much_unacknowledged_goes_on_at_half_of_the_limit() -> None:
-    async def test(stage: Stage) -> None:
+async def test_a_subscription_with_too_much_unacknowledged_goes_on_at_half_of_the_limit() -> None:
+    async with on_stage(SHARED, unacked_messages_per_subscription_max=4) as stage:
         first, second = stage.join(), stage.join()
         stage.subscription.flow(first, 4)
         positions = stage.publish(*[b"%d" % number for number in range(10)])
@@ -188,10 +173,8 @@ def test_a_subscription_with_too_much_unacknowledged_goes_on_at_half_of_the_limi
         stage.subscription.pump()
         assert len(delivered(second)) == 6
 
-    on_stage(SHARED, test, unacked_messages_per_subscription_max=4)
 
-
-def test_permits_are_those_of_messages_still_wanted_of_a_batch() -> None:
+async def test_permits_are_those_of_messages_still_wanted_of_a_batch() -> None:
     async def test(stage: Stage) -> None:
         consumer = stage.join()
         [batch] = stage.publish(b"batch", num_messages_in_batch=10)
@@ -202,11 +185,12 @@ def test_permits_are_those_of_messages_still_wanted_of_a_batch() -> None:
         assert stage.subscription.permits_of(consumer) == 0
 
     for kind in (SHARED, KEY_SHARED):
-        on_stage(kind, test)
+        async with on_stage(kind) as stage:
+            await test(stage)
 
 
-def test_a_dead_or_full_connection_is_passed_over() -> None:
-    async def test(stage: Stage) -> None:
+async def test_a_dead_or_full_connection_is_passed_over() -> None:
+    async with on_stage(SHARED) as stage:
         full, dead, good = stage.join("a"), stage.join("b"), stage.join("c")
         connections: list[Any] = [full.connection, dead.connection]
         connections[0].output_below_bound = False
@@ -220,11 +204,9 @@ def test_a_dead_or_full_connection_is_passed_over() -> None:
         stage.publish(*[b"%d" % number for number in range(50)])
         assert delivered(full)
 
-    on_stage(SHARED, test)
 
-
-def test_a_key_waits_until_its_former_owner_has_acknowledged() -> None:
-    async def test(stage: Stage) -> None:
+async def test_a_key_waits_until_its_former_owner_has_acknowledged() -> None:
+    async with on_stage(KEY_SHARED) as stage:
         first = stage.join("a")
         stage.subscription.flow(first, 100)
         keys = [f"k{number}" for number in range(20)]
@@ -239,11 +221,14 @@ def test_a_key_waits_until_its_former_owner_has_acknowledged() -> None:
         stage.subscription.pump()
         assert len(delivered(second)) + len(delivered(first)) == 20
 
-    on_stage(KEY_SHARED, test)
 
-
-def test_new_entries_are_not_read_without_end_while_their_keys_are_blocked() -> None:
-    async def test(stage: Stage) -> None:
+async def test_new_entries_are_not_read_without_end_while_their_keys_are_blocked() -> None:
+    async with on_stage(
+        KEY_SHARED,
+        key_shared_lookahead_per_consumer=10,
+        key_shared_lookahead_per_subscription=20,
+        read_batch_entries_max=10,
+    ) as stage:
         x, y = stage.join("x"), stage.join("y")
         key_x, key_y = keys_of(stage, x, y)
         stage.subscription.flow(y, 1000)
@@ -255,14 +240,6 @@ def test_new_entries_are_not_read_without_end_while_their_keys_are_blocked() -> 
         assert len(delivered(x)) == 500
         assert delivered(y) == [b"y"]
 
-    on_stage(
-        KEY_SHARED,
-        test,
-        key_shared_lookahead_per_consumer=10,
-        key_shared_lookahead_per_subscription=20,
-        read_batch_entries_max=10,
-    )
-
 
 def chunks(stage: Stage, uuid: str, count: int, *wanted: int) -> list[bytes]:
     """Publish chunks of one message; all of them unless some are named."""
@@ -273,8 +250,8 @@ def chunks(stage: Stage, uuid: str, count: int, *wanted: int) -> list[bytes]:
     return payloads
 
 
-def test_the_chunks_of_a_message_stay_with_one_consumer() -> None:
-    async def test(stage: Stage) -> None:
+async def test_the_chunks_of_a_message_stay_with_one_consumer() -> None:
+    async with on_stage(SHARED, round_robin_batch_max=1) as stage:
         consumers = [stage.join() for _ in range(3)]
         for consumer in consumers:
             stage.subscription.flow(consumer, 1000)
@@ -294,12 +271,11 @@ def test_the_chunks_of_a_message_stay_with_one_consumer() -> None:
         assert all(got), "each has its part"
         assert not stage.subscription._policy._chunked, "nothing is kept of messages that are through"
 
-    on_stage(SHARED, test, round_robin_batch_max=1)
-
 
 @pytest.mark.parametrize("cold", [False, True])
-def test_a_chunk_waits_for_the_consumer_of_the_first_ones_and_holds_up_nothing_else(cold: bool) -> None:
-    async def test(stage: Stage) -> None:
+async def test_a_chunk_waits_for_the_consumer_of_the_first_ones_and_holds_up_nothing_else(cold: bool) -> None:
+    async with on_stage(SHARED, cold=cold) as stage:
+
         async def read() -> None:
             for _ in range(20):
                 await trio.testing.wait_all_tasks_blocked()
@@ -324,11 +300,9 @@ def test_a_chunk_waits_for_the_consumer_of_the_first_ones_and_holds_up_nothing_e
         assert delivered(first) == [b"m-2"]
         assert stage.subscription.cursor.backlog() == 5
 
-    on_stage(SHARED, test, cold=cold)
 
-
-def test_the_chunks_of_a_consumer_that_leaves_go_together_to_another() -> None:
-    async def test(stage: Stage) -> None:
+async def test_the_chunks_of_a_consumer_that_leaves_go_together_to_another() -> None:
+    async with on_stage(SHARED, round_robin_batch_max=1) as stage:
         first = stage.join()
         stage.subscription.flow(first, 2)
         chunks(stage, "m", 3)
@@ -343,11 +317,9 @@ def test_the_chunks_of_a_consumer_that_leaves_go_together_to_another() -> None:
         stage.subscription.flow(rest, 1)
         assert delivered(rest) == [b"m-2"]
 
-    on_stage(SHARED, test, round_robin_batch_max=1)
 
-
-def test_redelivered_chunks_go_to_one_consumer_in_order() -> None:
-    async def test(stage: Stage) -> None:
+async def test_redelivered_chunks_go_to_one_consumer_in_order() -> None:
+    async with on_stage(SHARED, round_robin_batch_max=1) as stage:
         one, two = stage.join(), stage.join()
         stage.subscription.flow(one, 3)
         whole = chunks(stage, "m", 3)
@@ -359,10 +331,8 @@ def test_redelivered_chunks_go_to_one_consumer_in_order() -> None:
         assert sorted([delivered(one), delivered(two)]) == [[], whole]
         assert len(stage.subscription._replay) == 0
 
-    on_stage(SHARED, test, round_robin_batch_max=1)
 
-
-def test_acks_of_part_of_a_batch_count_down_what_is_held() -> None:
+async def test_acks_of_part_of_a_batch_count_down_what_is_held() -> None:
     """Else a consumer with a little of each batch in work is blocked for ever."""
 
     async def test(stage: Stage) -> None:
@@ -387,15 +357,15 @@ def test_acks_of_part_of_a_batch_count_down_what_is_held() -> None:
         assert (subscription.unacked_of(consumer), subscription._unacked) == (0, 0)
 
     for kind in (SHARED, KEY_SHARED):
-        on_stage(kind, test, unacked_messages_per_consumer_max=50)
+        async with on_stage(kind, unacked_messages_per_consumer_max=50) as stage:
+            await test(stage)
 
 
 @pytest.mark.parametrize("kind", [SHARED, KEY_SHARED, pb.CommandSubscribe.Exclusive])
 @pytest.mark.parametrize("messages", [1, 100, 1000])
-def test_no_more_is_read_than_is_given(kind: Any, messages: int) -> None:
+async def test_no_more_is_read_than_is_given(kind: Any, messages: int) -> None:
     """As a client with a queue of 1000 asks: all of it first, then half of it again and again."""
-
-    async def test(stage: Stage) -> None:
+    async with on_stage(kind, cold=True, unacked_messages_per_consumer_max=0) as stage:
         consumer = stage.join()
         stage.publish(*[b"x"] * 200, num_messages_in_batch=messages)
         entries = 0
@@ -414,11 +384,9 @@ def test_no_more_is_read_than_is_given(kind: Any, messages: int) -> None:
             "twenty, while the size of batches was not known"
         )
 
-    on_stage(kind, test, cold=True, unacked_messages_per_consumer_max=0)
 
-
-def test_one_permit_at_a_time_reads_one_entry_at_a_time() -> None:
-    async def test(stage: Stage) -> None:
+async def test_one_permit_at_a_time_reads_one_entry_at_a_time() -> None:
+    async with on_stage(SHARED) as stage:
         consumer = stage.join()
         stage.publish(*[b"%d" % number for number in range(200)])
         for number in range(200):
@@ -426,11 +394,9 @@ def test_one_permit_at_a_time_reads_one_entry_at_a_time() -> None:
             assert delivered(consumer) == [b"%d" % number]
         assert stage.log.cached == 200
 
-    on_stage(SHARED, test)
-
 
 @pytest.mark.parametrize("cold", [False, True])
-def test_entries_that_were_trimmed_are_not_waited_for(cold: bool) -> None:
+async def test_entries_that_were_trimmed_are_not_waited_for(cold: bool) -> None:
     """Only what is not durable can lose them."""
 
     async def test(stage: Stage) -> None:
@@ -456,11 +422,12 @@ def test_entries_that_were_trimmed_are_not_waited_for(cold: bool) -> None:
         assert len(stage.log.reads) < 10
 
     for kind in (SHARED, KEY_SHARED):
-        on_stage(kind, test, cold=cold)
+        async with on_stage(kind, cold=cold) as stage:
+            await test(stage)
 
 
-def test_a_pump_costs_the_same_whatever_waits_for_other_consumers() -> None:
-    async def test(stage: Stage) -> None:
+async def test_a_pump_costs_the_same_whatever_waits_for_other_consumers() -> None:
+    async with on_stage(KEY_SHARED) as stage:
         x, y = stage.join("x"), stage.join("y")
         [key_y] = keys_of(stage, y)
         policy = stage.subscription._policy
@@ -489,5 +456,3 @@ def test_a_pump_costs_the_same_whatever_waits_for_other_consumers() -> None:
         assert stage.log.cached <= 20
         stage.subscription.flow(x, 2000)
         assert len(delivered(x)) == 1500
-
-    on_stage(KEY_SHARED, test)

@@ -12,7 +12,7 @@ from broker.dispatch.policies.hash_owners import range_hash
 from broker.dispatch.subscription import Subscription
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.unit.broker.fakes import Stage, commands, delivered, on_stage
-from tests.unit.broker.peers import Room, in_broker
+from tests.unit.broker.peers import Room
 
 FAILOVER = pb.CommandSubscribe.Failover
 EXCLUSIVE = pb.CommandSubscribe.Exclusive
@@ -27,8 +27,8 @@ def told(consumer: Consumer[Subscription]) -> list[bool]:
     ]
 
 
-def test_failover_tells_everybody_on_a_change_and_a_newcomer_where_it_stands() -> None:
-    async def test(stage: Stage) -> None:
+async def test_failover_tells_everybody_on_a_change_and_a_newcomer_where_it_stands() -> None:
+    async with on_stage(FAILOVER) as stage:
         first = stage.join("a", priority=0)
         assert told(first) == [True]
         second = stage.join("b", priority=1)
@@ -36,11 +36,9 @@ def test_failover_tells_everybody_on_a_change_and_a_newcomer_where_it_stands() -
         stage.subscription.remove_consumer(first)
         assert (told(first), told(second)) == ([], [True])
 
-    on_stage(FAILOVER, test)
 
-
-def test_failover_delivers_what_is_not_acknowledged_again_a_moment_later_and_to_one_only() -> None:
-    async def test(stage: Stage) -> None:
+async def test_failover_delivers_what_is_not_acknowledged_again_a_moment_later_and_to_one_only() -> None:
+    async with on_stage(FAILOVER) as stage:
         first, second = stage.join("a", priority=0), stage.join("b", priority=1)
         for consumer in (first, second):
             stage.subscription.flow(consumer, 100)
@@ -53,11 +51,9 @@ def test_failover_delivers_what_is_not_acknowledged_again_a_moment_later_and_to_
         await trio.sleep(1.5)
         assert delivered(second) == [b"0", b"2", b"3", b"4"]
 
-    on_stage(FAILOVER, test)
 
-
-def test_a_stopped_failover_subscription_starts_no_one() -> None:
-    async def test(stage: Stage) -> None:
+async def test_a_stopped_failover_subscription_starts_no_one() -> None:
+    async with on_stage(FAILOVER) as stage:
         first, second = stage.join("a", priority=0), stage.join("b", priority=1)
         stage.publish(b"0")
         stage.subscription.flow(second, 10)
@@ -70,11 +66,9 @@ def test_a_stopped_failover_subscription_starts_no_one() -> None:
         await trio.sleep(5)
         assert delivered(second) == []
 
-    on_stage(FAILOVER, test)
 
-
-def test_redeliver_on_an_exclusive_subscription_brings_everything_unacknowledged_in_order() -> None:
-    async def test(stage: Stage) -> None:
+async def test_redeliver_on_an_exclusive_subscription_brings_everything_unacknowledged_in_order() -> None:
+    async with on_stage(EXCLUSIVE) as stage:
         consumer = stage.join()
         stage.subscription.flow(consumer, 100)
         positions = stage.publish(*[b"%d" % number for number in range(5)])
@@ -84,11 +78,9 @@ def test_redeliver_on_an_exclusive_subscription_brings_everything_unacknowledged
         stage.subscription.pump()
         assert delivered(consumer) == [b"0", b"1", b"3", b"4"]
 
-    on_stage(EXCLUSIVE, test)
 
-
-def test_permits_are_counted_in_messages_and_go_below_zero_by_less_than_a_batch() -> None:
-    async def test(stage: Stage) -> None:
+async def test_permits_are_counted_in_messages_and_go_below_zero_by_less_than_a_batch() -> None:
+    async with on_stage(EXCLUSIVE) as stage:
         consumer = stage.join()
         stage.publish(*[b"batch"] * 4, num_messages_in_batch=10)
         stage.subscription.flow(consumer, 15)
@@ -99,10 +91,8 @@ def test_permits_are_counted_in_messages_and_go_below_zero_by_less_than_a_batch(
         stage.subscription.flow(consumer, 1)
         assert len(delivered(consumer)) == 1
 
-    on_stage(EXCLUSIVE, test)
 
-
-def test_greedy_permits_are_capped() -> None:
+async def test_greedy_permits_are_capped() -> None:
     async def test(stage: Stage) -> None:
         consumer = stage.join()
         for _ in range(3):
@@ -110,11 +100,12 @@ def test_greedy_permits_are_capped() -> None:
         assert stage.subscription.permits_of(consumer) == 1000
 
     for kind in (EXCLUSIVE, FAILOVER, pb.CommandSubscribe.Shared, pb.CommandSubscribe.Key_Shared):
-        on_stage(kind, test, permits_max=1000)
+        async with on_stage(kind, permits_max=1000) as stage:
+            await test(stage)
 
 
-def test_nothing_is_kept_in_the_cache_for_a_subscription_without_consumers() -> None:
-    async def test(stage: Stage) -> None:
+async def test_nothing_is_kept_in_the_cache_for_a_subscription_without_consumers() -> None:
+    async with on_stage(EXCLUSIVE) as stage:
         consumer = stage.join()
         stage.subscription.flow(consumer, 10)
         assert stage.subscription.cursor.active
@@ -123,22 +114,17 @@ def test_nothing_is_kept_in_the_cache_for_a_subscription_without_consumers() -> 
         assert not stage.subscription.hungry
         assert stage.dropped == [stage.subscription]
 
-    on_stage(EXCLUSIVE, test)
 
-
-def test_the_active_consumer_of_a_partition_is_at_its_number_or_on_the_ring_as_the_configuration_says() -> None:
+async def test_the_active_consumer_of_a_partition_is_at_its_number_or_on_the_ring_as_the_configuration_says() -> None:
     names = ["a", "b", "c"]
     active: dict[bool, list[str]] = {}
     for hashing in (False, True):
         for partition in range(6):
-
-            async def test(stage: Stage, hashing: bool = hashing) -> None:
+            topic = f"persistent://public/default/orders-partition-{partition}"
+            async with on_stage(FAILOVER, topic=topic, failover_consistent_hashing=hashing) as stage:
                 for name in names:
                     stage.join(name)
                 active.setdefault(hashing, []).append(stage.subscription.active.name)
-
-            topic = f"persistent://public/default/orders-partition-{partition}"
-            on_stage(FAILOVER, test, topic=topic, failover_consistent_hashing=hashing)
     assert active[False] == [*names, *names]
     chosen = [
         FailoverChoice(f"persistent://public/default/orders-partition-{partition}").choose(
@@ -150,31 +136,27 @@ def test_the_active_consumer_of_a_partition_is_at_its_number_or_on_the_ring_as_t
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_a_reader_of_key_hash_ranges_gets_the_keys_in_them_and_no_others(durable: bool) -> None:
+async def test_a_reader_of_key_hash_ranges_gets_the_keys_in_them_and_no_others(durable: bool, room: Room) -> None:
     """keySharedMeta with hash ranges on an Exclusive subscription (Java: Reader.keyHashRange)."""
-
-    async def test(room: Room) -> None:
-        peer = await room.connect()
-        await peer.producer()
-        keys = [f"k{number % 20}" for number in range(200)]
-        for number, key in enumerate(keys):
-            await peer.publish(b"%d" % number, first=number, partition_key=key)
-        got: list[int] = []
-        for consumer_id, (start, end) in enumerate([(0, 20_000), (20_001, 65_535)]):
-            meta = pb.KeySharedMeta(keySharedMode=pb.STICKY, hashRanges=[pb.IntRange(start=start, end=end)])
-            await peer.subscribe(name=f"r{consumer_id}", consumer_id=consumer_id, durable=durable, keySharedMeta=meta)
-            mine = [number for number, key in enumerate(keys) if start <= range_hash(key.encode()) <= end]
-            assert mine
-            peer.flow(7, consumer_id)
-            part = [int(payload) for payload in await peer.payloads(7)]
-            assert await peer.silent(), "what is passed over costs no permits, and no more than seven come"
-            peer.flow(1000, consumer_id)
-            assert part + [int(payload) for payload in await peer.payloads(len(mine) - 7)] == mine
-            assert await peer.silent()
-            got += mine
-        assert sorted(got) == list(range(200))
-        bad = pb.KeySharedMeta(keySharedMode=pb.STICKY, hashRanges=[pb.IntRange(start=9, end=5)])
-        peer.ask_subscribe(name="bad", consumer_id=9, durable=durable, keySharedMeta=bad)
-        assert (await peer.error())[0] == pb.ConsumerAssignError
-
-    in_broker(test)
+    peer = await room.connect()
+    await peer.producer()
+    keys = [f"k{number % 20}" for number in range(200)]
+    for number, key in enumerate(keys):
+        await peer.publish(b"%d" % number, first=number, partition_key=key)
+    got: list[int] = []
+    for consumer_id, (start, end) in enumerate([(0, 20_000), (20_001, 65_535)]):
+        meta = pb.KeySharedMeta(keySharedMode=pb.STICKY, hashRanges=[pb.IntRange(start=start, end=end)])
+        await peer.subscribe(name=f"r{consumer_id}", consumer_id=consumer_id, durable=durable, keySharedMeta=meta)
+        mine = [number for number, key in enumerate(keys) if start <= range_hash(key.encode()) <= end]
+        assert mine
+        peer.flow(7, consumer_id)
+        part = [int(payload) for payload in await peer.payloads(7)]
+        assert await peer.silent(), "what is passed over costs no permits, and no more than seven come"
+        peer.flow(1000, consumer_id)
+        assert part + [int(payload) for payload in await peer.payloads(len(mine) - 7)] == mine
+        assert await peer.silent()
+        got += mine
+    assert sorted(got) == list(range(200))
+    bad = pb.KeySharedMeta(keySharedMode=pb.STICKY, hashRanges=[pb.IntRange(start=9, end=5)])
+    peer.ask_subscribe(name="bad", consumer_id=9, durable=durable, keySharedMeta=bad)
+    assert (await peer.error())[0] == pb.ConsumerAssignError

@@ -23,283 +23,248 @@ def numbers(count: int, start: int = 0) -> list[bytes]:
     return [b"m%d" % number for number in range(start, start + count)]
 
 
-def test_a_seek_disconnects_and_the_named_entry_is_next() -> None:
-    async def test(room: Room) -> None:
-        for kind in (SUB.Exclusive, SUB.Shared, SUB.Failover, SUB.Key_Shared):
-            topic = f"{TOPIC}-{kind}"
-            peer = await room.connect()
-            await peer.producer(topic)
-            ids = await peer.publish(*numbers(25))
-            await peer.subscribe(topic, subType=kind)
-            if kind == SUB.Failover:
-                await peer.expect(C.ACTIVE_CONSUMER_CHANGE)
-            peer.flow(100)
-            assert await peer.payloads(25) == numbers(25)
-            request_id = peer.seek(message_id=ids[13])
-            closed = (await peer.expect(C.CLOSE_CONSUMER)).close_consumer
-            assert (closed.consumer_id, closed.request_id) == (1, (1 << 64) - 1)
-            assert (await peer.expect(C.SUCCESS)).success.request_id == request_id
-            await peer.subscribe(topic, subType=kind)
-            if kind == SUB.Failover:
-                await peer.expect(C.ACTIVE_CONSUMER_CHANGE)
-            peer.flow(100)
-            again = [await peer.message() for _ in range(12)]
-            assert [payload for _, payload in again] == numbers(12, 13)
-            assert {message.redelivery_count for message, _ in again} == {0}
-
-    in_broker(test)
-
-
-def test_a_subscribe_that_comes_while_a_seek_is_made_durable_is_told_to_try_again() -> None:
-    async def test(room: Room) -> None:
-        for kind in (SUB.Exclusive, SUB.Shared):  # the same type, and another one
-            topic = f"{TOPIC}-{kind}"
-            peer = await room.connect()
-            await peer.producer(topic)
-            [first] = await peer.publish(b"m0")
-            await peer.subscribe(topic)
-            room.cluster.ledgers.delay_s = 2  # its cursor's first ledger is made now
-            peer.seek(message_id=first)
-            await peer.expect(C.CLOSE_CONSUMER)
-            peer.ask_subscribe(topic, subType=kind)
-            assert (await peer.error())[0] == pb.ServiceNotReady
-            await peer.expect(C.SUCCESS)
-            room.cluster.ledgers.delay_s = 0
-            await peer.subscribe(topic, subType=kind)
-
-    in_broker(test)
-
-
-def test_a_readers_place_survives_its_own_seek_and_goes_with_it() -> None:
-    async def test(room: Room) -> None:
+async def test_a_seek_disconnects_and_the_named_entry_is_next(room: Room) -> None:
+    for kind in (SUB.Exclusive, SUB.Shared, SUB.Failover, SUB.Key_Shared):
+        topic = f"{TOPIC}-{kind}"
         peer = await room.connect()
-        await peer.producer()
-        ids = await peer.publish(*numbers(5))
-        await peer.subscribe(name="r", durable=False, start_message_id=EARLIEST)
-        peer.seek(message_id=ids[3])
+        await peer.producer(topic)
+        ids = await peer.publish(*numbers(25))
+        await peer.subscribe(topic, subType=kind)
+        if kind == SUB.Failover:
+            await peer.expect(C.ACTIVE_CONSUMER_CHANGE)
+        peer.flow(100)
+        assert await peer.payloads(25) == numbers(25)
+        request_id = peer.seek(message_id=ids[13])
+        closed = (await peer.expect(C.CLOSE_CONSUMER)).close_consumer
+        assert (closed.consumer_id, closed.request_id) == (1, (1 << 64) - 1)
+        assert (await peer.expect(C.SUCCESS)).success.request_id == request_id
+        await peer.subscribe(topic, subType=kind)
+        if kind == SUB.Failover:
+            await peer.expect(C.ACTIVE_CONSUMER_CHANGE)
+        peer.flow(100)
+        again = [await peer.message() for _ in range(12)]
+        assert [payload for _, payload in again] == numbers(12, 13)
+        assert {message.redelivery_count for message, _ in again} == {0}
+
+
+async def test_a_subscribe_that_comes_while_a_seek_is_made_durable_is_told_to_try_again(room: Room) -> None:
+    for kind in (SUB.Exclusive, SUB.Shared):  # the same type, and another one
+        topic = f"{TOPIC}-{kind}"
+        peer = await room.connect()
+        await peer.producer(topic)
+        [first] = await peer.publish(b"m0")
+        await peer.subscribe(topic)
+        room.cluster.ledgers.delay_s = 2  # its cursor's first ledger is made now
+        peer.seek(message_id=first)
         await peer.expect(C.CLOSE_CONSUMER)
+        peer.ask_subscribe(topic, subType=kind)
+        assert (await peer.error())[0] == pb.ServiceNotReady
         await peer.expect(C.SUCCESS)
-        await trio.sleep(0.1)
-        await peer.subscribe(name="r", durable=False)  # names no start: after a seek by time there is none to name
-        peer.flow(10)
-        assert await peer.payloads(2) == numbers(2, 3)
-        await peer.silent(200)  # longer than it would be kept alone
-        topic = await room.topic()
-        assert list(topic.subscriptions) == ["r"]
-        peer.close_consumer()
-        await peer.expect(C.SUCCESS)
-        assert not topic.subscriptions
-        assert not topic.ledger.reader_cursors
-
-    in_broker(test)
+        room.cluster.ledgers.delay_s = 0
+        await peer.subscribe(topic, subType=kind)
 
 
-def test_a_reader_that_dies_in_its_seek_leaves_nothing_behind() -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect()
-        await peer.subscribe(name="r", durable=False, start_message_id=EARLIEST)
-        topic = await room.topic()
-        peer.seek(message_id=LATEST)
-        await peer.expect(C.CLOSE_CONSUMER)
-        await peer.closed_by_us()
-        assert topic.ledger.reader_cursors
-        await trio.sleep(61)
-        assert not topic.ledger.reader_cursors
-        assert not topic.subscriptions
+async def test_a_readers_place_survives_its_own_seek_and_goes_with_it(room: Room) -> None:
+    peer = await room.connect()
+    await peer.producer()
+    ids = await peer.publish(*numbers(5))
+    await peer.subscribe(name="r", durable=False, start_message_id=EARLIEST)
+    peer.seek(message_id=ids[3])
+    await peer.expect(C.CLOSE_CONSUMER)
+    await peer.expect(C.SUCCESS)
+    await trio.sleep(0.1)
+    await peer.subscribe(name="r", durable=False)  # names no start: after a seek by time there is none to name
+    peer.flow(10)
+    assert await peer.payloads(2) == numbers(2, 3)
+    await peer.silent(200)  # longer than it would be kept alone
+    topic = await room.topic()
+    assert list(topic.subscriptions) == ["r"]
+    peer.close_consumer()
+    await peer.expect(C.SUCCESS)
+    assert not topic.subscriptions
+    assert not topic.ledger.reader_cursors
 
-    in_broker(test)
+
+async def test_a_reader_that_dies_in_its_seek_leaves_nothing_behind(room: Room) -> None:
+    peer = await room.connect()
+    await peer.subscribe(name="r", durable=False, start_message_id=EARLIEST)
+    topic = await room.topic()
+    peer.seek(message_id=LATEST)
+    await peer.expect(C.CLOSE_CONSUMER)
+    await peer.closed_by_us()
+    assert topic.ledger.reader_cursors
+    await trio.sleep(61)
+    assert not topic.ledger.reader_cursors
+    assert not topic.subscriptions
 
 
-def test_a_refused_reader_leaves_nothing_behind() -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect()
-        meta = pb.KeySharedMeta(keySharedMode=pb.STICKY)  # without ranges
-        peer.ask_subscribe(name="r", durable=False, subType=SUB.Key_Shared, keySharedMeta=meta)
-        assert (await peer.error())[0] == pb.ConsumerAssignError
-        topic = await room.topic()
-        assert not topic.subscriptions
-        assert not topic.ledger.reader_cursors
-
-    in_broker(test)
+async def test_a_refused_reader_leaves_nothing_behind(room: Room) -> None:
+    peer = await room.connect()
+    meta = pb.KeySharedMeta(keySharedMode=pb.STICKY)  # without ranges
+    peer.ask_subscribe(name="r", durable=False, subType=SUB.Key_Shared, keySharedMeta=meta)
+    assert (await peer.error())[0] == pb.ConsumerAssignError
+    topic = await room.topic()
+    assert not topic.subscriptions
+    assert not topic.ledger.reader_cursors
 
 
 @pytest.mark.parametrize("kind", [SUB.Exclusive, SUB.Shared, SUB.Key_Shared])
-def test_the_end_of_a_terminated_topic_is_told_once_all_is_acknowledged_and_to_who_comes_later(kind: int) -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect("Pulsar-Java-v4.2.4")
-        await peer.producer()
-        await peer.publish(*numbers(3))
-        (await room.topic()).ledger._appends.terminate()
-        await peer.subscribe(subType=kind)
-        peer.flow(100)
-        ids = [(await peer.message())[0].message_id for _ in range(3)]
-        peer.ack(*ids[:2])
-        assert await peer.silent()
-        peer.ack(ids[2])
-        assert (await peer.expect(C.REACHED_END_OF_TOPIC)).reachedEndOfTopic.consumer_id == 1
-        peer.flow(100)
-        assert await peer.silent(), "once is enough"
-        peer.close_consumer()
-        await peer.expect(C.SUCCESS)
-        await peer.subscribe(consumer_id=2, subType=kind)
-        assert await peer.silent(), "it has not asked for anything yet"
-        peer.flow(1, consumer_id=2)
-        assert (await peer.expect(C.REACHED_END_OF_TOPIC)).reachedEndOfTopic.consumer_id == 2
-
-    in_broker(test)
-
-
-def test_a_seek_without_a_target_or_consumer_is_an_error() -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect()
-        await peer.subscribe()
-        peer.seek()
-        assert (await peer.error())[0] == pb.MetadataError
-        peer.seek(consumer_id=9, message_id=EARLIEST)
-        assert (await peer.error())[0] == pb.MetadataError
-
-    in_broker(test)
+async def test_the_end_of_a_terminated_topic_is_told_once_all_is_acknowledged_and_to_who_comes_later(
+    kind: int, room: Room
+) -> None:
+    peer = await room.connect("Pulsar-Java-v4.2.4")
+    await peer.producer()
+    await peer.publish(*numbers(3))
+    (await room.topic()).ledger._appends.terminate()
+    await peer.subscribe(subType=kind)
+    peer.flow(100)
+    ids = [(await peer.message())[0].message_id for _ in range(3)]
+    peer.ack(*ids[:2])
+    assert await peer.silent()
+    peer.ack(ids[2])
+    assert (await peer.expect(C.REACHED_END_OF_TOPIC)).reachedEndOfTopic.consumer_id == 1
+    peer.flow(100)
+    assert await peer.silent(), "once is enough"
+    peer.close_consumer()
+    await peer.expect(C.SUCCESS)
+    await peer.subscribe(consumer_id=2, subType=kind)
+    assert await peer.silent(), "it has not asked for anything yet"
+    peer.flow(1, consumer_id=2)
+    assert (await peer.expect(C.REACHED_END_OF_TOPIC)).reachedEndOfTopic.consumer_id == 2
 
 
-def test_a_seek_by_time_over_several_ledgers() -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect()
-        await peer.producer()
-        await peer.subscribe()
-        for number, payload in enumerate(numbers(25)):
-            await peer.publish(payload, first=number, publish_time=1000 + 10 * number)
-        for when, expected in ((0, 0), (1115, 12), (1120, 12), (1240, 24)):
-            peer.seek(message_publish_time=when)
-            await peer.expect(C.CLOSE_CONSUMER)
-            await peer.expect(C.SUCCESS)
-            await peer.subscribe()
-            peer.flow(1)
-            assert await peer.payloads(1) == numbers(1, expected)
-        peer.seek(message_publish_time=5000)
+async def test_a_seek_without_a_target_or_consumer_is_an_error(room: Room) -> None:
+    peer = await room.connect()
+    await peer.subscribe()
+    peer.seek()
+    assert (await peer.error())[0] == pb.MetadataError
+    peer.seek(consumer_id=9, message_id=EARLIEST)
+    assert (await peer.error())[0] == pb.MetadataError
+
+
+async def test_a_seek_by_time_over_several_ledgers(room: Room) -> None:
+    peer = await room.connect()
+    await peer.producer()
+    await peer.subscribe()
+    for number, payload in enumerate(numbers(25)):
+        await peer.publish(payload, first=number, publish_time=1000 + 10 * number)
+    for when, expected in ((0, 0), (1115, 12), (1120, 12), (1240, 24)):
+        peer.seek(message_publish_time=when)
         await peer.expect(C.CLOSE_CONSUMER)
         await peer.expect(C.SUCCESS)
         await peer.subscribe()
         peer.flow(1)
-        assert await peer.silent()
-
-    in_broker(test)
-
-
-def test_an_unsubscribe_is_refused_while_others_are_connected_unless_forced() -> None:
-    async def test(room: Room) -> None:
-        first, second = await room.connect(), await room.connect()
-        await first.producer()
-        await first.publish(b"m0")
-        await first.subscribe(subType=SUB.Shared)
-        await second.subscribe(subType=SUB.Shared)
-        first.unsubscribe()
-        assert (await first.error())[0] == pb.MetadataError
-        first.unsubscribe(force=True)
-        await first.expect(C.SUCCESS)
-        await second.expect(C.CLOSE_CONSUMER)
-        topic = await room.topic()
-        assert not topic.subscriptions
-        assert not topic.ledger.cursors
-        await second.subscribe(subType=SUB.Exclusive)
-
-    in_broker(test)
+        assert await peer.payloads(1) == numbers(1, expected)
+    peer.seek(message_publish_time=5000)
+    await peer.expect(C.CLOSE_CONSUMER)
+    await peer.expect(C.SUCCESS)
+    await peer.subscribe()
+    peer.flow(1)
+    assert await peer.silent()
 
 
-def test_an_unsubscribe_whose_connection_breaks_is_carried_through() -> None:
-    async def test(room: Room) -> None:
-        peer, other = await room.connect(), await room.connect()
-        await peer.producer()
-        await peer.publish(*numbers(3))
-        await peer.subscribe()
-        room.cluster.ledgers.delay_s = 1
-        topic = await room.topic()
-        async with topic.ledger._stored.held():
-            peer.unsubscribe()
-            await until(lambda: topic.subscriptions["s"].stopped)
-            await peer.closed_by_us()
-            other.ask_subscribe()
-            assert (await other.error())[0] == pb.ServiceNotReady
-        await until(lambda: not topic.subscriptions)
-        await other.subscribe()
-        other.flow(10)
-        assert await other.payloads(3) == numbers(3)
-
-    in_broker(test)
+async def test_an_unsubscribe_is_refused_while_others_are_connected_unless_forced(room: Room) -> None:
+    first, second = await room.connect(), await room.connect()
+    await first.producer()
+    await first.publish(b"m0")
+    await first.subscribe(subType=SUB.Shared)
+    await second.subscribe(subType=SUB.Shared)
+    first.unsubscribe()
+    assert (await first.error())[0] == pb.MetadataError
+    first.unsubscribe(force=True)
+    await first.expect(C.SUCCESS)
+    await second.expect(C.CLOSE_CONSUMER)
+    topic = await room.topic()
+    assert not topic.subscriptions
+    assert not topic.ledger.cursors
+    await second.subscribe(subType=SUB.Exclusive)
 
 
-def test_an_unsubscribe_that_fails_says_so_and_the_topic_is_loaded_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect()
-        await peer.producer()
-        await peer.publish(*numbers(3))
-        await peer.subscribe()
-        topic = await room.topic()
-        stored = topic.ledger._stored
-
-        put = StoredList.put
-
-        async def fail(self: StoredList, value: LedgerList, *ops: Op) -> None:
-            if self is stored:
-                raise MetadataError("away")
-            await put(self, value, *ops)
-
-        monkeypatch.setattr(StoredList, "put", fail)
+async def test_an_unsubscribe_whose_connection_breaks_is_carried_through(room: Room) -> None:
+    peer, other = await room.connect(), await room.connect()
+    await peer.producer()
+    await peer.publish(*numbers(3))
+    await peer.subscribe()
+    room.cluster.ledgers.delay_s = 1
+    topic = await room.topic()
+    async with topic.ledger._stored.held():
         peer.unsubscribe()
-        answers = [(await peer.receive())[0] for _ in range(2)]
-        [error] = [answer.error for answer in answers if answer.type == C.ERROR]
-        assert error.error == pb.ServiceNotReady
-        await peer.subscribe()
-        peer.flow(10)
-        assert await peer.payloads(3) == numbers(3)
-        assert (await room.topic()) is not topic
-
-    in_broker(test)
-
-
-def test_acks_of_part_of_a_batch_and_of_bad_ids_in_one_command() -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect()
-        await peer.producer()
-        await peer.subscribe(subType=SUB.Shared)
-        ids = await peer.publish(*numbers(4), num_messages_in_batch=4)
-        peer.flow(16)
-        await peer.payloads(4)
-        bad = pb.MessageIdData(ledgerId=ids[0].ledgerId, entryId=99)
-        part = pb.MessageIdData(ledgerId=ids[2].ledgerId, entryId=ids[2].entryId, ack_set=[0b1100])
-        answer = await peer.answered_ack(bad, ids[1], part)
-        assert answer.error == pb.MetadataError
-        peer.redeliver()
-        peer.flow(16)
-        again = [await peer.message() for _ in range(3)]
-        assert [payload for _, payload in again] == [b"m0", b"m2", b"m3"]
-        assert [list(message.ack_set) for message, _ in again] == [[], [0b1100], []]
-
-    in_broker(test)
+        await until(lambda: topic.subscriptions["s"].stopped)
+        await peer.closed_by_us()
+        other.ask_subscribe()
+        assert (await other.error())[0] == pb.ServiceNotReady
+    await until(lambda: not topic.subscriptions)
+    await other.subscribe()
+    other.flow(10)
+    assert await other.payloads(3) == numbers(3)
 
 
-def test_the_properties_of_a_cumulative_ack_are_stored_with_its_position() -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect()
-        await peer.producer()
-        ids = await peer.publish(*numbers(4))
-        await peer.subscribe()
-        peer.flow(4)
-        await peer.payloads(4)
-        cursor = (await room.topic()).subscriptions["s"].cursor
-        assert not (await peer.answered_ack(ids[0], cumulative=True, properties={"rows": 7})).HasField("error")
-        assert cursor.properties == {"rows": 7}
-        assert not (await peer.answered_ack(ids[2], properties={"rows": 9})).HasField("error")
-        assert cursor.properties == {"rows": 7}
-        assert not (await peer.answered_ack(ids[1], cumulative=True)).HasField("error")
-        assert cursor.properties == {}
-        many = {f"p{number}": number for number in range(65)}
-        answer = await peer.answered_ack(ids[3], cumulative=True, properties=many)
-        assert (answer.error, cursor.properties) == (pb.NotAllowedError, {})
+async def test_an_unsubscribe_that_fails_says_so_and_the_topic_is_loaded_anew(
+    monkeypatch: pytest.MonkeyPatch, room: Room
+) -> None:
+    peer = await room.connect()
+    await peer.producer()
+    await peer.publish(*numbers(3))
+    await peer.subscribe()
+    topic = await room.topic()
+    stored = topic.ledger._stored
 
-    in_broker(test)
+    put = StoredList.put
+
+    async def fail(self: StoredList, value: LedgerList, *ops: Op) -> None:
+        if self is stored:
+            raise MetadataError("away")
+        await put(self, value, *ops)
+
+    monkeypatch.setattr(StoredList, "put", fail)
+    peer.unsubscribe()
+    answers = [(await peer.receive())[0] for _ in range(2)]
+    [error] = [answer.error for answer in answers if answer.type == C.ERROR]
+    assert error.error == pb.ServiceNotReady
+    await peer.subscribe()
+    peer.flow(10)
+    assert await peer.payloads(3) == numbers(3)
+    assert (await room.topic()) is not topic
 
 
-def test_a_message_that_a_client_cannot_read_is_told_to_the_operator(log_events: list[Event]) -> None:
+async def test_acks_of_part_of_a_batch_and_of_bad_ids_in_one_command(room: Room) -> None:
+    peer = await room.connect()
+    await peer.producer()
+    await peer.subscribe(subType=SUB.Shared)
+    ids = await peer.publish(*numbers(4), num_messages_in_batch=4)
+    peer.flow(16)
+    await peer.payloads(4)
+    bad = pb.MessageIdData(ledgerId=ids[0].ledgerId, entryId=99)
+    part = pb.MessageIdData(ledgerId=ids[2].ledgerId, entryId=ids[2].entryId, ack_set=[0b1100])
+    answer = await peer.answered_ack(bad, ids[1], part)
+    assert answer.error == pb.MetadataError
+    peer.redeliver()
+    peer.flow(16)
+    again = [await peer.message() for _ in range(3)]
+    assert [payload for _, payload in again] == [b"m0", b"m2", b"m3"]
+    assert [list(message.ack_set) for message, _ in again] == [[], [0b1100], []]
+
+
+async def test_the_properties_of_a_cumulative_ack_are_stored_with_its_position(room: Room) -> None:
+    peer = await room.connect()
+    await peer.producer()
+    ids = await peer.publish(*numbers(4))
+    await peer.subscribe()
+    peer.flow(4)
+    await peer.payloads(4)
+    cursor = (await room.topic()).subscriptions["s"].cursor
+    assert not (await peer.answered_ack(ids[0], cumulative=True, properties={"rows": 7})).HasField("error")
+    assert cursor.properties == {"rows": 7}
+    assert not (await peer.answered_ack(ids[2], properties={"rows": 9})).HasField("error")
+    assert cursor.properties == {"rows": 7}
+    assert not (await peer.answered_ack(ids[1], cumulative=True)).HasField("error")
+    assert cursor.properties == {}
+    many = {f"p{number}": number for number in range(65)}
+    answer = await peer.answered_ack(ids[3], cumulative=True, properties=many)
+    assert (answer.error, cursor.properties) == (pb.NotAllowedError, {})
+
+
+async def test_a_message_that_a_client_cannot_read_is_told_to_the_operator(log_events: list[Event], room: Room) -> None:
     async def test(room: Room) -> None:
         peer = await room.connect()
         await peer.producer()
@@ -310,34 +275,31 @@ def test_a_message_that_a_client_cannot_read_is_told_to_the_operator(log_events:
         error = pb.CommandAck.ChecksumMismatch
         assert not (await peer.answered_ack(ids[0], validation_error=error)).HasField("error")
 
-    in_broker(test)
+    await test(room)
     told = [event for event in log_events if event["event"] == "a client acknowledges a message that it cannot read"]
     assert [(event["subscription"], event["reason"]) for event in told] == [("s", "ChecksumMismatch")]
 
 
-def test_a_reader_may_acknowledge_cumulatively_and_nothing_durable_comes_of_it() -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect()
-        await peer.producer()
-        ids = await peer.publish(*numbers(15))
-        await peer.subscribe(name="r", durable=False, start_message_id=EARLIEST)
-        peer.flow(100)
-        await peer.payloads(15)
-        assert not (await peer.answered_ack(ids[12], cumulative=True)).HasField("error")
-        peer.redeliver()
-        peer.flow(100)
-        assert await peer.payloads(2) == numbers(2, 13)
-        peer.close_consumer()
-        await peer.expect(C.SUCCESS)
-        await peer.subscribe(name="r", durable=False, start_message_id=EARLIEST)
-        peer.flow(100)
-        assert await peer.payloads(15) == numbers(15)
-
-    in_broker(test)
+async def test_a_reader_may_acknowledge_cumulatively_and_nothing_durable_comes_of_it(room: Room) -> None:
+    peer = await room.connect()
+    await peer.producer()
+    ids = await peer.publish(*numbers(15))
+    await peer.subscribe(name="r", durable=False, start_message_id=EARLIEST)
+    peer.flow(100)
+    await peer.payloads(15)
+    assert not (await peer.answered_ack(ids[12], cumulative=True)).HasField("error")
+    peer.redeliver()
+    peer.flow(100)
+    assert await peer.payloads(2) == numbers(2, 13)
+    peer.close_consumer()
+    await peer.expect(C.SUCCESS)
+    await peer.subscribe(name="r", durable=False, start_message_id=EARLIEST)
+    peer.flow(100)
+    assert await peer.payloads(15) == numbers(15)
 
 
-def test_the_last_message_id_of_an_empty_a_filled_and_a_trimmed_topic() -> None:
-    async def test(room: Room) -> None:
+async def test_the_last_message_id_of_an_empty_a_filled_and_a_trimmed_topic() -> None:
+    async with in_broker(log={"retention_minutes": 0, "retention_mb": 0}) as room:
         peer = await room.connect()
         await peer.producer()
         await peer.subscribe()
@@ -351,26 +313,21 @@ def test_the_last_message_id_of_an_empty_a_filled_and_a_trimmed_topic() -> None:
         await until(lambda: topic.ledger.first_position().ledger_id > last.ledgerId)
         assert await peer.last_message_id() == (none, none, -1)
 
-    in_broker(test, log={"retention_minutes": 0, "retention_mb": 0})
+
+async def test_a_new_subscription_may_start_some_time_ago(room: Room) -> None:
+    peer = await room.connect()
+    await peer.producer()
+    now = room.broker.context.world.clock.wall_ms()
+    for number, payload in enumerate(numbers(10)):
+        await peer.publish(payload, first=number, publish_time=now - 1000 * (10 - number))
+    await peer.subscribe(initialPosition=SUB.Latest, start_message_rollback_duration_sec=4)
+    peer.flow(100)
+    got = await peer.payloads(3)
+    assert got[0] in numbers(2, 6)
 
 
-def test_a_new_subscription_may_start_some_time_ago() -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect()
-        await peer.producer()
-        now = room.broker.context.world.clock.wall_ms()
-        for number, payload in enumerate(numbers(10)):
-            await peer.publish(payload, first=number, publish_time=now - 1000 * (10 - number))
-        await peer.subscribe(initialPosition=SUB.Latest, start_message_rollback_duration_sec=4)
-        peer.flow(100)
-        got = await peer.payloads(3)
-        assert got[0] in numbers(2, 6)
-
-    in_broker(test)
-
-
-def test_a_consumer_that_gives_no_permits_does_not_keep_the_tail_in_the_cache_for_ever() -> None:
-    async def test(room: Room) -> None:
+async def test_a_consumer_that_gives_no_permits_does_not_keep_the_tail_in_the_cache_for_ever() -> None:
+    async with in_broker(log={"entries_max": 100_000}) as room:
         peer = await room.connect()
         await peer.producer()
         for consumer_id, kind in enumerate((SUB.Exclusive, SUB.Shared)):
@@ -389,11 +346,9 @@ def test_a_consumer_that_gives_no_permits_does_not_keep_the_tail_in_the_cache_fo
             assert await peer.payloads(CATCH_UP_ENTRIES + 1) == numbers(CATCH_UP_ENTRIES + 1)
         assert all(cursor.active for cursor in cursors)
 
-    in_broker(test, log={"entries_max": 100_000})
 
-
-def test_a_consumer_that_reads_the_tail_and_acknowledges_late_keeps_it_in_the_cache() -> None:
-    async def test(room: Room) -> None:
+async def test_a_consumer_that_reads_the_tail_and_acknowledges_late_keeps_it_in_the_cache() -> None:
+    async with in_broker(log={"entries_max": 100_000}) as room:
         peer = await room.connect()
         await peer.producer()
         await peer.subscribe(subType=SUB.Shared)
@@ -407,54 +362,44 @@ def test_a_consumer_that_reads_the_tail_and_acknowledges_late_keeps_it_in_the_ca
         assert subscription.backlog > CATCH_UP_ENTRIES
         assert subscription.cursor.active
 
-    in_broker(test, log={"entries_max": 100_000})
-
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_a_start_some_time_ago_wins_over_a_start_id(durable: bool) -> None:
+async def test_a_start_some_time_ago_wins_over_a_start_id(durable: bool, room: Room) -> None:
     """Java's readers send both, the id being the first of all."""
-
-    async def test(room: Room) -> None:
-        peer = await room.connect()
-        await peer.producer()
-        now = room.broker.context.world.clock.wall_ms()
-        for number, payload in enumerate(numbers(10)):
-            await peer.publish(payload, first=number, publish_time=now - 1000 * (10 - number))
-        everything = pb.MessageIdData(ledgerId=(1 << 64) - 1, entryId=(1 << 64) - 1)
-        await peer.subscribe(start_message_id=everything, start_message_rollback_duration_sec=4, durable=durable)
-        peer.flow(100)
-        assert (await peer.payloads(3))[0] in numbers(2, 6)
-
-    in_broker(test)
+    peer = await room.connect()
+    await peer.producer()
+    now = room.broker.context.world.clock.wall_ms()
+    for number, payload in enumerate(numbers(10)):
+        await peer.publish(payload, first=number, publish_time=now - 1000 * (10 - number))
+    everything = pb.MessageIdData(ledgerId=(1 << 64) - 1, entryId=(1 << 64) - 1)
+    await peer.subscribe(start_message_id=everything, start_message_rollback_duration_sec=4, durable=durable)
+    peer.flow(100)
+    assert (await peer.payloads(3))[0] in numbers(2, 6)
 
 
 @pytest.mark.parametrize(("initial", "expected"), [(SUB.Earliest, 5), (SUB.Latest, 0)])
-def test_a_subscription_that_is_not_durable_begins_where_it_asks_to(initial: int, expected: int) -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect()
-        await peer.producer()
-        await peer.publish(*numbers(5))
-        await peer.subscribe(durable=False, initialPosition=initial)
-        peer.flow(100)
-        assert await peer.payloads(expected) == numbers(expected)
-        assert await peer.silent()
-
-    in_broker(test)
+async def test_a_subscription_that_is_not_durable_begins_where_it_asks_to(
+    initial: int, expected: int, room: Room
+) -> None:
+    peer = await room.connect()
+    await peer.producer()
+    await peer.publish(*numbers(5))
+    await peer.subscribe(durable=False, initialPosition=initial)
+    peer.flow(100)
+    assert await peer.payloads(expected) == numbers(expected)
+    assert await peer.silent()
 
 
 @pytest.mark.parametrize("version", ["Pulsar-CPP-v4.2.0", "Pulsar-Go-0.16.0", "2.8.1", ""])
-def test_the_end_of_a_terminated_topic_is_not_told_to_clients_that_break_on_it(version: str) -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect(version)
-        await peer.producer()
-        ids = await peer.publish(*numbers(3))
-        (await room.topic()).ledger._appends.terminate()
-        await peer.subscribe()
-        peer.flow(100)
-        await peer.payloads(3)
-        peer.ack(*ids)
-        assert await peer.silent()
-        peer.flow(100)
-        assert await peer.silent()
-
-    in_broker(test)
+async def test_the_end_of_a_terminated_topic_is_not_told_to_clients_that_break_on_it(version: str, room: Room) -> None:
+    peer = await room.connect(version)
+    await peer.producer()
+    ids = await peer.publish(*numbers(3))
+    (await room.topic()).ledger._appends.terminate()
+    await peer.subscribe()
+    peer.flow(100)
+    await peer.payloads(3)
+    peer.ack(*ids)
+    assert await peer.silent()
+    peer.flow(100)
+    assert await peer.silent()

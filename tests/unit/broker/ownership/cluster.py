@@ -4,7 +4,8 @@ on which a broker answers, refuses or hangs at a test's wish."""
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +25,6 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import NamespaceName, TopicName
 from quire.world.doors import Buffer, Stream
 from simulation.machines.metadata import HostMetadata
-from tests.unit.ledger.fake_bookie import run
 from tests.unit.managed_ledger.fake_ledgers import fake_world, until
 
 SESSION_S = 3.0
@@ -227,15 +227,13 @@ class Cluster:
         return None if node is None else node.value
 
 
-def in_cluster(test: Callable[[Cluster], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            cluster = Cluster(nursery)
-            await cluster.initialize()
-            await test(cluster)
-            nursery.cancel_scope.cancel()
-
-    run(main)
+@asynccontextmanager
+async def in_cluster() -> AsyncIterator[Cluster]:
+    async with trio.open_nursery() as nursery:
+        cluster = Cluster(nursery)
+        await cluster.initialize()
+        yield cluster
+        nursery.cancel_scope.cancel()
 
 
 def counters(name: TopicName, **counts: int) -> TopicCounters:

@@ -7,7 +7,7 @@ from typing import Any
 import trio
 
 from broker.ownership.bundles import even
-from tests.unit.broker.ownership.cluster import NAMESPACE, TOPIC, Cluster, Host, in_cluster
+from tests.unit.broker.ownership.cluster import NAMESPACE, TOPIC, Cluster, Host
 from tests.unit.managed_ledger.fake_ledgers import until
 
 BUNDLE = even(NAMESPACE, 4).find(TOPIC)
@@ -37,48 +37,45 @@ async def start_deaf(cluster: Cluster, name: str) -> Host:
     return host
 
 
-def test_m8_an_owner_that_was_not_told_of_its_loss_sees_it_within_half_a_minute_and_loads_nothing_meanwhile() -> None:
-    async def test(cluster: Cluster) -> None:
-        a = await start_deaf(cluster, "a")
-        await until(lambda: a.ownership.brokers.is_leader)
-        b = await cluster.start("b")
-        assert (await a.lookup(authoritative=True)).mine
-        await cluster.store.delete(BUNDLE.path)
-        # (a makes it again if it looks first.)
-        assert (await b.lookup(authoritative=True)).mine
-        taken_at = trio.current_time()
-        assert a.ownership.owns(TOPIC), "it cannot know"
-        await until(lambda: a.lost == [BUNDLE], ROW_S + 1.0)
-        assert trio.current_time() - taken_at <= ROW_S + 1.0
-        assert not a.ownership.owns(TOPIC)
-        assert (await a.lookup()).broker_url == b.me.broker_url
-
-    in_cluster(test)
-
-
-def test_m8_a_broker_that_was_not_told_of_a_new_owner_answers_with_it_within_half_a_minute() -> None:
-    async def test(cluster: Cluster) -> None:
-        a, b = await cluster.start_many("a", "b")
-        deaf = await start_deaf(cluster, "deaf")
-        assert (await a.lookup(authoritative=True)).mine
-        assert (await deaf.lookup()).broker_url == a.me.broker_url
-        await a.ownership.unload(BUNDLE)
-        assert (await b.lookup(authoritative=True)).mine
-        moved_at = trio.current_time()
-        while (await deaf.lookup()).broker_url != b.me.broker_url:
-            assert trio.current_time() - moved_at <= ROW_S + 1.0
-            await trio.sleep(0.5)
-
-    in_cluster(test)
+async def test_m8_an_owner_that_was_not_told_of_its_loss_sees_it_within_half_a_minute_and_loads_nothing_meanwhile(
+    cluster: Cluster,
+) -> None:
+    a = await start_deaf(cluster, "a")
+    await until(lambda: a.ownership.brokers.is_leader)
+    b = await cluster.start("b")
+    assert (await a.lookup(authoritative=True)).mine
+    await cluster.store.delete(BUNDLE.path)
+    # (a makes it again if it looks first.)
+    assert (await b.lookup(authoritative=True)).mine
+    taken_at = trio.current_time()
+    assert a.ownership.owns(TOPIC), "it cannot know"
+    await until(lambda: a.lost == [BUNDLE], ROW_S + 1.0)
+    assert trio.current_time() - taken_at <= ROW_S + 1.0
+    assert not a.ownership.owns(TOPIC)
+    assert (await a.lookup()).broker_url == b.me.broker_url
 
 
-def test_m8_a_broker_that_was_not_told_that_the_leader_is_gone_finds_out_within_half_a_minute() -> None:
-    async def test(cluster: Cluster) -> None:
-        a = await cluster.start("a")
-        await until(lambda: a.ownership.brokers.is_leader)
-        deaf = await start_deaf(cluster, "deaf")
-        assert not deaf.ownership.brokers.is_leader
-        a.kill()
-        await until(lambda: deaf.ownership.brokers.is_leader, ROW_S + 5.0)
+async def test_m8_a_broker_that_was_not_told_of_a_new_owner_answers_with_it_within_half_a_minute(
+    cluster: Cluster,
+) -> None:
+    a, b = await cluster.start_many("a", "b")
+    deaf = await start_deaf(cluster, "deaf")
+    assert (await a.lookup(authoritative=True)).mine
+    assert (await deaf.lookup()).broker_url == a.me.broker_url
+    await a.ownership.unload(BUNDLE)
+    assert (await b.lookup(authoritative=True)).mine
+    moved_at = trio.current_time()
+    while (await deaf.lookup()).broker_url != b.me.broker_url:
+        assert trio.current_time() - moved_at <= ROW_S + 1.0
+        await trio.sleep(0.5)
 
-    in_cluster(test)
+
+async def test_m8_a_broker_that_was_not_told_that_the_leader_is_gone_finds_out_within_half_a_minute(
+    cluster: Cluster,
+) -> None:
+    a = await cluster.start("a")
+    await until(lambda: a.ownership.brokers.is_leader)
+    deaf = await start_deaf(cluster, "deaf")
+    assert not deaf.ownership.brokers.is_leader
+    a.kill()
+    await until(lambda: deaf.ownership.brokers.is_leader, ROW_S + 5.0)

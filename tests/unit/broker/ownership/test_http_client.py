@@ -80,10 +80,11 @@ def test_an_answer_that_is_too_long_is_not_read(monkeypatch: pytest.MonkeyPatch)
         ask(b"HTTP/1.1 200 OK\r\n\r\n" + bytes(10))
 
 
+@pytest.mark.real_clock
 @pytest.mark.parametrize("url", ["", "/a", "http://", "http://a:x", "http://a:99999", "http://[a"])
-def test_what_is_no_url_of_a_server_is_an_error(url: str) -> None:
+async def test_what_is_no_url_of_a_server_is_an_error(url: str) -> None:
     with pytest.raises(OSError, match=r"is no URL|names no server"):
-        trio.run(request, real_world().network, "GET", url)
+        await request(real_world().network, "GET", url)
 
 
 @pytest.mark.parametrize("url", ["https://a/b", "ftp://a/b"])

@@ -15,22 +15,20 @@ TOPIC = TopicName.parse("orders")
 BUNDLE = even(NamespaceName("public", "default"), 1).all()[0]
 
 
-def test_everything_is_its_own_and_it_never_waits() -> None:
-    async def main() -> None:
-        ownership: Owning = OwnEverything("pulsar://a:1", "http://a:2")
-        with trio.CancelScope() as scope:
-            scope.cancel()  # whatever waits would be cancelled
-            assert ownership.owns(TOPIC)
-            for authoritative in (False, True):
-                found = await ownership.lookup(TOPIC, authoritative=authoritative)
-                assert found == Connect("pulsar://a:1", "http://a:2", mine=True)
-            await ownership.check(TOPIC)
-            await ownership.release_all()
-            assert ownership.owned() == []
-            assert ownership.bundle_of(TOPIC) is None
-        assert not scope.cancelled_caught
-        for change in (ownership.unload, ownership.split):
-            with pytest.raises(NoSuchBundleError):
-                await change(BUNDLE)
-
-    trio.run(main)
+@pytest.mark.real_clock
+async def test_everything_is_its_own_and_it_never_waits() -> None:
+    ownership: Owning = OwnEverything("pulsar://a:1", "http://a:2")
+    with trio.CancelScope() as scope:
+        scope.cancel()  # whatever waits would be cancelled
+        assert ownership.owns(TOPIC)
+        for authoritative in (False, True):
+            found = await ownership.lookup(TOPIC, authoritative=authoritative)
+            assert found == Connect("pulsar://a:1", "http://a:2", mine=True)
+        await ownership.check(TOPIC)
+        await ownership.release_all()
+        assert ownership.owned() == []
+        assert ownership.bundle_of(TOPIC) is None
+    assert not scope.cancelled_caught
+    for change in (ownership.unload, ownership.split):
+        with pytest.raises(NoSuchBundleError):
+            await change(BUNDLE)

@@ -16,7 +16,7 @@ from broker.ownership.namespaces import Namespaces, heartbeat_broker, heartbeat_
 from broker.ownership.values import Json
 from quire.metadata.store import Op
 from quire.wire.pulsar.names import NamespaceName
-from tests.unit.broker.ownership.cluster import NAMESPACE, OPTIONS, Cluster, in_cluster
+from tests.unit.broker.ownership.cluster import NAMESPACE, OPTIONS, Cluster
 from tests.unit.managed_ledger.fake_ledgers import until
 
 
@@ -26,212 +26,179 @@ async def following(cluster: Cluster) -> Namespaces:
     return namespaces
 
 
-def test_local_policies_are_made_on_first_use_from_the_policies() -> None:
-    async def test(cluster: Cluster) -> None:
-        namespaces = await following(cluster)
-        await namespaces.create(NamespaceName("public", "eight"), {"bundles": {"numBundles": 8}})
-        assert namespaces.known_bundles(NAMESPACE) is None
-        assert await namespaces.bundles(NAMESPACE) == even(NAMESPACE, 4)
-        assert namespaces.known_bundles(NAMESPACE) == even(NAMESPACE, 4)
-        eight = NamespaceName("public", "eight")
-        assert await namespaces.bundles(eight) == even(eight, 8)
-        node = await cluster.store.get("/admin/local-policies/public/eight")
-        assert node is not None
-        assert len(json.loads(node.value)["bundles"]["boundaries"]) == 9
-        with pytest.raises(TopicNotFoundError):
-            await namespaces.bundles(NamespaceName("public", "none"))
-
-    in_cluster(test)
+async def test_local_policies_are_made_on_first_use_from_the_policies(cluster: Cluster) -> None:
+    namespaces = await following(cluster)
+    await namespaces.create(NamespaceName("public", "eight"), {"bundles": {"numBundles": 8}})
+    assert namespaces.known_bundles(NAMESPACE) is None
+    assert await namespaces.bundles(NAMESPACE) == even(NAMESPACE, 4)
+    assert namespaces.known_bundles(NAMESPACE) == even(NAMESPACE, 4)
+    eight = NamespaceName("public", "eight")
+    assert await namespaces.bundles(eight) == even(eight, 8)
+    node = await cluster.store.get("/admin/local-policies/public/eight")
+    assert node is not None
+    assert len(json.loads(node.value)["bundles"]["boundaries"]) == 9
+    with pytest.raises(TopicNotFoundError):
+        await namespaces.bundles(NamespaceName("public", "none"))
 
 
-def test_a_split_by_another_broker_is_seen_and_told() -> None:
-    async def test(cluster: Cluster) -> None:
-        ours, theirs = await following(cluster), await following(cluster)
-        told: list[Bundles | None] = []
-        ours.on_change = lambda _, bundles: told.append(bundles)
-        before = await ours.bundles(NAMESPACE)
-        assert await theirs.bundles(NAMESPACE) == before
-        after = await theirs.update_bundles(before, lambda each: each.split(each.all()[0], [0x1000]))
-        assert theirs.known_bundles(NAMESPACE) == after
-        await until(lambda: ours.known_bundles(NAMESPACE) == after, 1)
-        assert told == [after]
-
-    in_cluster(test)
+async def test_a_split_by_another_broker_is_seen_and_told(cluster: Cluster) -> None:
+    ours, theirs = await following(cluster), await following(cluster)
+    told: list[Bundles | None] = []
+    ours.on_change = lambda _, bundles: told.append(bundles)
+    before = await ours.bundles(NAMESPACE)
+    assert await theirs.bundles(NAMESPACE) == before
+    after = await theirs.update_bundles(before, lambda each: each.split(each.all()[0], [0x1000]))
+    assert theirs.known_bundles(NAMESPACE) == after
+    await until(lambda: ours.known_bundles(NAMESPACE) == after, 1)
+    assert told == [after]
 
 
-def test_two_who_change_the_boundaries_at_once_do_not_undo_each_other() -> None:
-    async def test(cluster: Cluster) -> None:
-        ours, theirs = await following(cluster), await following(cluster)
-        before = await ours.bundles(NAMESPACE)
-        assert await theirs.bundles(NAMESPACE) == before
-        outcomes: list[str] = []
+async def test_two_who_change_the_boundaries_at_once_do_not_undo_each_other(cluster: Cluster) -> None:
+    ours, theirs = await following(cluster), await following(cluster)
+    before = await ours.bundles(NAMESPACE)
+    assert await theirs.bundles(NAMESPACE) == before
+    outcomes: list[str] = []
 
-        async def split(namespaces: Namespaces, index: int) -> None:
-            try:
-                await namespaces.update_bundles(
-                    before, lambda each: each.split(each.all()[index], [each.all()[index].low + 9])
-                )
-                outcomes.append("done")
-            except BundlesChangedError:
-                outcomes.append("changed")
+    async def split(namespaces: Namespaces, index: int) -> None:
+        try:
+            await namespaces.update_bundles(
+                before, lambda each: each.split(each.all()[index], [each.all()[index].low + 9])
+            )
+            outcomes.append("done")
+        except BundlesChangedError:
+            outcomes.append("changed")
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(split, ours, 0)
-            nursery.start_soon(split, theirs, 1)
-        assert sorted(outcomes) == ["changed", "done"]
-        assert len(await ours.bundles(NAMESPACE)) == 5
-
-    in_cluster(test)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(split, ours, 0)
+        nursery.start_soon(split, theirs, 1)
+    assert sorted(outcomes) == ["changed", "done"]
+    assert len(await ours.bundles(NAMESPACE)) == 5
 
 
-def test_what_was_known_is_answered_while_the_service_is_away() -> None:
-    async def test(cluster: Cluster) -> None:
-        namespaces = await following(cluster)
-        await namespaces.bundles(NAMESPACE)
-        cluster.store.disconnect()
-        await trio.sleep(100)
-        assert await namespaces.bundles(NAMESPACE) == even(NAMESPACE, 4)
-
-    in_cluster(test)
+async def test_what_was_known_is_answered_while_the_service_is_away(cluster: Cluster) -> None:
+    namespaces = await following(cluster)
+    await namespaces.bundles(NAMESPACE)
+    cluster.store.disconnect()
+    await trio.sleep(100)
+    assert await namespaces.bundles(NAMESPACE) == even(NAMESPACE, 4)
 
 
-def test_policies_are_changed_with_fields_we_do_not_know_kept() -> None:
-    async def test(cluster: Cluster) -> None:
-        namespaces = await following(cluster)
-        await cluster.store.put("/admin/policies/public/default", b'{"bundles":{"numBundles":2},"strange":[1]}', -1)
+async def test_policies_are_changed_with_fields_we_do_not_know_kept(cluster: Cluster) -> None:
+    namespaces = await following(cluster)
+    await cluster.store.put("/admin/policies/public/default", b'{"bundles":{"numBundles":2},"strange":[1]}', -1)
 
-        def change(policies: Json) -> Json:
-            return policies | {"retention_policies": {"retentionTimeInMinutes": 5, "retentionSizeInMB": 6}}
+    def change(policies: Json) -> Json:
+        return policies | {"retention_policies": {"retentionTimeInMinutes": 5, "retentionSizeInMB": 6}}
 
-        stored = await namespaces.update_policies(NAMESPACE, change)
-        assert stored["strange"] == [1]
-        assert (await namespaces.policies(NAMESPACE))["retention_policies"]["retentionSizeInMB"] == 6
-        node = await cluster.store.get("/admin/policies/public/default")
-        assert node is not None
-        assert json.loads(node.value) == stored
-        with pytest.raises(TopicNotFoundError):
-            await namespaces.update_policies(NamespaceName("public", "none"), change)
-
-    in_cluster(test)
+    stored = await namespaces.update_policies(NAMESPACE, change)
+    assert stored["strange"] == [1]
+    assert (await namespaces.policies(NAMESPACE))["retention_policies"]["retentionSizeInMB"] == 6
+    node = await cluster.store.get("/admin/policies/public/default")
+    assert node is not None
+    assert json.loads(node.value) == stored
+    with pytest.raises(TopicNotFoundError):
+        await namespaces.update_policies(NamespaceName("public", "none"), change)
 
 
-def test_policies_that_become_unreadable_leave_what_was_known() -> None:
-    async def test(cluster: Cluster) -> None:
-        namespaces = await following(cluster)
-        await namespaces.bundles(NAMESPACE)
-        await cluster.store.put("/admin/local-policies/public/default", b"{", -1)
-        await trio.sleep(1)
-        assert await namespaces.bundles(NAMESPACE) == even(NAMESPACE, 4)
-        with pytest.raises(MetadataRefusedError):
-            await (await following(cluster)).bundles(NAMESPACE)
-
-    in_cluster(test)
+async def test_policies_that_become_unreadable_leave_what_was_known(cluster: Cluster) -> None:
+    namespaces = await following(cluster)
+    await namespaces.bundles(NAMESPACE)
+    await cluster.store.put("/admin/local-policies/public/default", b"{", -1)
+    await trio.sleep(1)
+    assert await namespaces.bundles(NAMESPACE) == even(NAMESPACE, 4)
+    with pytest.raises(MetadataRefusedError):
+        await (await following(cluster)).bundles(NAMESPACE)
 
 
-def test_a_namespace_is_made_once_and_deleted_only_without_topics() -> None:
-    async def test(cluster: Cluster) -> None:
-        namespaces = await following(cluster)
-        orders = NamespaceName("public", "orders")
+async def test_a_namespace_is_made_once_and_deleted_only_without_topics(cluster: Cluster) -> None:
+    namespaces = await following(cluster)
+    orders = NamespaceName("public", "orders")
+    await namespaces.create(orders)
+    assert (await namespaces.policies(orders))["replication_clusters"] == ["test"]
+    with pytest.raises(NamespaceExistsError):
         await namespaces.create(orders)
-        assert (await namespaces.policies(orders))["replication_clusters"] == ["test"]
-        with pytest.raises(NamespaceExistsError):
-            await namespaces.create(orders)
-        with pytest.raises(TopicNotFoundError):
-            await namespaces.create(NamespaceName("nobody", "orders"))
-        await namespaces.bundles(orders)
-        await cluster.store.create("/managed-ledgers/public/orders/persistent/a", make_parents=True)
-        with pytest.raises(NamespaceBusyError):
-            await namespaces.delete(orders)
-        assert await namespaces.names("public") == [NAMESPACE, orders]
-        await cluster.store.delete("/managed-ledgers/public/orders/persistent/a")
-        told: list[Bundles | None] = []
-        namespaces.on_change = lambda _, bundles: told.append(bundles)
+    with pytest.raises(TopicNotFoundError):
+        await namespaces.create(NamespaceName("nobody", "orders"))
+    await namespaces.bundles(orders)
+    await cluster.store.create("/managed-ledgers/public/orders/persistent/a", make_parents=True)
+    with pytest.raises(NamespaceBusyError):
         await namespaces.delete(orders)
-        assert namespaces.known_bundles(orders) is None
-        assert told == [None]
-        assert await cluster.store.get("/admin/local-policies/public/orders") is None
-        with pytest.raises(TopicNotFoundError):
-            await namespaces.delete(orders)
-        await namespaces.create(orders, {"bundles": {"numBundles": 2}})
-        assert len(await namespaces.bundles(orders)) == 2
+    assert await namespaces.names("public") == [NAMESPACE, orders]
+    await cluster.store.delete("/managed-ledgers/public/orders/persistent/a")
+    told: list[Bundles | None] = []
+    namespaces.on_change = lambda _, bundles: told.append(bundles)
+    await namespaces.delete(orders)
+    assert namespaces.known_bundles(orders) is None
+    assert told == [None]
+    assert await cluster.store.get("/admin/local-policies/public/orders") is None
+    with pytest.raises(TopicNotFoundError):
+        await namespaces.delete(orders)
+    await namespaces.create(orders, {"bundles": {"numBundles": 2}})
+    assert len(await namespaces.bundles(orders)) == 2
 
-    in_cluster(test)
+
+async def test_a_namespace_is_deleted_although_what_belongs_to_it_goes_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, cluster: Cluster
+) -> None:
+    namespaces = await following(cluster)
+    await namespaces.bundles(NAMESPACE)
+    multi = cluster.store.multi
+
+    async def late(ops: Sequence[Op]) -> list[str]:
+        monkeypatch.setattr(cluster.store, "multi", multi)
+        await cluster.store.delete("/admin/local-policies/public/default")
+        return await multi(ops)
+
+    monkeypatch.setattr(cluster.store, "multi", late)
+    await namespaces.delete(NAMESPACE)
+    assert await namespaces.names("public") == []
 
 
-def test_a_namespace_is_deleted_although_what_belongs_to_it_goes_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(cluster: Cluster) -> None:
-        namespaces = await following(cluster)
+async def test_a_namespace_that_is_marked_as_deleted_is_not_there(cluster: Cluster) -> None:
+    namespaces = await following(cluster)
+    await cluster.store.put("/admin/policies/public/default", b'{"deleted":true}', -1)
+    with pytest.raises(TopicNotFoundError):
         await namespaces.bundles(NAMESPACE)
-        multi = cluster.store.multi
-
-        async def late(ops: Sequence[Op]) -> list[str]:
-            monkeypatch.setattr(cluster.store, "multi", multi)
-            await cluster.store.delete("/admin/local-policies/public/default")
-            return await multi(ops)
-
-        monkeypatch.setattr(cluster.store, "multi", late)
-        await namespaces.delete(NAMESPACE)
-        assert await namespaces.names("public") == []
-
-    in_cluster(test)
 
 
-def test_a_namespace_that_is_marked_as_deleted_is_not_there() -> None:
-    async def test(cluster: Cluster) -> None:
-        namespaces = await following(cluster)
-        await cluster.store.put("/admin/policies/public/default", b'{"deleted":true}', -1)
-        with pytest.raises(TopicNotFoundError):
-            await namespaces.bundles(NAMESPACE)
-
-    in_cluster(test)
-
-
-def test_no_more_namespaces_are_followed_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_more_namespaces_are_followed_than_the_bound(
+    monkeypatch: pytest.MonkeyPatch, cluster: Cluster
+) -> None:
     monkeypatch.setattr(namespaces_module, "FOLLOWED_MAX", 1)
-
-    async def test(cluster: Cluster) -> None:
-        namespaces = await following(cluster)
-        other = NamespaceName("public", "other")
-        await namespaces.create(other)
-        await namespaces.bundles(NAMESPACE)
-        await namespaces.bundles(other)
-        assert namespaces.known_bundles(NAMESPACE) is None
-        assert namespaces.known_bundles(other) == even(other, 4)
-        assert await namespaces.bundles(NAMESPACE) == even(NAMESPACE, 4)
-
-    in_cluster(test)
+    namespaces = await following(cluster)
+    other = NamespaceName("public", "other")
+    await namespaces.create(other)
+    await namespaces.bundles(NAMESPACE)
+    await namespaces.bundles(other)
+    assert namespaces.known_bundles(NAMESPACE) is None
+    assert namespaces.known_bundles(other) == even(other, 4)
+    assert await namespaces.bundles(NAMESPACE) == even(NAMESPACE, 4)
 
 
-def test_tenants_are_made_changed_and_deleted_when_they_are_empty() -> None:
-    async def test(cluster: Cluster) -> None:
-        namespaces = Namespaces(cluster.store, OPTIONS)
-        await namespaces.create_tenant("acme", {"adminRoles": ["x"], "allowedClusters": ["test"]})
-        with pytest.raises(NamespaceExistsError):
-            await namespaces.create_tenant("acme", {})
-        await namespaces.put_tenant("acme", {"adminRoles": []})
-        assert await namespaces.tenant("acme") == {"adminRoles": [], "allowedClusters": ["test"]}
-        assert await namespaces.tenants() == ["acme", "public"]
-        await namespaces.create(NamespaceName("acme", "n"))
-        with pytest.raises(NamespaceBusyError):
-            await namespaces.delete_tenant("acme")
-        await namespaces.delete(NamespaceName("acme", "n"))
+async def test_tenants_are_made_changed_and_deleted_when_they_are_empty(cluster: Cluster) -> None:
+    namespaces = Namespaces(cluster.store, OPTIONS)
+    await namespaces.create_tenant("acme", {"adminRoles": ["x"], "allowedClusters": ["test"]})
+    with pytest.raises(NamespaceExistsError):
+        await namespaces.create_tenant("acme", {})
+    await namespaces.put_tenant("acme", {"adminRoles": []})
+    assert await namespaces.tenant("acme") == {"adminRoles": [], "allowedClusters": ["test"]}
+    assert await namespaces.tenants() == ["acme", "public"]
+    await namespaces.create(NamespaceName("acme", "n"))
+    with pytest.raises(NamespaceBusyError):
         await namespaces.delete_tenant("acme")
-        for gone in (namespaces.tenant("acme"), namespaces.delete_tenant("acme"), namespaces.names("acme")):
-            with pytest.raises(TopicNotFoundError):
-                await gone
+    await namespaces.delete(NamespaceName("acme", "n"))
+    await namespaces.delete_tenant("acme")
+    for gone in (namespaces.tenant("acme"), namespaces.delete_tenant("acme"), namespaces.names("acme")):
+        with pytest.raises(TopicNotFoundError):
+            await gone
 
-    in_cluster(test)
 
-
-def test_a_heartbeat_namespace_is_one_bundle_and_needs_no_policies() -> None:
-    async def test(cluster: Cluster) -> None:
-        namespace = heartbeat_namespace("127.0.0.1:8080")
-        assert heartbeat_broker(namespace) == "127.0.0.1:8080"
-        assert heartbeat_broker(NamespaceName("pulsar", "system")) is None
-        assert heartbeat_broker(NamespaceName("public", "a:8080")) is None
-        namespaces = await following(cluster)
-        assert await namespaces.bundles(namespace) == even(namespace, 1)
-        assert await namespaces.boundaries_check(even(namespace, 1)) == []
-        assert namespace.tenant not in await namespaces.tenants()
-
-    in_cluster(test)
+async def test_a_heartbeat_namespace_is_one_bundle_and_needs_no_policies(cluster: Cluster) -> None:
+    namespace = heartbeat_namespace("127.0.0.1:8080")
+    assert heartbeat_broker(namespace) == "127.0.0.1:8080"
+    assert heartbeat_broker(NamespaceName("pulsar", "system")) is None
+    assert heartbeat_broker(NamespaceName("public", "a:8080")) is None
+    namespaces = await following(cluster)
+    assert await namespaces.bundles(namespace) == even(namespace, 1)
+    assert await namespaces.boundaries_check(even(namespace, 1)) == []
+    assert namespace.tenant not in await namespaces.tenants()

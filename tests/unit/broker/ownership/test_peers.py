@@ -7,75 +7,63 @@ import trio
 from broker.ownership.bundles import even
 from broker.ownership.peers import Peers, topic_in
 from quire.wire.pulsar.names import NamespaceName
-from tests.unit.broker.ownership.cluster import NAMESPACE, OPTIONS, Cluster, in_cluster
+from tests.unit.broker.ownership.cluster import NAMESPACE, OPTIONS, Cluster
 
 BUNDLE = even(NAMESPACE, 4).all()[2]
 
 
-def test_a_broker_answers_or_refuses_or_hangs() -> None:
-    async def test(cluster: Cluster) -> None:
-        peers = Peers(cluster.network, OPTIONS)
-        url = cluster.add("a").me.broker_url
-        assert await peers.answers(url)
-        cluster.network.refuses.add(url)
-        assert await peers.answers(url), "what it said a moment ago is believed"
-        await trio.sleep(OPTIONS.probe_good_s)
-        assert not await peers.answers(url)
-        cluster.network.refuses.clear()
-        assert not await peers.answers(url), "what it did a moment ago is believed too"
-        await trio.sleep(OPTIONS.probe_again_s)
-        assert await peers.answers(url)
-        cluster.network.hangs.add(url)
-        await trio.sleep(OPTIONS.probe_good_s)
-        before = trio.current_time()
-        assert not await peers.answers(url)
-        assert trio.current_time() - before < OPTIONS.probe_timeout_s + 0.1
-        for nonsense in ("", "pulsar://", "pulsar://a", "pulsar://a:x", "pulsar://b:6650"):
-            assert not await peers.answers(nonsense)
-
-    in_cluster(test)
+async def test_a_broker_answers_or_refuses_or_hangs(cluster: Cluster) -> None:
+    peers = Peers(cluster.network, OPTIONS)
+    url = cluster.add("a").me.broker_url
+    assert await peers.answers(url)
+    cluster.network.refuses.add(url)
+    assert await peers.answers(url), "what it said a moment ago is believed"
+    await trio.sleep(OPTIONS.probe_good_s)
+    assert not await peers.answers(url)
+    cluster.network.refuses.clear()
+    assert not await peers.answers(url), "what it did a moment ago is believed too"
+    await trio.sleep(OPTIONS.probe_again_s)
+    assert await peers.answers(url)
+    cluster.network.hangs.add(url)
+    await trio.sleep(OPTIONS.probe_good_s)
+    before = trio.current_time()
+    assert not await peers.answers(url)
+    assert trio.current_time() - before < OPTIONS.probe_timeout_s + 0.1
+    for nonsense in ("", "pulsar://", "pulsar://a", "pulsar://a:x", "pulsar://b:6650"):
+        assert not await peers.answers(nonsense)
 
 
-def test_many_who_ask_at_once_cost_one_connection() -> None:
-    async def test(cluster: Cluster) -> None:
-        peers = Peers(cluster.network, OPTIONS)
-        url = cluster.add("a").me.broker_url
-        async with trio.open_nursery() as nursery:
-            for _ in range(100):
-                nursery.start_soon(peers.answers, url)
-        assert cluster.network.connections == 1
-
-    in_cluster(test)
+async def test_many_who_ask_at_once_cost_one_connection(cluster: Cluster) -> None:
+    peers = Peers(cluster.network, OPTIONS)
+    url = cluster.add("a").me.broker_url
+    async with trio.open_nursery() as nursery:
+        for _ in range(100):
+            nursery.start_soon(peers.answers, url)
+    assert cluster.network.connections == 1
 
 
-def test_a_bundle_is_offered_and_taken_or_not() -> None:
-    async def test(cluster: Cluster) -> None:
-        peers = Peers(cluster.network, OPTIONS)
-        a, b = await cluster.start_many("a", "b")
-        assert await peers.offer(b.me.broker_url, BUNDLE)
-        assert b.ownership.owned() == [BUNDLE]
-        assert not await peers.offer(a.me.broker_url, BUNDLE), "another has it"
-        gone = even(NamespaceName("public", "none"), 1).all()[0]
-        assert not await peers.offer(b.me.broker_url, gone)
-
-    in_cluster(test)
+async def test_a_bundle_is_offered_and_taken_or_not(cluster: Cluster) -> None:
+    peers = Peers(cluster.network, OPTIONS)
+    a, b = await cluster.start_many("a", "b")
+    assert await peers.offer(b.me.broker_url, BUNDLE)
+    assert b.ownership.owned() == [BUNDLE]
+    assert not await peers.offer(a.me.broker_url, BUNDLE), "another has it"
+    gone = even(NamespaceName("public", "none"), 1).all()[0]
+    assert not await peers.offer(b.me.broker_url, gone)
 
 
-def test_requests_to_another_broker_s_rest_are_those_of_the_original() -> None:
-    async def test(cluster: Cluster) -> None:
-        peers = Peers(cluster.network, OPTIONS)
-        host = cluster.add("a")
-        assert await peers.unload(host.me.web_url, BUNDLE, "b:8080")
-        assert await peers.split(host.me.web_url, BUNDLE, "range_equally_divide")
-        path = b"PUT /admin/v2/namespaces/public/default/0x80000000_0xc0000000"
-        assert [request.split(b" HTTP/1.1\r\nHost: a:8080\r\n")[0] for request in host.requests] == [
-            path + b"/unload?destinationBroker=b%3A8080",
-            path + b"/split?unload=false&splitAlgorithmName=range_equally_divide",
-        ]
-        cluster.network.refuses.add(host.me.web_url)
-        assert not await peers.unload(host.me.web_url, BUNDLE, "b:8080")
-
-    in_cluster(test)
+async def test_requests_to_another_broker_s_rest_are_those_of_the_original(cluster: Cluster) -> None:
+    peers = Peers(cluster.network, OPTIONS)
+    host = cluster.add("a")
+    assert await peers.unload(host.me.web_url, BUNDLE, "b:8080")
+    assert await peers.split(host.me.web_url, BUNDLE, "range_equally_divide")
+    path = b"PUT /admin/v2/namespaces/public/default/0x80000000_0xc0000000"
+    assert [request.split(b" HTTP/1.1\r\nHost: a:8080\r\n")[0] for request in host.requests] == [
+        path + b"/unload?destinationBroker=b%3A8080",
+        path + b"/split?unload=false&splitAlgorithmName=range_equally_divide",
+    ]
+    cluster.network.refuses.add(host.me.web_url)
+    assert not await peers.unload(host.me.web_url, BUNDLE, "b:8080")
 
 
 def test_a_name_is_found_for_every_bundle_however_small() -> None:

@@ -56,8 +56,8 @@ async def producing(room: Room) -> Peer:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("durable", [True, False])
-def test_an_entry_whose_metadata_cannot_be_read_is_passed_over_and_acknowledged(
-    kind: Any, durable: bool, log_events: list[Event]
+async def test_an_entry_whose_metadata_cannot_be_read_is_passed_over_and_acknowledged(
+    kind: Any, durable: bool, log_events: list[Event], room: Room
 ) -> None:
     async def test(room: Room) -> None:
         peer = await producing(room)
@@ -82,12 +82,12 @@ def test_an_entry_whose_metadata_cannot_be_read_is_passed_over_and_acknowledged(
         assert topic.subscriptions["s"].unacked_of(next(iter(topic.subscriptions["s"].consumers))) == 0
         assert dict(room.broker.context.passed_over) == {"unreadable metadata": 4}
 
-    in_broker(test)
+    await test(room)
     [line] = [line for line in log_events if line["event"] == "entry of a topic is unusual"]
     assert line["reason"].endswith("unreadable metadata")
 
 
-def test_a_topic_of_bad_entries_costs_one_line_a_minute(log_events: list[Event]) -> None:
+async def test_a_topic_of_bad_entries_costs_one_line_a_minute(log_events: list[Event]) -> None:
     async def test(stage: Stage) -> None:
         consumer = stage.join()
         stage.subscription.flow(consumer, 1000)
@@ -102,15 +102,15 @@ def test_a_topic_of_bad_entries_costs_one_line_a_minute(log_events: list[Event])
         assert delivered(consumer) == [b"1", b"2"]
         assert stage.screen.passed_over["unreadable metadata"] == 51
 
-    on_stage(SUB.Exclusive, test, stored=True)
+    async with on_stage(SUB.Exclusive, stored=True) as stage:
+        await test(stage)
     assert [line["entries"] for line in log_events] == [1, 50]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_markers_of_servers_are_passed_over_and_what_brokers_added_is_taken_off(kind: Any) -> None:
+async def test_markers_of_servers_are_passed_over_and_what_brokers_added_is_taken_off(kind: Any) -> None:
     """Of a topic that was taken over from Pulsar."""
-
-    async def test(stage: Stage) -> None:
+    async with on_stage(kind, stored=True) as stage:
         consumer = stage.join()
         stage.subscription.flow(consumer, 100)
         stage.log.add(b"marker", marker_type=21)
@@ -122,10 +122,8 @@ def test_markers_of_servers_are_passed_over_and_what_brokers_added_is_taken_off(
         assert stage.subscription.cursor.backlog() == 2
         assert positions[0].entry_id == 2
 
-    on_stage(kind, test, stored=True)
 
-
-def test_messages_of_a_transaction_are_delivered_and_a_line_says_that_they_may_be_aborted(
+async def test_messages_of_a_transaction_are_delivered_and_a_line_says_that_they_may_be_aborted(
     log_events: list[Event],
 ) -> None:
     async def test(stage: Stage) -> None:
@@ -134,20 +132,18 @@ def test_messages_of_a_transaction_are_delivered_and_a_line_says_that_they_may_b
         stage.publish(b"1", txnid_most_bits=1, txnid_least_bits=2)
         assert delivered(consumer) == [b"1"]
 
-    on_stage(SUB.Shared, test, stored=True)
+    async with on_stage(SUB.Shared, stored=True) as stage:
+        await test(stage)
     assert "aborted" in log_events[0]["reason"]
 
 
-def test_the_last_message_id_is_of_one_that_can_be_read() -> None:
-    async def test(room: Room) -> None:
-        peer = await producing(room)
-        await store(room, entry(b"batch", num_messages_in_batch=3), GARBAGE, entry(b"", marker_type=21))
-        peer = await room.connect()
-        await peer.subscribe()
-        _, entry_id, batch_index = await peer.last_message_id()
-        assert (entry_id, batch_index) == (0, 2)
-
-    in_broker(test)
+async def test_the_last_message_id_is_of_one_that_can_be_read(room: Room) -> None:
+    peer = await producing(room)
+    await store(room, entry(b"batch", num_messages_in_batch=3), GARBAGE, entry(b"", marker_type=21))
+    peer = await room.connect()
+    await peer.subscribe()
+    _, entry_id, batch_index = await peer.last_message_id()
+    assert (entry_id, batch_index) == (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -161,72 +157,66 @@ def test_the_last_message_id_is_of_one_that_can_be_read() -> None:
     ],
 )
 @pytest.mark.parametrize("version", ["Pulsar-CPP-v4.2.0", "Pulsar-Java-v4.2.4", "Pulsar-Go-0.16"])
-def test_a_send_that_cannot_be_obeyed_is_refused_and_those_around_it_are_stored(
-    bad: bytes, reason: str, version: str
+async def test_a_send_that_cannot_be_obeyed_is_refused_and_those_around_it_are_stored(
+    bad: bytes, reason: str, version: str, room: Room
 ) -> None:
     """To C++ only ChecksumError fails the one send: on any other code it connects again and sends the same again."""
     size = struct.unpack_from("!I", bad, 6)[0]
     bad = entry(b"")[:2] + struct.pack("!I", crc32c(bad[6:])) + bad[6:]
     assert len(bad) >= 10 + size
-
-    async def test(room: Room) -> None:
-        peer = room.open()
-        await peer.handshake(version)
-        await peer.producer()
-        for number in range(60):
-            if number in (0, 20, 21, 50):
-                peer.send_entry(bad, number)
-            else:
-                peer.send_message(b"%d" % number, number)
-        refused, stored = [], []
-        for number in range(60):
-            command, _ = await peer.receive()
-            if command.type == C.SEND_ERROR:
-                answer = command.send_error
-                assert reason in answer.message
-                assert answer.error == (pb.ChecksumError if "CPP" in version else pb.NotAllowedError)
-                refused.append(answer.sequence_id)
-                assert answer.sequence_id == number, "answers are in the order of the sends"
-            else:
-                stored.append(command.send_receipt.sequence_id)
-                assert command.send_receipt.sequence_id == number
-        assert refused == [0, 20, 21, 50]
-        await peer.subscribe()
-        peer.flow(100)
-        assert await peer.payloads(56) == [b"%d" % number for number in stored]
-        [connection] = room.broker.connections
-        assert connection.sends_in_flight == 0
-        assert room.broker.context.publishing.bytes == 0
-
-    in_broker(test)
+    peer = room.open()
+    await peer.handshake(version)
+    await peer.producer()
+    for number in range(60):
+        if number in (0, 20, 21, 50):
+            peer.send_entry(bad, number)
+        else:
+            peer.send_message(b"%d" % number, number)
+    refused, stored = [], []
+    for number in range(60):
+        command, _ = await peer.receive()
+        if command.type == C.SEND_ERROR:
+            answer = command.send_error
+            assert reason in answer.message
+            assert answer.error == (pb.ChecksumError if "CPP" in version else pb.NotAllowedError)
+            refused.append(answer.sequence_id)
+            assert answer.sequence_id == number, "answers are in the order of the sends"
+        else:
+            stored.append(command.send_receipt.sequence_id)
+            assert command.send_receipt.sequence_id == number
+    assert refused == [0, 20, 21, 50]
+    await peer.subscribe()
+    peer.flow(100)
+    assert await peer.payloads(56) == [b"%d" % number for number in stored]
+    [connection] = room.broker.connections
+    assert connection.sends_in_flight == 0
+    assert room.broker.context.publishing.bytes == 0
 
 
 @pytest.mark.parametrize(
     "flag", [{"marker": True}, {"txnid_most_bits": 1}, {"message_id": pb.MessageIdData(ledgerId=1, entryId=1)}]
 )
-def test_sends_for_replication_transactions_and_shadow_topics_are_refused(flag: dict[str, Any]) -> None:
-    async def test(room: Room) -> None:
-        peer = await producing(room)
-        body = pb.CommandSend(producer_id=1, sequence_id=7, num_messages=1, **flag)
-        peer.send(C(type=C.SEND, send=body), entry(b"x"))
-        answer = (await peer.expect(C.SEND_ERROR)).send_error
-        assert (answer.sequence_id, answer.error) == (7, pb.NotAllowedError)
-        assert (await room.topic()).entries_in == 0
-
-    in_broker(test)
+async def test_sends_for_replication_transactions_and_shadow_topics_are_refused(
+    flag: dict[str, Any], room: Room
+) -> None:
+    peer = await producing(room)
+    body = pb.CommandSend(producer_id=1, sequence_id=7, num_messages=1, **flag)
+    peer.send(C(type=C.SEND, send=body), entry(b"x"))
+    answer = (await peer.expect(C.SEND_ERROR)).send_error
+    assert (answer.sequence_id, answer.error) == (7, pb.NotAllowedError)
+    assert (await room.topic()).entries_in == 0
 
 
 @pytest.mark.parametrize(
     ("version", "code"),
     [("Pulsar-CPP-v4.2.0", pb.ChecksumError), ("Pulsar-Java-v4.2.4", pb.NotAllowedError)],
 )
-def test_a_payload_above_max_message_size_is_refused_and_those_around_it_are_stored(
+async def test_a_payload_above_max_message_size_is_refused_and_those_around_it_are_stored(
     version: str, code: pb.ServerError
 ) -> None:
     """Its frame fits into the 10 KiB that frames have for metadata, but consumers take such a payload for damaged."""
     limit = 100_000
-
-    async def test(room: Room) -> None:
+    async with in_broker(message_size_max=limit) as room:
         peer = room.open()
         await peer.handshake(version)
         await peer.producer()
@@ -242,14 +232,10 @@ def test_a_payload_above_max_message_size_is_refused_and_those_around_it_are_sto
         assert [len(each) for each in await peer.payloads(4)] == [5, limit, 70_000, 70_000]
         assert room.broker.context.publishing.bytes == 0
 
-    in_broker(test, message_size_max=limit)
 
-
-def test_a_part_of_a_chunked_message_is_bounded_by_its_frame_alone() -> None:
-    async def test(room: Room) -> None:
+async def test_a_part_of_a_chunked_message_is_bounded_by_its_frame_alone() -> None:
+    async with in_broker(message_size_max=100_000) as room:
         peer = await producing(room)
         body = pb.CommandSend(producer_id=1, sequence_id=7, num_messages=1, is_chunk=True)
         peer.send(C(type=C.SEND, send=body), entry(b"x" * 100_001, uuid="u", chunk_id=0, num_chunks_from_msg=2))
         assert (await peer.expect(C.SEND_RECEIPT)).send_receipt.sequence_id == 7
-
-    in_broker(test, message_size_max=100_000)

@@ -19,271 +19,233 @@ from quire.ledger.errors import LedgerRecoveryError
 from quire.metadata.errors import MetadataUnavailableError as StoreUnavailableError
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import NamespaceName, TopicName
-from tests.unit.broker.peers import SUB, TOPIC, C, Room, in_broker
+from tests.unit.broker.peers import SUB, TOPIC, C, Room
 from tests.unit.managed_ledger.fake_ledgers import until
 
 NAME = TopicName.parse(TOPIC)
 
 
-def test_many_who_ask_at_once_get_the_same_topic() -> None:
-    async def test(room: Room) -> None:
-        found: list[Topic] = []
+async def test_many_who_ask_at_once_get_the_same_topic(room: Room) -> None:
+    found: list[Topic] = []
 
-        async def ask() -> None:
-            found.append(await room.broker.topics.get(NAME))
+    async def ask() -> None:
+        found.append(await room.broker.topics.get(NAME))
 
-        async with trio.open_nursery() as nursery:
-            for _ in range(10):
-                nursery.start_soon(ask)
-        assert len(set(map(id, found))) == 1
-        assert room.cluster.ledgers.log.count("create 0") == 1
-        assert len(room.broker.topics.loaded()) == 1
-
-    in_broker(test)
+    async with trio.open_nursery() as nursery:
+        for _ in range(10):
+            nursery.start_soon(ask)
+    assert len(set(map(id, found))) == 1
+    assert room.cluster.ledgers.log.count("create 0") == 1
+    assert len(room.broker.topics.loaded()) == 1
 
 
-def test_a_topic_is_not_made_in_a_namespace_that_was_deleted_a_moment_ago() -> None:
-    async def test(room: Room) -> None:
-        metadata = room.broker.metadata
-        await room.broker.topics.check_namespace(NAME)  # known to be there, and remembered
-        await metadata.delete(f"/admin/policies/{NAME.namespace_path}")
-        with pytest.raises(TopicNotFoundError):
-            await room.broker.topics.get(NAME)
-        assert await metadata.get(log_path(NAME.managed_ledger_path)) is None
-
-    in_broker(test)
-
-
-def test_what_is_left_of_the_topics_of_a_namespace_that_is_gone_is_deleted_with_its_ledgers() -> None:
-    async def test(room: Room) -> None:
-        metadata = room.broker.metadata
+async def test_a_topic_is_not_made_in_a_namespace_that_was_deleted_a_moment_ago(room: Room) -> None:
+    metadata = room.broker.metadata
+    await room.broker.topics.check_namespace(NAME)  # known to be there, and remembered
+    await metadata.delete(f"/admin/policies/{NAME.namespace_path}")
+    with pytest.raises(TopicNotFoundError):
         await room.broker.topics.get(NAME)
-        await metadata.delete(f"/admin/policies/{NAME.namespace_path}")
-        assert room.cluster.ledgers.listed() == {0}
-        room.broker.topics.close_soon(await room.topic())
-        await until(lambda: not room.broker.topics.loaded())
-        await room.broker.topics.delete_left_over(NamespaceName.parse(NAME.namespace_path))
-        assert room.cluster.ledgers.listed() == set()
-        assert await metadata.get(f"/managed-ledgers/{NAME.namespace_path}") is None
-        await room.broker.topics.delete_left_over(NamespaceName.parse(NAME.namespace_path))
-
-    in_broker(test)
+    assert await metadata.get(log_path(NAME.managed_ledger_path)) is None
 
 
-def test_closing_tells_producers_and_consumers_of_every_kind_and_a_new_lookup_loads_anew() -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect()
-        await peer.producer()
-        await peer.publish(b"m0")
-        kinds = (SUB.Exclusive, SUB.Shared, SUB.Failover, SUB.Key_Shared)
-        for kind in kinds:
-            for durable in (True, False):
-                consumer_id = 10 * int(durable) + kind
-                await peer.subscribe(name=f"{kind}-{durable}", consumer_id=consumer_id, subType=kind, durable=durable)
-                if kind == SUB.Failover:
-                    await peer.expect(C.ACTIVE_CONSUMER_CHANGE)
-        topic = await room.topic()
-        room.broker.topics.close_soon(topic)
-        closed = [(await peer.receive())[0].type for _ in range(9)]
-        assert closed.count(C.CLOSE_PRODUCER) == 1
-        assert closed.count(C.CLOSE_CONSUMER) == 8
-        await peer.producer()
-        assert (await room.topic()) is not topic
-        await peer.publish(b"m1", first=1)
-        await peer.subscribe(name="0-True", consumer_id=10)
-        peer.flow(10, 10)
-        assert await peer.payloads(2) == [b"m0", b"m1"]
-
-    in_broker(test)
+async def test_what_is_left_of_the_topics_of_a_namespace_that_is_gone_is_deleted_with_its_ledgers(room: Room) -> None:
+    metadata = room.broker.metadata
+    await room.broker.topics.get(NAME)
+    await metadata.delete(f"/admin/policies/{NAME.namespace_path}")
+    assert room.cluster.ledgers.listed() == {0}
+    room.broker.topics.close_soon(await room.topic())
+    await until(lambda: not room.broker.topics.loaded())
+    await room.broker.topics.delete_left_over(NamespaceName.parse(NAME.namespace_path))
+    assert room.cluster.ledgers.listed() == set()
+    assert await metadata.get(f"/managed-ledgers/{NAME.namespace_path}") is None
+    await room.broker.topics.delete_left_over(NamespaceName.parse(NAME.namespace_path))
 
 
-def test_messages_of_a_closing_shared_subscription_are_not_passed_around() -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect()
-        await peer.producer()
-        for consumer_id in (1, 2):
-            await peer.subscribe(consumer_id=consumer_id, subType=SUB.Shared)
-        await peer.publish(b"m0")
-        peer.flow(10, 1)
-        await peer.message()
-        peer.flow(10, 2)
-        await peer.silent()
-        room.broker.topics.close_soon(await room.topic())
-        closed = [(await peer.receive())[0].type for _ in range(3)]
-        assert sorted(closed) == sorted([C.CLOSE_PRODUCER, C.CLOSE_CONSUMER, C.CLOSE_CONSUMER])
-
-    in_broker(test)
-
-
-def test_a_topic_whose_log_was_taken_over_lets_go_and_comes_back() -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect()
-        await peer.producer()
-        await peer.publish(b"m0")
-        await peer.subscribe()
-        topic = await room.topic()
-        topic.ledger.appends.fence("a test says so")
-        assert {(await peer.receive())[0].type for _ in range(2)} == {C.CLOSE_PRODUCER, C.CLOSE_CONSUMER}
-        await peer.producer()
-        await peer.publish(b"m1", first=1)
-        await peer.subscribe()
-        peer.flow(10)
-        assert await peer.payloads(2) == [b"m0", b"m1"]
-
-    in_broker(test)
+async def test_closing_tells_producers_and_consumers_of_every_kind_and_a_new_lookup_loads_anew(room: Room) -> None:
+    peer = await room.connect()
+    await peer.producer()
+    await peer.publish(b"m0")
+    kinds = (SUB.Exclusive, SUB.Shared, SUB.Failover, SUB.Key_Shared)
+    for kind in kinds:
+        for durable in (True, False):
+            consumer_id = 10 * int(durable) + kind
+            await peer.subscribe(name=f"{kind}-{durable}", consumer_id=consumer_id, subType=kind, durable=durable)
+            if kind == SUB.Failover:
+                await peer.expect(C.ACTIVE_CONSUMER_CHANGE)
+    topic = await room.topic()
+    room.broker.topics.close_soon(topic)
+    closed = [(await peer.receive())[0].type for _ in range(9)]
+    assert closed.count(C.CLOSE_PRODUCER) == 1
+    assert closed.count(C.CLOSE_CONSUMER) == 8
+    await peer.producer()
+    assert (await room.topic()) is not topic
+    await peer.publish(b"m1", first=1)
+    await peer.subscribe(name="0-True", consumer_id=10)
+    peer.flow(10, 10)
+    assert await peer.payloads(2) == [b"m0", b"m1"]
 
 
-def test_a_log_that_is_lost_while_it_is_being_opened_is_not_kept() -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect()
-        opens = room.factory.open
-
-        async def lost(name: str, *, create: bool = True, config: LogConfigSource | None = None) -> object:
-            ledger = await opens(name, create=create, config=config)
-            ledger.appends.fence("a test says so")
-            return ledger
-
-        room.factory.open = lost  # type: ignore[method-assign, assignment]
-        peer.ask_producer()
-        assert (await peer.error())[0] == pb.ServiceNotReady
-        assert not room.broker.topics.loaded()
-        room.factory.open = opens  # type: ignore[method-assign]
-        await peer.producer()
-
-    in_broker(test)
+async def test_messages_of_a_closing_shared_subscription_are_not_passed_around(room: Room) -> None:
+    peer = await room.connect()
+    await peer.producer()
+    for consumer_id in (1, 2):
+        await peer.subscribe(consumer_id=consumer_id, subType=SUB.Shared)
+    await peer.publish(b"m0")
+    peer.flow(10, 1)
+    await peer.message()
+    peer.flow(10, 2)
+    await peer.silent()
+    room.broker.topics.close_soon(await room.topic())
+    closed = [(await peer.receive())[0].type for _ in range(3)]
+    assert sorted(closed) == sorted([C.CLOSE_PRODUCER, C.CLOSE_CONSUMER, C.CLOSE_CONSUMER])
 
 
-def test_stopping_closes_every_topic_and_loads_no_other() -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect()
-        for number in range(3):
-            await peer.producer(f"{TOPIC}-{number}", producer_id=number)
-        room.broker.begin_close()
-        closed = [(await peer.receive())[0].type for _ in range(3)]
-        assert closed == [C.CLOSE_PRODUCER] * 3
-        with trio.fail_after(30):
-            await room.broker.closed.wait()
-        with pytest.raises(ServiceNotReadyError):
-            await room.broker.topics.get(NAME)
-        assert not room.broker.topics.loaded()
-        assert not room.factory.managed_ledgers
-        assert peer.stream.closed
+async def test_a_topic_whose_log_was_taken_over_lets_go_and_comes_back(room: Room) -> None:
+    peer = await room.connect()
+    await peer.producer()
+    await peer.publish(b"m0")
+    await peer.subscribe()
+    topic = await room.topic()
+    topic.ledger.appends.fence("a test says so")
+    assert {(await peer.receive())[0].type for _ in range(2)} == {C.CLOSE_PRODUCER, C.CLOSE_CONSUMER}
+    await peer.producer()
+    await peer.publish(b"m1", first=1)
+    await peer.subscribe()
+    peer.flow(10)
+    assert await peer.payloads(2) == [b"m0", b"m1"]
 
-    in_broker(test)
+
+async def test_a_log_that_is_lost_while_it_is_being_opened_is_not_kept(room: Room) -> None:
+    peer = await room.connect()
+    opens = room.factory.open
+
+    async def lost(name: str, *, create: bool = True, config: LogConfigSource | None = None) -> object:
+        ledger = await opens(name, create=create, config=config)
+        ledger.appends.fence("a test says so")
+        return ledger
+
+    room.factory.open = lost  # type: ignore[method-assign, assignment]
+    peer.ask_producer()
+    assert (await peer.error())[0] == pb.ServiceNotReady
+    assert not room.broker.topics.loaded()
+    room.factory.open = opens  # type: ignore[method-assign]
+    await peer.producer()
+
+
+async def test_stopping_closes_every_topic_and_loads_no_other(room: Room) -> None:
+    peer = await room.connect()
+    for number in range(3):
+        await peer.producer(f"{TOPIC}-{number}", producer_id=number)
+    room.broker.begin_close()
+    closed = [(await peer.receive())[0].type for _ in range(3)]
+    assert closed == [C.CLOSE_PRODUCER] * 3
+    with trio.fail_after(30):
+        await room.broker.closed.wait()
+    with pytest.raises(ServiceNotReadyError):
+        await room.broker.topics.get(NAME)
+    assert not room.broker.topics.loaded()
+    assert not room.factory.managed_ledgers
+    assert peer.stream.closed
 
 
 @pytest.mark.parametrize(
     "error", [LedgerRecoveryError("a bookie is away"), StoreUnavailableError("away"), CursorRecoveryError("away")]
 )
-def test_a_topic_that_cannot_be_loaded_now_is_tried_again_while_its_client_waits(error: Exception) -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect()
-        opens = room.factory.open
-        tries: list[float] = []
+async def test_a_topic_that_cannot_be_loaded_now_is_tried_again_while_its_client_waits(
+    error: Exception, room: Room
+) -> None:
+    peer = await room.connect()
+    opens = room.factory.open
+    tries: list[float] = []
 
-        async def away(name: str, *, create: bool = True, config: LogConfigSource | None = None) -> ManagedLedger:
-            tries.append(trio.current_time())
-            if trio.current_time() < 4:
-                if isinstance(error, CursorRecoveryError):
-                    raise error
-                raise ManagedLedgerUnavailableError(f"{name}: {error}") from error
-            return await opens(name, create=create, config=config)
+    async def away(name: str, *, create: bool = True, config: LogConfigSource | None = None) -> ManagedLedger:
+        tries.append(trio.current_time())
+        if trio.current_time() < 4:
+            if isinstance(error, CursorRecoveryError):
+                raise error
+            raise ManagedLedgerUnavailableError(f"{name}: {error}") from error
+        return await opens(name, create=create, config=config)
 
-        with patch.object(room.factory, "open", away):
-            peer.ask_producer()
-            await peer.expect(C.PRODUCER_SUCCESS)
-        assert trio.current_time() < 4.6, "soon after it can be"
-        assert 5 < len(tries) < 20, "and not all the time"
-        assert room.broker.topics.loads_failed == 0
-
-    in_broker(test)
+    with patch.object(room.factory, "open", away):
+        peer.ask_producer()
+        await peer.expect(C.PRODUCER_SUCCESS)
+    assert trio.current_time() < 4.6, "soon after it can be"
+    assert 5 < len(tries) < 20, "and not all the time"
+    assert room.broker.topics.loads_failed == 0
 
 
-def test_who_waits_for_a_topic_hears_of_it_before_he_gives_up_himself() -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect()
+async def test_who_waits_for_a_topic_hears_of_it_before_he_gives_up_himself(room: Room) -> None:
+    peer = await room.connect()
 
-        async def away(name: str, *, create: bool = True, config: LogConfigSource | None = None) -> ManagedLedger:
-            raise ManagedLedgerUnavailableError("away")
+    async def away(name: str, *, create: bool = True, config: LogConfigSource | None = None) -> ManagedLedger:
+        raise ManagedLedgerUnavailableError("away")
 
-        with patch.object(room.factory, "open", away):
-            begun = trio.current_time()
-            peer.ask_producer()
-            assert (await peer.error())[0] == pb.ServiceNotReady
-        assert HOLD_S - 1 < trio.current_time() - begun <= HOLD_S
-        await peer.producer()
-
-    in_broker(test)
+    with patch.object(room.factory, "open", away):
+        begun = trio.current_time()
+        peer.ask_producer()
+        assert (await peer.error())[0] == pb.ServiceNotReady
+    assert HOLD_S - 1 < trio.current_time() - begun <= HOLD_S
+    await peer.producer()
 
 
 @pytest.mark.parametrize("error", [ManagedLedgerFencedError("taken over"), CursorDamagedError("cannot be read")])
-def test_what_no_other_try_would_mend_is_told_at_once(error: Exception) -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect()
+async def test_what_no_other_try_would_mend_is_told_at_once(error: Exception, room: Room) -> None:
+    peer = await room.connect()
 
-        async def fail(name: str, *, create: bool = True, config: LogConfigSource | None = None) -> ManagedLedger:
-            raise error
+    async def fail(name: str, *, create: bool = True, config: LogConfigSource | None = None) -> ManagedLedger:
+        raise error
 
-        with patch.object(room.factory, "open", fail):
-            begun = trio.current_time()
-            peer.ask_producer()
-            assert (await peer.error())[0] == pb.ServiceNotReady
-        assert trio.current_time() - begun < 0.01
-
-    in_broker(test)
-
-
-def test_a_topic_that_is_closed_gives_every_receipt_before_it_sends_its_producers_away() -> None:
-    """What has no receipt is sent again, and would be stored twice."""
-
-    async def test(room: Room) -> None:
-        peer = await room.connect()
-        await peer.producer()
-        await peer.producer(producer_id=2)
-        ledgers = room.cluster.ledgers
-        ledgers.hold = True
-        await peer.publish()
-        topic = await room.topic()
-        for writer in ledgers.writers.values():
-            writer.held = True
-        for number in range(5):
-            peer.send_message(b"m%d" % number, number)
-        await until(lambda: topic.entries_in == 5)
-        room.broker.topics.close_soon(topic)
-        assert (await peer.expect(C.CLOSE_PRODUCER)).close_producer.producer_id == 2, "it waits for nothing"
-        peer.send_message(b"late", 5)
-        assert await peer.silent()
-        ledgers.release()
-        assert [(await peer.expect(C.SEND_RECEIPT)).send_receipt.sequence_id for _ in range(5)] == list(range(5))
-        assert (await peer.expect(C.CLOSE_PRODUCER)).close_producer.producer_id == 1
-        await until(lambda: not room.broker.topics.loaded())
-        await peer.producer()
-        await peer.publish(b"late", first=5)
-        await peer.subscribe()
-        peer.flow(100)
-        assert await peer.payloads(6) == [*(b"m%d" % number for number in range(5)), b"late"]
-        [connection] = room.broker.connections
-        assert (connection.sends_in_flight, connection.requests_in_flight) == (0, 0)
-
-    in_broker(test)
-
-
-def test_bookies_that_do_not_answer_keep_no_producer_of_a_closed_topic_for_long() -> None:
-    async def test(room: Room) -> None:
-        peer = await room.connect()
-        await peer.producer()
-        topic = await room.topic()
-        room.cluster.ledgers.hold = True
-        for writer in room.cluster.ledgers.writers.values():
-            writer.held = True
-        peer.send_message(b"m", 0)
-        await until(lambda: topic.entries_in == 1)
+    with patch.object(room.factory, "open", fail):
         begun = trio.current_time()
-        room.broker.topics.close_soon(topic)
-        await peer.expect(C.CLOSE_PRODUCER)
-        assert 4 < trio.current_time() - begun < 6
-        room.cluster.ledgers.release()
-        await until(lambda: not room.broker.topics.loaded())
-        assert await peer.silent()
+        peer.ask_producer()
+        assert (await peer.error())[0] == pb.ServiceNotReady
+    assert trio.current_time() - begun < 0.01
 
-    in_broker(test)
+
+async def test_a_topic_that_is_closed_gives_every_receipt_before_it_sends_its_producers_away(room: Room) -> None:
+    """What has no receipt is sent again, and would be stored twice."""
+    peer = await room.connect()
+    await peer.producer()
+    await peer.producer(producer_id=2)
+    ledgers = room.cluster.ledgers
+    ledgers.hold = True
+    await peer.publish()
+    topic = await room.topic()
+    for writer in ledgers.writers.values():
+        writer.held = True
+    for number in range(5):
+        peer.send_message(b"m%d" % number, number)
+    await until(lambda: topic.entries_in == 5)
+    room.broker.topics.close_soon(topic)
+    assert (await peer.expect(C.CLOSE_PRODUCER)).close_producer.producer_id == 2, "it waits for nothing"
+    peer.send_message(b"late", 5)
+    assert await peer.silent()
+    ledgers.release()
+    assert [(await peer.expect(C.SEND_RECEIPT)).send_receipt.sequence_id for _ in range(5)] == list(range(5))
+    assert (await peer.expect(C.CLOSE_PRODUCER)).close_producer.producer_id == 1
+    await until(lambda: not room.broker.topics.loaded())
+    await peer.producer()
+    await peer.publish(b"late", first=5)
+    await peer.subscribe()
+    peer.flow(100)
+    assert await peer.payloads(6) == [*(b"m%d" % number for number in range(5)), b"late"]
+    [connection] = room.broker.connections
+    assert (connection.sends_in_flight, connection.requests_in_flight) == (0, 0)
+
+
+async def test_bookies_that_do_not_answer_keep_no_producer_of_a_closed_topic_for_long(room: Room) -> None:
+    peer = await room.connect()
+    await peer.producer()
+    topic = await room.topic()
+    room.cluster.ledgers.hold = True
+    for writer in room.cluster.ledgers.writers.values():
+        writer.held = True
+    peer.send_message(b"m", 0)
+    await until(lambda: topic.entries_in == 1)
+    begun = trio.current_time()
+    room.broker.topics.close_soon(topic)
+    await peer.expect(C.CLOSE_PRODUCER)
+    assert 4 < trio.current_time() - begun < 6
+    room.cluster.ledgers.release()
+    await until(lambda: not room.broker.topics.loaded())
+    assert await peer.silent()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from broker.errors import (
     BeingDeletedError,
@@ -29,12 +29,10 @@ NODE = "/admin/partitioned-topics/public/default/persistent/my+orders"
 LOG = "/managed-ledgers/public/default/persistent/my+orders"
 
 
-def in_store(test: Callable[[MemoryStore, PartitionedTopics], Awaitable[None]], partitions_max: int = 0) -> None:
-    async def main() -> None:
-        store = MemoryStore(MemoryTree())
-        await test(store, PartitionedTopics(store, partitions_max=partitions_max))
-
-    trio.run(main, clock=MockClock(autojump_threshold=0))
+@asynccontextmanager
+async def in_store(partitions_max: int = 0) -> AsyncIterator[tuple[MemoryStore, PartitionedTopics]]:
+    store = MemoryStore(MemoryTree())
+    yield store, PartitionedTopics(store, partitions_max=partitions_max)
 
 
 async def cursor(store: MemoryStore, partition: int, name: str, **properties: str) -> None:
@@ -60,8 +58,8 @@ def test_a_value_that_cannot_be_read_is_an_error_and_not_a_topic_without_partiti
         decode(value)
 
 
-def test_a_topic_is_made_with_the_logs_of_its_partitions_in_one_write() -> None:
-    async def test(store: MemoryStore, topics: PartitionedTopics) -> None:
+async def test_a_topic_is_made_with_the_logs_of_its_partitions_in_one_write() -> None:
+    async with in_store() as (store, topics):
         writes: list[int] = []
         multi = store.multi
 
@@ -85,11 +83,9 @@ def test_a_topic_is_made_with_the_logs_of_its_partitions_in_one_write() -> None:
         assert await topics.names(NamespaceName("public", "default")) == [NAME]
         assert await topics.names(NamespaceName("public", "other")) == []
 
-    in_store(test)
 
-
-def test_what_exists_in_either_kind_is_not_made_again() -> None:
-    async def test(store: MemoryStore, topics: PartitionedTopics) -> None:
+async def test_what_exists_in_either_kind_is_not_made_again() -> None:
+    async with in_store() as (store, topics):
         await store.create(LOG, make_parents=True)
         with pytest.raises(TopicExistsError, match="not partitioned"):
             await topics.create(NAME, 1)
@@ -98,11 +94,9 @@ def test_what_exists_in_either_kind_is_not_made_again() -> None:
         with pytest.raises(TopicExistsError, match="partitioned topic"):
             await topics.create(NAME, 1)
 
-    in_store(test)
 
-
-def test_partitions_whose_node_was_lost_are_taken_over_if_all_of_them_fit() -> None:
-    async def test(store: MemoryStore, topics: PartitionedTopics) -> None:
+async def test_partitions_whose_node_was_lost_are_taken_over_if_all_of_them_fit() -> None:
+    async with in_store() as (store, topics):
         await store.create(f"{LOG}-partition-2", b"old", make_parents=True)
         await store.create(f"{LOG}-partition-x", b"another topic")
         with pytest.raises(TopicExistsError, match="3 partitions"):
@@ -113,11 +107,9 @@ def test_partitions_whose_node_was_lost_are_taken_over_if_all_of_them_fit() -> N
         assert kept is not None
         assert kept.value == b"old"
 
-    in_store(test)
 
-
-def test_counts_and_names_that_cannot_be_are_refused() -> None:
-    async def test(store: MemoryStore, topics: PartitionedTopics) -> None:
+async def test_counts_and_names_that_cannot_be_are_refused() -> None:
+    async with in_store(partitions_max=8) as (_, topics):
         for count in (0, -1, 9):
             with pytest.raises(PartitionCountError):
                 await topics.create(NAME, count)
@@ -131,11 +123,11 @@ def test_counts_and_names_that_cannot_be_are_refused() -> None:
         with pytest.raises(NotPartitionedError):
             await topics.grow(TopicName.parse("other"), 2)
 
-    in_store(test, partitions_max=8)
 
-
-def test_new_partitions_get_every_subscription_of_the_others_at_the_first_entry_in_the_write_that_makes_them() -> None:
-    async def test(store: MemoryStore, topics: PartitionedTopics) -> None:
+async def test_new_partitions_get_every_subscription_of_the_others_at_the_first_entry_in_the_write_that_makes_them() -> (
+    None
+):
+    async with in_store() as (store, topics):
         await topics.create(NAME, 2)
         await cursor(store, 0, "s+1", team="x")
         await cursor(store, 1, "s+1", team="y")
@@ -162,11 +154,9 @@ def test_new_partitions_get_every_subscription_of_the_others_at_the_first_entry_
             assert await topics.subscriptions(NAME.with_partition(index)) == ["s 1", "t"]
         assert await store.children(f"{LOG}-partition-0") == ["s+1"]
 
-    in_store(test)
 
-
-def test_growing_to_as_many_as_there_are_makes_only_the_logs_that_are_missing() -> None:
-    async def test(store: MemoryStore, topics: PartitionedTopics) -> None:
+async def test_growing_to_as_many_as_there_are_makes_only_the_logs_that_are_missing() -> None:
+    async with in_store() as (store, topics):
         await topics.create(NAME, 3)
         await cursor(store, 0, "s")
         await store.delete(f"{LOG}-partition-1")
@@ -176,11 +166,9 @@ def test_growing_to_as_many_as_there_are_makes_only_the_logs_that_are_missing() 
         assert node is not None
         assert node.version == 0
 
-    in_store(test)
 
-
-def test_a_count_is_remembered_for_a_while_and_dropped_with_every_change() -> None:
-    async def test(store: MemoryStore, topics: PartitionedTopics) -> None:
+async def test_a_count_is_remembered_for_a_while_and_dropped_with_every_change() -> None:
+    async with in_store() as (store, topics):
         assert topics.known(NAME) is None
         assert await topics.get(NAME) == 0
         assert topics.known(NAME) == 0
@@ -194,11 +182,9 @@ def test_a_count_is_remembered_for_a_while_and_dropped_with_every_change() -> No
         await trio.sleep(NAME_TTL_S + 0.1)
         assert await topics.get(NAME) == 5
 
-    in_store(test)
 
-
-def test_an_answer_that_was_on_its_way_when_the_topic_changed_is_not_remembered() -> None:
-    async def test(store: MemoryStore, topics: PartitionedTopics) -> None:
+async def test_an_answer_that_was_on_its_way_when_the_topic_changed_is_not_remembered() -> None:
+    async with in_store() as (store, topics):
         get = store.get
 
         async def slow(path: str) -> object:
@@ -214,11 +200,9 @@ def test_an_answer_that_was_on_its_way_when_the_topic_changed_is_not_remembered(
             await topics.create(NAME, 2)
         assert await topics.get(NAME) == 2
 
-    in_store(test)
 
-
-def test_a_topic_that_is_being_deleted_is_neither_used_nor_made_and_its_finder_is_told() -> None:
-    async def test(store: MemoryStore, topics: PartitionedTopics) -> None:
+async def test_a_topic_that_is_being_deleted_is_neither_used_nor_made_and_its_finder_is_told() -> None:
+    async with in_store() as (_, topics):
         told: list[TopicName] = []
         topics.on_half_deleted = told.append
         await topics.create(NAME, 2, {"a": "b"})
@@ -240,11 +224,9 @@ def test_a_topic_that_is_being_deleted_is_neither_used_nor_made_and_its_finder_i
         with pytest.raises(NotPartitionedError):
             await topics.mark(NAME, deleted=True)
 
-    in_store(test)
 
-
-def test_who_loses_a_race_looks_again() -> None:
-    async def test(store: MemoryStore, topics: PartitionedTopics) -> None:
+async def test_who_loses_a_race_looks_again() -> None:
+    async with in_store() as (store, topics):
         other = PartitionedTopics(store)
         multi = store.multi
 
@@ -266,11 +248,9 @@ def test_who_loses_a_race_looks_again() -> None:
         assert await topics.get(NAME) == 8
         assert len(await topics.existing_partitions(NAME)) == 8
 
-    in_store(test)
 
-
-def test_a_store_that_is_away_is_said_to_be_so() -> None:
-    async def test(store: MemoryStore, topics: PartitionedTopics) -> None:
+async def test_a_store_that_is_away_is_said_to_be_so() -> None:
+    async with in_store() as (store, topics):
         await topics.create(NAME, 2)
 
         async def away(*_: object) -> None:
@@ -291,11 +271,9 @@ def test_a_store_that_is_away_is_said_to_be_so() -> None:
             with pytest.raises(MetadataUnavailableError):
                 await call
 
-    in_store(test)
 
-
-def test_changes_of_one_topic_wait_for_each_other_and_of_two_do_not() -> None:
-    async def test(store: MemoryStore, topics: PartitionedTopics) -> None:
+async def test_changes_of_one_topic_wait_for_each_other_and_of_two_do_not() -> None:
+    async with in_store() as (_, topics):
         order: list[str] = []
 
         async def change(name: TopicName, tag: str) -> None:
@@ -314,5 +292,3 @@ def test_changes_of_one_topic_wait_for_each_other_and_of_two_do_not() -> None:
             nursery.start_soon(change, TopicName.parse("other"), "b")
         assert [each.split()[1] for each in order] == ["begins", "begins", "ends", "ends"]
         assert not topics.is_changing(NAME)
-
-    in_store(test)

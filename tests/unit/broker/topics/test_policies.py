@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from broker.errors import MetadataUnavailableError
 from broker.ownership.values import Json, encode_json
@@ -41,19 +42,17 @@ def with_copies(ensemble: int) -> Callable[[Json], Json]:
     return lambda own: {**own, "persistence": copies(ensemble)}
 
 
-def watched(test: Callable[[MemoryTree, MemoryStore, TopicPolicies], Awaitable[None]]) -> None:
-    async def main() -> None:
-        tree = MemoryTree()
-        store = MemoryStore(tree)
-        await store.create("/admin/policies/t/n", b"{}", make_parents=True)
-        policies = TopicPolicies(store, DEFAULT)
-        async with trio.open_nursery() as nursery:
-            await nursery.start(policies.run)
-            with trio.fail_after(60):
-                await test(tree, store, policies)
-            nursery.cancel_scope.cancel()
-
-    trio.run(main, clock=MockClock(autojump_threshold=0))
+@asynccontextmanager
+async def watched() -> AsyncIterator[tuple[MemoryTree, MemoryStore, TopicPolicies]]:
+    tree = MemoryTree()
+    store = MemoryStore(tree)
+    await store.create("/admin/policies/t/n", b"{}", make_parents=True)
+    policies = TopicPolicies(store, DEFAULT)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(policies.run)
+        with trio.fail_after(60):
+            yield tree, store, policies
+        nursery.cancel_scope.cancel()
 
 
 def test_each_policy_is_the_topics_else_the_namespaces_else_the_brokers() -> None:
@@ -90,8 +89,8 @@ def test_a_partition_has_the_policies_of_its_topic() -> None:
     assert topic_path(PARTITION) == topic_path(NAME) == NODE
 
 
-def test_a_change_by_anybody_is_known_without_asking() -> None:
-    async def story(tree: MemoryTree, store: MemoryStore, policies: TopicPolicies) -> None:
+async def test_a_change_by_anybody_is_known_without_asking() -> None:
+    async with watched() as (tree, store, policies):
         others = TopicPolicies(MemoryStore(tree), DEFAULT)
         ask = await policies.load(PARTITION)
         assert ask() == DEFAULT
@@ -106,11 +105,9 @@ def test_a_change_by_anybody_is_known_without_asking() -> None:
         await wait_all_tasks_blocked()
         assert ask().ensemble_size == 3
 
-    watched(story)
 
-
-def test_our_own_change_is_known_when_it_is_stored() -> None:
-    async def story(tree: MemoryTree, store: MemoryStore, policies: TopicPolicies) -> None:
+async def test_our_own_change_is_known_when_it_is_stored() -> None:
+    async with watched() as (_, _, policies):
         ask = await policies.load(NAME)
         await policies.update(NAME, with_copies(3))
         assert ask().ensemble_size == 3
@@ -119,11 +116,9 @@ def test_our_own_change_is_known_when_it_is_stored() -> None:
         await policies.delete(NAME)
         assert await policies.get(NAME) is None
 
-    watched(story)
 
-
-def test_a_change_made_while_the_topic_is_read_is_not_missed() -> None:
-    async def story(tree: MemoryTree, store: MemoryStore, policies: TopicPolicies) -> None:
+async def test_a_change_made_while_the_topic_is_read_is_not_missed() -> None:
+    async with watched() as (tree, store, policies):
         await policies.load(TopicName.parse("persistent://t/n/another"))
         get, reads = store.get, [NODE]
 
@@ -147,11 +142,9 @@ def test_a_change_made_while_the_topic_is_read_is_not_missed() -> None:
         await trio.sleep(5)
         assert asks[0]().ensemble_size == 3
 
-    watched(story)
 
-
-def test_while_the_store_is_away_what_was_known_holds_and_nothing_new_is_loaded() -> None:
-    async def story(tree: MemoryTree, store: MemoryStore, policies: TopicPolicies) -> None:
+async def test_while_the_store_is_away_what_was_known_holds_and_nothing_new_is_loaded() -> None:
+    async with watched() as (tree, store, policies):
         await policies.update(NAME, with_copies(3))
         ask = await policies.load(NAME)
         store.disconnect()
@@ -165,11 +158,9 @@ def test_while_the_store_is_away_what_was_known_holds_and_nothing_new_is_loaded(
         assert ask().ensemble_size == 4
         assert (await policies.load(TopicName.parse("persistent://other/n/t")))() == DEFAULT
 
-    watched(story)
 
-
-def test_topics_that_are_closed_are_forgotten() -> None:
-    async def story(tree: MemoryTree, store: MemoryStore, policies: TopicPolicies) -> None:
+async def test_topics_that_are_closed_are_forgotten() -> None:
+    async with watched() as (_, _, policies):
         ask = await policies.load(NAME)
         topics = policies._namespaces["t/n"].topics
         assert list(topics) == [NODE]
@@ -177,11 +168,9 @@ def test_topics_that_are_closed_are_forgotten() -> None:
         gc.collect()
         assert list(topics) == []
 
-    watched(story)
 
-
-def test_a_change_reads_only_the_topics_that_have_policies_of_their_own() -> None:
-    async def story(tree: MemoryTree, store: MemoryStore, policies: TopicPolicies) -> None:
+async def test_a_change_reads_only_the_topics_that_have_policies_of_their_own() -> None:
+    async with watched() as (_, store, policies):
         asks = [await policies.load(TopicName.parse(f"persistent://t/n/t{number}")) for number in range(300)]
         await policies.update(TopicName.parse("persistent://t/n/t7"), with_copies(3))
         await trio.sleep(1)
@@ -198,11 +187,9 @@ def test_a_change_reads_only_the_topics_that_have_policies_of_their_own() -> Non
         assert sorted(set(read)) == ["/admin/policies/t/n", "/admin/topic-policies/local/t/n/persistent/t7"]
         assert [ask().ensemble_size for ask in asks] == [3 if number == 7 else 2 for number in range(300)]
 
-    watched(story)
 
-
-def test_a_namespace_that_is_deleted_is_watched_no_longer_and_one_made_again_is() -> None:
-    async def story(tree: MemoryTree, store: MemoryStore, policies: TopicPolicies) -> None:
+async def test_a_namespace_that_is_deleted_is_watched_no_longer_and_one_made_again_is() -> None:
+    async with watched() as (_, store, policies):
         ask = await policies.load(NAME)
         await store.delete("/admin/policies/t/n")
         await trio.sleep(1)
@@ -218,24 +205,20 @@ def test_a_namespace_that_is_deleted_is_watched_no_longer_and_one_made_again_is(
         await policies.update(NAME, with_copies(4))
         assert ask().ensemble_size == 4
 
-    watched(story)
 
-
-def test_policies_of_a_namespace_that_is_gone_go_with_it() -> None:
-    async def story(tree: MemoryTree, store: MemoryStore, policies: TopicPolicies) -> None:
+async def test_policies_of_a_namespace_that_is_gone_go_with_it() -> None:
+    async with watched() as (_, store, policies):
         await policies.delete_namespace(NamespaceName("t", "n"))
         for topic in (NAME, TopicName.parse("persistent://t/n/b")):
             await policies.update(topic, lambda own: own)
         await policies.delete_namespace(NamespaceName("t", "n"))
         assert await store.children("/admin/topic-policies/local/t/n") == []
 
-    watched(story)
 
-
-def test_policies_that_are_made_while_those_of_their_namespace_are_deleted_go_too(
+async def test_policies_that_are_made_while_those_of_their_namespace_are_deleted_go_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def story(tree: MemoryTree, store: MemoryStore, policies: TopicPolicies) -> None:
+    async with watched() as (tree, store, policies):
         await policies.update(NAME, with_copies(3))
         multi = store.multi
 
@@ -250,13 +233,11 @@ def test_policies_that_are_made_while_those_of_their_namespace_are_deleted_go_to
         await policies.delete_namespace(NamespaceName("t", "n"))
         assert await store.children("/admin/topic-policies/local/t/n") == []
 
-    watched(story)
 
-
-def test_a_store_that_refuses_to_delete_the_policies_of_a_namespace_is_not_asked_for_ever(
+async def test_a_store_that_refuses_to_delete_the_policies_of_a_namespace_is_not_asked_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def story(tree: MemoryTree, store: MemoryStore, policies: TopicPolicies) -> None:
+    async with watched() as (_, store, policies):
         await policies.update(NAME, lambda own: own)
         asked: list[Sequence[Op]] = []
 
@@ -271,25 +252,21 @@ def test_a_store_that_refuses_to_delete_the_policies_of_a_namespace_is_not_asked
             await policies.delete_namespace(NamespaceName("t", "n"))
         assert len(asked) == 1
 
-    watched(story)
+
+@pytest.mark.real_clock
+async def test_without_anybody_watching_everything_is_read_when_it_is_asked_for() -> None:
+    tree = MemoryTree()
+    store = MemoryStore(tree)
+    policies = TopicPolicies(store, DEFAULT)
+    assert (await policies.load(NAME))() == DEFAULT
+    await store.create("/admin/policies/t/n", encode_json({"persistence": copies(3)}), make_parents=True)
+    assert (await policies.load(NAME))().ensemble_size == 3
+    await TopicPolicies(MemoryStore(tree), DEFAULT).update(NAME, with_copies(4))
+    assert (await policies.load(NAME))().ensemble_size == 4
 
 
-def test_without_anybody_watching_everything_is_read_when_it_is_asked_for() -> None:
-    async def main() -> None:
-        tree = MemoryTree()
-        store = MemoryStore(tree)
-        policies = TopicPolicies(store, DEFAULT)
-        assert (await policies.load(NAME))() == DEFAULT
-        await store.create("/admin/policies/t/n", encode_json({"persistence": copies(3)}), make_parents=True)
-        assert (await policies.load(NAME))().ensemble_size == 3
-        await TopicPolicies(MemoryStore(tree), DEFAULT).update(NAME, with_copies(4))
-        assert (await policies.load(NAME))().ensemble_size == 4
-
-    trio.run(main)
-
-
-def test_whether_duplicates_are_to_be_dropped_is_known_a_moment_after_anybody_changes_it() -> None:
-    async def test(tree: MemoryTree, store: MemoryStore, policies: TopicPolicies) -> None:
+async def test_whether_duplicates_are_to_be_dropped_is_known_a_moment_after_anybody_changes_it() -> None:
+    async with watched() as (_, store, policies):
         held = await policies.load(PARTITION)  # as the log of a topic that is served holds it
         assert not (await policies.load(PARTITION)).asks_deduplication()
         await store.put("/admin/policies/t/n", encode_json({"deduplicationEnabled": True}), -1)
@@ -302,5 +279,3 @@ def test_whether_duplicates_are_to_be_dropped_is_known_a_moment_after_anybody_ch
         await policies.update(NAME, lambda own: {**own, "deduplicationEnabled": "x"})
         assert (await policies.load(PARTITION)).asks_deduplication()
         held()
-
-    watched(test)

@@ -41,7 +41,9 @@ async def refused(room: Room) -> str:
     return str(caught.value)
 
 
-def test_a_namespace_with_policies_that_are_not_obeyed_is_not_taken_over(log_events: list[Event]) -> None:
+async def test_a_namespace_with_policies_that_are_not_obeyed_is_not_taken_over(
+    log_events: list[Event], room: Room
+) -> None:
     async def test(room: Room) -> None:
         await store(room, POLICIES, encode_json({"encryption_required": True, "message_ttl_in_seconds": 60}))
         why = await refused(room)
@@ -59,91 +61,79 @@ def test_a_namespace_with_policies_that_are_not_obeyed_is_not_taken_over(log_eve
         assert await room.broker.topics.get(NAME)
         assert room.broker.topics.takeover.refused == {}
 
-    in_broker(test)
+    await test(room)
     assert [event["namespace"] for event in log_events if "not loaded: policies" in event["event"]] == [
         "public/default"
     ]
 
 
-def test_a_topic_with_policies_of_its_own_that_are_not_obeyed_is_not_taken_over() -> None:
-    async def test(room: Room) -> None:
-        await store(room, topic_path(NAME), encode_json({"isGlobal": False, "messageTTLInSeconds": 60}))
-        assert f"policies of {TOPIC}: messageTTLInSeconds" in await refused(room)
-        other = TopicName.parse("persistent://public/default/other")
-        assert await room.broker.topics.get(other)
-
-    in_broker(test)
+async def test_a_topic_with_policies_of_its_own_that_are_not_obeyed_is_not_taken_over(room: Room) -> None:
+    await store(room, topic_path(NAME), encode_json({"isGlobal": False, "messageTTLInSeconds": 60}))
+    assert f"policies of {TOPIC}: messageTTLInSeconds" in await refused(room)
+    other = TopicName.parse("persistent://public/default/other")
+    assert await room.broker.topics.get(other)
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_a_namespace_whose_topic_policies_pulsar_keeps_in_a_topic_is_not_taken_over(closed: bool) -> None:
-    async def test(room: Room) -> None:
-        async with room.cluster.broker() as pulsar:
-            await publish(await pulsar.open(EVENTS), b"policies of a topic")
-            if closed:
-                await pulsar.close()
-            before = await room.cluster.stores[0].get(log_path(EVENTS))
-            assert "persistent://public/default/__change_events" in await refused(room)
-            after = await room.cluster.stores[0].get(log_path(EVENTS))
-            assert before == after, "a look must not take the log over"
-
-    in_broker(test)
-
-
-def test_policies_that_were_compacted_away_are_known_by_the_compactions_cursor() -> None:
-    async def test(room: Room) -> None:
-        await store(room, log_path(EVENTS), encode(LedgerList()))
-        untouched = ml.ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=5, markDeleteEntryId=-1)
-        await store(room, f"{log_path(EVENTS)}/__compaction", untouched.SerializeToString())
-        assert await room.broker.topics.get(TopicName.parse("persistent://public/default/other"))
-        moved = ml.ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=5, markDeleteEntryId=0)
-        await store(room, f"{log_path(EVENTS)}/__compaction", moved.SerializeToString())
-        await trio.sleep(KNOWN_TTL_S + 1)
-        assert "__change_events" in await refused(room)
-
-    in_broker(test)
+async def test_a_namespace_whose_topic_policies_pulsar_keeps_in_a_topic_is_not_taken_over(
+    closed: bool, room: Room
+) -> None:
+    async with room.cluster.broker() as pulsar:
+        await publish(await pulsar.open(EVENTS), b"policies of a topic")
+        if closed:
+            await pulsar.close()
+        before = await room.cluster.stores[0].get(log_path(EVENTS))
+        assert "persistent://public/default/__change_events" in await refused(room)
+        after = await room.cluster.stores[0].get(log_path(EVENTS))
+        assert before == after, "a look must not take the log over"
 
 
-def test_a_topic_for_policies_to_which_nothing_was_written_is_no_hindrance() -> None:
-    async def test(room: Room) -> None:
-        async with room.cluster.broker() as pulsar:
-            await pulsar.open(EVENTS)
-            assert await room.broker.topics.get(NAME)
+async def test_policies_that_were_compacted_away_are_known_by_the_compactions_cursor(room: Room) -> None:
+    await store(room, log_path(EVENTS), encode(LedgerList()))
+    untouched = ml.ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=5, markDeleteEntryId=-1)
+    await store(room, f"{log_path(EVENTS)}/__compaction", untouched.SerializeToString())
+    assert await room.broker.topics.get(TopicName.parse("persistent://public/default/other"))
+    moved = ml.ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=5, markDeleteEntryId=0)
+    await store(room, f"{log_path(EVENTS)}/__compaction", moved.SerializeToString())
+    await trio.sleep(KNOWN_TTL_S + 1)
+    assert "__change_events" in await refused(room)
 
-    in_broker(test)
+
+async def test_a_topic_for_policies_to_which_nothing_was_written_is_no_hindrance(room: Room) -> None:
+    async with room.cluster.broker() as pulsar:
+        await pulsar.open(EVENTS)
+        assert await room.broker.topics.get(NAME)
 
 
-def test_the_operator_may_accept_that_policies_are_not_obeyed(log_events: list[Event]) -> None:
+async def test_the_operator_may_accept_that_policies_are_not_obeyed(log_events: list[Event]) -> None:
     async def test(room: Room) -> None:
         await store(room, POLICIES, encode_json({"encryption_required": True}))
         assert await room.broker.topics.get(NAME)
         assert await room.broker.topics.get(TopicName.parse("persistent://public/default/other"))
 
-    in_broker(test, accept_unsupported_policies=True)
+    async with in_broker(accept_unsupported_policies=True) as room:
+        await test(room)
     accepted = [event for event in log_events if "are accepted" in event["event"]]
     assert [(event["namespace"], "encryption_required" in event["reason"]) for event in accepted] == [
         ("public/default", True)
     ]
 
 
-def test_topics_that_are_loaded_at_once_share_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(room: Room) -> None:
-        looks = []
-        real = room.factory.had_entries
+async def test_topics_that_are_loaded_at_once_share_one_look(monkeypatch: pytest.MonkeyPatch, room: Room) -> None:
+    looks = []
+    real = room.factory.had_entries
 
-        async def slow(name: str, *, compactor: str) -> bool:
-            looks.append(name)
-            await trio.sleep(1)
-            if len(looks) == 1:
-                raise ManagedLedgerUnavailableError("bookies are away")
-            return await real(name, compactor=compactor)
+    async def slow(name: str, *, compactor: str) -> bool:
+        looks.append(name)
+        await trio.sleep(1)
+        if len(looks) == 1:
+            raise ManagedLedgerUnavailableError("bookies are away")
+        return await real(name, compactor=compactor)
 
-        monkeypatch.setattr(room.factory, "had_entries", slow)
-        async with trio.open_nursery() as nursery:
-            for number in range(50):
-                name = TopicName.parse(f"persistent://public/default/t{number}")
-                nursery.start_soon(room.broker.topics.get, name)
-        assert looks == [EVENTS, EVENTS]
-        assert len(room.broker.topics.loaded()) == 50
-
-    in_broker(test)
+    monkeypatch.setattr(room.factory, "had_entries", slow)
+    async with trio.open_nursery() as nursery:
+        for number in range(50):
+            name = TopicName.parse(f"persistent://public/default/t{number}")
+            nursery.start_soon(room.broker.topics.get, name)
+    assert looks == [EVENTS, EVENTS]
+    assert len(room.broker.topics.loaded()) == 50

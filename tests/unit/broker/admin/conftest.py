@@ -1,0 +1,15 @@
+"""The admin resources of a cluster as they come; tests that need others enter `on_cluster` themselves."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.unit.broker.admin.cluster_fakes import ClusterRest, on_cluster
+
+
+@pytest.fixture
+async def rest() -> AsyncIterator[ClusterRest]:
+    async with on_cluster() as rest:
+        yield rest

@@ -1,0 +1,15 @@
+"""Brokers' ownership on one tree of metadata."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.unit.broker.ownership.cluster import Cluster, in_cluster
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with in_cluster() as cluster:
+        yield cluster
