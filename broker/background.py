@@ -1,4 +1,4 @@
-"""Work that must not be left half done: because whoever asked for it went away, or because one of many jobs failed."""
+"""Work that must be completed even if its caller is cancelled or one of many jobs fails."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from quire.service.log import get_logger
 log = get_logger(__name__)
 
 AT_ONCE_MAX = 16
-"""Jobs of one `for_each` that run at the same time."""
+"""Concurrent jobs of one `for_each`."""
 
 T = TypeVar("T")
 
 
 async def see_through(nursery: trio.Nursery, job: Callable[[], Awaitable[T]], *, name: str) -> T:
-    """Run `job` in a task of `nursery`, to its end even if the caller is cancelled meanwhile, and return what it returns.
+    """Run `job` in a task of `nursery` to its end, even if the caller is cancelled meanwhile; return its result.
 
-    Raises the job's BrokerError; ServiceNotReadyError if it failed otherwise, which is logged, or was broken off.
-    """
+    Raises the job's BrokerError; ServiceNotReadyError if it failed otherwise, which is logged, or was interrupted."""
     results: list[T] = []
     errors: list[BrokerError] = []
     done = trio.Event()
@@ -43,12 +42,12 @@ async def see_through(nursery: trio.Nursery, job: Callable[[], Awaitable[T]], *,
     if errors:
         raise errors[0]
     if not results:
-        raise ServiceNotReadyError(f"{name} was broken off")
+        raise ServiceNotReadyError(f"{name} was interrupted")
     return results[0]
 
 
 async def for_each(items: Iterable[T], job: Callable[[T], Awaitable[None]]) -> None:
-    """`AT_ONCE_MAX` at the same time; all are tried, then the first BrokerError is raised."""
+    """Run `job` for each item, `AT_ONCE_MAX` at a time. All are tried, then the first BrokerError is raised."""
     errors: list[BrokerError] = []
     waiting = iter(items)
 

@@ -1,4 +1,4 @@
-"""What a broker can be told; names and defaults of the keys are Pulsar's, listed in conf/."""
+"""Options of a broker. Names and defaults of the keys are Pulsar's, listed in conf/."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 NON_PARTITIONED = "non-partitioned"
 PARTITIONED = "partitioned"
 SERVER_VERSION = "Quire 0.1.0"
-"""As clients, and the other brokers of a cluster, are told."""
+"""Address given to clients and to the other brokers of a cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
-    """Sizes in bytes, times as their suffix says, 0 switches a limit off where noted."""
+    """Options of one broker. Sizes in bytes, times as their suffix says; 0 switches a limit off where noted."""
 
     cluster_name: str = "standalone"
     message_size_max: int = 5 << 20
@@ -21,11 +21,11 @@ class BrokerOptions:
     liveness_probe_timeout_s: float = 5.0
     topic_load_timeout_s: float = 60.0
     pending_sends_max: int = 1000
-    """Unanswered SENDs of one connection at which the broker stops reading it; it reads on at half of it."""
+    """Unanswered SENDs of one connection at which the broker stops reading it; it resumes at half of that."""
     pending_requests_max: int = 1000
-    """Requests of one connection that are being worked on, at which the broker stops reading it."""
+    """Requests of one connection under way, at which the broker stops reading it."""
     publish_buffer_bytes_max: int = 64 << 20
-    """Payload bytes of all topics not yet confirmed, at which connections that have producers are not read."""
+    """Unconfirmed payload bytes of all topics, at which connections that have producers are not read."""
     connection_out_bytes_max: int = 8 << 20
     """Bytes queued to a slow peer at which dispatching to it pauses."""
     output_bytes_max: int = 256 << 20
@@ -33,12 +33,12 @@ class BrokerOptions:
     producers_per_topic_max: int = 0
     consumers_per_topic_max: int = 0
     subscriptions_per_topic_max: int = 0
-    """0: no limit, of these three."""
+    """0: no limit, for these three."""
     allow_auto_topic_creation: bool = True
     auto_topic_type: str = NON_PARTITIONED
-    """What a topic is that is made because a client names it: NON_PARTITIONED or PARTITIONED."""
+    """Kind of a topic that is made on first use: NON_PARTITIONED or PARTITIONED."""
     partitions_default: int = 1
-    """Of one that is made so, and partitioned."""
+    """Partitions of a partitioned topic that is made on first use."""
     partitions_per_topic_max: int = 0
     """0: no limit."""
     read_batch_entries_max: int = 1000
@@ -47,7 +47,7 @@ class BrokerOptions:
     unacked_messages_per_consumer_max: int = 50_000
     unacked_messages_per_subscription_max: int = 200_000
     permits_max: int = 1 << 20
-    """More permits than this are never kept for a consumer: what one FLOW may ask is not trusted."""
+    """Maximum permits kept for a consumer, however many one FLOW asks for."""
     consumers_per_subscription_max: int = 0
     """0: no limit."""
     key_shared_replica_points: int = 100
@@ -55,19 +55,19 @@ class BrokerOptions:
     key_shared_lookahead_per_subscription: int = 20_000
     failover_delay_s: float = 1.0
     failover_consistent_hashing: bool = False
-    """On partitions too the active consumer of a Failover subscription is found on a ring of names."""
+    """Whether the active consumer of a Failover subscription is found on a ring of names for partitions too."""
     resubscribe_grace_s: float = 60.0
-    """How long the subscription of a reader is kept after a SEEK disconnected it."""
+    """Time that the subscription of a reader is kept after a SEEK disconnected it."""
     accept_unsupported_policies: bool = False
-    """Topics are loaded also where stored policies ask for what is not obeyed."""
+    """Whether topics are loaded even if stored policies ask for something this broker does not obey."""
     acks_in_command_max: int = 100_000
-    """Message ids in one ACK or REDELIVER command."""
+    """Maximum message ids in one ACK or REDELIVER command."""
     send_linger_threshold: int = 32
-    """Unanswered sends of a connection from which on the broker waits a little before it reads on, so that receipts leave
-    by group: answered one by one, the official client falls into a slower step."""
+    """Unanswered sends of a connection at which the broker waits briefly before it reads on, so that receipts leave in
+    groups. With single answers the official client falls into a slower rhythm."""
     send_linger_per_send_s: float = 4e-6
     send_linger_max_s: float = 0.002
     send_linger_chunk_max: int = 64 << 10
-    """No wait after a chunk of this many bytes: the client is ahead of us as it is."""
+    """Chunk size in bytes above which there is no such wait, because the client is ahead already."""
     properties_bytes_max: int = 64 << 10
-    """Metadata (properties) a producer or consumer may bring along."""
+    """Maximum bytes of the metadata (properties) of a producer or consumer."""

@@ -1,4 +1,4 @@
-"""What ownership can be told; names in brackets are keys of Pulsar's broker.conf."""
+"""Options of ownership. Names in brackets are keys of Pulsar's broker.conf."""
 
 from __future__ import annotations
 
@@ -7,55 +7,55 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnershipOptions:
-    """Times in seconds, rates per second."""
+    """Options of ownership. Times in seconds, rates per second."""
 
     cluster_name: str = "standalone"
-    """Of new namespaces. (clusterName)"""
+    """Cluster of new namespaces. (clusterName)"""
     bundles_default: int = 4
-    """Bundles of a namespace that is made without saying. (defaultNumberOfNamespaceBundles)"""
+    """Default bundles of a new namespace. (defaultNumberOfNamespaceBundles)"""
     unload_timeout_s: float = 60.0
-    """For the topics of a bundle to close; what is left then is dropped. (namespaceBundleUnloadingTimeoutMs)"""
+    """Time for the topics of a bundle to close; the rest is dropped. (namespaceBundleUnloadingTimeoutMs)"""
     lookup_timeout_s: float = 20.0
-    """How long a lookup is held while a bundle has no owner that answers; less than what clients wait (30 s)."""
+    """Time a lookup waits while a bundle has no owner that answers; less than clients wait (30 s)."""
     metadata_hold_s: float = 8.0
-    """How long a lookup is held while the metadata service is away, or knows of no broker: longer than a change of its leader
-    takes, and what follows if sessions end in it. Then the client may ask another broker."""
+    """Time a lookup waits while the metadata service is away or has no registered broker. Longer than a change of its
+    leader takes, with the sessions that end in it. After that the client may ask another broker."""
     recheck_s: float = 30.0
-    """After which what is watched is read again all the same: a watch may be late, or missed."""
+    """Interval at which watched nodes are read again, because a watch may be late or missed."""
     lease_fresh_s: float = 0.5
-    """For how long a look at a lease is good enough to load a topic by it. Well below a session's timeout: nobody else
-    can have taken the bundle within it."""
+    """Maximum age of a look at a lease for loading a topic. Well below a session's timeout: no other broker can have
+    taken the bundle within it."""
     probe_timeout_s: float = 1.0
-    """A broker that does not answer a CONNECT in this time is not sent clients to."""
+    """Time within which a broker has to answer a CONNECT to be sent clients."""
     probe_good_s: float = 0.25
-    """For how long its answer is believed."""
+    """Time for which that answer is valid."""
     probe_again_s: float = 0.25
-    """Between attempts at one that does not."""
+    """Time between attempts at a broker that does not answer."""
     load_balancing: bool = True
     """Whether the leader moves and splits bundles. (loadBalancerEnabled)"""
     auto_split: bool = True
-    """(loadBalancerAutoBundleSplitEnabled)"""
+    """Whether the leader splits bundles. (loadBalancerAutoBundleSplitEnabled)"""
     auto_shed: bool = True
-    """(loadBalancerSheddingEnabled)"""
+    """Whether the leader moves bundles. (loadBalancerSheddingEnabled)"""
     shed_interval_s: float = 60.0
-    """(loadBalancerSheddingIntervalMinutes)"""
+    """Time between two rounds of moves. (loadBalancerSheddingIntervalMinutes)"""
     shed_grace_s: float = 1800.0
-    """A bundle that was moved stays where it is for so long. (loadBalancerSheddingGracePeriodMinutes)"""
+    """Time for which a moved bundle stays where it is. (loadBalancerSheddingGracePeriodMinutes)"""
     shed_threshold_percent: float = 10.0
-    """How far above the average a broker's load may be. (loadBalancerBrokerThresholdShedderPercentage)"""
+    """Load above the average from which a broker is overloaded. (loadBalancerBrokerThresholdShedderPercentage)"""
     report_interval_s: float = 5.0
-    """How often a broker looks whether its load has changed. (loadBalancerReportUpdateMinIntervalMillis)"""
+    """Interval at which a broker checks whether its load has changed. (loadBalancerReportUpdateMinIntervalMillis)"""
     report_threshold_percent: float = 10.0
-    """A change of this much is reported at once. (loadBalancerReportUpdateThresholdPercentage)"""
+    """Change of load that is reported at once. (loadBalancerReportUpdateThresholdPercentage)"""
     report_max_s: float = 900.0
-    """Any change is reported after so long. (loadBalancerReportUpdateMaxIntervalMinutes)"""
+    """Time after which any change is reported. (loadBalancerReportUpdateMaxIntervalMinutes)"""
     bundle_topics_max: int = 1000
-    """(loadBalancerNamespaceBundleMaxTopics)"""
+    """Topics above which a bundle is split. (loadBalancerNamespaceBundleMaxTopics)"""
     bundle_sessions_max: int = 1000
-    """Producers and consumers. (loadBalancerNamespaceBundleMaxSessions)"""
+    """Producers and consumers above which a bundle is split. (loadBalancerNamespaceBundleMaxSessions)"""
     bundle_message_rate_max: float = 30_000.0
-    """In and out. (loadBalancerNamespaceBundleMaxMsgRate)"""
+    """Messages per second, in and out, above which a bundle is split. (loadBalancerNamespaceBundleMaxMsgRate)"""
     bundle_bandwidth_mb_max: float = 100.0
-    """In and out. (loadBalancerNamespaceBundleMaxBandwidthMbytes)"""
+    """Bandwidth, in and out, above which a bundle is split. (loadBalancerNamespaceBundleMaxBandwidthMbytes)"""
     bundles_max: int = 128
-    """Of a namespace, that splitting goes to. (loadBalancerNamespaceMaximumBundles)"""
+    """Maximum bundles of a namespace after splits. (loadBalancerNamespaceMaximumBundles)"""

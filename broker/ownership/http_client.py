@@ -1,4 +1,4 @@
-"""HTTP/1.1 as a broker asks it of another: one connection per request, no redirects followed, answers read whole."""
+"""HTTP/1.1 requests between brokers: one connection per request, no redirects followed, answers read whole."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _CHUNK = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Of a server, whatever its status."""
+    """Answer of a server, whatever its status."""
 
     status: int
     location: str
-    """Where a redirect points; empty if there is none."""
+    """Target of a redirect; empty if there is none."""
     body: bytes
 
     def json(self) -> Any:
-        """None if there is no body, or one that is no JSON."""
+        """Return the decoded body; None if there is none, or it is not JSON."""
         try:
             return json.loads(self.body) if self.body else None
         except ValueError:
@@ -33,12 +33,12 @@ class Answer:
 
 
 async def request(network: Network, method: str, url: str, body: object = None) -> Answer:
-    """Ask, with `body` as JSON. OSError if there is no answer, or none that makes sense. The caller sets the deadline."""
+    """Send a request with `body` as JSON. Raises OSError without a valid answer. The caller sets the deadline."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port or 80
     except ValueError as error:
-        raise OSError(f"{url} is no URL") from error
+        raise OSError(f"{url} is not a URL") from error
     if not host:
         raise OSError(f"{url} names no server")
     data = b"" if body is None else json.dumps(body).encode()
@@ -63,7 +63,7 @@ async def request(network: Network, method: str, url: str, body: object = None) 
 
 
 async def send(stream: Stream, data: bytes) -> None:
-    """All of it, however slowly the other side takes it. OSError."""
+    """Send all of it, however slowly the peer takes it. Raises OSError."""
     rest = memoryview(data)
     while rest:
         taken = stream.send_nowait((rest,))
@@ -87,8 +87,8 @@ async def _answer(stream: Stream, http: h11.Connection) -> Answer:
         elif isinstance(event, h11.Data):
             body += event.data
             if len(body) > ANSWER_BYTES_MAX:
-                raise OSError("its answer is too long")
+                raise OSError("the answer is too long")
         elif isinstance(event, h11.EndOfMessage):
             return Answer(status, location, bytes(body))
         elif isinstance(event, h11.ConnectionClosed) or event is h11.PAUSED:
-            raise OSError("it closed the connection")
+            raise OSError("the server closed the connection")

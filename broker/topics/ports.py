@@ -1,4 +1,4 @@
-"""What producers need from outside: of the topic they publish to, and of their client's connection."""
+"""Interfaces that producers need: the topic they publish to, and their client's connection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ P = TypeVar("P", contravariant=True)
 
 
 class Home(Protocol[P]):
-    """A topic, as its producers and their connections know it."""
+    """Topic as used by its producers and their connections."""
 
     context: Context
     name: TopicName
@@ -28,14 +28,14 @@ class Home(Protocol[P]):
         """An append failed: producers have to connect again."""
 
     def release_producer(self, producer: P) -> None:
-        """Free the producer's name; receipts of what is on its way still follow."""
+        """Free the producer's name; receipts of pending sends still follow."""
 
     def remove_producer(self, producer: P) -> None:
-        """Forget a producer that is gone."""
+        """Remove a disconnected producer."""
 
 
 class Client(Protocol[P]):
-    """A client's connection, as its producers know it."""
+    """Client connection as used by its producers."""
 
     requests_in_flight: int
     client_version: str

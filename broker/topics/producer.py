@@ -1,4 +1,4 @@
-"""One producer: its sends on their way, and receipts in order."""
+"""One producer: its pending sends, and receipts in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = get_logger(__name__)
 
 
 class Producer:
-    """What a connection knows under a producer id."""
+    """Object registered under a producer id of a connection."""
 
     __slots__ = (
         "_deferred",
@@ -48,20 +48,22 @@ class Producer:
         self.epoch = epoch
         self.closed = False
         self.leaving = False
-        """It is told to go when everything it sent has its receipt."""
+        """Whether it is to be disconnected when everything it sent has its receipt."""
         self.messages_in = 0
         self.sent = 0
-        """Sends handed to the managed ledger."""
+        """Number of sends given to the managed ledger."""
         self.answered = 0
-        """Of those, the ones that are durable or failed."""
+        """Number of those that are durable or failed."""
         self._deferred: list[tuple[int, bytes | None]] = []
         """Frames to be sent when so many sends are answered; None: CLOSE_PRODUCER."""
         self._receipts = ReceiptEncoder(producer_id)
         self.features = EntryFeatures()
 
     def accepted(self, run: SendRun) -> Iterator[tuple[SendRun, int]]:
-        """The parts of `run` that may be stored, with their features, each to be published before the next is asked for: the
-        sends between them are answered with SEND_ERROR, in the order of all."""
+        """Yield the parts of `run` that may be stored, with their features.
+
+        Each has to be published before the next is requested: the sends between them are answered with SEND_ERROR in
+        order."""
         start = 0
         features = 0
         size_max = self.topic.context.options.message_size_max
@@ -88,7 +90,7 @@ class Producer:
         self.after_sends(replies.send_error(self.producer_id, sequence_id, code, why))
 
     def confirmed(self, run: SendRun, offset: int, ledger_id: int, first_entry_id: int, count: int) -> None:
-        """`count` sends of `run`, from its `offset`, are durable as entries from `first_entry_id`."""
+        """Confirm `count` sends of `run`, from its `offset`, which are durable as entries from `first_entry_id`."""
         connection = self.connection
         connection.sends_answered(count)
         self.answered += count
@@ -106,7 +108,7 @@ class Producer:
             self._release()
 
     def failed(self, run: SendRun, offset: int, message: str) -> None:
-        """The sends of `run` from `offset` on were not stored, or it is not known."""
+        """Fail the sends of `run` from `offset` on, which were not stored, or whose outcome is unknown."""
         count = len(run.sequence_ids) - offset
         self.connection.sends_answered(count)
         self.answered += count
@@ -117,7 +119,8 @@ class Producer:
         self._release()
 
     def after_sends(self, frame: bytes) -> None:
-        """Send `frame` behind the receipts of everything sent so far: answers keep the order of what they answer."""
+        """Send `frame` after the receipts of everything sent so far, so that answers keep the order of their
+        commands."""
         if self.answered == self.sent:
             self.connection.write((frame,))
         else:
@@ -134,8 +137,9 @@ class Producer:
                 self.connection.request_done()
 
     def disconnect_behind_receipts(self) -> None:
-        """As `disconnect`, when everything it has sent is answered. What it sends from now on is ignored: its client sends it
-        again to the next owner."""
+        """Disconnect when everything it has sent is answered; see `disconnect`.
+
+        Later sends are ignored: the client sends them again to the next owner."""
         if self.closed:
             return
         if self.answered == self.sent:
@@ -146,7 +150,7 @@ class Producer:
             self._deferred.append((self.sent, None))
 
     def disconnect(self) -> None:
-        """Tell the client that this producer is closed; it looks up again and sends again what has no receipt."""
+        """Notify the client that this producer is closed; it looks up again and resends what has no receipt."""
         if not self.closed:
             self.closed = True
             self.connection.producer_closed(self)
@@ -164,14 +168,17 @@ def _why_flags(flags: int) -> str:
 
 
 def _why_size(entry: Buffer, size_max: int) -> str:
-    """The limit is one of the payload, without its metadata: clients check that before they send, and official consumers take
-    a larger one for damaged and drop it. Parts of a chunked message are bounded by their frame alone, as by consumers."""
+    """Return why the payload is too large, or an empty text.
+
+    The limit applies to the payload without its metadata. Clients check that before they send, and official consumers
+    treat a larger payload as damaged and drop it. Parts of a chunked message are bounded by their frame alone, as in
+    consumers."""
     size = len(entry) - metadata_span(entry)[1]
     return f"the payload of {size} bytes is above maxMessageSize={size_max}" if size > size_max else ""
 
 
 class PublishSink:
-    """Links one run of sends to the managed ledger's confirmations; one object per run, not per message."""
+    """Link from one run of sends to the managed ledger's confirmations; one object per run, not per message."""
 
     __slots__ = ("_done", "_producer", "_run", "_size", "_topic")
 

@@ -74,7 +74,9 @@ REQUESTS = (lookups, lists, producers, subscriptions)
 
 
 def longest_step(send: Callable[[Peer], None]) -> tuple[float, str]:
-    """Of the broker's tasks, in calls, while it works on what `send` sends; the connection is usable, or closed, at the end."""
+    """Return the longest step of the broker's tasks, in calls, while it handles what `send` sends.
+
+    The connection is usable, or closed, at the end."""
     found: list[Steps] = []
 
     async def test(room: Room) -> None:

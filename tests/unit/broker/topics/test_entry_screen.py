@@ -83,7 +83,7 @@ def test_an_entry_whose_metadata_cannot_be_read_is_passed_over_and_acknowledged(
         assert dict(room.broker.context.passed_over) == {"unreadable metadata": 4}
 
     in_broker(test)
-    [line] = [line for line in log_events if line["event"] == "entry of a topic is unusual"]
+    [line] = [line for line in log_events if line["event"] == "unusual entry in topic"]
     assert line["reason"].endswith("unreadable metadata")
 
 
@@ -108,7 +108,7 @@ def test_a_topic_of_bad_entries_costs_one_line_a_minute(log_events: list[Event])
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_markers_of_servers_are_passed_over_and_what_brokers_added_is_taken_off(kind: Any) -> None:
-    """Of a topic that was taken over from Pulsar."""
+    """Covers a topic that was taken over from Pulsar."""
 
     async def test(stage: Stage) -> None:
         consumer = stage.join()

@@ -233,7 +233,7 @@ def test_what_no_other_try_would_mend_is_told_at_once(error: Exception) -> None:
 
 
 def test_a_topic_that_is_closed_gives_every_receipt_before_it_sends_its_producers_away() -> None:
-    """What has no receipt is sent again, and would be stored twice."""
+    """Messages without a receipt are sent again, and would be stored twice."""
 
     async def test(room: Room) -> None:
         peer = await room.connect()
