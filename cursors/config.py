@@ -1,4 +1,4 @@
-"""What an operator may set about cursors."""
+"""Configuration of cursors."""
 
 from __future__ import annotations
 

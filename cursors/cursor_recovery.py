@@ -1,10 +1,10 @@
-"""Reads the stored state of a cursor.
+"""Recovery of the stored state of a cursor.
 
-NoFallBack: the snapshot in the node is taken only if the ledgers that it names are gone or empty. Whatever else keeps us
-from the last entry fails the open (CursorRecoveryError, passing): bookies that are away for a moment must not bring
-acknowledged messages back. Nor must an owner who came meanwhile: he names another ledger before he deletes the old one, so a
-ledger counts as gone only if the node is still as we have read it. (Who has seen that a ledger is gone sees in the next read
-what came before.)
+NoFallBack: the snapshot in the node is taken only if the ledgers that it names are gone or empty. Whatever else keeps
+us from the last entry fails the open (CursorRecoveryError, passing): bookies that are away for a moment must not bring
+acknowledged messages back. Nor must an owner who came meanwhile: he names another ledger before he deletes the old one,
+so a ledger counts as gone only if the node is still as we have read it. (Who has seen that a ledger is gone sees in the
+next read what came before.)
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ _READ_BYTES = 1 << 20
 
 
 async def recover(node: StoredNode, ledgers: Ledgers, cursor_name: str) -> Stored:
-    """The last durable state. CursorRecoveryError, CursorDamagedError, CursorClosedError (no such cursor), CursorFencedError
-    (another broker has moved the cursor meanwhile), MetadataError."""
+    """Return the last durable state.
+
+    Raises CursorRecoveryError, CursorDamagedError, CursorClosedError (no such cursor), CursorFencedError (another
+    broker has moved the cursor meanwhile), MetadataError."""
     snapshot = await node.read()
     named = node.value
     if named.ledger_id == NO_LEDGER:
@@ -36,12 +38,12 @@ async def recover(node: StoredNode, ledgers: Ledgers, cursor_name: str) -> Store
         stored = await _from_ledger(node, ledgers, named.previous_ledger_id, cursor_name)
         if stored is not None:
             return stored
-        log.warning("cursor goes back to the snapshot in its node", cursor=cursor_name)
+        log.warning("recovering cursor from the snapshot in its node", cursor=cursor_name)
     return snapshot
 
 
 async def _from_ledger(node: StoredNode, ledgers: Ledgers, ledger_id: int, cursor_name: str) -> Stored | None:
-    """The state in a cursor ledger; None if the ledger is gone or empty."""
+    """Return the state in a cursor ledger; None if the ledger is gone or empty."""
     try:
         reader = await ledgers.open(ledger_id, recover=True)
         last_entry_id = reader.last_entry_id
