@@ -1,4 +1,4 @@
-"""What is tried again, how often, and what is told when it does not help."""
+"""Retries: which errors are retried, how often, and the error after the last try."""
 
 from __future__ import annotations
 
@@ -31,20 +31,21 @@ PASSING = frozenset(
         pb.ServiceNotReady,
         pb.TooManyRequests,
         pb.ConsumerNotFound,
-        # Whoever is in the way may be a dying process, or our own last connection.
+        # The obstacle may be a dying process, or this client's last connection.
         pb.ConsumerBusy,
         pb.ProducerBusy,
     )
 )
-"""Errors that another try, after a new lookup, may not meet. Source: what the official clients retry; they give up at once
-where somebody else is in the way."""
+"""Errors that another try, after a new lookup, may avoid. Source: the errors that official clients retry; they give up
+at once when another client is in the way."""
 
 _NOT_ALLOWED = frozenset((pb.NotAllowedError, pb.AuthorizationError, pb.AuthenticationError))
 _JITTER = 0.25
 
 
 class Backoff:
-    """Pauses between tries: each twice as long as the last, shortened by chance so that many clients do not come at once."""
+    """Pauses between tries: each twice as long as the last, shortened at random so that many clients do not retry at
+    once."""
 
     __slots__ = ("_max", "_min", "_next", "_rng")
 
@@ -54,25 +55,25 @@ class Backoff:
         self._rng = rng
 
     def reset(self) -> None:
-        """It worked: begin again with the shortest."""
+        """Start again with the shortest pause, after a success."""
         self._next = self._min
 
     def pause(self) -> float:
-        """Seconds to wait before the next try."""
+        """Return the seconds to wait before the next try."""
         pause = self._next
         self._next = min(2 * pause, self._max)
         return pause * (1 - _JITTER * self._rng.random())
 
 
 def is_passing(error: ClientError) -> bool:
-    """Whether another try may help."""
+    """Return whether another try may help."""
     if isinstance(error, ServerRefusedError):
         return error.code in PASSING
     return isinstance(error, ConnectionLostError | ServiceUnavailableError) and not isinstance(error, ClosedError)
 
 
 def final(error: ClientError, what: str) -> ClientError:
-    """What callers get for an error that another try does not help against; `what` was asked for."""
+    """Return the caller's error for a permanent failure; `what` describes the request."""
     if not isinstance(error, ServerRefusedError):
         return error
     text = f"{what}: {error}"
@@ -84,7 +85,7 @@ def final(error: ClientError, what: str) -> ClientError:
 
 
 def gave_up(cause: ClientError | None, what: str, seconds: float) -> ClientError:
-    """What callers get when passing errors did not pass in time."""
+    """Return the caller's error for passing failures that did not pass in time."""
     text = f"{what}: no success in {seconds:g} s; last: {cause or 'no answer'}"
     if isinstance(cause, ServerRefusedError) and cause.code == pb.ConsumerBusy:
         return ConsumerBusyError(text)
@@ -98,10 +99,9 @@ async def retrying(
     attempt: Callable[[], Awaitable[T]],
     known_cause: Callable[[], ClientError | None] = lambda: None,
 ) -> T:
-    """Try until it works; what is final is raised at once, ServiceUnavailableError after `operation_timeout_s`.
+    """Try until success. Permanent errors are raised at once, ServiceUnavailableError after `operation_timeout_s`.
 
-    `known_cause`: why an attempt that still goes on has not succeeded, if somebody knows.
-    """
+    `known_cause`: returns why a pending attempt has not succeeded, if known."""
     backoff = Backoff(options, rng)
     cause: ClientError | None = None
     with trio.move_on_after(options.operation_timeout_s):
