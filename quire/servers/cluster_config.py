@@ -67,7 +67,7 @@ class ClusterConfig:
 
     @property
     def connect_string(self) -> ConnectString:
-        """InvalidConnectStringError."""
+        """Return the connect string. Raises InvalidConnectStringError."""
         uri = self.metadata_service
         plain = uri.removeprefix(PULSAR_PREFIX)
         if plain != uri and not plain.startswith("zk:"):
@@ -76,7 +76,7 @@ class ClusterConfig:
 
     @property
     def zookeeper(self) -> ZooKeeperConfig:
-        """InvalidConnectStringError."""
+        """Return the configuration of ZooKeeper. Raises InvalidConnectStringError."""
         where = self.connect_string
         seconds = self.zk_timeout_ms / 1000
         return ZooKeeperConfig(
@@ -91,7 +91,7 @@ class ClusterConfig:
 
     @property
     def layout(self) -> LedgerLayout | None:
-        """The layout that is asked for; None if any will do. InvalidConnectStringError."""
+        """Return the requested layout; None if any will do. Raises InvalidConnectStringError."""
         name = self.connect_string.layout
         if name is not None:
             return LAYOUTS[name]
@@ -104,18 +104,18 @@ class ClusterConfig:
 
     @property
     def journals(self) -> tuple[str, ...]:
-        """Folders of the journals, `current` included; their order matters."""
+        """Return the folders of the journals, including `current`; their order matters."""
         folders = self.journal_directories or self.journal_directory or _JOURNALS
         return tuple(f"{folder}/current" for folder in folders)
 
     @property
     def ledgers(self) -> tuple[str, ...]:
-        """Folders of the entry logs, `current` included."""
+        """Return the folders of the entry logs, including `current`."""
         return tuple(f"{folder}/current" for folder in self.ledger_directories)
 
     @property
     def indexes(self) -> tuple[str, ...]:
-        """Folders of the indexes, `current` included; one for each of `ledgers`."""
+        """Return the folders of the indexes, including `current`; one for each of `ledgers`."""
         return tuple(f"{folder}/current" for folder in self.index_directories or self.ledger_directories)
 
 

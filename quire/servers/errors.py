@@ -1,4 +1,4 @@
-"""What can keep a command from doing its work. Each is told in one line, without a traceback."""
+"""Errors that end a command. Each is printed in one line, without a traceback."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 
 class CliError(Exception):
-    """Root: catching it catches every failure of the package. Final: the message says what to do."""
+    """Root: catching it catches every failure of the package. Permanent: the message has the remedy."""
 
 
 class InternalError(CliError):
-    """A mistake of the program in a callback. Final: start the server again, and report the traceback that its log has."""
+    """Internal error in a callback. Permanent: restart the server, and report the traceback in its log."""
 
 
 class DataDirectoryError(CliError):
@@ -18,11 +18,11 @@ class DataDirectoryError(CliError):
 
 
 class PortError(CliError):
-    """A port cannot be listened on: it is taken, or is not this user's to take."""
+    """A port cannot be listened on: it is in use, or this user has no permission."""
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors in a group, and in the groups in it; or the one."""
+    """Yield the errors in a group, and in the groups in it; or the single error."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from leaves(inner)

@@ -3,7 +3,7 @@
     <data directory>/zookeeper            ZooKeeper's
     <data directory>/bookie-<port>/journal, ledgers
 
-What is there is used again; the cluster is made at the first start.
+An existing cluster is used again; it is created at the first start.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HOST = "127.0.0.1"
 
 
 def bookie_config(data_dir: Path, port: int, uri: str) -> BookieServerConfig:
-    """One bookie of a local cluster."""
+    """Return the configuration of one bookie of a local cluster."""
     folder = data_dir.absolute() / f"bookie-{port}"
     return BookieServerConfig(
         host=HOST,
@@ -46,14 +46,14 @@ def bookie_config(data_dir: Path, port: int, uri: str) -> BookieServerConfig:
 
 
 def metadata_uri(port: int) -> str:
-    """Of a local cluster's ZooKeeper."""
+    """Return the URI of a local cluster's ZooKeeper."""
     return f"zk+hierarchical://{HOST}:{port}/ledgers"
 
 
 async def serve_all(
     world: World, configs: list[BookieServerConfig], store_config: ZooKeeperConfig, root: str, stop: trio.Event
 ) -> None:
-    """Serve N bookies until `stop`; prints the line when all are ready. Raises as `serve` does."""
+    """Serve N bookies until `stop`; print the line when all are ready. Raises as `serve` does."""
     async with closing(await open_store(world, store_config)) as first:
         if not await exists(first, root):
             await init_new_cluster(first, root, rng=world.rng)
@@ -66,7 +66,7 @@ async def serve_all(
             all_ready.set()
 
     async def one(config: BookieServerConfig) -> None:
-        # A session for each, as they would have on machines of their own.
+        # A session for each, the same as on separate machines.
         async with closing(await open_store(world, store_config)) as store:
             await serve(world, config, store, ready=announce, stop=stop)
 
@@ -86,7 +86,7 @@ async def _print_ready(all_ready: trio.Event, configs: list[BookieServerConfig])
 
 
 def run_localbookie(count: int, data_dir: Path, *, port: int, zookeeper_port: int, log_level: str) -> int:
-    """The command. Returns the exit code, as `quire bookie` does."""
+    """Run the command; return the exit code, the same as `quire bookie`."""
     from quire.service import log as logging
     from quire.world.real import real_world
 

@@ -28,18 +28,22 @@ log = get_logger(__name__)
 Store = TypeVar("Store", bound=MetadataStore)
 
 SWITCH_INTERVAL_S = 0.0002
-"""How soon a waiting thread may take the interpreter from a busy event loop. With CPython's default of 5 ms the journal
-thread waits about 10 ms for each sync while the loop is busy; with this, about 1.3 ms."""
+"""Switch interval of the interpreter.
+
+With CPython's default of 5 ms the journal thread waits about 10 ms for each sync while the loop is busy; with this,
+about 1.3 ms."""
 IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
-"""Without a receiver they would end the process at once."""
+"""Signals that would end the process at once without a handler."""
 GC_THRESHOLDS = (50_000, 20, 50)
-"""Cycles are rare on the hot path, and each collection stops it: one young collection per so many new containers."""
+"""Collector threshold: cycles are rare on the hot path, and each collection interrupts it, so one young collection per
+so many new containers."""
 
 log = get_logger(__name__)
 
 
 def exit_code(error: BaseException) -> int | None:
-    """Of what an operator can mend: CliError, ConfigError, OSError, damaged or newer data, a failed disk. None: our mistake."""
+    """Return the exit code for errors an operator can fix: CliError, ConfigError, OSError, damaged or newer data, a
+    failed disk; None for internal errors."""
     causes = list(leaves(error))
     if not all(isinstance(cause, _mendable()) for cause in causes):
         return None
@@ -53,14 +57,15 @@ def run_server(
     *,
     remedy: str = "",
 ) -> int:
-    """Run `serve(stop)` until it ends; SIGTERM, SIGINT and SIGHUP set `stop`, a second one cuts; SIGHUP of a process that was
-    started to ignore it (nohup), SIGUSR1 and SIGUSR2 change nothing. Returns the exit code.
+    """Run `serve(stop)` until it ends; return the exit code.
 
-    A failure for which there is an exit code is told on standard error, each cause in a line, and, if it is damage, `remedy`; any other
-    is our mistake, goes with its traceback into the log, and has the exit code of an InternalError."""
+    SIGTERM, SIGINT and SIGHUP set `stop`, a second one cancels. SIGUSR1, SIGUSR2 and, in a process started to ignore it
+    (nohup), SIGHUP change nothing. A failure with an exit code is printed on standard error, each cause in a line, with
+    `remedy` if it is damage. Any other is an internal error: its traceback goes into the log, and the exit code is that
+    of an InternalError."""
     raise_descriptor_limit()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    # What is loaded by now stays: the collector need not look at it again, and young garbage is nearly all there is.
+    # Objects loaded by now are frozen: the collector skips them, and nearly all garbage is young.
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
@@ -73,7 +78,7 @@ def run_server(
                 raise
             log.error("internal error, the server ends", where="a task", exc_info=error)
             causes = "; ".join([repr(cause) for cause in leaves(error)])
-            internal = InternalError(f"internal error: {causes}; its traceback is in the log")
+            internal = InternalError(f"internal error: {causes}; see the traceback in the log")
             print(f"quire {command}: {internal}", file=sys.stderr)
             return exit_code(internal) or 1
         for cause in leaves(error):
@@ -85,7 +90,7 @@ def run_server(
 
 
 def _is_damage(cause: BaseException) -> bool:
-    """Return whether something that was stored is not as it was written."""
+    """Return whether stored data differ from what was written."""
     from bookie.errors import JournalDamagedError, StorageDamagedError
     from quire.metadata.errors import MalformedMetadataError
 
@@ -95,7 +100,7 @@ def _is_damage(cause: BaseException) -> bool:
 
 
 def _mendable() -> tuple[type[BaseException], ...]:
-    """Imported when something failed: no start waits for it."""
+    """Return the exit codes by class. Imports happen only after a failure, so that no start waits for them."""
     from bookie.errors import BookieError
     from quire.metadata import errors
 
@@ -114,7 +119,8 @@ def _mendable() -> tuple[type[BaseException], ...]:
 
 @asynccontextmanager
 async def closing(store: Store) -> AsyncIterator[Store]:
-    """The store, closed when the block ends; of one that is cut too, for a store's thread must end, or the process does not."""
+    """Yield the store, and close it when the block ends, even if cancelled: a store's thread must end, or the process
+    does not."""
     try:
         yield store
     finally:
@@ -123,17 +129,19 @@ async def closing(store: Store) -> AsyncIterator[Store]:
 
 
 async def end_when(failed: trio.Event, error: Exception) -> None:
-    """A task that fails with `error` when the event comes."""
+    """Fail with `error` when the event is set. Run it in a task."""
     await failed.wait()
     raise error
 
 
 async def end_at_fault(faults: Faults) -> None:
-    """A task that fails when a callback has raised: what it left undone cannot be known, so the server ends."""
+    """Fail when a callback has raised. Run it in a task.
+
+    The callback's remaining work is unknown, so the server ends."""
     fault = await faults.wait()
     log.error("internal error, the server ends", where=fault.where, exc_info=fault.error)
     raise InternalError(
-        f"internal error in {fault.where}: {fault.error!r}; its traceback is in the log"
+        f"internal error in {fault.where}: {fault.error!r}; see the traceback in the log"
     ) from fault.error
 
 

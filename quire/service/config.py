@@ -28,7 +28,7 @@ Config = TypeVar("Config")
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a value must keep to; None is no bound. `choices` for text."""
+    """Bounds of a value, inclusive; None is no bound. `choices` for text."""
 
     minimum: float | None = None
     maximum: float | None = None

@@ -1,4 +1,4 @@
-"""What becomes of the keys of an original's configuration file, by one rule for every process.
+"""Treatment of the keys of an original's configuration file, by one rule for every process.
 
     obeyed      the process has a field of the key, or of the newer name that it is an alias of
     harmless    tunes what is not there (threads, the JVM), or does not concern the process: any value is taken
@@ -99,7 +99,7 @@ class Sorted:
     """The lines of a file by what becomes of them."""
 
     text: str
-    """What `parse` is to see, in its lines, older names replaced."""
+    """Text for `parse`, with the same lines, and older names replaced."""
     without_effect: list[str] = field(default_factory=list)
     not_obeyed: list[str] = field(default_factory=list)
     """Keys at rest."""

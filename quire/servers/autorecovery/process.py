@@ -42,7 +42,7 @@ from quire.world.doors import World
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessConfig(ClusterConfig):
-    """Of the process around it: how to reach the metadata, and who it is. ValueError if keys contradict each other."""
+    """Configuration of the process: access to the metadata, and its name. Raises ValueError for contradictory keys."""
 
     zk_retry_first_ms: int = conf_key("zkRetryBackoffStartMs", 1000, minimum=1)
     zk_retry_max_ms: int = conf_key("zkRetryBackoffMaxMs", 10_000, minimum=1)
@@ -54,12 +54,12 @@ class ProcessConfig(ClusterConfig):
 
     @property
     def name(self) -> str:
-        """What others see in votes and locks: the bookie of this configuration, or this host."""
+        """Return the name in votes and locks: the bookie of this configuration, or this host."""
         return self.bookie_id or f"{self.advertised_address or socket.gethostname()}:{self.port}"
 
 
 def store_config(config: ProcessConfig) -> ZooKeeperConfig:
-    """InvalidConnectStringError."""
+    """Return the configuration of the metadata store. Raises InvalidConnectStringError."""
     return replace(
         config.zookeeper,
         retry_first_s=config.zk_retry_first_ms / 1000,
@@ -69,11 +69,10 @@ def store_config(config: ProcessConfig) -> ZooKeeperConfig:
 
 
 def load(path: Path | None) -> tuple[ProcessConfig, AutoRecoveryConfig]:
-    """What a bk_server.conf says; the defaults without one. ConfigError.
+    """Read a bk_server.conf; the defaults without one. Raises ConfigError.
 
-    Values of keys that only a bookie needs are not looked at; what no version of the original has is an error, and so is what
-    is asked of auto recovery and not obeyed.
-    """
+    Values of keys for bookies only are not checked. A key that no version of the original has is an error, and so is a
+    value for auto recovery that is not obeyed."""
     if path is None:
         return ProcessConfig(), AutoRecoveryConfig()
     of_process, of_recovery = keys_of(ProcessConfig).keys(), keys_of(AutoRecoveryConfig).keys()
@@ -82,7 +81,7 @@ def load(path: Path | None) -> tuple[ProcessConfig, AutoRecoveryConfig]:
     not_ours = (of_bookies | of_recovery) - of_process
     try:
         process = build_part(ProcessConfig, path, done.text, lambda key: key not in not_ours)
-        # A name that no version of the original has was an error above.
+        # Unknown names were reported above.
         recovery = build_part(AutoRecoveryConfig, path, done.text, lambda key: key in of_recovery)
     except ConfigError as error:
         raise ConfigError("\n".join([*done.problems, str(error)])) from error
@@ -101,7 +100,8 @@ async def serve_autorecovery(
     ready: Callable[[], None] = lambda: None,
     stop: trio.Event,
 ) -> None:
-    """Until `stop` is set, with a ledger client of its own. MetadataError, LedgerError, AutoRecoveryError."""
+    """Serve until `stop` is set, with a ledger client of its own. Raises MetadataError, LedgerError,
+    AutoRecoveryError."""
     await ensure_layout(metadata, root)
     async with open_repair_client(world, metadata, config, root=root) as client:
         await run_autorecovery(
@@ -111,7 +111,8 @@ async def serve_autorecovery(
 
 @asynccontextmanager
 async def ending_at_faults(world: World) -> AsyncIterator[trio.Nursery]:
-    """A nursery for a process of its own, which ends with the block, or with the first exception of a callback: InternalError."""
+    """Run the nursery of a process, which ends with the block, or with the first exception of a callback:
+    InternalError."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(end_at_fault, world.faults, name="faults")
         yield nursery
@@ -119,7 +120,7 @@ async def ending_at_faults(world: World) -> AsyncIterator[trio.Nursery]:
 
 
 def beside_bookie(conf: Path | None, bookie_id: str) -> Callable[[World, trio.Event], Awaitable[None]]:
-    """`run(world, stop)`: auto recovery in a bookie's process, in a session of its own. ConfigError."""
+    """Return `run(world, stop)`: auto recovery in a bookie's process, in a session of its own. Raises ConfigError."""
     process, config = load(conf)
     settings, root = store_config(process), process.connect_string.ledgers_root
 
@@ -137,7 +138,7 @@ def beside_bookie(conf: Path | None, bookie_id: str) -> Callable[[World, trio.Ev
 
 
 def run_autorecovery_command(conf: Path | None, log_level: str) -> int:
-    """The command. Returns the exit code."""
+    """Run the command; return the exit code."""
     from quire.service import log as logging
     from quire.world.real import real_world
 
@@ -177,7 +178,7 @@ def run_autorecovery_command(conf: Path | None, log_level: str) -> int:
 
 
 def exit_code(error: BaseException) -> int | None:
-    """What a process that ends so answers; None if it is our mistake, or if it was cut."""
+    """Return the exit code for an error that ends the process; None for an internal error, or if it was cancelled."""
     causes = list(leaves(error))
     if not all(
         isinstance(

@@ -59,7 +59,7 @@ _SIOCGIFADDR = 0x8915
 
 
 class BookieStartError(CliError):
-    """The bookie cannot be started as it is configured."""
+    """The bookie cannot be started with its configuration."""
 
 
 class RegistrationError(CliError):
@@ -67,7 +67,7 @@ class RegistrationError(CliError):
 
 
 class Ready:
-    """What is told when a bookie serves."""
+    """Addresses of a bookie that serves."""
 
     def __init__(self, config: BookieServerConfig, address: tuple[str, int], http: tuple[str, int] | None) -> None:
         self.config = config
@@ -75,7 +75,7 @@ class Ready:
         self.http = http
 
     def line(self, pid: int) -> str:
-        """`ready bookie=127.0.0.1:3181 address=127.0.0.1:3181 http= journal=... ledgers=... pid=...`"""
+        """Return `ready bookie=127.0.0.1:3181 address=127.0.0.1:3181 http= journal=... ledgers=... pid=...`."""
         http = f"http://{self.http[0]}:{self.http[1]}" if self.http else ""
         return (
             f"ready bookie={self.config.id} address={self.address[0]}:{self.address[1]} http={http} "
@@ -87,7 +87,7 @@ class Ready:
 
 
 def zookeeper_config(config: BookieServerConfig) -> tuple[ZooKeeperConfig, str]:
-    """How to reach the metadata store, and the ledgers' root in it. ConfigError."""
+    """Return the address of the metadata store, and the ledgers' root in it. Raises ConfigError."""
     uri = config.metadata_service
     plain = uri.removeprefix(PULSAR_PREFIX)
     scheme = plain.partition(":")[0].partition("+")[0]
@@ -116,11 +116,11 @@ def zookeeper_config(config: BookieServerConfig) -> tuple[ZooKeeperConfig, str]:
 
 
 def located(config: BookieServerConfig, ledgers_root: str) -> BookieServerConfig:
-    """The configuration with everything in it that this machine says: host, port, folders. ConfigError."""
+    """Complete the configuration with the values of this machine: host, port, folders. Raises ConfigError."""
     host = config.host or own_host(config)
     port = config.port or free_port()
     folders = (config.journal_directory, config.ledger_directory, config.index_directory)
-    # A cookie names folders as they are configured, and those of a relative path by that.
+    # A cookie contains folders as configured, and relative paths unresolved.
     root = "" if all(os.path.isabs(folder) for folder in folders if folder) else os.getcwd()
     journal, ledgers, index = (os.path.abspath(folder) if folder else "" for folder in folders)
     made = replace(
@@ -141,7 +141,7 @@ def located(config: BookieServerConfig, ledgers_root: str) -> BookieServerConfig
 
 
 def own_host(config: BookieServerConfig) -> str:
-    """What this machine is called, or its address. ConfigError if others cannot reach it by that."""
+    """Return the name of this machine, or its address. Raises ConfigError if others cannot reach it."""
     address = interface_address(config.listening_interface) if config.listening_interface else None
     name = socket.getfqdn()
     if address is None:
@@ -151,7 +151,7 @@ def own_host(config: BookieServerConfig) -> str:
             raise ConfigError(f"this host's name has no address ({error}): set advertisedAddress") from error
     if address.startswith("127.") and not config.allow_loopback:
         raise ConfigError(
-            f"this host is known to itself as {address}, which others cannot reach: set advertisedAddress or "
+            f"this host's name resolves to {address}, which others cannot reach: set advertisedAddress or "
             "listeningInterface, or allowLoopback=true for a cluster on one machine"
         )
     if config.use_host_name:
@@ -160,7 +160,7 @@ def own_host(config: BookieServerConfig) -> str:
 
 
 def interface_address(name: str) -> str:
-    """The IPv4 address of a network interface. ConfigError."""
+    """Return the IPv4 address of a network interface. Raises ConfigError."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
@@ -170,14 +170,14 @@ def interface_address(name: str) -> str:
 
 
 def check_user(config: BookieServerConfig) -> None:
-    """ConfigError if this user may not start a bookie."""
+    """Raise ConfigError if this user may not start a bookie."""
     user = getpass.getuser()
     if config.permitted_users and user not in config.permitted_users:
-        raise ConfigError(f"permittedStartupUsers={','.join(config.permitted_users)}: {user} is none of them")
+        raise ConfigError(f"permittedStartupUsers={','.join(config.permitted_users)}: {user} is not one of them")
 
 
 def total_bytes(folder: str) -> int:
-    """Size of the file system that a folder is in."""
+    """Return the size of the file system that a folder is in."""
     found = os.statvfs(folder)
     return found.f_blocks * found.f_frsize
 
@@ -194,13 +194,14 @@ async def serve(
     stop: trio.Event,
     beside: Callable[[trio.Event], Awaitable[None]] | None = None,
 ) -> None:
-    """One located bookie, until `stop` is set; and `beside(stop)`, from when it serves. BookieError, MetadataError, OSError,
-    PortError, RegistrationError, in groups."""
+    """Serve one located bookie, until `stop` is set, and run `beside(stop)` while it serves.
+
+    Raises BookieError, MetadataError, OSError, PortError, RegistrationError, in groups."""
     try:
         await ensure_layout(metadata, config.ledgers_root)
     except NoNodeError as error:
         raise BookieStartError(
-            f"{error}. Make it with `quire shell initnewcluster`, or correct metadataServiceUri"
+            f"{error}. Create it with `quire shell initnewcluster`, or correct metadataServiceUri"
         ) from error
     bind = interface_address(config.listening_interface) if config.listening_interface else "0.0.0.0"
     async with AsyncExitStack() as stack:
@@ -209,9 +210,9 @@ async def serve(
         nursery = await stack.enter_async_context(trio.open_nursery())
         stack.callback(nursery.cancel_scope.cancel)
         nursery.start_soon(end_at_fault, world.faults, name="faults")
-        lost = "a sync failed and nobody knows what is on the disk; the next start will tell"
+        lost = "a sync failed, so the content of the disk is unknown; restart the server to recover from it"
         nursery.start_soon(end_when, bookie.failed, StorageFailedError(lost), name="bookie failed")
-        expired = SessionExpiredError("ZooKeeper has given this bookie up: start it again")
+        expired = SessionExpiredError("the ZooKeeper session has expired: restart the bookie")
         nursery.start_soon(end_when, metadata.expired, expired, name="metadata expired")
         counts = ConnectionCounts()
         http: tuple[str, int] | None = None
@@ -251,17 +252,17 @@ async def _registered(
     *,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """`serving`, with a registration that failed told as that."""
+    """Run `serving`, and translate a failed registration."""
     try:
         await serving(task_status=task_status)
     except* NodeExistsError as errors:
         raise RegistrationError(
-            f"{next(leaves(errors))}: another bookie of this name is running, or died a moment ago"
+            f"{next(leaves(errors))}: another bookie of this name is running, or its session has not expired yet"
         ) from errors
 
 
 def run_bookie(conf: Path | None, log_level: str) -> int:
-    """The command. Returns the exit code."""
+    """Run the command; return the exit code."""
     from quire.service import log as logging
     from quire.world.real import real_world
 
@@ -289,7 +290,7 @@ def run_bookie(conf: Path | None, log_level: str) -> int:
         async with closing(store):
             await serve(world, config, store, ready=announce, stop=stop, beside=beside)
 
-    named = "" if conf is None else f"`quire doctor --conf {conf}` names everything that is damaged; "
+    named = "" if conf is None else f"`quire doctor --conf {conf}` lists all damage; "
     remedy = f"{named}{rebuild_command(config.id)} rebuilds this bookie from the others (docs/operating.md)"
     return run_server("bookie", main, exit_code, remedy=remedy)
 
@@ -297,17 +298,17 @@ def run_bookie(conf: Path | None, log_level: str) -> int:
 def _auto_recovery(
     conf: Path | None, config: BookieServerConfig
 ) -> Callable[[World, trio.Event], Awaitable[None]] | None:
-    """What runs beside the bookie, if it is to: `run(world, stop)`. ConfigError."""
+    """Return `run(world, stop)`, which runs beside the bookie, if configured. Raises ConfigError."""
     if not config.auto_recovery:
         return None
-    # Only here: other bookies need none of it.
+    # Imported here, because other bookies do not need it.
     from quire.servers.autorecovery.process import beside_bookie
 
     return beside_bookie(conf, config.id)
 
 
 def exit_code(error: BaseException) -> int | None:
-    """What a bookie that ends so answers; None if it is our mistake, or if it was cut."""
+    """Return the exit code for an error that ends a bookie; None for an internal error, or if it was cancelled."""
     causes = list(leaves(error))
     kinds = (
         (RegistrationError, ZK_REG_FAIL),

@@ -58,7 +58,7 @@ DEFAULT_CONF = Path("conf/broker.conf")
 
 
 class BrokerStartError(CliError):
-    """The broker cannot be started on this cluster as it is."""
+    """The broker cannot be started on this cluster in its present state."""
 
 
 # --- serving
@@ -76,13 +76,18 @@ async def run_broker_on(
     http: bool = True,
     ledgers_root: str = "/ledgers",
 ) -> None:
-    """One broker of the cluster whose metadata is `metadata`, until `stop` is set. `ready` is called once it is registered and
-    serves. `turn`: that of the ledger client's links. BrokerStartError, PortError, MetadataError; the last, in a
-    group, also when the session with the metadata service has ended for good. Without `http` it is known by `webServicePort`
-    all the same."""
+    """Run one broker of the cluster with this `metadata`, until `stop` is set.
+
+    Raises BrokerStartError, PortError, MetadataError; the last, in a group, also after an expired session.
+
+    Args:
+        ready: called once it is registered and serves.
+        turn: the turn of the ledger client's links.
+        http: whether the web port is served. Its id contains `webServicePort` in any case.
+    """
     if await metadata.get(f"/admin/clusters/{config.cluster_name}") is None:
         raise BrokerStartError(
-            f"clusterName={config.cluster_name}: there is no such cluster; make it with `quire initialize-cluster-metadata`, "
+            f"clusterName={config.cluster_name}: no such cluster exists; create it with `quire initialize-cluster-metadata`, "
             "or correct clusterName"
         )
     host = config.advertised_host
@@ -91,7 +96,7 @@ async def run_broker_on(
         nursery = await stack.enter_async_context(trio.open_nursery())
         stack.callback(nursery.cancel_scope.cancel)
         nursery.start_soon(end_at_fault, world.faults, name="faults")
-        expired = SessionExpiredError("ZooKeeper has given this broker up: start it again")
+        expired = SessionExpiredError("the ZooKeeper session has expired: restart the broker")
         nursery.start_soon(end_when, metadata.expired, expired, name="metadata expired")
         with naming("brokerServicePort", config.bind_address, config.broker_port):
             listener = await world.network.listen(config.bind_address, config.broker_port)
@@ -161,9 +166,9 @@ async def run_broker_on(
 
 
 def located(config: BrokerConfig) -> BrokerConfig:
-    """The configuration with everything in it that this machine says: its name, a free port. ConfigError."""
+    """Complete the configuration with the values of this machine: its name, a free port. Raises ConfigError."""
     if not config.cluster_name:
-        raise ConfigError("clusterName: must be set, to the name that `quire initialize-cluster-metadata` was given")
+        raise ConfigError("clusterName: must be set, to the name given to `quire initialize-cluster-metadata`")
     advertised = config.advertised_address
     if not advertised and config.bind_address in ("0.0.0.0", "::", ""):
         advertised = socket.getfqdn()
@@ -171,7 +176,7 @@ def located(config: BrokerConfig) -> BrokerConfig:
 
 
 def run_broker(conf: Path | None, log_level: str, *, accept_unsupported_policies: bool = False) -> int:
-    """The command. Returns the exit code."""
+    """Run the command; return the exit code."""
     from quire.service import log as logging
     from quire.world.real import real_world
 
@@ -201,7 +206,7 @@ def run_broker(conf: Path | None, log_level: str, *, accept_unsupported_policies
                 await ensure_layout(store, root)
             except NoNodeError as error:
                 raise BrokerStartError(
-                    f"{error}. Make it with `quire initialize-cluster-metadata`, or correct bookkeeperMetadataServiceUri"
+                    f"{error}. Create it with `quire initialize-cluster-metadata`, or correct bookkeeperMetadataServiceUri"
                 ) from error
             turn = Turn()
             client = open_client_on(
@@ -216,5 +221,5 @@ def run_broker(conf: Path | None, log_level: str, *, accept_unsupported_policies
 
 
 def ready_line(addresses: Addresses, pid: int) -> str:
-    """`ready broker=pulsar://host:6650 web=http://host:8080 pid=...`"""
+    """Return `ready broker=pulsar://host:6650 web=http://host:8080 pid=...`."""
     return f"ready broker={addresses.broker_url} web={addresses.web_url} pid={pid}"

@@ -1,4 +1,5 @@
-"""What `quire standalone` can be told: keys of Pulsar's standalone.conf and of BookKeeper's bk_server.conf, in one file.
+"""Configuration of `quire standalone`: keys of Pulsar's standalone.conf and of BookKeeper's bk_server.conf, in one
+file.
 
 Names are theirs; defaults are ours where theirs ask for gigabytes of memory or give up safety (conf/standalone.conf
 lists every key with its default, and a test holds the two together). Every key here has an effect; one that only the

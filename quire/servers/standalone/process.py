@@ -50,7 +50,8 @@ log = get_logger(__name__)
 BOOKIE_ID = "standalone:3181"
 LEDGERS_ROOT = "/ledgers"
 LEDGER_CLIENT = LedgerConfig(frame_max=v2.FRAME_MAX, pending_bytes_max=None)
-"""The bookie is ours; maxMessagePublishBufferSizeInMB bounds what all topics together have on their way."""
+"""Unbounded, because the bookie is in this process, and maxMessagePublishBufferSizeInMB bounds pending bytes of all
+topics together."""
 
 
 async def run_standalone(
@@ -62,13 +63,14 @@ async def run_standalone(
     stop: trio.Event,
     http: bool = True,
 ) -> None:
-    """Serve from `data_dir` (absolute) until `stop` is set. `ready` is called once the binary port (and the web port,
-    if `http`) is served. Raises DataDirectoryError, PortError, BookieError, MetadataError; the last two, in a group,
-    also when a sync of the disk fails."""
+    """Serve from `data_dir` (absolute) until `stop` is set.
+
+    `ready` is called once the binary port (and the web port, if `http`) is served. Raises DataDirectoryError,
+    PortError, BookieError, MetadataError; the last two, in a group, also when a sync of the disk fails."""
     directory = await world.offload.run(partial(claim, world.disk, data_dir), name="claim")
     async with AsyncExitStack() as stack:
         stack.callback(directory.lock.release)
-        # Once there is a bookie there was metadata: without it, all its ledgers would count as deleted.
+        # Where there is a bookie there was metadata: without it, all its ledgers would count as deleted.
         has_served = await world.offload.run(partial(world.disk.exists, directory.ledgers), name="has served")
         wanted = bookie_config(config, directory)
         disks = DiskWatch(world, wanted)
@@ -77,7 +79,7 @@ async def run_standalone(
             metadata = await open_store(world, directory.metadata, create=not has_served)
         except FileNotFoundError as error:
             raise DataDirectoryError(
-                f"{directory.metadata} is missing, and {directory.ledgers} is there: restore it from a copy"
+                f"{directory.metadata} is missing, but {directory.ledgers} exists: restore it from a copy"
             ) from error
         stack.push_async_callback(metadata.aclose)
         await initialize(metadata, config.cluster_name, world.rng)
@@ -85,7 +87,7 @@ async def run_standalone(
         nursery = await stack.enter_async_context(trio.open_nursery())
         stack.callback(nursery.cancel_scope.cancel)
         nursery.start_soon(end_at_fault, world.faults, name="faults")
-        lost = "a sync failed and nobody knows what is on the disk; the next start will tell"
+        lost = "a sync failed, so the content of the disk is unknown; restart the server to recover from it"
         nursery.start_soon(end_when, bookie.failed, StorageFailedError(f"bookie: {lost}"), name="bookie failed")
         nursery.start_soon(end_when, metadata.expired, SessionExpiredError(f"metadata: {lost}"), name="metadata failed")
         turn = Turn()
@@ -156,18 +158,19 @@ async def run_standalone(
 
 
 def ledger_config(config: StandaloneConfig) -> ManagedLedgerConfig:
-    """The managed ledgers' part of the configuration."""
+    """Return the managed ledgers' part of the configuration."""
     return narrow(config, ManagedLedgerConfig, ensemble_size=1, write_quorum=1, ack_quorum=1)
 
 
 def cursor_config(config: StandaloneConfig) -> CursorConfig:
-    """The cursors' part of the configuration."""
+    """Return the cursors' part of the configuration."""
     return narrow(config, CursorConfig, ensemble_size=1, write_quorum=1, ack_quorum=1)
 
 
 def bookie_config(config: StandaloneConfig, directory: DataDirectory) -> BookieConfig:
-    """The bookie's part of the configuration. Its folders are those of the data directory, which the cookie names
-    relative to it, so that it can be moved."""
+    """Return the bookie's part of the configuration.
+
+    Its folders are those of the data directory. The cookie has them relative to it, so that it can be moved."""
     return narrow(
         config,
         BookieConfig,

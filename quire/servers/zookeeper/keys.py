@@ -1,4 +1,4 @@
-"""Where ZooKeeper is, who we are for it, and how the connections to it are kept private: from what operators say (pure)."""
+"""Address, credentials and TLS of ZooKeeper, from the operator's configuration (pure)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from quire.metadata.zookeeper.config import ConnectString, Tls, parse_connect_st
 from quire.service.errors import ConfigError
 
 PULSAR_PREFIX = "metadata-store:"
-"""Of a metadataServiceUri as Pulsar's bookies have it: what follows is a metadataStoreUrl."""
+"""Prefix of a metadataServiceUri in the form of Pulsar's bookies; a metadataStoreUrl follows."""
 
 
 def pulsar_store(url: str, configuration_url: str, *, key: str, configuration_key: str) -> ConnectString:
-    """The one store of all of a cluster's metadata, which both must name if both are given; the keys are what the
-    operator calls them. ConfigError, InvalidConnectStringError."""
+    """Return the single store of a cluster's metadata, the same in both keys if both are set.
+
+    The key names are those of the operator's file. Raises ConfigError, InvalidConnectStringError."""
     where = parse_connect_string(url)
     if where.names_ledgers:
         raise ConfigError(f"{key}: {url} is not of the form zk:host:2181,host:2181/chroot")
@@ -21,14 +22,14 @@ def pulsar_store(url: str, configuration_url: str, *, key: str, configuration_ke
         other = parse_connect_string(configuration_url)
         if (set(other.servers), other.chroot) != (set(where.servers), where.chroot):
             raise ConfigError(
-                f"{configuration_key}: {configuration_url} is another store, and one serves all of a cluster's metadata; leave "
-                f"it out, or make it the same as {key}"
+                f"{configuration_key}: {configuration_url} is another store, but one store has all of a cluster's metadata; "
+                f"remove it, or set it to the value of {key}"
             )
     return where
 
 
 class Keys(Protocol):
-    """What a configuration says of it; it has checked that its keys do not contradict each other."""
+    """Keys of a configuration about it, already checked for contradictions."""
 
     @property
     def zk_auth(self) -> str: ...
@@ -43,13 +44,13 @@ class Keys(Protocol):
 
 
 def credentials(config: Keys) -> tuple[tuple[str, str], ...]:
-    """`digest:user:password` as (scheme, credential); none if there is nobody to be."""
+    """Return `digest:user:password` as (scheme, credential); none without credentials."""
     scheme, _, credential = config.zk_auth.partition(":")
     return ((scheme, credential),) if config.zk_auth else ()
 
 
 def tls(config: Keys) -> Tls | None:
-    """None: in the clear."""
+    """Return the TLS settings; None: no encryption."""
     if not config.zk_tls:
         return None
     return Tls(

@@ -2,7 +2,7 @@
 
     java -cp '<pyspark>/jars/*' org.apache.zookeeper.server.quorum.QuorumPeerMain zoo.cfg
 
-It runs as a child, which does not outlive us, not even a kill -9.
+It runs as a child process, which ends with its parent, even after a kill -9.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def write_conf(
 
 
 def java_command(conf: Path, *, log_level: str = "warn", options: tuple[str, ...] = ()) -> list[str]:
-    """What runs the server with a zoo.cfg. ZooKeeperServerError if Java or the jars are missing."""
+    """Return the command line of the server with a zoo.cfg. Raises ZooKeeperServerError if Java or the jars are
+    missing."""
     java, jars = find_java(), find_jars()
     settings = ("-Dzookeeper.admin.enableServer=false", f"-Dlog4j2.level={log_level}")
     return [java, *_FAST_START, *settings, *options, "-cp", f"{jars}/*", MAIN_CLASS, str(conf)]
