@@ -1,4 +1,4 @@
-"""Asks brokers, of either kind, who serves a topic."""
+"""Lookup of the broker that serves a topic, at brokers of either kind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ LOOKUP_S = 30.0
 
 
 def owner_port(web_url: str, topic: str) -> int:
-    """The port of the broker that serves the topic. httpx.HTTPError if nobody says."""
+    """Return the port of the broker that serves the topic. Raises httpx.HTTPError if it is unknown."""
     url = f"{web_url}/lookup/v2/topic/{topic.replace('://', '/')}"
     answer = httpx.get(url, timeout=LOOKUP_S, follow_redirects=True).raise_for_status().json()
     return int(str(answer["brokerUrl"]).rpartition(":")[2])

@@ -150,13 +150,13 @@ def test_without_java_the_stage_is_left_out_with_a_plain_sentence(
     monkeypatch.delenv("JAVA_HOME", raising=False)
     shown, out = progress()
     assert make_archive(Web(), tmp_path, shown, wanted=True) is None
-    assert out.getvalue().startswith("the archive is left out: Spark needs Java, and there is none")
+    assert out.getvalue().startswith("archive skipped: Spark needs Java, which was not found")
 
 
 def test_the_stage_can_be_left_out_by_option(tmp_path: Path) -> None:
     shown, out = progress()
     assert make_archive(Web(), tmp_path, shown, wanted=False) is None
-    assert out.getvalue() == "the archive is left out: --no-spark\n"
+    assert out.getvalue() == "archive skipped: --no-spark\n"
 
 
 def test_with_java_there_is_a_last_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from tools.local_cluster.plan import Kind, Node
 
 @pytest.fixture
 def did(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the cluster was told."""
+    """Calls received by the cluster."""
     told: list[str] = []
 
     def tell(name: str):
@@ -75,5 +75,5 @@ def test_a_topic_that_nobody_serves_ends_the_demo(tmp_path: Path, did, monkeypat
         raise httpx.ConnectError("refused")
 
     monkeypatch.setattr(httpx, "get", refuse)
-    with pytest.raises(DemoError, match="nobody says who serves the topic"):
+    with pytest.raises(DemoError, match="the owner of the topic is unknown"):
         ClusterServer(tmp_path).start()
