@@ -1,7 +1,7 @@
 """How fast lost copies are made again: by Quire's auto recovery, one worker and three, and by Apache BookKeeper's, on
 the same kind of data.
 
-Four bookies of ours. Every ledger has its three copies on the first three; one of those is killed, all ledgers are
+Four bookies of Quire. Every ledger has its three copies on the first three; one of those is killed, all ledgers are
 marked while auto recovery rests, the workers are started, and the time is taken from the moment it is enabled until no
 mark is left. Then every copy is there again, on the fourth; it is read and the next one's turn comes, with a fresh
 cluster.

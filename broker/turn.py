@@ -2,7 +2,7 @@
 
 Code that puts bytes into an outbox marks it here. A pass that knows its end (a chunk was received and worked on) calls
 `flush`; marks made elsewhere (a journal group was confirmed) are flushed by the task `run`, in the next step of the
-scheduler. So nobody waits, and nobody writes twice.
+scheduler. So no output waits, and none is written twice.
 
 A pass is also bounded in what subscriptions do in it (`left`). What has to go on is put off with `later`: the task
 `run` calls it in a step of its own, in order, so that others have their turn between two steps.

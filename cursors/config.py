@@ -9,7 +9,7 @@ from quire.service.config import conf_key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CursorConfig:
-    """Keys have Pulsar's names; those it lacks are ours."""
+    """Configuration of cursors. Keys have Pulsar's names; keys that Pulsar lacks are Quire's."""
 
     ensemble_size: int = conf_key(
         "managedLedgerDefaultEnsembleSize", 2, minimum=1, doc="Bookies that a new ledger is spread over."

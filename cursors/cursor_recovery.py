@@ -1,10 +1,9 @@
 """Recovery of the stored state of a cursor.
 
-NoFallBack: the snapshot in the node is taken only if the ledgers that it names are gone or empty. Whatever else keeps
-us from the last entry fails the open (CursorRecoveryError, passing): bookies that are away for a moment must not bring
-acknowledged messages back. Nor must an owner who came meanwhile: he names another ledger before he deletes the old one,
-so a ledger counts as gone only if the node is still as we have read it. (Who has seen that a ledger is gone sees in the
-next read what came before.)
+NoFallBack: the snapshot in the node is taken only if the ledgers that it names are gone or empty. Any other failure to
+read the last entry fails the open (CursorRecoveryError, passing): bookies that are away for a moment must not bring
+acknowledged messages back. Nor must a new owner: it names another ledger before it deletes the old one, so a ledger
+counts as gone only if the node is unchanged. (After a ledger is seen to be gone, the next read sees the earlier write.)
 """
 
 from __future__ import annotations

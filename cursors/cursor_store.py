@@ -8,13 +8,13 @@
                            ledger is kept and closed instead
 
 What holds:
-- AnsweredAcksAreDurable: a `persisted` callback gets None only after a confirmed entry (or a written node) tells at
-  least all that was acknowledged when it was asked.
+- AnsweredAcksAreDurable: a `persisted` callback gets None only after a confirmed entry (or a written node) contains at
+  least all acknowledgements at the time of the call.
 - OneAppendInFlight: the next entry is written after the last one is confirmed, so a chain of deltas has no gaps.
 - NodeNamesEveryLedger, StateIsNamed, OwnedWrites: see `cursor_node`; NoFallBack: see `cursor_recovery`.
 
 A cursor ledger that others fenced or closed (auto recovery does) is left for a new one, like any that failed: the write
-of the node that names the new one tells whether the log is still ours.
+of the node that names the new one shows whether this broker still has the log.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ properties. It is one of
     delta   Pulsar's fields hold the mark-delete position and the batches that changed; our field holds the ranges added
             since the entry before, and the id of the base (or small) entry that the chain begins with
 
-The state told by an entry is that of its base united with every delta from there to it: acknowledgements only grow, and
-whatever takes some back (a seek) is written as a base. So a Pulsar that reads such a ledger finds the right mark-delete
+The state of an entry is that of its base united with every delta from there to it: acknowledgements only grow, and a
+change that takes some back (a seek) is written as a base. So a Pulsar that reads such a ledger finds the right
+mark-delete
 position, and may deliver again what was acknowledged above it.
 """
 

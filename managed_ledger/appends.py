@@ -15,10 +15,11 @@ What holds:
 - OnlyOneLedgerOpenAtATime: the old ledger is closed before the next one enters the list.
 - NoOutOfOrderEntries: appends are confirmed in the order they came; nothing of a later ledger is confirmed before an
   earlier one is closed.
-- AllAckedEntriesAreReadable: a sink hears of an entry only when its ledger is in the stored list, and closed at or
+- AllAckedEntriesAreReadable: an entry is reported to its sink only when its ledger is in the stored list, and closed at
+  or
   above it.
-- Fencing, not time, keeps two owners apart: once FENCED nothing is confirmed, and nothing stored. A ledger that was
-  fenced under us is no proof of another owner (see `predecessor`); the list is.
+- Fencing, not time, keeps two owners apart: once FENCED nothing is confirmed, and nothing stored. A fenced ledger does
+  not prove that there is another owner (see `predecessor`); the list does.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """Opening of a log: recovery of its last ledger, storing the list as owner, recovery of its cursors.
 
     1. read the list; none: there is nothing to recover
-    2. open the last ledger with recovery, which fences whoever wrote it; gone: off the list, with a warning; any other
-    error
-       fails the open
-    3. store the list, with a number that no other open has drawn: this compare-and-set proves that the log is ours now.
-    The
-       first append makes the next ledger; only a log without any gets one here, in the same write, for its first
-       position
+    2. open the last ledger with recovery, which fences its writer; a missing one is taken off the list, with a
+       warning; any other error fails the open
+    3. store the list, with a number that no other open has drawn: this compare-and-set proves that this broker has
+       the log. The first append makes the next ledger; only a log without any gets one here, in the same write, for its
+       first position
     4. recover all cursors; an error fails the open
     5. delete what the list says is to be deleted
 

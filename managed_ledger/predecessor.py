@@ -1,11 +1,11 @@
 """The ledger that a log leaves: closed by its writer, or by another process that found it open and recovered it.
 
 Auto recovery closes open ledgers of which a bookie was lost, and an operator may do the same. To the writer this looks
-like a takeover: it is fenced. The list tells them apart: changed, the log is another broker's; as we stored it, the
-ledger was only closed, and recovery tells where. What it has up to there is stored, however little of it we heard; the
-rest goes on in the next ledger. Source: Pulsar's ManagedLedgerImpl.addEntryFailedDueToConcurrentlyModified.
+like a takeover: it is fenced. The list distinguishes them: if it has changed, another broker has the log; if not, the
+ledger was only closed, and recovery finds its end. Entries up to there are stored, confirmed to the writer or not; the
+rest goes into the next ledger. Source: Pulsar's ManagedLedgerImpl.addEntryFailedDueToConcurrentlyModified.
 
-What holds: AllAckedEntriesAreReadable (an end below what was confirmed is damage, and said so); nobody is told anything
+What holds: AllAckedEntriesAreReadable (an end below what was confirmed is damage, and is reported); no sink is notified
 before the list was read again.
 """
 

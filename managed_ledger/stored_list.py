@@ -1,11 +1,11 @@
 """The ledger list of a log in the metadata store: every change of it is a compare-and-set.
 
-What holds: the compare-and-set of the list proves that the log is ours: whoever loses it is fenced
+What holds: the compare-and-set of the list proves ownership of the log: a broker that loses it is fenced
 (ManagedLedgerFencedError). A new ledger and the list that names it become durable in one write, so that no ledger of a
 log is ever without a name: in the list, or, if it was made ahead, among those to be deleted. After `give_up` nothing is
 written. Callers are inside `held` from reading `value` to storing what they made of it. A write of which no answer
-came, since the metadata were away or the caller was cancelled, is looked for before the next one: our own write is no
-other owner's.
+came, since the metadata were away or the caller was cancelled, is looked for before the next one, so that an own write
+is not taken for another owner's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run histories, or tell the story of one.
+"""Run histories, or print the story of one.
 
     python -m simulation --seeds 0..199              all histories, two processes, a line for each
     python -m simulation --history fencing --seed 7  the story of one seed: every event, with the server's log

@@ -1,11 +1,10 @@
 """Operations on topics, partitions and subscriptions by name, for operators and readers that plan work. No HTTP in it.
 
 Names come parsed. The name of a partitioned topic stands for all its partitions where that makes sense (subscriptions,
-deletion); where it does not, IsPartitionedError. What changes something is seen through once it has begun, even if
-whoever asked goes away.
+deletion); where it does not, IsPartitionedError. A change that has begun is completed even if its caller goes away.
 
-On a cluster the partitions of a topic have many owners: what is done to all of them is done here by one broker, any
-one, which asks the others for theirs (`others`). What is done to one topic is for its owner to do; who asks finds it
+On a cluster the partitions of a topic have many owners: an operation on all of them is carried out here by one broker,
+any one, which asks the others for theirs (`others`). An operation on one topic is for its owner, which the caller finds
 first.
 """
 

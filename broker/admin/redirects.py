@@ -1,7 +1,7 @@
 """Redirects of admin calls: a call about one topic, or one bundle, goes to its owner with 307.
 
 Path and query stay as they came; only `authoritative` is set where the lookup says that the next broker is to take the
-bundle if nobody has it.
+bundle if no broker has it.
 
 Source: Pulsar's PulsarWebResource (validateTopicOwnership, validateBundleOwnership).
 """

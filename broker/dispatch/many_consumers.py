@@ -1,7 +1,8 @@
 """Common part of Shared and Key_Shared: many consumers at once. Each entry is held by one of them until it is
 acknowledged.
 
-Entries come from two sources: those that have to be delivered again (or were read and nobody could take), in order,
+Entries come from two sources: those that have to be delivered again (or were read and no consumer could take), in
+order,
 and then the log from the read position on. Both are offered to the policy as runs.
 """
 

@@ -1,10 +1,10 @@
-"""The living brokers: our own registration, the others', and who leads.
+"""The registered brokers: this one, the others, and the leader.
 
     /loadbalance/brokers/<host:webport>     ephemeral, LocalBrokerData: the broker lives, and this is its load
     /loadbalance/leader                     ephemeral, LeaderBroker: the tie breaker
 
-A node of ours that another session has is one of our former session, or of the process before us at the same addresses:
-it is replaced. The leader is only an adviser: two of them do no harm but to the balance.
+A node of this broker that belongs to another session is from its former session, or from an earlier process at the same
+addresses, and is replaced. The leader only gives advice: two of them disturb only the balance.
 """
 
 from __future__ import annotations

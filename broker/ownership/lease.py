@@ -1,10 +1,11 @@
 """One bundle's node: its owner, as last seen, and whether that is this broker.
 
 What holds:
-- The lease is ours from the moment our ephemeral node is made until we let go of it, or until the node is seen with
-  another broker's value (confirmed loss). Neither a lost connection nor an expired session is a loss: then the node is
-  made again, if nobody else was quicker.
-- A node with our own addresses and another session is one of our own former session, or of the process before us: it is
+- The lease is held from the creation of this broker's ephemeral node until it is released, or until the node is seen
+  with another broker's value (confirmed loss). Neither a lost connection nor an expired session is a loss: then the
+  node is
+  made again, if no other broker was faster.
+- A node with this broker's addresses and another session is from its former session, or from an earlier process, and is
   replaced.
 - The lease is no proof: what makes two writers impossible is the fence of the ledgers and the compare-and-set of the
   list.

@@ -5,8 +5,8 @@
     /admin/local-policies/<tenant>/<namespace>          LocalPolicies: the boundaries that count, made on first use
 
 While `run` runs, a namespace that was used once is followed and answered from memory, also while the metadata service
-is away. Without it every call reads. A split by another broker may be seen late: whoever takes a bundle makes its node
-in one step with a check of `boundaries_check`, so nobody takes a bundle that is no more.
+is away. Without it every call reads. A split by another broker may be seen late: a broker that takes a bundle makes its
+node in one step with a check of `boundaries_check`, so no broker takes a bundle that no longer exists.
 
 A heartbeat namespace, `pulsar/<broker id>`, has no policies: it is one bundle, which is that broker's.
 """

@@ -9,8 +9,8 @@ What holds:
 - The node, the logs it names, and the subscriptions of new partitions appear in one write: there is no half-made topic,
   and nothing is published to a partition before every subscription of the topic is on it.
 - Deletion goes the other way round, and can be repeated from any point: first the node is marked `deleted`, which keeps
-  clients from loading (and so making) a partition; then the partitions go, whoever does that; the node goes last.
-  So what is left of a deletion that was broken off has a name, and no client finds half a topic.
+  clients from loading (and so making) a partition; then the partitions are deleted, then the node. So the rest of an
+  interrupted deletion has a name, and no client finds half a topic.
 
 Source: the original's PartitionedTopicMetadata; reference names in docs/formats.md.
 """

@@ -4,8 +4,8 @@ next ledger is known from memory.
     watched: /admin/policies/<t>/<ns>                                 the namespace's
              /admin/topic-policies/local/<t>/<ns>/persistent          the folder of its topics' own
 
-One task per namespace watches both, however many topics there are. A watch on a folder tells of its children's coming
-and going, not of their values: who changes the value of a child therefore writes the folder in the same transaction.
+One task per namespace watches both, however many topics there are. A watch on a folder reports new and deleted
+children, not changes of their values. So a change of a child's value writes the folder in the same transaction.
 
 While the metadata store cannot be reached, what was known last stays true.
 

@@ -9,7 +9,7 @@ together as the official clients do it, over the pieces of one message (producer
     a piece had before    is passed over
     a piece too early     one was lost: nothing comes of it until piece 0 comes again
 
-What is read is a range of the topic, and it may begin behind some of a message's pieces. Whoever reads the range then
+What is read is a range of the topic, and it may begin behind some of a message's pieces. A reader of the range then
 looks at entries before it (rule: emit at the last piece and look back), which never change: any two readers of a range
 come to the same. Source of the rules: ConsumerImpl.cc of Pulsar's C++ client (processMessageChunk).
 """

@@ -4,9 +4,9 @@ The reader receives up to 256 KiB, cuts every whole frame in one synchronous pas
 producers; what they send meanwhile leaves with one write. Requests are answered by id. Nothing per message is awaited
 or made, but its bytes.
 
-Bound: while more than `receive_bytes_max` bytes wait to be taken, the connection is not read. But somebody who waits
-for something else that comes over it (an answer, a receipt, another reader's entries) must not wait for ever, so with
-somebody waiting it is read on; what comes then is bounded by the permits that readers have given.
+Bound: while more than `receive_bytes_max` bytes wait to be taken, the connection is not read. But a caller that waits
+for other data from it (an answer, a receipt, another reader's entries) must not wait forever, so it is read while any
+caller waits. What arrives then is bounded by the permits of the readers.
 """
 
 from __future__ import annotations

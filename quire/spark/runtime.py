@@ -1,8 +1,8 @@
 """One event loop per process, in its own thread, with one client per cluster, for use by blocking code.
 
 Spark's processes are plain blocking Python. The loop is made at the first call (never at import, never when a reader is
-made or pickled), and made anew in a forked child, where threads do not follow. Clients are leased: as long as somebody
-holds a lease the client stays; IDLE_S after the last one is given back its connections are closed. Nothing has to be
+made or pickled), and again in a forked child, where threads do not follow. Clients are leased: a client stays as long
+as there is a lease; IDLE_S after the last one is given back its connections are closed. Nothing has to be
 closed for correctness: when the process ends, its sockets do.
 """
 

@@ -4,8 +4,8 @@ Spark makes a DataSource in the user's process, pickles it into others, and make
 plans, kept for the life of a stream, and pickled from there into the workers that read. So nothing here connects before
 it must, and nothing a planner learns is visible to a worker but what is in its partition.
 
-`stop` does nothing, and is not even called (the process that plans just ends): a connection that breaks off is what
-tells the broker, and the subscription stays, for it holds the data between two runs.
+`stop` does nothing, and is not even called (the process that plans just ends): the broker notices the closed
+connection, and the subscription stays, because it retains the data between two runs.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@
     kill -9 the leader; then, for the follower to become the leader:
     scripts/examples/replicated_wal zk+hierarchical://127.0.0.1:2181/ledgers lead  --file follower.wal < more lines
 
-The log is a list of ledgers in one metadata node. Its last ledger is the one written to. Who wants to lead recovers
-that ledger, which fences whoever wrote it; brings its file up to the end; makes a new ledger; and puts it into the list
-by compare-and-set, in the same write that creates it. Who loses that race has lost nothing but a ledger.
+The log is a list of ledgers in one metadata node. Its last ledger is the one written to. A new leader recovers that
+ledger, which fences its writer; completes its file; makes a new ledger; and puts it into the list
+by compare-and-set, in the same write that creates it. The loser of that race loses only a ledger.
 
-A line is in the leader's file, and told on standard output, when two bookies have it on the disk. So the files are
+A line is in the leader's file, and printed on standard output, when two bookies have it on the disk. So the files are
 equal byte for byte: a follower's is never ahead of what is confirmed, nor is a leader's.
 """
 

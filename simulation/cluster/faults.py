@@ -1,7 +1,6 @@
-"""The nemesis of a whole cluster: beside what harms any cluster, a bookie that is lost for good, brokers that sleep
-longer than their sessions last, and operators who unload and split bundles meanwhile.
-
-What is never done, as the loss would be ours: a second bookie lost, or the last one that could take the place of the
+"""The nemesis of a whole cluster: beside the faults of any cluster, a permanently lost bookie, brokers that pause for
+longer than their sessions last, and operators who unload and split bundles meanwhile. Excluded are losses that no
+cluster could survive: lost legitimately: a second bookie lost, or the last one that could take the place of the
 first, or one while others lie.
 """
 

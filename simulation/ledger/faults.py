@@ -1,8 +1,9 @@
 """The nemesis of the ledger tier: beside what harms any cluster, disks that lie, hunts for writers, ambushes for
 recoveries.
 
-What is never done, as the loss would be ours: more than one damaged copy of a ledger's entries, or one where the ack
-quorum is a single bookie. Everything else a right cluster must bear: a crash takes only what was never acknowledged.
+Excluded are losses that no cluster could survive: more than one damaged copy of a ledger's entries, or one where the
+ack quorum is a single bookie. Everything else a right cluster must bear: a crash takes only what was never
+acknowledged.
 """
 
 from __future__ import annotations

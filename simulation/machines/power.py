@@ -1,7 +1,7 @@
 """Power: the check of every simulated door before it does anything.
 
 A crash is one instant. Tasks unwind after it, and their `finally` blocks may still try to write, send or wait: with the
-power gone each attempt raises `PowerCut`, so nothing that happens after the instant can be seen by anybody.
+power gone each attempt raises `PowerCut`, so nothing that happens after the instant is visible.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def deterministic(seed: int) -> Iterator[None]:
 class Pauses:
     """Hosts whose tasks do not run, as after SIGSTOP. Messages and deadlines that would wake them wait for the resume.
 
-    Trio takes every runnable task of a pass out of one queue; while somebody is paused it is given a queue that holds
+    Trio takes every runnable task of a pass out of one queue; while a host is paused it is given a queue that holds
     the tasks of paused hosts back.
     """
 

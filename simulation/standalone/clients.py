@@ -1,6 +1,6 @@
 """The clients of a standalone history: producers, consumers and a reader, each on a host of its own.
 
-They reconnect for ever; what they see goes into the `TopicHistory`, which says at once if it must not be.
+They reconnect forever. Their observations go into the `TopicHistory`, which raises at once at a violation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One bookie host and two ledger clients on hosts of their own: a writer that lives on, and one that fences it.
 
 Round after round: the writer makes a ledger and appends; the other opens it with recovery, which fences it and closes
-it; the bookie crashes somewhere between and comes back. What the writer was told is confirmed must be within the closed
+it; the bookie crashes somewhere between and comes back. Entries confirmed to the writer must be within the closed
 ledger, and nothing may be confirmed to it afterwards (NoDivergenceBetweenClientAndMetaData).
 """
 

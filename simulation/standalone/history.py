@@ -4,7 +4,7 @@ What a seed draws: sizes of ledgers and caches, flush intervals, windows, kinds 
 ledgers are trimmed, and the kinds of harm: power cut at a time, power cut in the middle of a job after so many changes
 to the disk, SIGKILL, a stop in good order, a full disk, a failed sync, connections reset. Every history goes on until
 it has its share of confirmed entries and crashes, one of which dropped unsynced writes; then all harm ends, the server
-crashes once more, a reader compares everything with what clients were told, and every confirmed entry must be
+crashes once more, a reader compares everything with what clients saw, and every confirmed entry must be
 delivered.
 """
 

@@ -1,4 +1,5 @@
-"""The scripts of operators on real bookies, ZooKeeper and auto recovery: what they say, what they change, what they refuse."""
+"""The scripts of operators on real bookies, ZooKeeper and auto recovery: what they say, what they change, what they
+refuse."""
 
 from __future__ import annotations
 
@@ -297,7 +298,7 @@ def test_recover_bookie_gives_what_is_lost_for_good_to_others(operations):
     assert bookie.address in operations.members(ledger_ids)
     code, _, err = operations.run("recover-bookie", bookie.address)
     assert code == 1
-    assert "Only a bookie that is gone can be recovered" in err
+    assert "Only a stopped bookie can be recovered" in err
     operations.cluster.kill(bookie)
     wait_until(partial(_is_gone, operations, bookie), "its session ends", 40)
     code, out, err = operations.run("recover-bookie", bookie.address, "--dry-run")

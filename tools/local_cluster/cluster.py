@@ -1,6 +1,6 @@
 """LocalCluster: the processes of a cluster in one folder, started, signalled and waited for.
 
-Whoever starts a process need not be who stops it: what is known of it stands in the folder. Each is the leader of a
+A process may be started and stopped by different programs, because its state is in the folder. Each is the leader of a
 process group of its own, which gets the signals, so that ZooKeeper's Java goes with the `quire zookeeper` around it.
 """
 

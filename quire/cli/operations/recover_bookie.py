@@ -1,7 +1,7 @@
 """recover-bookie: copy the ledgers of permanently lost bookies to others, from this process, and verify the copies.
 
 they must not be running
-auto recovery rests meanwhile, so that nobody else moves the same copies
+auto recovery is disabled meanwhile, so that it does not move the same copies
 `quire shell recover`: closed ledgers are copied, open ones that end on a lost bookie are closed first
 no ledger names them any more, and every copy of what was recovered is read
 --delete-cookie: forget them

@@ -1,7 +1,7 @@
 """replace-disk: a bookie gets empty folders, and keeps its name.
 
 A bookie that was emptied denies entries that were acknowledged. That is of no harm to a closed ledger, of which every
-reader then asks the next copy; but whoever closes an open one could be led to believe that it ends earlier. So it comes
+reader then asks the next copy; but a recovery could close an open one too early. So it comes
 back under its name only when no ledger that is open has it as a member, and with a new cookie. There are two ways:
 
     away     its data are copied to others first, by auto recovery, as in decommission-bookie; it returns empty. Needs a

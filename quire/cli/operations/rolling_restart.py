@@ -1,7 +1,7 @@
 """rolling-restart: restart bookies one by one, each only when all others serve and no ledger lacks copies.
 
-Meanwhile the auditor is told to wait with a bookie that is lost (`lostBookieRecoveryDelay`), else every restart would
-have everything copied that the bookie will have anyway a moment later; afterwards it is told what it was told before.
+Meanwhile the auditor's delay for a lost bookie (`lostBookieRecoveryDelay`) is raised, because otherwise every restart
+would copy everything that the bookie will have a moment later. Afterwards the former value is restored.
 """
 
 from __future__ import annotations

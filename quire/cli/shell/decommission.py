@@ -2,7 +2,7 @@
 
     it must not be running; auto recovery must be enabled, with an auditor
     no other bookie may be lost that still should have entries: what it had may have its last copy here
-    the auditor is told to look now; then workers copy
+    the auditor is asked to look now; then workers copy
     wait until no ledger should have entries on it, and no mark names it
     delete its cookie
 

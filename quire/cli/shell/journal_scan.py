@@ -1,7 +1,7 @@
 """A journal file record by record, with the offset of each, as far as it can be followed (pure but for the reading).
 
-What a start makes of a journal, groups with their checksums and all, is `bookie.journal.replay`'s; this is for looking
-at a file, whoever wrote it, damaged or not: it ends where the original's reader ends.
+`bookie.journal.replay` implements the replay at a start, with groups and checksums. This module inspects any file,
+damaged or not: it ends where the original's reader ends.
 
 Source: BookKeeper's Journal.scanJournal.
 """

@@ -1,5 +1,6 @@
-"""listunderreplicated, autorecovery, queryautorecoverystatus, lostbookierecoverydelay, triggeraudit, whoisauditor: what
-auto recovery has found, and what it is told."""
+"""listunderreplicated, autorecovery, queryautorecoverystatus, lostbookierecoverydelay, triggeraudit, whoisauditor:
+findings and settings of auto recovery.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Taken down from the inside out: connections, topics (cursors and ledgers are closed), the bookie (flushed), metadata.
 Correctness does not need any of it: a killed server is an ordinary server. So a server that cannot trust its disk any
-more, because a sync failed, ends as if it were killed, and the next start tells what is there.
+more, because a sync failed, ends as if it were killed, and the next start recovers.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ One JSON object a line, only ever appended, each durable (fsync) before the next
 A `begin` says that a query with a new checkpoint writes from here on, that its batch n becomes number base + n, and at
 which entries it starts (of a resumed one). A `batch` says that a batch is complete: it is appended after its files are
 durable, so a reader that takes the files of the manifest sees every batch once or not at all, however often it was
-written. A last line without its line end is what a crash left of an append; nobody was told of it, and it does not
-count.
+written. A last line without its line end is the rest of an append interrupted by a crash. It was never reported, and
+does not count.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Between the last entry of a ledger and the first of the next there is one place 
 that behind the entry that was read last, 2:10: an acknowledgement of 2:9 is what frees the data before it. The other is
 used where there is nothing before.
 
-When the ledger of a place is no longer in the list, the place alone does not tell whether something behind it was lost:
+When the ledger of a place is no longer in the list, the place alone does not show whether something behind it was lost:
 the ledger may have been read to its end, or not. So `missing_before` takes evidence, and without it takes the ledger's
 going for a loss. A hold that stays at least one entry behind (`hold_at`) keeps the ledger of the last entry that was
 read in the list, so that with a hold a ledger that is gone is a loss indeed.

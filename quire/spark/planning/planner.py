@@ -5,7 +5,7 @@ are made. Nothing is connected before the first question. Decisions are in range
 brokers are asked, passing errors are tried again up to a deadline, and the answers are kept.
 
 The order of Spark's calls differs: a new query asks for its first offset, twice; a restarted one never does, and begins
-with `plan` or `latest`. So the hold is attached in whichever call first tells where the query stands.
+with `plan` or `latest`. So the hold is attached in the first call that gives the position of the query.
 """
 
 from __future__ import annotations

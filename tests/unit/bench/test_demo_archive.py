@@ -92,7 +92,7 @@ def test_an_archive_that_fails_is_told_with_the_end_of_its_log(archive: Scripted
 
 def test_an_archive_without_a_summary_is_a_failure(archive: Scripted) -> None:
     archive.script = "print('nothing')"
-    with pytest.raises(DemoError, match="said nothing of what it did"):
+    with pytest.raises(DemoError, match="printed no summary"):
         archive.run(progress()[0])
 
 

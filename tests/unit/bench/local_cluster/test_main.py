@@ -38,5 +38,5 @@ def test_without_a_cluster_each_command_says_how_to_make_one(words, tmp_path, ca
 def test_a_folder_with_something_in_it_is_not_made_a_cluster(tmp_path, capsys):
     (tmp_path / "precious").write_text("x")
     assert main(["--folder", str(tmp_path), "up"]) == 2
-    assert "is not empty" in capsys.readouterr().err
+    assert "has files of an earlier cluster" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["precious"]
