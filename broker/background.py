@@ -13,7 +13,7 @@ from quire.service.log import get_logger
 log = get_logger(__name__)
 
 AT_ONCE_MAX = 16
-"""Concurrent jobs of one `for_each`."""
+"""Jobs of one `for_each` that run at the same time."""
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ async def see_through(nursery: trio.Nursery, job: Callable[[], Awaitable[T]], *,
 
 
 async def for_each(items: Iterable[T], job: Callable[[T], Awaitable[None]]) -> None:
-    """Run `job` for each item, `AT_ONCE_MAX` at a time. All are tried, then the first BrokerError is raised."""
+    """`AT_ONCE_MAX` at the same time; all are tried, then the first BrokerError is raised."""
     errors: list[BrokerError] = []
     waiting = iter(items)
 

@@ -1,4 +1,4 @@
-"""Options of a broker. Names and defaults of the keys are Pulsar's, listed in conf/."""
+"""What a broker can be told; names and defaults of the keys are Pulsar's, listed in conf/."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class BrokerOptions:
     liveness_probe_timeout_s: float = 5.0
     topic_load_timeout_s: float = 60.0
     pending_sends_max: int = 1000
-    """Unanswered SENDs of one connection at which the broker stops reading it; it resumes at half of that."""
+    """Unanswered SENDs of one connection at which the broker stops reading it; it reads on at half of it."""
     pending_requests_max: int = 1000
-    """Requests of one connection under way, at which the broker stops reading it."""
+    """Requests of one connection that are being worked on, at which the broker stops reading it."""
     publish_buffer_bytes_max: int = 64 << 20
-    """Unconfirmed payload bytes of all topics, at which connections that have producers are not read."""
+    """Payload bytes of all topics not yet confirmed, at which connections that have producers are not read."""
     connection_out_bytes_max: int = 8 << 20
     """Bytes queued to a slow peer at which dispatching to it pauses."""
     output_bytes_max: int = 256 << 20
@@ -33,12 +33,12 @@ class BrokerOptions:
     producers_per_topic_max: int = 0
     consumers_per_topic_max: int = 0
     subscriptions_per_topic_max: int = 0
-    """0: no limit, for these three."""
+    """0: no limit, of these three."""
     allow_auto_topic_creation: bool = True
     auto_topic_type: str = NON_PARTITIONED
-    """Kind of a topic that is made on first use: NON_PARTITIONED or PARTITIONED."""
+    """What a topic is that is made because a client names it: NON_PARTITIONED or PARTITIONED."""
     partitions_default: int = 1
-    """Partitions of a partitioned topic that is made on first use."""
+    """Of one that is made so, and partitioned."""
     partitions_per_topic_max: int = 0
     """0: no limit."""
     read_batch_entries_max: int = 1000
@@ -47,7 +47,7 @@ class BrokerOptions:
     unacked_messages_per_consumer_max: int = 50_000
     unacked_messages_per_subscription_max: int = 200_000
     permits_max: int = 1 << 20
-    """Maximum permits kept for a consumer, however many one FLOW asks for."""
+    """More permits than this are never kept for a consumer: what one FLOW may ask is not trusted."""
     consumers_per_subscription_max: int = 0
     """0: no limit."""
     key_shared_replica_points: int = 100
@@ -55,11 +55,11 @@ class BrokerOptions:
     key_shared_lookahead_per_subscription: int = 20_000
     failover_delay_s: float = 1.0
     failover_consistent_hashing: bool = False
-    """Whether the active consumer of a Failover subscription is found on a ring of names for partitions too."""
+    """On partitions too the active consumer of a Failover subscription is found on a ring of names."""
     resubscribe_grace_s: float = 60.0
-    """Time that the subscription of a reader is kept after a SEEK disconnected it."""
+    """How long the subscription of a reader is kept after a SEEK disconnected it."""
     accept_unsupported_policies: bool = False
-    """Whether topics are loaded even if stored policies ask for something this broker does not obey."""
+    """Topics are loaded also where stored policies ask for what is not obeyed."""
     acks_in_command_max: int = 100_000
     """Maximum message ids in one ACK or REDELIVER command."""
     send_linger_threshold: int = 32
@@ -70,4 +70,4 @@ class BrokerOptions:
     send_linger_chunk_max: int = 64 << 10
     """Chunk size in bytes above which there is no such wait, because the client is ahead already."""
     properties_bytes_max: int = 64 << 10
-    """Maximum bytes of the metadata (properties) of a producer or consumer."""
+    """Metadata (properties) a producer or consumer may bring along."""

@@ -1,4 +1,4 @@
-"""Configuration of cursors."""
+"""What an operator may set about cursors."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ class StoredNode:
             except NoSuchLedgerError:
                 pass
             except (LedgerError, MetadataError) as error:
-                log.warning("cursor ledger not deleted yet, retrying later", ledger_id=ledger_id, reason=str(error))
+                log.warning("cursor ledger not deleted yet", ledger_id=ledger_id, reason=str(error))
 
     def _encode(self, node: CursorNode, state: AckState, *, whole: bool = False) -> bytes:
         return encode_node(node, state, count_max=None if whole else self._services.config.node_ranges_max)

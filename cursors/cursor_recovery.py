@@ -37,7 +37,7 @@ async def recover(node: StoredNode, ledgers: Ledgers, cursor_name: str) -> Store
         stored = await _from_ledger(node, ledgers, named.previous_ledger_id, cursor_name)
         if stored is not None:
             return stored
-        log.warning("recovering cursor from the snapshot in its node", cursor=cursor_name)
+        log.warning("cursor goes back to the snapshot in its node", cursor=cursor_name)
     return snapshot
 
 

@@ -42,7 +42,7 @@ log = get_logger(__name__)
 Persisted: TypeAlias = Callable[[CursorError | None], None]
 
 SMALL_BYTES = 1024
-"""Size below which a state is always written whole."""
+"""Below this a state is always written whole."""
 CHAIN_BYTES_MIN = 64 * 1024
 CHAIN_ENTRIES_MAX = 1000
 RETRY_FIRST_S = 0.05
@@ -208,7 +208,7 @@ class CursorStore:
         return writer.last_pushed + 1 >= config.entries_max or age_s > config.age_max_s
 
     def _append(self, writer: Writer) -> None:
-        """Write one entry with everything acknowledged so far."""
+        """Write one entry that tells everything acknowledged so far."""
         state = self._require_state()
         self._in_flight += self._waiting
         self._waiting = []
@@ -278,7 +278,7 @@ class CursorStore:
         """Abandon a failed cursor ledger: everything unconfirmed goes into a new one."""
         writer = self._leave()
         if writer is None:
-            return  # an append raises the failure that was reported before it
+            return  # its failure was reported while something was appended, and is raised there, too
         self._log.warning("cursor ledger failed", ledger_id=writer.ledger_id, reason=str(error))
         if self._busy:
             self._waiting = self._in_flight + self._waiting

@@ -6,7 +6,7 @@ from google.protobuf.message import Message
 
 
 def unknown_fields(message: Message) -> bytes:
-    """Return the unknown fields of the message itself, serialised, to be merged into its replacement; b"" for none."""
+    """Those of the message itself, serialised, to be merged into what is written in its place; b"" for none."""
     rest = type(message)()
     rest.CopyFrom(message)
     for field in message.DESCRIPTOR.fields:

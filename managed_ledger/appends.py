@@ -380,13 +380,13 @@ class Appends:
             except ManagedLedgerFencedError as error:
                 self.fence(str(error))
             except LedgerIdOrderError as error:
-                self._log.error("next ledger not created", reason=str(error))
+                self._log.error("no next ledger", reason=str(error))
                 self._give_up(error)
             except (LedgerError, MetadataError) as error:
                 if trio.current_time() + pause_s > deadline:
                     self._give_up_for_now(str(error))
                 else:
-                    # Spread over the logs of a broker.
+                    # Not all logs of a broker at the same moment.
                     await trio.sleep(pause_s * (1 - self._world.rng.random() / 4))
                     pause_s = min(2 * pause_s, RETRY_MAX_S)
             else:
@@ -486,7 +486,7 @@ class Appends:
             self._listener.on_unneeded(unneeded)
 
     def _give_up_for_now(self, reason: str) -> None:
-        self._log.warning("next ledger not created, retrying", reason=reason)
+        self._log.warning("no next ledger for now", reason=reason)
         self._give_up(ManagedLedgerUnavailableError(f"{self._name} has no ledger to write to: {reason}"))
 
     def _give_up(self, error: ManagedLedgerError) -> None:

@@ -41,8 +41,7 @@ class ManagedLedgerConfig:
         "managedLedgerMinLedgerRolloverTimeMinutes",
         10,
         minimum=0,
-        doc="Minutes that a ledger is used at least, however full; 0: exactly managedLedgerMaxEntriesPerLedger "
-        "entries.",
+        doc="Minutes that a ledger is used at least, however full; 0: exactly managedLedgerMaxEntriesPerLedger entries.",
     )
     age_max_minutes: int = conf_key(
         "managedLedgerMaxLedgerRolloverTimeMinutes",

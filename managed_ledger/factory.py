@@ -125,7 +125,8 @@ class ManagedLedgerFactory:
                     left -= 1
 
     async def open(self, name: str, *, create: bool = True) -> ManagedLedger:
-        """Open the log `tenant/namespace/persistent/<escaped topic>`; concurrent callers share the result.
+        """The log `tenant/namespace/persistent/<escaped topic>`; who asks at the same time gets the same. At most OPENS_MAX are
+        opened at a time.
 
         At most OPENS_MAX are opened at a time. Raises NoSuchManagedLedgerError without `create`, and other
         ManagedLedgerError; CursorError; errors of `config_of`."""

@@ -37,7 +37,7 @@ class LedgerMarks:
         self.entries_max = self.size_max = self.entries_near = self.size_near = NO_LIMIT
 
     def begin(self, ledger_id: int, now: float) -> None:
-        """Start with a new, empty ledger."""
+        """This empty ledger is the current one."""
         self._of_ledger = self._limits.of_ledger(ledger_id)
         self._opened_at = now
         self._check_at = 0.0

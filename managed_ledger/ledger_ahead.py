@@ -59,8 +59,8 @@ class LedgerAhead:
                     self._writer = await self._stored.ledger_ahead()
                     self._quorums = quorums
         except (LedgerError, MetadataError, LedgerIdOrderError, ManagedLedgerFencedError) as error:
-            # The roll meets the same failure, if it lasts, and handles it.
-            log.info("next ledger not created ahead", log=self._name, reason=str(error))
+            # The roll finds the same, if it lasts, and deals with it.
+            log.info("next ledger not made ahead", log=self._name, reason=str(error))
             self._not_before = trio.current_time() + RETRY_S
         finally:
             self._making = None

@@ -72,7 +72,7 @@ class Services:
     budget: CacheBudget
     cursors: CursorServices
     recoveries: trio.CapacityLimiter
-    """Limits cursors recovered concurrently, over all logs."""
+    """Cursors that are recovered at a time, whatever their logs."""
     on_gone: _Closed
     """Called when the log is fenced or closed, so that a new open reads it again."""
     no_room: Callable[[], str] = str

@@ -88,7 +88,7 @@ async def _recover_last(services: Services, managed_ledger: ManagedLedger, value
         try:
             reader = await services.ledgers.open(last.ledger_id, recover=True)
         except NoSuchLedgerError:
-            log.warning("ledger of the list is gone", log=managed_ledger.name, ledger_id=last.ledger_id)
+            log.warning("a ledger of the list is gone", log=managed_ledger.name, ledger_id=last.ledger_id)
             value = value.without([last.ledger_id])
             continue
         now_ms = services.world.clock.wall_ms()

@@ -60,14 +60,14 @@ class Predecessor:
         last = reader.last_entry_id
         if last < writer.last_confirmed:
             log.error(
-                "ledger closed below its last confirmed entry",
+                "a ledger was closed below what its bookies had confirmed",
                 ledger_id=writer.ledger_id,
                 closed_at=last,
                 confirmed=writer.last_confirmed,
             )
             raise ManagedLedgerFencedError(f"ledger {writer.ledger_id} was closed at {last}, below what was confirmed")
         log.warning(
-            "ledger closed by another process, log still owned",
+            "a ledger was closed by others, and the log is ours",
             ledger_id=writer.ledger_id,
             last_entry_id=last,
             confirmed=writer.last_confirmed,

@@ -188,10 +188,8 @@ class Trimmer:
             except NoSuchLedgerError:
                 done.append(ledger_id)
             except (LedgerError, MetadataError) as error:
-                log.warning(
-                    "ledger not deleted yet, retrying later", log=self._log.name, ledger_id=ledger_id, reason=str(error)
-                )
-        with suppress(ManagedLedgerFencedError, MetadataError):  # the next write of the list finds them gone
+                log.warning("ledger not deleted yet", log=self._log.name, ledger_id=ledger_id, reason=str(error))
+        with suppress(ManagedLedgerFencedError, MetadataError):  # whoever stores the list next finds them gone
             async with self._stored.held():
                 self._stored.change_of(lambda value: value.deleted(done))
 

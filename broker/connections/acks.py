@@ -55,9 +55,9 @@ def acknowledge(connection: Connection, command: pb.BaseCommand) -> Iterator[Non
 
 
 def _unreadable(consumer: Consumer[Subscription], ack: pb.CommandAck) -> None:
-    """Log that a client gave up a message it could not read."""
+    """A client gave up a message that it could not read; the operator has to know."""
     log.warning(
-        "client acknowledged a message it could not read",
+        "a client acknowledges a message that it cannot read",
         topic=consumer.subscription.topic.name.full,
         subscription=consumer.subscription.name,
         reason=pb.CommandAck.ValidationError.Name(ack.validation_error),

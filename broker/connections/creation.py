@@ -114,11 +114,10 @@ class Creations:
         consumer.subscription.announce()
 
     async def _check_may_publish(self, name: TopicName) -> None:
-        """Raise NotAllowedError where policies ask for deduplication, because the broker would store duplicates.
-
-        Raises TopicNotFoundError (no such namespace), MetadataUnavailableError."""
+        """NotAllowedError where duplicates are to be dropped: we would store them. TopicNotFoundError (no such namespace),
+        MetadataUnavailableError."""
         if self._topics.find(name) is None:
-            await self._topics.check_namespace(name)  # a missing namespace has no policies
+            await self._topics.check_namespace(name)  # policies of those that are not there are not asked for
         if await self._policies.asks_deduplication(name):
             raise NotAllowedError(
                 f"{name.full}: its policies ask for deduplication (deduplicationEnabled), which is not served; "

@@ -387,7 +387,7 @@ class Subscription(ABC):
                 if self.topic.closing:
                     return
                 log.warning(
-                    "read failed, retrying",
+                    "read failed; tried again",
                     topic=self.topic.name.full,
                     subscription=self.name,
                     position=str(position),

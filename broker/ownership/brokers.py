@@ -131,7 +131,7 @@ class Brokers:
         try:
             leader = None if node is None else decode_leader(node.value)
         except BrokerError as error:
-            log.warning("leader not readable", error=str(error))
+            log.warning("the leader cannot be read", error=str(error))
             leader = None
         if leader != self.leader:
             log.info("leader", broker=leader, mine=leader == self.me.id)
@@ -174,7 +174,7 @@ class Brokers:
             try:
                 report = decode_report(name, node.value)
             except BrokerError as error:
-                log.warning("report of a broker not readable", broker=name, error=str(error))
+                log.warning("report of a broker cannot be read", broker=name, error=str(error))
         if report is None:
             # The broker is away, or was for a moment: the list of all brokers decides.
             if self.reports.pop(name, None) is not None:

@@ -1,4 +1,4 @@
-"""Options of ownership. Names in brackets are keys of Pulsar's broker.conf."""
+"""What ownership can be told; names in brackets are keys of Pulsar's broker.conf."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ class OwnershipOptions:
     """Options of ownership. Times in seconds, rates per second."""
 
     cluster_name: str = "standalone"
-    """Cluster of new namespaces. (clusterName)"""
+    """Of new namespaces. (clusterName)"""
     bundles_default: int = 4
-    """Default bundles of a new namespace. (defaultNumberOfNamespaceBundles)"""
+    """Bundles of a namespace that is made without saying. (defaultNumberOfNamespaceBundles)"""
     unload_timeout_s: float = 60.0
-    """Time for the topics of a bundle to close; the rest is dropped. (namespaceBundleUnloadingTimeoutMs)"""
+    """For the topics of a bundle to close; what is left then is dropped. (namespaceBundleUnloadingTimeoutMs)"""
     lookup_timeout_s: float = 20.0
     """Time a lookup waits while a bundle has no owner that answers; less than clients wait (30 s)."""
     metadata_hold_s: float = 8.0
@@ -30,32 +30,32 @@ class OwnershipOptions:
     probe_good_s: float = 0.25
     """Time for which that answer is valid."""
     probe_again_s: float = 0.25
-    """Time between attempts at a broker that does not answer."""
+    """Between attempts at one that does not."""
     load_balancing: bool = True
     """Whether the leader moves and splits bundles. (loadBalancerEnabled)"""
     auto_split: bool = True
-    """Whether the leader splits bundles. (loadBalancerAutoBundleSplitEnabled)"""
+    """(loadBalancerAutoBundleSplitEnabled)"""
     auto_shed: bool = True
-    """Whether the leader moves bundles. (loadBalancerSheddingEnabled)"""
+    """(loadBalancerSheddingEnabled)"""
     shed_interval_s: float = 60.0
-    """Time between two rounds of moves. (loadBalancerSheddingIntervalMinutes)"""
+    """(loadBalancerSheddingIntervalMinutes)"""
     shed_grace_s: float = 1800.0
-    """Time for which a moved bundle stays where it is. (loadBalancerSheddingGracePeriodMinutes)"""
+    """A bundle that was moved stays where it is for so long. (loadBalancerSheddingGracePeriodMinutes)"""
     shed_threshold_percent: float = 10.0
-    """Load above the average from which a broker is overloaded. (loadBalancerBrokerThresholdShedderPercentage)"""
+    """How far above the average a broker's load may be. (loadBalancerBrokerThresholdShedderPercentage)"""
     report_interval_s: float = 5.0
-    """Interval at which a broker checks whether its load has changed. (loadBalancerReportUpdateMinIntervalMillis)"""
+    """How often a broker looks whether its load has changed. (loadBalancerReportUpdateMinIntervalMillis)"""
     report_threshold_percent: float = 10.0
-    """Change of load that is reported at once. (loadBalancerReportUpdateThresholdPercentage)"""
+    """A change of this much is reported at once. (loadBalancerReportUpdateThresholdPercentage)"""
     report_max_s: float = 900.0
-    """Time after which any change is reported. (loadBalancerReportUpdateMaxIntervalMinutes)"""
+    """Any change is reported after so long. (loadBalancerReportUpdateMaxIntervalMinutes)"""
     bundle_topics_max: int = 1000
-    """Topics above which a bundle is split. (loadBalancerNamespaceBundleMaxTopics)"""
+    """(loadBalancerNamespaceBundleMaxTopics)"""
     bundle_sessions_max: int = 1000
-    """Producers and consumers above which a bundle is split. (loadBalancerNamespaceBundleMaxSessions)"""
+    """Producers and consumers. (loadBalancerNamespaceBundleMaxSessions)"""
     bundle_message_rate_max: float = 30_000.0
-    """Messages per second, in and out, above which a bundle is split. (loadBalancerNamespaceBundleMaxMsgRate)"""
+    """In and out. (loadBalancerNamespaceBundleMaxMsgRate)"""
     bundle_bandwidth_mb_max: float = 100.0
-    """Bandwidth, in and out, above which a bundle is split. (loadBalancerNamespaceBundleMaxBandwidthMbytes)"""
+    """In and out. (loadBalancerNamespaceBundleMaxBandwidthMbytes)"""
     bundles_max: int = 128
-    """Maximum bundles of a namespace after splits. (loadBalancerNamespaceMaximumBundles)"""
+    """Of a namespace, that splitting goes to. (loadBalancerNamespaceMaximumBundles)"""

@@ -48,7 +48,7 @@ async def follow(store: MetadataStore, path: str, look: Callable[[], Awaitable[N
             except MetadataError as error:
                 pause_s = RETRY_S
                 if not isinstance(error, MetadataUnavailableError):
-                    log.warning("cannot follow node, retrying", path=path, error=str(error))
+                    log.warning("node not followed; tried again", path=path, error=str(error))
             with trio.move_on_after(pause_s):
                 await watch.next()
     finally:

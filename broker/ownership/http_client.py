@@ -1,4 +1,4 @@
-"""HTTP/1.1 requests between brokers: one connection per request, no redirects followed, answers read whole."""
+"""HTTP/1.1 as a broker asks it of another: one connection per request, no redirects followed, answers read whole."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Answer:
 
 
 async def request(network: Network, method: str, url: str, body: object = None) -> Answer:
-    """Send a request with `body` as JSON. Raises OSError without a valid answer. The caller sets the deadline."""
+    """Ask, with `body` as JSON. OSError if there is no answer, or none that makes sense. The caller sets the deadline."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port or 80
@@ -63,7 +63,7 @@ async def request(network: Network, method: str, url: str, body: object = None) 
 
 
 async def send(stream: Stream, data: bytes) -> None:
-    """Send all of it, however slowly the peer takes it. Raises OSError."""
+    """All of it, however slowly the other side takes it. OSError."""
     rest = memoryview(data)
     while rest:
         taken = stream.send_nowait((rest,))
@@ -87,8 +87,8 @@ async def _answer(stream: Stream, http: h11.Connection) -> Answer:
         elif isinstance(event, h11.Data):
             body += event.data
             if len(body) > ANSWER_BYTES_MAX:
-                raise OSError("the answer is too long")
+                raise OSError("its answer is too long")
         elif isinstance(event, h11.EndOfMessage):
             return Answer(status, location, bytes(body))
         elif isinstance(event, h11.ConnectionClosed) or event is h11.PAUSED:
-            raise OSError("the server closed the connection")
+            raise OSError("it closed the connection")

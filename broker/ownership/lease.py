@@ -177,7 +177,7 @@ class Lease:
         try:
             await self.look()
         except MetadataUnavailableError as error:
-            log.warning("unloading of the bundle not announced", bundle=str(self.bundle), error=str(error))
+            log.warning("others do not know that the bundle is unloaded", bundle=str(self.bundle), error=str(error))
         return self.state is LeaseState.UNLOADING
 
     async def release(self) -> None:
@@ -190,7 +190,7 @@ class Lease:
                 await self._look()
             except MetadataUnavailableError as error:
                 self._seen(None)
-                log.warning("bundle not released yet, retrying", bundle=str(self.bundle), error=str(error))
+                log.warning("bundle not given up yet", bundle=str(self.bundle), error=str(error))
             else:
                 log.info("bundle released", bundle=str(self.bundle))
 
@@ -210,7 +210,7 @@ class Lease:
         try:
             return decode_owner(node.value)
         except MetadataRefusedError as error:
-            log.warning("owner of a bundle not readable", bundle=str(self.bundle), error=str(error))
+            log.warning("owner of a bundle cannot be read", bundle=str(self.bundle), error=str(error))
             return Owner(broker_url="", web_url="", disabled=True)
 
     def _is_ours(self, asked_at: float) -> None:

@@ -253,7 +253,7 @@ class Namespaces(Tenants):
             try:
                 await self._look(found)
             except BrokerError as error:
-                # The last valid value is used until the node is corrected.
+                # What was there holds until somebody mends it.
                 log.warning("policies not read", namespace=str(found.name), error=str(error))
 
         recheck_s = self._options.recheck_s

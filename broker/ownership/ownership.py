@@ -111,10 +111,9 @@ class Ownership:
 
         async with trio.open_nursery() as nursery:
             for lease in self.leases.held():
-                # Unloading is not announced: the other brokers expect the bundles of a deregistered broker to become
-                # free.
+                # The others wait, and are not told: a broker that has deregistered is one whose bundles will be free.
                 lease.state = LeaseState.UNLOADING
-                nursery.start_soon(give_up, lease, name=f"release {lease.bundle}")
+                nursery.start_soon(give_up, lease, name=f"give up {lease.bundle}")
 
     # Queries of the broker
 

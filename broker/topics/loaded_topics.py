@@ -50,11 +50,10 @@ log = get_logger(__name__)
 
 NAMESPACES_MAX = 10_000
 NAMESPACE_TTL_S = 5.0
-"""Seconds for which a deleted namespace may still count as existing."""
+"""Seconds for which a namespace that was deleted may still be taken to exist."""
 HOLD_S = 15.0
-"""Seconds for which loading is retried while bookies or metadata are away, before the callers get the error.
-
-A refused client retries ever more slowly, long after they are back. Less than clients wait for an answer (30 s)."""
+"""Seconds for which loading is tried again while bookies or metadata are away, before those who wait hear of it: a client that is
+refused comes again ever more slowly, long after they are back. Less than clients wait for an answer (30 s)."""
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 0.5
 TOPICS_IN_STEP = 100
@@ -102,7 +101,7 @@ class Topics:
         self.loads_failed = 0
         self._stopping = False
         self._namespaces: TTLCache[str, None] = TTLCache(NAMESPACES_MAX, NAMESPACE_TTL_S, timer=trio.current_time)
-        """Namespaces seen a moment ago."""
+        """Those that were there a moment ago."""
         self.partitioned = PartitionedTopics(metadata, partitions_max=context.options.partitions_per_topic_max)
         self.takeover = Takeover(self.partitioned, factory, accept=context.options.accept_unsupported_policies)
 
@@ -120,7 +119,7 @@ class Topics:
         return None if topic is None or topic.closing else topic
 
     def namespace_is_known(self, name: TopicName) -> bool:
-        """Return whether the namespace is known to exist, from memory."""
+        """Whether the namespace is known to exist, without asking."""
         return name.namespace_path in self._namespaces
 
     async def check_namespace(self, name: TopicName | NamespaceName) -> None:
@@ -230,7 +229,7 @@ class Topics:
                 assert loading.topic is not None, "a load ends with a topic or an error"
                 return loading.topic
             if isinstance(loading.error, TopicNotFoundError) and create and not loading.create:
-                continue  # the first caller did not allow creation
+                continue  # whoever asked first would not have it made
             raise type(loading.error)(*loading.error.args)
 
     async def _load(self, name: TopicName, loading: _Loading) -> None:
@@ -260,7 +259,7 @@ class Topics:
             loading.done.set()
 
     async def _load_patiently(self, name: TopicName, loading: _Loading, give_up_at: float) -> Topic:
-        """Load, and retry while a part that is away may come back."""
+        """Again and again while what is away may come back."""
         pause_s = RETRY_FIRST_S
         while True:
             try:
@@ -277,19 +276,19 @@ class Topics:
         if name.partition >= 0:
             return await self._open(name, create=await self._check_partition(name) and loading.create)
         async with self.partitioned.changing(name):
-            # Not while another task creates a partitioned topic of that name.
+            # Not made while somebody else makes a partitioned one of it.
             if await self.partitioned.get(name):
                 raise NotAllowedError(f"topic {name.full} is partitioned: use its partitions")
             return await self._open(name, create=loading.create)
 
     async def _open(self, name: TopicName, *, create: bool) -> Topic:
         if create:
-            # Clients of a deleted topic return at once, and would recreate it in a deleted namespace.
+            # Whoever was connected to a deleted topic comes at once, and would make it anew in a namespace that is gone.
             await self._look_for_namespace(name)
-        # Before: opening fences the current writer. After: opening takes time, and the bundle may be lost.
+        # Before: opening fences whoever writes now. After: opening takes its time, and the bundle may be gone.
         await self._ownership.check(name)
-        # Before opening, because an open log is trimmed.
-        policies = await self._policies.hold(name)  # held until it is open, so that they are read once
+        # Before it is opened: what is open is trimmed.
+        policies = await self._policies.hold(name)  # until it is open, so that they are read once
         await self.takeover.check(name, policies)
         ledger = await self._factory.open(name.managed_ledger_path, create=create)
         try:
@@ -299,18 +298,17 @@ class Topics:
             raise
         del policies
         if not ledger.is_usable:
-            # Taken over or closed since: no later event would report it.
+            # Taken over or closed since: nobody would tell us any more.
             raise ManagedLedgerFencedError(f"{name.full} was lost while it was being loaded")
         topic = Topic(self._context, name, ledger, self.close_soon)
         topic.restore_subscriptions()
         return topic
 
     async def _check_partition(self, name: TopicName) -> bool:
-        """Check whether a partition that has no log may be created.
+        """Whether a partition that has no log may be made. One of no partitioned topic may be used if it is there: nothing
+        that was stored becomes unreachable. NotAllowedError, BeingDeletedError, MetadataUnavailableError.
 
-        An existing partition of no partitioned topic may be used, so that its data stays reachable. Raises
-        NotAllowedError, BeingDeletedError, MetadataUnavailableError.
-        Source: the original's BrokerService.validateTopicConsistency, which refuses existing ones too."""
+        Source: the original's BrokerService.validateTopicConsistency, which refuses those that are there, too."""
         count = await self.partitioned.get(name.partitioned)
         if count == 0:
             if not await self._has(log_path(name.managed_ledger_path)):
@@ -319,7 +317,7 @@ class Topics:
                 )
             return False
         if name.partition >= count:
-            raise NotAllowedError(f"{name.full} is not one of the {count} partitions of {name.partitioned.full}")
+            raise NotAllowedError(f"{name.full} is none of the {count} partitions of {name.partitioned.full}")
         return True
 
     async def create(self, name: TopicName) -> None:
@@ -479,7 +477,7 @@ class Topics:
                     pass
 
     async def close_all(self) -> None:
-        """Stop gracefully: notify clients, close cursors and ledgers. The next start recovers what fails."""
+        """Graceful stop: clients are told, cursors and ledgers closed; what fails is left to the next start's recovery."""
         self._stopping = True
         for topic in self.loaded():
             self.close_soon(topic)

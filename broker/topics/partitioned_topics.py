@@ -143,7 +143,7 @@ class PartitionedTopics:
 
     @asynccontextmanager
     async def changing(self, name: TopicName) -> AsyncIterator[None]:
-        """Lock the topic's kind and partitions against other changes by this broker."""
+        """Nobody else of this broker changes the topic's kind or its partitions meanwhile."""
         while (other := self._changing.get(name.full)) is not None:
             await other.wait()
         done = self._changing[name.full] = trio.Event()

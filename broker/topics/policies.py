@@ -92,7 +92,7 @@ class _Namespace:
 
 
 class Held:
-    """Current policies of a topic's namespace and of the topic; None: there are none."""
+    """The policies of a topic's namespace and its own, as they are known now; None: there are none."""
 
     __slots__ = ("_namespace", "_topic")
 
@@ -110,7 +110,7 @@ class Held:
 
 
 class _Effective:
-    """Effective policies of one topic at the moment of each call."""
+    """What holds for one topic at the moment it is called."""
 
     __slots__ = ("_namespace", "_policies", "_topic")
 
@@ -142,22 +142,20 @@ class TopicPolicies:
     # For logs
 
     async def load(self, name: TopicName) -> Callable[[], LogConfig]:
-        """Read unknown policies; return a function that gives the topic's effective policies at each call.
-
-        The function answers from memory and never raises. Raises MetadataUnavailableError."""
+        """Read what is not known yet. What comes back answers from memory what holds for the topic at the moment it is
+        asked, and never raises. MetadataUnavailableError."""
         return _Effective(self, *await self._load(name))
 
     async def config_of(self, log_name: str) -> Callable[[], LogConfig]:
-        """Load the policies of the topic whose managed ledger has that name; see `load`."""
+        """As `load`, of the topic whose managed ledger has that name."""
         return await self.load(TopicName.from_managed_ledger_path(log_name))
 
     async def hold(self, name: TopicName) -> Held:
-        """Read unknown policies, and keep them current as long as the result is referenced. Raises
-        MetadataUnavailableError."""
+        """Read what is not known yet, and keep it known as long as the answer is kept. MetadataUnavailableError."""
         return Held(*await self._load(name))
 
     async def asks_deduplication(self, name: TopicName) -> bool:
-        """Return whether a producer's duplicates are to be dropped. Raises MetadataUnavailableError if unknown."""
+        """Whether duplicates of a producer of the topic are to be dropped. MetadataUnavailableError, if that is not known."""
         namespace, topic = await self._load(name)
         return asks_deduplication(namespace.own, topic.own)
 
@@ -249,7 +247,7 @@ class TopicPolicies:
         if namespace is None or not namespace.watched:
             namespace = self._namespaces[key] = _Namespace(name, watched=True)
             self._tasks.nursery.start_soon(self._watch, key, namespace, name=f"policies of {name}")
-        if not namespace.ready.is_set():  # each loaded topic asks twice
+        if not namespace.ready.is_set():  # each topic that is loaded asks twice
             await namespace.ready.wait()
         if namespace.forgotten:
             return await self._known(name)  # the namespace was recreated

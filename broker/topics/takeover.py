@@ -53,15 +53,13 @@ class Takeover:
         self._accept = accept
         self._accepted: set[str] = set()
         self._fields: LRUCache[str, tuple[Json | None, list[str]]] = LRUCache(KNOWN_MAX)
-        """By namespace: its policies at the last look, and the ones that are not obeyed."""
+        """By namespace: its policies when they were looked at last, and what is not obeyed of them."""
         self._looks: dict[str, _Look] = {}
         self._change_events: TTLCache[str, bool] = TTLCache(KNOWN_MAX, KNOWN_TTL_S, timer=trio.current_time)
 
     async def check(self, name: TopicName, policies: Held) -> None:
-        """Raise UnsupportedPoliciesError if the topic has policies this broker does not obey.
-
-        Raises MetadataUnavailableError, ManagedLedgerUnavailableError, ManagedLedgerDamagedError if that cannot be
-        decided."""
+        """UnsupportedPoliciesError; MetadataUnavailableError, ManagedLedgerUnavailableError, ManagedLedgerDamagedError if it
+        cannot be decided."""
         namespace, key = name.namespace_name, name.namespace_path
         reasons = []
         if fields := self._unsupported(key, policies.of_namespace):

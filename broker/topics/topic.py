@@ -168,7 +168,7 @@ class Topic:
         producer.failed(run, 0, str(error))
 
     def _fenced(self) -> None:
-        log.warning("topic fenced by another owner", topic=self.name.full)
+        log.warning("topic lost its ledgers to another owner", topic=self.name.full)
         self._close_soon(self)
 
     def publish_failed(self, error: Exception) -> None:
@@ -180,7 +180,7 @@ class Topic:
             return
         if not self.producers:
             return
-        log.warning("append failed, disconnecting producers", topic=self.name.full, error=str(error))
+        log.warning("append failed; producers have to connect again", topic=self.name.full, error=str(error))
         producers = list(self.producers.values())
         for producer in producers:
             # From here on their sends are ignored: nothing may be stored behind a gap before the failed sends are
@@ -251,9 +251,9 @@ class Topic:
         ledger = self.ledger
         start = start_position(subscribe)
         if subscribe.start_message_rollback_duration_sec > 0:
-            # It has precedence over a start id: Java sends both, with the id of the very first message.
+            # It wins over a start id: Java sends both, the id being the first of all.
             start = await self._published_ago(subscribe.start_message_rollback_duration_sec)
-        # Cursors take the position before the first entry to deliver.
+        # Cursors are told what comes before the first entry to deliver.
         before = start if start is None or start in (EARLIEST, LATEST) else ledger.previous_position(start)
         if before is None:
             before = EARLIEST if subscribe.initialPosition == pb.CommandSubscribe.Earliest else LATEST
@@ -315,7 +315,7 @@ class Topic:
             self._making_ends(name)
 
     def _initial(self, position: Position) -> Position | Literal["latest", "earliest"]:
-        """Return the position to give a cursor so that the entry at `position` is its next."""
+        """What a cursor is told so that the entry at `position` is its next."""
         if position > self.ledger.last_confirmed:
             return "latest"
         if position <= self.ledger.first_position():
@@ -457,10 +457,10 @@ class Topic:
 
 
 def start_position(subscribe: pb.CommandSubscribe) -> Position | None:
-    """Return the position that a SUBSCRIBE with start_message_id names as next, or None if it names none.
+    """The position that a SUBSCRIBE with start_message_id names as next, or None if it names none.
 
-    Real ids are returned unchanged: the start entry itself is delivered, and the client drops what it did not ask
-    for."""
+    Real ids come back as they are: the start entry itself is delivered, and the client drops what it did not ask for.
+    """
     if not subscribe.HasField("start_message_id"):
         return None
     start = subscribe.start_message_id

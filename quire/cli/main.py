@@ -93,7 +93,7 @@ def zookeeper(
     conf: Annotated[
         Path | None, typer.Option(help="A zoo.cfg, which replaces the other options, and may configure an ensemble.")
     ] = None,
-    log_level: Annotated[str, typer.Option(help="ZooKeeper's log level: debug, info, warn or error.")] = "warn",
+    log_level: Annotated[str, typer.Option(help="ZooKeeper's own: debug, info, warn or error.")] = "warn",
 ) -> None:
     """Run a ZooKeeper server: the original, from the jars of the extra quire[zookeeper]. Needs Java.
 

@@ -29,7 +29,8 @@ class NotAllowedError(ClientError):
 
 
 class ConsumerBusyError(ClientError):
-    """Another consumer held the subscription during the whole operation timeout. Passing, when that one disconnects."""
+    """Somebody else holds the subscription, and went on holding it for the whole operation timeout. Passing, when the
+    other one leaves."""
 
 
 class ServiceUnavailableError(ClientError):
@@ -39,7 +40,7 @@ class ServiceUnavailableError(ClientError):
 
 
 class ServerRefusedError(ClientError):
-    """A broker refused the request for a reason without a class of its own here. Permanent."""
+    """A broker said no, for a reason that has no class of its own here. Final."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(f"{error_name(code)}: {message}")

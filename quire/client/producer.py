@@ -193,8 +193,7 @@ class Producer(Attachment):
                 enough.set()
 
     def refused(self, error: ServerRefusedError, sequence_id: int) -> None:
-        """Handle a SEND that was not stored: a permanent failure of the producer, or a reason to reconnect and send
-        again."""
+        """A SEND was not stored: final for the producer, or reason to come again and send from there on."""
         if is_passing(error):
             self._begin_again(error)
         else:

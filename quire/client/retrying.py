@@ -31,21 +31,20 @@ PASSING = frozenset(
         pb.ServiceNotReady,
         pb.TooManyRequests,
         pb.ConsumerNotFound,
-        # The obstacle may be a dying process, or this client's last connection.
+        # Whoever is in the way may be a dying process, or our own last connection.
         pb.ConsumerBusy,
         pb.ProducerBusy,
     )
 )
-"""Errors that another try, after a new lookup, may avoid. Source: the errors that official clients retry; they give up
-at once when another client is in the way."""
+"""Errors that another try, after a new lookup, may not meet. Source: what the official clients retry; they give up at once
+where somebody else is in the way."""
 
 _NOT_ALLOWED = frozenset((pb.NotAllowedError, pb.AuthorizationError, pb.AuthenticationError))
 _JITTER = 0.25
 
 
 class Backoff:
-    """Pauses between tries: each twice as long as the last, shortened at random so that many clients do not retry at
-    once."""
+    """Pauses between tries: each twice as long as the last, shortened by chance so that many clients do not come at once."""
 
     __slots__ = ("_max", "_min", "_next", "_rng")
 
@@ -55,18 +54,18 @@ class Backoff:
         self._rng = rng
 
     def reset(self) -> None:
-        """Start again with the shortest pause, after a success."""
+        """It worked: begin again with the shortest."""
         self._next = self._min
 
     def pause(self) -> float:
-        """Return the seconds to wait before the next try."""
+        """Seconds to wait before the next try."""
         pause = self._next
         self._next = min(2 * pause, self._max)
         return pause * (1 - _JITTER * self._rng.random())
 
 
 def is_passing(error: ClientError) -> bool:
-    """Return whether another try may help."""
+    """Whether another try may help."""
     if isinstance(error, ServerRefusedError):
         return error.code in PASSING
     return isinstance(error, ConnectionLostError | ServiceUnavailableError) and not isinstance(error, ClosedError)
@@ -101,7 +100,8 @@ async def retrying(
 ) -> T:
     """Try until success. Permanent errors are raised at once, ServiceUnavailableError after `operation_timeout_s`.
 
-    `known_cause`: returns why a pending attempt has not succeeded, if known."""
+    `known_cause`: why an attempt that still goes on has not succeeded, if somebody knows.
+    """
     backoff = Backoff(options, rng)
     cause: ClientError | None = None
     with trio.move_on_after(options.operation_timeout_s):

@@ -67,7 +67,7 @@ class ClusterConfig:
 
     @property
     def connect_string(self) -> ConnectString:
-        """Return the connect string. Raises InvalidConnectStringError."""
+        """InvalidConnectStringError."""
         uri = self.metadata_service
         plain = uri.removeprefix(PULSAR_PREFIX)
         if plain != uri and not plain.startswith("zk:"):
@@ -76,7 +76,7 @@ class ClusterConfig:
 
     @property
     def zookeeper(self) -> ZooKeeperConfig:
-        """Return the configuration of ZooKeeper. Raises InvalidConnectStringError."""
+        """InvalidConnectStringError."""
         where = self.connect_string
         seconds = self.zk_timeout_ms / 1000
         return ZooKeeperConfig(
@@ -104,18 +104,18 @@ class ClusterConfig:
 
     @property
     def journals(self) -> tuple[str, ...]:
-        """Return the folders of the journals, including `current`; their order matters."""
+        """Folders of the journals, `current` included; their order matters."""
         folders = self.journal_directories or self.journal_directory or _JOURNALS
         return tuple(f"{folder}/current" for folder in folders)
 
     @property
     def ledgers(self) -> tuple[str, ...]:
-        """Return the folders of the entry logs, including `current`."""
+        """Folders of the entry logs, `current` included."""
         return tuple(f"{folder}/current" for folder in self.ledger_directories)
 
     @property
     def indexes(self) -> tuple[str, ...]:
-        """Return the folders of the indexes, including `current`; one for each of `ledgers`."""
+        """Folders of the indexes, `current` included; one for each of `ledgers`."""
         return tuple(f"{folder}/current" for folder in self.index_directories or self.ledger_directories)
 
 

@@ -18,11 +18,11 @@ class DataDirectoryError(CliError):
 
 
 class PortError(CliError):
-    """A port cannot be listened on: it is in use, or this user has no permission."""
+    """A port cannot be listened on: it is taken, or is not this user's to take."""
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield the errors in a group, and in the groups in it; or the single error."""
+    """The errors in a group, and in the groups in it; or the one."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from leaves(inner)

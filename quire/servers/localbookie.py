@@ -86,7 +86,7 @@ async def _print_ready(all_ready: trio.Event, configs: list[BookieServerConfig])
 
 
 def run_localbookie(count: int, data_dir: Path, *, port: int, zookeeper_port: int, log_level: str) -> int:
-    """Run the command; return the exit code, the same as `quire bookie`."""
+    """The command. Returns the exit code, as `quire bookie` does."""
     from quire.service import log as logging
     from quire.world.real import real_world
 

@@ -28,12 +28,10 @@ log = get_logger(__name__)
 Store = TypeVar("Store", bound=MetadataStore)
 
 SWITCH_INTERVAL_S = 0.0002
-"""Switch interval of the interpreter.
-
-With CPython's default of 5 ms the journal thread waits about 10 ms for each sync while the loop is busy; with this,
-about 1.3 ms."""
+"""How soon a waiting thread may take the interpreter from a busy event loop. With CPython's default of 5 ms the journal
+thread waits about 10 ms for each sync while the loop is busy; with this, about 1.3 ms."""
 IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that would end the process at once without a handler."""
+"""Without a receiver they would end the process at once."""
 GC_THRESHOLDS = (50_000, 20, 50)
 """Collector threshold: cycles are rare on the hot path, and each collection interrupts it, so one young collection per
 so many new containers."""
@@ -57,7 +55,8 @@ def run_server(
     *,
     remedy: str = "",
 ) -> int:
-    """Run `serve(stop)` until it ends; return the exit code.
+    """Run `serve(stop)` until it ends; SIGTERM, SIGINT and SIGHUP set `stop`, a second one cuts; SIGHUP of a process that was
+    started to ignore it (nohup), SIGUSR1 and SIGUSR2 change nothing. Returns the exit code.
 
     SIGTERM, SIGINT and SIGHUP set `stop`, a second one cancels. SIGUSR1, SIGUSR2 and, in a process started to ignore it
     (nohup), SIGHUP change nothing. A failure with an exit code is printed on standard error, each cause in a line, with
@@ -78,7 +77,7 @@ def run_server(
                 raise
             log.error("internal error, the server ends", where="a task", exc_info=error)
             causes = "; ".join([repr(cause) for cause in leaves(error)])
-            internal = InternalError(f"internal error: {causes}; see the traceback in the log")
+            internal = InternalError(f"internal error: {causes}; its traceback is in the log")
             print(f"quire {command}: {internal}", file=sys.stderr)
             return exit_code(internal) or 1
         for cause in leaves(error):
@@ -135,13 +134,11 @@ async def end_when(failed: trio.Event, error: Exception) -> None:
 
 
 async def end_at_fault(faults: Faults) -> None:
-    """Fail when a callback has raised. Run it in a task.
-
-    The callback's remaining work is unknown, so the server ends."""
+    """A task that fails when a callback has raised: what it left undone cannot be known, so the server ends."""
     fault = await faults.wait()
     log.error("internal error, the server ends", where=fault.where, exc_info=fault.error)
     raise InternalError(
-        f"internal error in {fault.where}: {fault.error!r}; see the traceback in the log"
+        f"internal error in {fault.where}: {fault.error!r}; its traceback is in the log"
     ) from fault.error
 
 

@@ -47,7 +47,7 @@ class JobFailures:
 
 
 async def keep_trying(job: str, run: Callable[[], Awaitable[None]], failures: JobFailures) -> None:
-    """Run a job until it returns. After an exception it starts again, after a pause."""
+    """Run a job until it returns. After an exception it begins anew, with a pause before."""
     backoff = Backoff()
     while True:
         begun = trio.current_time()

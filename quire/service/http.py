@@ -61,7 +61,7 @@ class Health:
 
 
 def make_app(metrics: Metrics, health: Health, routes: Sequence[BaseRoute] = ()) -> Starlette:
-    """Return an app with the resources above, and behind them `routes`."""
+    """The resources above, and behind them `routes`."""
 
     async def status(request: Request) -> Response:
         if not health.is_ready():
@@ -144,8 +144,8 @@ def original_route(
     methods: Sequence[str],
     failures: tuple[type[Exception], ...],
 ) -> Route:
-    """Return a route that behaves as BookKeeper's: a wrong method is answered with 404 and a text, one of `failures`
-    with 500."""
+    """A resource as BookKeeper serves it: a wrong method is not found, and said to be; a handler that raises one of the
+    `failures` answers 500."""
 
     async def answer(request: Request) -> Response:
         if request.method not in methods:
@@ -167,9 +167,8 @@ async def serve_http(
     stop: trio.Event | None = None,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve `app` until `stop` is set or the task is cancelled.
-
-    Starts with the address it listens on (port 0 picks a free one). Raises OSError if the port is taken."""
+    """Serve `app` until `stop` is set or the task is cancelled. Starts with the address it listens on (port 0 picks a
+    free one); OSError if the port is taken."""
     listeners = await trio.open_tcp_listeners(port, host=host)
     address: tuple[str, int] = listeners[0].socket.getsockname()[:2]
     config = Config()

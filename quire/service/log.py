@@ -30,10 +30,8 @@ _structlog_ready = False
 
 
 def configure(level: str = "info", stream: TextIO | None = None, *, wall_ms: Callable[[], int] | None = None) -> None:
-    """Write lines of `level` and above to `stream` (None: standard error) from now on.
-
-    `wall_ms` is the clock for timestamps, `world.clock.wall_ms` in a server (None: the machine's). Raises ValueError
-    for an unknown level."""
+    """From now on write lines of `level` and above to `stream` (None: standard error). `wall_ms` is the clock to date
+    them by, `world.clock.wall_ms` in a server (None: the machine's). ValueError for a level that does not exist."""
     global _threshold, _stream, _wall_ms
     if level not in LEVELS:
         raise ValueError(f"{level!r} is no log level: {', '.join(LEVELS)}")

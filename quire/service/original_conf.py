@@ -99,7 +99,7 @@ class Sorted:
     """The lines of a file by what becomes of them."""
 
     text: str
-    """Text for `parse`, with the same lines, and older names replaced."""
+    """What `parse` is to see, in its lines, older names replaced."""
     without_effect: list[str] = field(default_factory=list)
     not_obeyed: list[str] = field(default_factory=list)
     """Keys at rest."""

@@ -101,7 +101,7 @@ async def serve_connections(
         try:
             await handle(stream)
         except* OSError as errors:
-            # A group, because the handler's nursery may contain the error that broke the connection.
+            # A group: what broke the connection may leave a nursery of the handler's.
             log.debug("connection broken", server=name, peer=stream.peer, error=str(errors.exceptions[0]))
         except* Exception:
             counts.failed += 1

@@ -108,7 +108,7 @@ class Admin:
     def _ask(
         self, method: str, topic: str, resource: str, *, json: object = None, fine: tuple[int, ...] = ()
     ) -> httpx.Response:
-        """Send a request about a topic. `fine`: statuses beside 2xx that are valid answers."""
+        """One request about a topic; `fine`: statuses beside 2xx that are answers too."""
         import httpx
 
         url = f"{self._url}/admin/v2/{topic_path(topic)}/{resource}"
@@ -118,7 +118,7 @@ class Admin:
             try:
                 response = self._http().request(method, url, json=json)
             except httpx.InvalidURL as error:
-                raise AdminRefusedError(f"admin.url {self._url!r} is not a URL: {error}") from None
+                raise AdminRefusedError(f"admin.url {self._url!r} is no URL: {error}") from None
             except httpx.HTTPError as error:
                 cause = f"{type(error).__name__}: {error}"
             else:
@@ -168,7 +168,7 @@ def _component(text: str) -> str:
 
 
 def _reason(response: httpx.Response) -> str:
-    """Return the reason in a broker's answer. Pulsar answers {"reason": ...}."""
+    """A broker's words: Pulsar answers {"reason": ...}."""
     try:
         found = response.json()
     except ValueError:

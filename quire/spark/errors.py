@@ -48,8 +48,8 @@ class SinkError(SparkSourceError):
 
 
 class MissingDependencyError(SparkSourceError, ImportError):
-    """A required package is not installed in this process, or is too old. Permanent: install `quire[spark]` there."""
+    """A package that is needed is not installed in this process, or is too old. Final: install `quire[spark]` there."""
 
 
 class StatsError(SparkSourceError):
-    """The broker's data about a log are inconsistent, because they were read while a ledger rolled. Passing: retry."""
+    """What the broker said about a log does not fit together: it was taken while a ledger rolled. Passing: ask again."""

@@ -1,4 +1,4 @@
-"""Faults of bookies and their disks, with real processes on a real ZooKeeper. docs/faults.md has the list."""
+"""What bookies and their disks may do to a ledger, with real processes on a real ZooKeeper. docs/faults.md has the list."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def new_ledger(client: LedgerClient) -> LedgerWriter:
 
 
 async def ensemble_of(bookies: BookieCluster, client: LedgerClient, ledger_id: int) -> list[BookieProcess]:
-    """Return the ensemble of its last fragment."""
+    """Of its last fragment."""
     metadata = await client.read_metadata(ledger_id)
     return [bookies.by_id(name) for name in metadata.fragments[-1].bookies]
 

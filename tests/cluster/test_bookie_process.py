@@ -53,7 +53,7 @@ class Cluster:
         await init_new_cluster(store, "/ledgers", rng=real_world().rng)
 
     def ask(self, call: Callable[[ZooKeeperStore], Awaitable[T]]) -> T:
-        """Return the answer of `call(store)`."""
+        """What `call(store)` answers."""
         return ask(self.server.config(self.chroot), call)
 
     def bookie(self, name: str = "bookie", **settings: object) -> BookieProcess:
@@ -65,9 +65,7 @@ class Cluster:
         return self.ask(lambda store: bookies.available(store))
 
     def wait_until_registered(self, *, writable: list[str], read_only: list[str], what: str) -> None:
-        """Wait until these bookie ids are registered, and no others.
-
-        Uses one session: a new one for each question would keep ZooKeeper busy."""
+        """Until these bookie ids are registered, and no others. One session asks: one a question would keep ZooKeeper busy."""
 
         async def watch(store: ZooKeeperStore) -> None:
             async def are_registered() -> bool:
@@ -237,8 +235,7 @@ def test_a_bookie_whose_session_expired_registers_again_or_ends_as_it_is_told(cl
 async def served(
     cluster: Cluster, policy: SessionExpiredPolicy = SessionExpiredPolicy.RECONNECT, **settings: Any
 ) -> AsyncIterator[tuple[BookieServerConfig, ZooKeeperStore]]:
-    """Run `quire bookie` in this process, where its session and its disk are accessible. Raises the error that ends
-    it."""
+    """What `quire bookie` runs, in this process, where its session and its disk can be got at. What ends it, comes out."""
     folder = cluster.folder / "here"
     config = BookieServerConfig(
         host="127.0.0.1",

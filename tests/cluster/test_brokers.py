@@ -206,7 +206,7 @@ def test_a_configuration_that_cannot_be_served_is_told_in_a_line(cluster: Broker
     stranger = BrokerProcess(cluster.folder / "stranger", cluster.metadata_url, clusterName="nobody")
     code, said = stranger.refused()
     assert code == 1
-    assert "no such cluster exists; create it with `quire initialize-cluster-metadata`" in said
+    assert "there is no such cluster; make it with `quire initialize-cluster-metadata`" in said
     lost = BrokerProcess(cluster.folder / "lost", f"{cluster.metadata_url}x")
     code, said = lost.refused()
     assert code == 1

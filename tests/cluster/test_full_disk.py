@@ -55,7 +55,7 @@ ANNOUNCED = ["journal group not written, its adds are refused", "no room", "chec
 
 
 def refusal(client: RawClient) -> pb.CommandError:
-    """Return the error that a connecting producer gets."""
+    """What a producer is told that tries to connect."""
     client.send(
         pb.BaseCommand(
             type=pb.BaseCommand.PRODUCER,
@@ -66,7 +66,7 @@ def refusal(client: RawClient) -> pb.CommandError:
 
 
 def acknowledge_all(client: RawClient) -> None:
-    """Acknowledge durably what `fill` kept."""
+    """What `fill` kept is acknowledged, durably."""
     client.flow(100_000, consumer_id=99)
     last = [client.message()[0] for _ in range(300)][-1]
     answer = client.ack(last, consumer_id=99, cumulative=True)

@@ -1,5 +1,4 @@
-"""The scripts of operators on real bookies, ZooKeeper and auto recovery: what they say, what they change, what they
-refuse."""
+"""The scripts of operators on real bookies, ZooKeeper and auto recovery: what they say, what they change, what they refuse."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ class Operations:
         return code, out.getvalue(), err.getvalue()
 
     def verified(self) -> dict[str, Any]:
-        """Return the findings of verify-replicas on all ledgers."""
+        """What verify-replicas finds of all ledgers."""
         code, out, _ = self.run("verify-replicas", "--json")
         found: dict[str, Any] = json.loads(out.splitlines()[-1])
         assert (code == 0) == found["good"]

@@ -47,7 +47,7 @@ pytestmark = pytest.mark.cluster
 RECONNECT = SessionExpiredPolicy.RECONNECT
 INFO = bookies.BookieServiceInfo(endpoints=(bookies.Endpoint(host="127.0.0.1", port=3181),))
 STORY_S = 3 * START_DEADLINE_S
-"""Deadline of the stories that start servers, in seconds."""
+"""Of those in which servers are started."""
 BOTH = pytest.mark.parametrize("policy", list(SessionExpiredPolicy))
 
 

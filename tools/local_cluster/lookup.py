@@ -8,7 +8,7 @@ LOOKUP_S = 30.0
 
 
 def owner_port(web_url: str, topic: str) -> int:
-    """Return the port of the broker that serves the topic. Raises httpx.HTTPError if it is unknown."""
+    """The port of the broker that serves the topic. httpx.HTTPError if nobody says."""
     url = f"{web_url}/lookup/v2/topic/{topic.replace('://', '/')}"
     answer = httpx.get(url, timeout=LOOKUP_S, follow_redirects=True).raise_for_status().json()
     return int(str(answer["brokerUrl"]).rpartition(":")[2])

@@ -86,7 +86,7 @@ def local_bookie_id(shell: Shell) -> str:
         with suppress(OSError, MetadataError):
             return decode_cookie(shell.world.disk.read(f"{folder}/VERSION")).bookie_id
     raise ShellError(
-        "the bookie is not identified: set bookieId or advertisedAddress, or run this where its folders are"
+        "which bookie is meant? Set bookieId or advertisedAddress, or run this where its folders are"
     )
 
 

@@ -42,7 +42,7 @@ from quire.world.doors import World
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessConfig(ClusterConfig):
-    """Configuration of the process: access to the metadata, and its name. Raises ValueError for contradictory keys."""
+    """Of the process around it: how to reach the metadata, and who it is. ValueError if keys contradict each other."""
 
     zk_retry_first_ms: int = conf_key("zkRetryBackoffStartMs", 1000, minimum=1)
     zk_retry_max_ms: int = conf_key("zkRetryBackoffMaxMs", 10_000, minimum=1)
@@ -54,12 +54,12 @@ class ProcessConfig(ClusterConfig):
 
     @property
     def name(self) -> str:
-        """Return the name in votes and locks: the bookie of this configuration, or this host."""
+        """What others see in votes and locks: the bookie of this configuration, or this host."""
         return self.bookie_id or f"{self.advertised_address or socket.gethostname()}:{self.port}"
 
 
 def store_config(config: ProcessConfig) -> ZooKeeperConfig:
-    """Return the configuration of the metadata store. Raises InvalidConnectStringError."""
+    """InvalidConnectStringError."""
     return replace(
         config.zookeeper,
         retry_first_s=config.zk_retry_first_ms / 1000,
@@ -69,10 +69,11 @@ def store_config(config: ProcessConfig) -> ZooKeeperConfig:
 
 
 def load(path: Path | None) -> tuple[ProcessConfig, AutoRecoveryConfig]:
-    """Read a bk_server.conf; the defaults without one. Raises ConfigError.
+    """What a bk_server.conf says; the defaults without one. ConfigError.
 
-    Values of keys for bookies only are not checked. A key that no version of the original has is an error, and so is a
-    value for auto recovery that is not obeyed."""
+    Values of keys that only a bookie needs are not looked at; what no version of the original has is an error, and so is what
+    is asked of auto recovery and not obeyed.
+    """
     if path is None:
         return ProcessConfig(), AutoRecoveryConfig()
     of_process, of_recovery = keys_of(ProcessConfig).keys(), keys_of(AutoRecoveryConfig).keys()
@@ -81,7 +82,7 @@ def load(path: Path | None) -> tuple[ProcessConfig, AutoRecoveryConfig]:
     not_ours = (of_bookies | of_recovery) - of_process
     try:
         process = build_part(ProcessConfig, path, done.text, lambda key: key not in not_ours)
-        # Unknown names were reported above.
+        # A name that no version of the original has was an error above.
         recovery = build_part(AutoRecoveryConfig, path, done.text, lambda key: key in of_recovery)
     except ConfigError as error:
         raise ConfigError("\n".join([*done.problems, str(error)])) from error
@@ -111,8 +112,7 @@ async def serve_autorecovery(
 
 @asynccontextmanager
 async def ending_at_faults(world: World) -> AsyncIterator[trio.Nursery]:
-    """Run the nursery of a process, which ends with the block, or with the first exception of a callback:
-    InternalError."""
+    """A nursery for a process of its own, which ends with the block, or with the first exception of a callback: InternalError."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(end_at_fault, world.faults, name="faults")
         yield nursery
@@ -120,7 +120,7 @@ async def ending_at_faults(world: World) -> AsyncIterator[trio.Nursery]:
 
 
 def beside_bookie(conf: Path | None, bookie_id: str) -> Callable[[World, trio.Event], Awaitable[None]]:
-    """Return `run(world, stop)`: auto recovery in a bookie's process, in a session of its own. Raises ConfigError."""
+    """`run(world, stop)`: auto recovery in a bookie's process, in a session of its own. ConfigError."""
     process, config = load(conf)
     settings, root = store_config(process), process.connect_string.ledgers_root
 

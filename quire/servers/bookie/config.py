@@ -1,4 +1,4 @@
-"""Configuration of `quire bookie`: a bk_server.conf, the original's or Quire's."""
+"""What `quire bookie` is told: a bk_server.conf, the original's or ours."""
 
 from __future__ import annotations
 
@@ -188,5 +188,5 @@ here stands at the end. A name that no version of it has is an error. The first 
 
 
 def render_conf() -> str:
-    """Return the content of conf/bk_server.conf."""
+    """What conf/bk_server.conf holds."""
     return render(BookieServerConfig, head=_HEAD) + render_tail(BOOKIE_RULES, fields=keys_of(BookieServerConfig))

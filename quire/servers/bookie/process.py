@@ -87,7 +87,7 @@ class Ready:
 
 
 def zookeeper_config(config: BookieServerConfig) -> tuple[ZooKeeperConfig, str]:
-    """Return the address of the metadata store, and the ledgers' root in it. Raises ConfigError."""
+    """How to reach the metadata store, and the ledgers' root in it. ConfigError."""
     uri = config.metadata_service
     plain = uri.removeprefix(PULSAR_PREFIX)
     scheme = plain.partition(":")[0].partition("+")[0]
@@ -116,11 +116,11 @@ def zookeeper_config(config: BookieServerConfig) -> tuple[ZooKeeperConfig, str]:
 
 
 def located(config: BookieServerConfig, ledgers_root: str) -> BookieServerConfig:
-    """Complete the configuration with the values of this machine: host, port, folders. Raises ConfigError."""
+    """The configuration with everything in it that this machine says: host, port, folders. ConfigError."""
     host = config.host or own_host(config)
     port = config.port or free_port()
     folders = (config.journal_directory, config.ledger_directory, config.index_directory)
-    # A cookie contains folders as configured, and relative paths unresolved.
+    # A cookie names folders as they are configured, and those of a relative path by that.
     root = "" if all(os.path.isabs(folder) for folder in folders if folder) else os.getcwd()
     journal, ledgers, index = (os.path.abspath(folder) if folder else "" for folder in folders)
     made = replace(
@@ -141,7 +141,7 @@ def located(config: BookieServerConfig, ledgers_root: str) -> BookieServerConfig
 
 
 def own_host(config: BookieServerConfig) -> str:
-    """Return the name of this machine, or its address. Raises ConfigError if others cannot reach it."""
+    """What this machine is called, or its address. ConfigError if others cannot reach it by that."""
     address = interface_address(config.listening_interface) if config.listening_interface else None
     name = socket.getfqdn()
     if address is None:
@@ -170,7 +170,7 @@ def interface_address(name: str) -> str:
 
 
 def check_user(config: BookieServerConfig) -> None:
-    """Raise ConfigError if this user may not start a bookie."""
+    """ConfigError if this user may not start a bookie."""
     user = getpass.getuser()
     if config.permitted_users and user not in config.permitted_users:
         raise ConfigError(f"permittedStartupUsers={','.join(config.permitted_users)}: {user} is not one of them")
@@ -210,7 +210,7 @@ async def serve(
         nursery = await stack.enter_async_context(trio.open_nursery())
         stack.callback(nursery.cancel_scope.cancel)
         nursery.start_soon(end_at_fault, world.faults, name="faults")
-        lost = "a sync failed, so the content of the disk is unknown; restart the server to recover from it"
+        lost = "a sync failed and nobody knows what is on the disk; the next start will tell"
         nursery.start_soon(end_when, bookie.failed, StorageFailedError(lost), name="bookie failed")
         expired = SessionExpiredError("the ZooKeeper session has expired: restart the bookie")
         nursery.start_soon(end_when, metadata.expired, expired, name="metadata expired")
@@ -298,7 +298,7 @@ def run_bookie(conf: Path | None, log_level: str) -> int:
 def _auto_recovery(
     conf: Path | None, config: BookieServerConfig
 ) -> Callable[[World, trio.Event], Awaitable[None]] | None:
-    """Return `run(world, stop)`, which runs beside the bookie, if configured. Raises ConfigError."""
+    """What runs beside the bookie, if it is to: `run(world, stop)`. ConfigError."""
     if not config.auto_recovery:
         return None
     # Imported here, because other bookies do not need it.

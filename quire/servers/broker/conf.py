@@ -21,5 +21,5 @@ stands at the end. A name that no version of it has is an error. The first value
 
 
 def render_conf() -> str:
-    """Return the content of conf/broker.conf."""
+    """What conf/broker.conf holds."""
     return render(BrokerConfig, head=_HEAD) + render_tail(BROKER_RULES, fields=keys_of(BrokerConfig))

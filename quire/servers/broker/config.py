@@ -1,4 +1,4 @@
-"""Configuration of `quire broker`: the keys of a broker.conf."""
+"""What `quire broker` is told: the keys of a broker.conf."""
 
 from __future__ import annotations
 

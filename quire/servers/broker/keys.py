@@ -1,5 +1,5 @@
-"""Configuration of every process with a broker: keys of Pulsar's broker.conf, shared by `quire standalone` and `quire
-broker`, and the parts of it for the packages below.
+"""What every process with a broker in it can be told: keys of Pulsar's broker.conf, shared by `quire standalone` and
+`quire broker`, and what the rooms below get of them.
 
 Names are the original's; defaults are ours where the original's ask for gigabytes of memory. Every key here has an effect.
 """

@@ -1,4 +1,4 @@
-"""Parts of a broker's configuration for the packages it is made of."""
+"""What the rooms below get of a broker's configuration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from quire.wire.bookkeeper import v2
 
 
 def zookeeper_config(config: BrokerConfig) -> tuple[ZooKeeperConfig, str]:
-    """Return the address of the metadata store, and the bookies' root in it. Raises ConfigError."""
+    """How to reach the metadata store, and the bookies' root in it. ConfigError."""
     try:
         where = pulsar_store(
             config.metadata_url,
@@ -44,9 +44,8 @@ def zookeeper_config(config: BrokerConfig) -> tuple[ZooKeeperConfig, str]:
 
 
 def ledgers_root(uri: str, store: ZooKeeperConfig) -> str:
-    """Return the bookies' root below the store's chroot. Raises ConfigError if it is elsewhere.
-
-    A topic's list of ledgers and a new ledger are stored in one write, so they must be in one store."""
+    """The bookies' root below the store's chroot. ConfigError if it is not there: a topic's list of ledgers and a new
+    ledger are stored in one write, so they must be in one store."""
     if not uri:
         return "/ledgers"
     where = parse_connect_string(uri.removeprefix(PULSAR_PREFIX))
@@ -61,7 +60,7 @@ def ledgers_root(uri: str, store: ZooKeeperConfig) -> str:
 
 
 def ledger_client_config(config: BrokerConfig) -> LedgerConfig:
-    """Return the configuration of the ledger client."""
+    """How bookies are written to and read."""
     speculative = config.speculative_read_ms / 1000
     default = ReadConfig()
     return LedgerConfig(
@@ -86,7 +85,7 @@ def ledger_client_config(config: BrokerConfig) -> LedgerConfig:
 
 
 def watcher_config(config: BrokerConfig) -> WatcherConfig:
-    """Return the rules by which a bookie gets no new ledgers for a time."""
+    """When a bookie gets no new ledgers for a time."""
     return WatcherConfig(
         health_check=config.bookie_health_check,
         health_check_interval_s=config.bookie_health_interval_s,
@@ -97,7 +96,7 @@ def watcher_config(config: BrokerConfig) -> WatcherConfig:
 
 
 def ownership_options(config: BrokerConfig) -> OwnershipOptions:
-    """Return the options of ownership."""
+    """How bundles are shared."""
     return OwnershipOptions(
         cluster_name=config.cluster_name,
         bundles_default=config.bundles_default,
@@ -120,10 +119,10 @@ def ownership_options(config: BrokerConfig) -> OwnershipOptions:
 
 
 def ledger_config(config: BrokerConfig) -> ManagedLedgerConfig:
-    """Return the managed ledgers' part of the configuration."""
+    """The managed ledgers' part of the configuration."""
     return narrow(config, ManagedLedgerConfig)
 
 
 def cursor_config(config: BrokerConfig) -> CursorConfig:
-    """Return the cursors' part of the configuration."""
+    """The cursors' part of the configuration."""
     return narrow(config, CursorConfig)

@@ -76,18 +76,13 @@ async def run_broker_on(
     http: bool = True,
     ledgers_root: str = "/ledgers",
 ) -> None:
-    """Run one broker of the cluster with this `metadata`, until `stop` is set.
-
-    Raises BrokerStartError, PortError, MetadataError; the last, in a group, also after an expired session.
-
-    Args:
-        ready: called once it is registered and serves.
-        turn: the turn of the ledger client's links.
-        http: whether the web port is served. Its id contains `webServicePort` in any case.
-    """
+    """One broker of the cluster whose metadata is `metadata`, until `stop` is set. `ready` is called once it is registered and
+    serves. `turn`: that of the ledger client's links. BrokerStartError, PortError, MetadataError; the last, in a
+    group, also when the session with the metadata service has ended for good. Without `http` it is known by `webServicePort`
+    all the same."""
     if await metadata.get(f"/admin/clusters/{config.cluster_name}") is None:
         raise BrokerStartError(
-            f"clusterName={config.cluster_name}: no such cluster exists; create it with `quire initialize-cluster-metadata`, "
+            f"clusterName={config.cluster_name}: there is no such cluster; make it with `quire initialize-cluster-metadata`, "
             "or correct clusterName"
         )
     host = config.advertised_host
@@ -96,7 +91,7 @@ async def run_broker_on(
         nursery = await stack.enter_async_context(trio.open_nursery())
         stack.callback(nursery.cancel_scope.cancel)
         nursery.start_soon(end_at_fault, world.faults, name="faults")
-        expired = SessionExpiredError("the ZooKeeper session has expired: restart the broker")
+        expired = SessionExpiredError("ZooKeeper has given this broker up: start it again")
         nursery.start_soon(end_when, metadata.expired, expired, name="metadata expired")
         with naming("brokerServicePort", config.bind_address, config.broker_port):
             listener = await world.network.listen(config.bind_address, config.broker_port)
@@ -166,9 +161,9 @@ async def run_broker_on(
 
 
 def located(config: BrokerConfig) -> BrokerConfig:
-    """Complete the configuration with the values of this machine: its name, a free port. Raises ConfigError."""
+    """The configuration with everything in it that this machine says: its name, a free port. ConfigError."""
     if not config.cluster_name:
-        raise ConfigError("clusterName: must be set, to the name given to `quire initialize-cluster-metadata`")
+        raise ConfigError("clusterName: must be set, to the name that `quire initialize-cluster-metadata` was given")
     advertised = config.advertised_address
     if not advertised and config.bind_address in ("0.0.0.0", "::", ""):
         advertised = socket.getfqdn()

@@ -26,5 +26,5 @@ not here stands at the end. A name that no version of them has is an error. The 
 
 
 def render_conf() -> str:
-    """Return the content of conf/standalone.conf."""
+    """What conf/standalone.conf holds."""
     return render(StandaloneConfig, head=_HEAD) + render_tail(STANDALONE_RULES, fields=keys_of(StandaloneConfig))

@@ -63,14 +63,13 @@ async def run_standalone(
     stop: trio.Event,
     http: bool = True,
 ) -> None:
-    """Serve from `data_dir` (absolute) until `stop` is set.
-
-    `ready` is called once the binary port (and the web port, if `http`) is served. Raises DataDirectoryError,
-    PortError, BookieError, MetadataError; the last two, in a group, also when a sync of the disk fails."""
+    """Serve from `data_dir` (absolute) until `stop` is set. `ready` is called once the binary port (and the web port,
+    if `http`) is served. Raises DataDirectoryError, PortError, BookieError, MetadataError; the last two, in a group,
+    also when a sync of the disk fails."""
     directory = await world.offload.run(partial(claim, world.disk, data_dir), name="claim")
     async with AsyncExitStack() as stack:
         stack.callback(directory.lock.release)
-        # Where there is a bookie there was metadata: without it, all its ledgers would count as deleted.
+        # Once there is a bookie there was metadata: without it, all its ledgers would count as deleted.
         has_served = await world.offload.run(partial(world.disk.exists, directory.ledgers), name="has served")
         wanted = bookie_config(config, directory)
         disks = DiskWatch(world, wanted)
@@ -87,7 +86,7 @@ async def run_standalone(
         nursery = await stack.enter_async_context(trio.open_nursery())
         stack.callback(nursery.cancel_scope.cancel)
         nursery.start_soon(end_at_fault, world.faults, name="faults")
-        lost = "a sync failed, so the content of the disk is unknown; restart the server to recover from it"
+        lost = "a sync failed and nobody knows what is on the disk; the next start will tell"
         nursery.start_soon(end_when, bookie.failed, StorageFailedError(f"bookie: {lost}"), name="bookie failed")
         nursery.start_soon(end_when, metadata.expired, SessionExpiredError(f"metadata: {lost}"), name="metadata failed")
         turn = Turn()
@@ -158,19 +157,18 @@ async def run_standalone(
 
 
 def ledger_config(config: StandaloneConfig) -> ManagedLedgerConfig:
-    """Return the managed ledgers' part of the configuration."""
+    """The managed ledgers' part of the configuration."""
     return narrow(config, ManagedLedgerConfig, ensemble_size=1, write_quorum=1, ack_quorum=1)
 
 
 def cursor_config(config: StandaloneConfig) -> CursorConfig:
-    """Return the cursors' part of the configuration."""
+    """The cursors' part of the configuration."""
     return narrow(config, CursorConfig, ensemble_size=1, write_quorum=1, ack_quorum=1)
 
 
 def bookie_config(config: StandaloneConfig, directory: DataDirectory) -> BookieConfig:
-    """Return the bookie's part of the configuration.
-
-    Its folders are those of the data directory. The cookie has them relative to it, so that it can be moved."""
+    """The bookie's part of the configuration. Its folders are those of the data directory, which the cookie names
+    relative to it, so that it can be moved."""
     return narrow(
         config,
         BookieConfig,

@@ -1,4 +1,4 @@
-"""Address, credentials and TLS of ZooKeeper, from the operator's configuration (pure)."""
+"""Where ZooKeeper is, who we are for it, and how the connections to it are kept private: from what operators say (pure)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pulsar_store(url: str, configuration_url: str, *, key: str, configuration_ke
 
 
 class Keys(Protocol):
-    """Keys of a configuration about it, already checked for contradictions."""
+    """What a configuration says of it; it has checked that its keys do not contradict each other."""
 
     @property
     def zk_auth(self) -> str: ...
@@ -44,13 +44,13 @@ class Keys(Protocol):
 
 
 def credentials(config: Keys) -> tuple[tuple[str, str], ...]:
-    """Return `digest:user:password` as (scheme, credential); none without credentials."""
+    """`digest:user:password` as (scheme, credential); none if there is nobody to be."""
     scheme, _, credential = config.zk_auth.partition(":")
     return ((scheme, credential),) if config.zk_auth else ()
 
 
 def tls(config: Keys) -> Tls | None:
-    """Return the TLS settings; None: no encryption."""
+    """None: in the clear."""
     if not config.zk_tls:
         return None
     return Tls(

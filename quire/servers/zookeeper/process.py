@@ -79,8 +79,7 @@ def write_conf(
 
 
 def java_command(conf: Path, *, log_level: str = "warn", options: tuple[str, ...] = ()) -> list[str]:
-    """Return the command line of the server with a zoo.cfg. Raises ZooKeeperServerError if Java or the jars are
-    missing."""
+    """What runs the server with a zoo.cfg. ZooKeeperServerError if Java or the jars are missing."""
     java, jars = find_java(), find_jars()
     settings = ("-Dzookeeper.admin.enableServer=false", f"-Dlog4j2.level={log_level}")
     return [java, *_FAST_START, *settings, *options, "-cp", f"{jars}/*", MAIN_CLASS, str(conf)]
@@ -97,9 +96,7 @@ def client_address(conf: Path) -> tuple[str, int]:
 
 
 def start_server(conf: Path, *, log_level: str = "warn") -> subprocess.Popen[bytes]:
-    """Start the server as a child process that ends with this one, and wait until it serves. Call it from the main
-    thread.
-    """
+    """Start the server as a child that ends with us, and wait until it serves. Call it from the main thread."""
     host, port = client_address(conf)
     if _answers(host, port):
         raise ZooKeeperServerError(f"something listens on {host}:{port} already")

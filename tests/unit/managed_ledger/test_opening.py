@@ -196,7 +196,7 @@ def test_a_terminated_log_can_be_read_and_takes_nothing() -> None:
     in_cluster(test)
 
 
-@pytest.mark.expect_error("next ledger not created")
+@pytest.mark.expect_error("no next ledger")
 def test_ledger_ids_far_below_the_last_one_are_refused_and_a_few_are_passed_over() -> None:
     async def test(cluster: Cluster) -> None:
         cluster.ledgers._next_id = 500

@@ -130,7 +130,7 @@ def test_a_recovery_that_is_not_possible_now_is_tried_again_by_the_next_append()
     in_cluster(test)
 
 
-@pytest.mark.expect_error("closed below its last confirmed entry")
+@pytest.mark.expect_error("closed below what its bookies had confirmed")
 def test_a_ledger_that_was_closed_below_what_was_confirmed_is_damage_and_fences_the_log() -> None:
     async def test(cluster: Cluster) -> None:
         async with cluster.broker() as factory:
@@ -180,8 +180,7 @@ def all_confirmed(sinks: list[tuple[Sink, int]]) -> bool:
 
 
 def test_whenever_ledgers_are_closed_by_others_every_entry_is_confirmed_once_and_read_once_in_order() -> None:
-    """AllAckedEntriesAreReadable, NoOutOfOrderEntries, and nothing leaks: rolls, ledgers ahead, failures and such
-    closes."""
+    """AllAckedEntriesAreReadable, NoOutOfOrderEntries, and nothing leaks: rolls, ledgers ahead, failures and such closes."""
 
     async def test(cluster: Cluster) -> None:
         rng = random.Random(4)

@@ -311,7 +311,7 @@ def test_a_message_that_a_client_cannot_read_is_told_to_the_operator(log_events:
         assert not (await peer.answered_ack(ids[0], validation_error=error)).HasField("error")
 
     in_broker(test)
-    told = [event for event in log_events if event["event"] == "client acknowledged a message it could not read"]
+    told = [event for event in log_events if event["event"] == "a client acknowledges a message that it cannot read"]
     assert [(event["subscription"], event["reason"]) for event in told] == [("s", "ChecksumMismatch")]
 
 

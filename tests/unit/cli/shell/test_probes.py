@@ -112,7 +112,7 @@ def test_which_bookie_is_the_local_one() -> None:
             return local_bookie_id(shell)
 
         config = ClusterConfig(journal_directories=("/j",), ledger_directories=("/l",))
-        with pytest.raises(ShellError, match="the bookie is not identified"):
+        with pytest.raises(ShellError, match="which bookie is meant"):
             local(config)
         cookie = Cookie(bookie_id="c:1", journal_directories=("/j",), ledger_directories=("/l",))
         world.disk.make_dirs("/l/current")
