@@ -1,1 +1,1 @@
-"""What `scripts/bench` runs: load generators, the peers beside us, tables and pictures. Not shipped."""
+"""Benchmarks of `scripts/bench`: load generators, servers to compare with, tables and pictures. Not shipped."""

@@ -1,4 +1,4 @@
-"""`python -m bench NAME ...`: runs the `main()` of one of the measurements."""
+"""`python -m bench NAME ...`: run the `main()` of one benchmark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MEASUREMENTS = {
     "cluster": "a broker, three bookies and ZooKeeper, and the repair of ledgers, beside Apache Pulsar's same",
     "spark": "the Spark source and sink beside the official Python client, alone, in one interleaved run",
     "topics": "20,000 topics on one server: memory per topic, stop, and serving them all again",
-    "connections": "memory of a server per idle connection, and whether it is given back",
+    "connections": "memory of a server per idle connection, and its release",
     "links": "a bookie in the same process, and as a child process",
     "bookie": "one bookie process under a raw generator, beside Apache BookKeeper's",
     "ledger": "the ledger client on three bookies, ours and Apache BookKeeper's, and with a slow one",

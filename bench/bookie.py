@@ -1,5 +1,5 @@
-"""`scripts/bench bookie`: one bookie process under a raw pipelined generator (version 2, fsync on, 10 ledgers), beside one of
-Apache BookKeeper in interleaved rounds; then random reads of entries that are in none of its caches.
+"""`scripts/bench bookie`: one bookie process under a raw pipelined generator (version 2, fsync on, 10 ledgers), beside
+one of Apache BookKeeper in interleaved rounds; then random reads of entries that are in none of its caches.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LOCATION_KEY = Struct("!qq")
 
 
 def drop_page_cache(folder: Path) -> None:
-    """Ask the kernel to forget the clean pages of every file in the folder."""
+    """Make the kernel drop the clean pages of every file in the folder."""
     os.sync()
     for path in folder.rglob("*"):
         if path.is_file():
@@ -64,7 +64,7 @@ def measure_adds(group: Cluster, first_ledger: int, size: int, window: int, seco
 
 
 def bare_reads(folder: Path, filled: Filled, count: int) -> float:
-    """The same reads by THREADS threads of RocksDB get and pread and nothing else; per second. The bookie is stopped."""
+    """Return the rate of the same reads by THREADS threads of RocksDB get and pread alone. The bookie is stopped."""
     current = folder / "ledgers/current"
     options = Options(raw_mode=True)
     rows = Rdict(str(current / "locations"), options, access_type=AccessType.read_only())
@@ -95,11 +95,12 @@ def bare_reads(folder: Path, filled: Filled, count: int) -> float:
 
 
 def reads(folder: Path, zookeeper_port: int, seconds: float, count: int) -> dict[str, float]:
-    """Random reads of 1 KB entries per second: with the files in the page cache, without, and the bare loop without."""
+    """Return random reads of 1 KB entries per second: with the files in the page cache, without, and the bare loop
+    without."""
     found: dict[str, float] = {}
     with cluster("quire-reads", folder, zookeeper_port, 1) as group:
         filled, _ = flood(group.bookies[0].port, 1, 1024, 1000, seconds)
-        bookie = restart(group, 0, SMALL_CACHES)  # with nothing in its caches, and little room there
+        bookie = restart(group, 0, SMALL_CACHES)  # empty caches, and little room in them
         fill_page_cache(bookie.folder)
         found["reads/s, page cache"] = count / random_reads(bookie.port, filled, 1000, count)
         drop_page_cache(bookie.folder)
@@ -117,7 +118,7 @@ def main() -> None:
     parser.add_argument("--fill", type=float, default=10, help="seconds of adds before the reads")
     parser.add_argument("--reads", type=int, default=READS)
     parser.add_argument("--no-apache", action="store_true")
-    parser.add_argument("--folder", type=Path, help="where the data goes; the disk under it is measured")
+    parser.add_argument("--folder", type=Path, help="folder of the data; its disk is measured")
     given = parser.parse_args()
     classes = None if given.no_apache else apache_classes()
     folder = Path(tempfile.mkdtemp(prefix="quire-bench-", dir=given.folder))

@@ -1,4 +1,4 @@
-"""Clusters to measure: one ZooKeeper, bookies of ours and of Apache BookKeeper as processes, both with fsync on."""
+"""Clusters to measure: one ZooKeeper, bookies of Quire and of Apache BookKeeper as processes, both with fsync on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bookie:
-    """A running one."""
+    """A running bookie."""
 
     port: int
     folder: Path
@@ -55,7 +55,7 @@ class Cluster:
 
 
 def apache_classes() -> str | None:
-    """The class path of the original, whose jars Maven brings at the first use; None where Maven or Java is missing."""
+    """Return the class path of the original, whose jars Maven fetches at the first use; None without Maven or Java."""
     if shutil.which("mvn") is None or shutil.which("java") is None:
         return None
     made = subprocess.run(
@@ -66,7 +66,7 @@ def apache_classes() -> str | None:
 
 @contextlib.contextmanager
 def zookeeper(folder: Path) -> Iterator[int]:
-    """The port of a server that runs meanwhile."""
+    """Run a server; yield its port."""
     port = free_port()
     server = start_server(write_conf(folder, host="127.0.0.1", port=port))
     try:
@@ -86,7 +86,7 @@ def cluster(
     classes: str | None = None,
     conf: Mapping[str, object] | None = None,
 ) -> Iterator[Cluster]:
-    """`count` bookies, the original's if there is a class path."""
+    """Run `count` bookies, the original's if there is a class path."""
     root = f"/{name}"
     trio.run(_initialize, zookeeper_port, root)
     uri = f"zk+hierarchical://127.0.0.1:{zookeeper_port}{root}"
@@ -146,7 +146,8 @@ def _start(folder: Path, port: int, classes: str | None) -> Bookie:
 
 
 def restart(group: Cluster, number: int, conf: Mapping[str, object]) -> Bookie:
-    """Stop a bookie of ours and start it on the same data, with more configuration: the first value of a key counts."""
+    """Stop a bookie of Quire and start it on the same data, with more configuration: the first value of a key
+    counts."""
     old = group.bookies[number]
     old.stop()
     path = old.folder / "bookie.conf"

@@ -1,8 +1,8 @@
-"""`scripts/bench cluster`: one broker, three bookies and ZooKeeper, 3/3/2, fsync on: Quire's beside Apache Pulsar's, in one
-interleaved run; and the repair of ledgers by Quire's auto recovery beside Apache BookKeeper's.
+"""`scripts/bench cluster`: one broker, three bookies and ZooKeeper, 3/3/2, fsync on: Quire's beside Apache Pulsar's, in
+one interleaved run; and the repair of ledgers by Quire's auto recovery beside Apache BookKeeper's.
 
-Each round runs each workload on one cluster and then on the other; medians over the rounds are compared. Both are warmed by
-half a minute of mixed load first. CPU is that of all processes. Memory is without ZooKeeper.
+Each round runs each workload on one cluster and then on the other; medians over the rounds are compared. Both are
+warmed by half a minute of mixed load first. CPU is that of all processes. Memory is without ZooKeeper.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ SESSION_TIMEOUT_MS = 3000
 
 
 class Measured(Loaded, Protocol):
-    """A cluster of either kind, as the measurements see it."""
+    """A cluster of either kind, as used by the measurements."""
 
     @property
     def server_pids(self) -> list[int]:
-        """Without ZooKeeper."""
+        """Return the pids of the servers, without ZooKeeper."""
 
 
 class Quire:
-    """Ours."""
+    """A cluster of Quire."""
 
     name = "quire"
 
@@ -85,13 +85,13 @@ FIGURES = [
 ]
 LOADS = ("raw_1k", "sync", "new_topics")
 CPU_MAX_US = 18.0
-"""So much CPU time per message is good whatever the ratio."""
+"""CPU time per message that is good whatever the ratio."""
 FAILOVER_MAX_S = SESSION_TIMEOUT_MS / 1000 + 1.0
-"""A failover is judged by this, and not by the ratio."""
+"""Limit of a failover, which replaces the ratio."""
 PACE_S = 0.02
-"""Between two messages while a broker is down."""
+"""Time between two messages while a broker is down."""
 UNDER_WAY_S = 0.05
-"""Receipts that come so soon after the kill were under way."""
+"""Time after the kill within which receipts belong to earlier messages."""
 
 
 def loads(clusters: Sequence[Measured], given: argparse.Namespace) -> Results:
@@ -103,12 +103,13 @@ def loads(clusters: Sequence[Measured], given: argparse.Namespace) -> Results:
 
 
 def gap_s(url: str, kill: Callable[[str], None], deadline_s: float = 120.0) -> float:
-    """Seconds without a receipt when the broker that serves a topic is killed, as the official client sees it.
-    `kill` is given the topic's name."""
+    """Return the seconds without a receipt after the topic's broker is killed, as seen by the official client.
+
+    `kill` gets the topic's name."""
     client = pulsar.Client(url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
     topic = f"persistent://public/default/failover-{time.time_ns()}"
     deadline = time.perf_counter() + deadline_s
-    while True:  # one that listens is not always one that serves, and refuses at once until it does
+    while True:  # a listening broker may not serve yet, and refuses at once until it does
         try:
             producer = client.create_producer(topic, batching_enabled=False, send_timeout_millis=0)
             break
@@ -153,7 +154,7 @@ def kill_owner_of_theirs(cluster: OriginalCluster, topic: str) -> None:
 
 
 def failover(folder: Path, lib: Path | None, rounds: int, results: Results) -> None:
-    """Two brokers each, session timeout 3 s for both."""
+    """Measure failovers of two brokers each, with a session timeout of 3 s for both."""
     gaps: dict[str, list[float]] = {}
     for number in range(rounds):
         ours = Quire(folder / f"failover-quire-{number}", brokers=2, session_timeout_ms=SESSION_TIMEOUT_MS)
@@ -178,7 +179,7 @@ def failover(folder: Path, lib: Path | None, rounds: int, results: Results) -> N
 
 
 def judged_with_limits(figure: Figure, ours: float, ratio: float | None) -> tuple[str, str]:
-    """As `judged`, but for the figures that have limits of their own."""
+    """Judge figures as `judged` does, except for those with limits of their own."""
     expected, verdict = judged(figure, ours, ratio)
     if figure.workload == "failover":
         return f"<= {FAILOVER_MAX_S:g} s", "ok" if ours <= FAILOVER_MAX_S else "SHORT"
@@ -202,7 +203,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5, help="measured seconds of each timed workload")
     parser.add_argument("--warm", type=float, default=30, help="seconds of load before measuring")
-    parser.add_argument("--ledgers", type=int, default=1000, help="ledgers to be repaired, of 100 x 1 KB")
+    parser.add_argument("--ledgers", type=int, default=1000, help="ledgers to repair, of 100 x 1 KB")
     parser.add_argument("--only", default=",".join(PARTS), help=f"parts, with commas (default: {','.join(PARTS)})")
     parser.add_argument("--no-pulsar", action="store_true")
     parser.add_argument("--picture", type=Path, default=Path("out/bench-cluster.png"))

@@ -1,4 +1,5 @@
-"""Memory of a standalone server per connection: idle ones, ones that have sent 480 KiB and went idle, and after all closed.
+"""Memory of a standalone server per connection: idle ones, ones that have sent 480 KiB and went idle, and after all
+closed.
 
     scripts/bench connections [--count 5000]
 
@@ -39,11 +40,11 @@ BURST = b"".join(
 """480 KiB of commands with short answers."""
 AT_ONCE = 200
 SETTLE_S = 8.0
-"""Longer than the broker's round of housekeeping (5 s), which gives back what idle connections hold."""
+"""Longer than the broker's round of housekeeping (5 s), which releases the buffers of idle connections."""
 
 
 class Peer(asyncio.Protocol):
-    """One connection; keeps only its transport."""
+    """One connection, which keeps only its transport."""
 
     def __init__(self) -> None:
         self.connected = asyncio.get_running_loop().create_future()

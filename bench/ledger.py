@@ -1,6 +1,7 @@
-"""`scripts/bench ledger`: our ledger client on three bookies, 3/3/2, fsync on: ours and Apache BookKeeper's in interleaved rounds;
-then reading the ledger back in batches, and one of ours made a hundred times slower.
-"""
+"""`scripts/bench ledger`: Quire's ledger client on three bookies, 3/3/2, fsync on: Quire's and Apache BookKeeper's in
+interleaved rounds.
+
+Then the ledger is read back in batches, and one bookie of Quire is made a hundred times slower."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ STOPPED_S = 0.099
 
 
 async def append(group: Cluster, seconds: float) -> dict[str, float]:
-    """Rate, and CPU of the three bookies per entry; then the speed at which a new client reads it back."""
+    """Return the append rate, and CPU of the three bookies per entry; then the speed at which a new client reads it
+    back."""
     world = real_world()
     async with open_client(world, group.uri) as client:
         writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
@@ -61,7 +63,7 @@ async def append(group: Cluster, seconds: float) -> dict[str, float]:
 
 
 async def latencies(group: Cluster, seconds: float) -> dict[str, float]:
-    """p99 of one append at a time, and of reads of single entries, in ms."""
+    """Return p99 of one append at a time, and of reads of single entries, in ms."""
     world = real_world()
     appends: list[float] = []
     reads: list[float] = []
@@ -88,7 +90,7 @@ def p99_ms(seconds: list[float]) -> float:
 
 @contextlib.contextmanager
 def slowed(bookie: Bookie) -> Iterator[None]:
-    """The bookie gets RUN_S of every RUN_S + STOPPED_S."""
+    """Slow a bookie down: it runs RUN_S of every RUN_S + STOPPED_S."""
     over = threading.Event()
 
     def pulse() -> None:
@@ -112,7 +114,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5, help="measured seconds of each load")
     parser.add_argument("--warm", type=float, default=20, help="seconds of load before measuring")
     parser.add_argument("--no-apache", action="store_true")
-    parser.add_argument("--folder", type=Path, help="where the data goes; the disk under it is measured")
+    parser.add_argument("--folder", type=Path, help="folder of the data; its disk is measured")
     given = parser.parse_args()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     log.configure("error")

@@ -58,7 +58,7 @@ async def _metadata(world: World) -> MemoryStore:
 
 
 def child(folder: Path, port: int) -> None:
-    """The bookie as a process of its own."""
+    """Run the bookie as a process of its own."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     log.configure("error")
 
@@ -72,7 +72,7 @@ def child(folder: Path, port: int) -> None:
 
 
 async def flood(writer: LedgerWriter, window: int, size: int, seconds: float) -> int:
-    """Append runs with at most `window` entries unconfirmed; returns how many were confirmed."""
+    """Append runs with at most `window` entries unconfirmed; return how many were confirmed."""
     payload = b"x" * size
     moved = trio.Event()
 

@@ -21,7 +21,7 @@ Result = dict[str, float]
 
 
 class Run:
-    """What a workload is told, and the meter around its measured part."""
+    """Arguments of a workload, and the meter around its measured part."""
 
     def __init__(self, port: int, pids: list[int], seconds: float, tag: str) -> None:
         self.port = port
@@ -37,7 +37,7 @@ class Run:
         return f"persistent://public/default/{name}-{self.tag}"
 
     def measure(self, work: Callable[[], int]) -> Result:
-        """Rate and server CPU while `work` runs; it returns how many messages it did."""
+        """Measure rate and server CPU while `work` runs, which returns how many messages it handled."""
         cpu, begin = cpu_s(self.pids), time.perf_counter()
         count = work()
         taken = time.perf_counter() - begin
@@ -62,7 +62,7 @@ def raw(size: int) -> Callable[[Run], Result]:
 
 
 def produce(client: pulsar.Client, topic: str, size: int, *, batched: bool, count: int = 0, seconds: float = 0) -> int:
-    """Send `count` messages, or for `seconds`, and wait for all receipts; returns how many."""
+    """Send `count` messages, or for `seconds`, and wait for all receipts; return how many."""
     options: dict[str, Any] = {"batching_enabled": batched, "block_if_queue_full": True}
     producer = client.create_producer(topic, **options)
     payload = b"x" * size
@@ -99,7 +99,7 @@ def official(size: int, *, batched: bool, clients: int = 1) -> Callable[[Run], R
 
 
 def several(run: Run, topic: str, size: int, batched: bool, clients: int) -> int:
-    """The same from several processes at once: one Python process is the limit otherwise."""
+    """Run the same from several processes at once, because one Python process would be the limit."""
     import multiprocessing
 
     context = multiprocessing.get_context("fork")
@@ -133,7 +133,7 @@ def synchronous(run: Run) -> Result:
 
 
 def end_to_end(run: Run) -> Result:
-    """Publish 500 messages/s, and see how long each takes to reach a listening consumer."""
+    """Publish 500 messages/s, and measure the time each takes to reach a listening consumer."""
     client = run.client()
     topic = run.topic("e2e")
     taken: list[float] = []
@@ -176,7 +176,7 @@ def drain(count: int, *, batched: bool) -> Callable[[Run], Result]:
         produce(client, topic, 1024, batched=batched, count=count)
         client.close()
         client = run.client()
-        time.sleep(1.5)  # what was just published leaves the caches' first second, as a backlog has
+        time.sleep(1.5)  # recently published messages leave the caches, as those of a backlog have
 
         def consume() -> int:
             left = count
@@ -219,7 +219,7 @@ def new_topics(run: Run) -> Result:
 
 
 def warm(run: Run) -> Result:
-    """Mixed load until the server is at its speed."""
+    """Run mixed load until the server is at full speed."""
     client = run.client()
     end = time.perf_counter() + run.seconds
     number = 0

@@ -1,4 +1,4 @@
-"""Ratios as bars on a logarithmic scale: where Quire stands beside its peer, and where it should."""
+"""Ratios to the other server as bars on a logarithmic scale, with the expected ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def draw(
     path: Path,
     label: str = "Quire / Apache Pulsar (1.0 = equal; black mark: expected)",
 ) -> None:
-    """`rows` are (title, ratio, expected, "more" or "less"); the peer is 1.0. Writes a PNG."""
+    """Write a PNG. `rows` are (title, ratio, expected, "more" or "less"); the other server is 1.0."""
     import matplotlib
 
     matplotlib.use("Agg")

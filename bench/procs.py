@@ -1,4 +1,4 @@
-"""What the kernel knows about processes: CPU time used and memory held."""
+"""Kernel figures of processes: CPU time and memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 
 def tree(pid: int) -> list[int]:
-    """`pid` and all its descendants."""
+    """Return `pid` and all its descendants."""
     found = [pid]
     for each in found:
         for task in Path(f"/proc/{each}/task").glob("*/children"):
@@ -21,7 +21,7 @@ def tree(pid: int) -> list[int]:
 
 
 def cpu_s(pids: list[int]) -> float:
-    """User and system seconds used so far by these processes."""
+    """Return user and system seconds used so far by these processes."""
     total = 0
     for pid in pids:
         try:
@@ -33,7 +33,7 @@ def cpu_s(pids: list[int]) -> float:
 
 
 def pss_mb(pids: list[int]) -> float:
-    """Proportional set size of these processes, in MB: shared pages count once."""
+    """Return the proportional set size of these processes, in MB: shared pages count once."""
     total = 0
     for pid in pids:
         try:

@@ -24,7 +24,7 @@ def frame(command: pb.BaseCommand, tail: bytes = b"") -> bytes:
 
 
 def send_frame(producer_id: int, sequence_id: int, payload: bytes, name: str = "raw") -> bytes:
-    """One SEND with its checksum, as the official clients send it."""
+    """Return one SEND with its checksum, in the form of the official clients."""
     metadata = pb.MessageMetadata(producer_name=name, sequence_id=sequence_id, publish_time=int(time.time() * 1000))
     packed = metadata.SerializeToString()
     checked = _U32.pack(len(packed)) + packed + payload
@@ -55,7 +55,7 @@ class RawClient:
         )
 
     def request(self, command: pb.BaseCommand, expected: int) -> pb.BaseCommand:
-        """Send a command and wait for the answer of the expected type; anything else is an error."""
+        """Send a command and wait for the answer of the expected type. Raises an error for any other."""
         self.socket.sendall(frame(command))
         while True:
             answer, _ = self.receive()
@@ -67,7 +67,7 @@ class RawClient:
                 raise RuntimeError(f"unexpected answer: {answer}")
 
     def receive(self) -> tuple[pb.BaseCommand, bytes]:
-        """The next command and what follows it in its frame."""
+        """Return the next command and what follows it in its frame."""
         size = _U32.unpack(self._exactly(4))[0]
         body = self._exactly(size)
         command_size = _U32.unpack_from(body)[0]
@@ -111,7 +111,7 @@ class RawClient:
 
 
 def flood(host: str, port: int, topic: str, size: int, window: int, seconds: float) -> tuple[int, float]:
-    """Keep `window` messages of `size` bytes unanswered for `seconds`; returns receipts counted and seconds taken."""
+    """Keep `window` messages of `size` bytes unanswered for `seconds`; return counted receipts and seconds taken."""
     client = RawClient(host, port)
     client.producer(topic)
     frames = [send_frame(1, number, b"x" * size) for number in range(window)]

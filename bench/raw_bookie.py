@@ -1,4 +1,5 @@
-"""A raw pipelining generator of bookie protocol version 2: it does next to nothing per entry, so that the bookie is measured."""
+"""A raw pipelining generator of bookie protocol version 2: it does next to nothing per entry, so that the bookie is
+measured."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from quire.wire.bookkeeper.entry import master_key
 
 KEY = master_key(b"")
 ANSWER_SIZE = 28
-"""Of an add: length, header, rc, ledger id, entry id."""
+"""Header of an add: length, header, rc, ledger id, entry id."""
 CHUNK = 1 << 20
 _ENTRY_HEAD = Struct("!qqqq")
 LEDGERS = 10
@@ -21,11 +22,11 @@ LEDGERS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """What was added."""
+    """Result of the adds."""
 
     first_ledger: int
     entries: int
-    """Of each of LEDGERS ledgers."""
+    """Number of entries of each of LEDGERS ledgers."""
     size: int
 
 
@@ -36,7 +37,7 @@ def connect(port: int) -> socket.socket:
 
 
 def adds(ledger_id: int, first: int, count: int, payload: bytes) -> bytes:
-    """ADD frames, whose entries have the digest of nobody: a bookie does not look."""
+    """Return ADD frames, whose entries have an arbitrary digest, which a bookie does not check."""
     head = v2.add_head(_ENTRY_HEAD.size + len(payload), KEY)
     parts: list[bytes] = []
     for entry_id in range(first, first + count):
@@ -45,7 +46,8 @@ def adds(ledger_id: int, first: int, count: int, payload: bytes) -> bytes:
 
 
 def flood(port: int, first_ledger: int, size: int, window: int, seconds: float) -> tuple[Filled, float]:
-    """Add to LEDGERS ledgers in turn with at most `window` adds unanswered; what was added, and the seconds it took."""
+    """Add to LEDGERS ledgers in turn with at most `window` adds unanswered; return the added entries and the seconds
+    taken."""
     run = max(1, window // (2 * LEDGERS))
     payload = bytes(size)
     entries = 0
@@ -71,7 +73,8 @@ def flood(port: int, first_ledger: int, size: int, window: int, seconds: float) 
 
 
 def random_reads(port: int, filled: Filled, window: int, count: int) -> float:
-    """Read `count` entries in a random order, none twice, with `window` requests unanswered; seconds taken."""
+    """Read `count` entries in a random order, none twice, with `window` requests unanswered; return the seconds
+    taken."""
     places = random.Random(1).sample(range(LEDGERS * filled.entries), min(count, LEDGERS * filled.entries))
     requests = [v2.read_request(filled.first_ledger + place % LEDGERS, place // LEDGERS) for place in places]
     answer = ANSWER_SIZE + _ENTRY_HEAD.size + filled.size

@@ -1,9 +1,10 @@
-"""How fast lost copies are made again: by Quire's auto recovery, one worker and three, and by Apache BookKeeper's, on the same
-kind of data.
+"""How fast lost copies are made again: by Quire's auto recovery, one worker and three, and by Apache BookKeeper's, on
+the same kind of data.
 
-Four bookies of ours. Every ledger has its three copies on the first three; one of those is killed, all ledgers are marked while
-auto recovery rests, the workers are started, and the time is taken from the moment it is enabled until no mark is left. Then
-every copy is there again, on the fourth; it is read and the next one's turn comes, with a fresh cluster.
+Four bookies of Quire. Every ledger has its three copies on the first three; one of those is killed, all ledgers are
+marked while auto recovery rests, the workers are started, and the time is taken from the moment it is enabled until no
+mark is left. Then every copy is there again, on the fourth; it is read and the next one's turn comes, with a fresh
+cluster.
 """
 
 from __future__ import annotations
@@ -35,29 +36,29 @@ WRITTEN_AT_ONCE = 16
 POLL_S = 0.02
 REPAIR_S = 600.0
 SESSION_S = 60.0
-"""In which the session of a killed bookie must have ended."""
+"""Time within which the session of a killed bookie ends."""
 JAVA_READY_S = 60.0
-"""In which the original's auto recovery must have elected its auditor."""
+"""Time within which the original's auto recovery elects its auditor."""
 _REPLICATED = re.compile(r'event="ledger replicated"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """One repair."""
+    """Figures of one repair."""
 
     ledgers: int
     seconds: float
     shares: tuple[float, ...] = ()
-    """Of the workers, 0 to 1, as far as they tell."""
+    """CPU share of the workers, 0 to 1, if known."""
 
     @property
     def rate(self) -> float:
-        """Ledgers a second."""
+        """Return the ledgers per second."""
         return self.ledgers / self.seconds
 
 
 def repair(folder: Path, lib: Path | None, ledgers: int, say: Callable[[str], None]) -> dict[str, Repair]:
-    """By who did it."""
+    """Repairs by the kind of worker."""
     found = {}
     if lib is not None:
         found["Apache BookKeeper, one worker"] = one_repair(folder / "repair-original", ledgers, say, lib=lib)
@@ -69,7 +70,7 @@ def repair(folder: Path, lib: Path | None, ledgers: int, say: Callable[[str], No
 def one_repair(
     folder: Path, ledgers: int, say: Callable[[str], None], *, workers: int = 0, lib: Path | None = None
 ) -> Repair:
-    """On a cluster of its own, by so many workers of ours, or one of the original's."""
+    """Repair ledgers on a separate cluster, with so many workers of Quire, or one of the original."""
     cluster = LocalCluster.make(folder, Plan(bookies=3, brokers=0, recoveries=workers), bound=True)
     who = f"{workers} of ours" if workers else "the original's"
     with ExitStack() as stack:
@@ -126,7 +127,7 @@ async def _write(uri: str, count: int) -> list[int]:
 
 
 async def _until(store: MetadataStore, path: str, condition: Callable[[], Awaitable[bool]], seconds: float) -> None:
-    """Wait until it holds, asked again whenever the node there changes. trio.TooSlowError."""
+    """Wait until a condition holds, checked whenever the node changes. Raises trio.TooSlowError."""
     changes = store.watch(path)
     try:
         with trio.fail_after(seconds):
@@ -137,7 +138,7 @@ async def _until(store: MetadataStore, path: str, condition: Callable[[], Awaita
 
 
 async def _wait_for_auditor(cluster: LocalCluster) -> None:
-    """Until auto recovery has begun, as its election shows. trio.TooSlowError."""
+    """Wait until auto recovery has started, which its election shows. Raises trio.TooSlowError."""
     async with metadata_store(cluster.state.addresses) as store:
 
         async def elected() -> bool:
@@ -152,7 +153,8 @@ def _marks(store: MetadataStore) -> UnderreplicatedLedgers:
 
 
 async def _mark(cluster: LocalCluster, lost: Node, ledger_ids: list[int]) -> None:
-    """Mark all ledgers, with auto recovery at rest, once the bookie's session is over. trio.TooSlowError if it does not end."""
+    """Mark all ledgers, with auto recovery disabled, once the bookie's session has ended. Raises trio.TooSlowError if
+    it does not end."""
     async with metadata_store(cluster.state.addresses) as store:
 
         async def gone() -> bool:
@@ -167,7 +169,7 @@ async def _mark(cluster: LocalCluster, lost: Node, ledger_ids: list[int]) -> Non
 
 
 async def _repaired(cluster: LocalCluster) -> float:
-    """Enable auto recovery; seconds until nothing is marked. RuntimeError if that takes too long."""
+    """Enable auto recovery; return the seconds until nothing is marked. Raises RuntimeError if that takes too long."""
     async with metadata_store(cluster.state.addresses) as store:
         marks = _marks(store)
         begun = time.perf_counter()
@@ -178,5 +180,5 @@ async def _repaired(cluster: LocalCluster) -> float:
             else:
                 return time.perf_counter() - begun
             if time.perf_counter() - begun > REPAIR_S:
-                raise RuntimeError(f"{await marks.count()} ledgers are marked yet after {REPAIR_S:g} s")
+                raise RuntimeError(f"{await marks.count()} ledgers are still marked after {REPAIR_S:g} s")
             await trio.sleep(POLL_S)

@@ -41,7 +41,7 @@ _OPENS = (
     "java.base/jdk.internal.platform",
 )
 ADD_OPENS = [part for each in _OPENS for part in ("--add-opens", f"{each}=ALL-UNNAMED")]
-"""Options of the original's Java."""
+"""Options of the original's JVM."""
 STOP_S = 30.0
 
 _PULSAR_CONF = """\
@@ -81,7 +81,7 @@ def listens(port: int) -> bool:
 
 
 def stop_process(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM, and SIGKILL if it does not end in time; fine if it has ended."""
+    """Send SIGTERM, and SIGKILL if the process does not end in time; no effect if it has ended."""
     process.terminate()
     try:
         process.wait(STOP_S)
@@ -91,7 +91,7 @@ def stop_process(process: subprocess.Popen[bytes]) -> None:
 
 
 class Server:
-    """A running server: its port, its processes, and how long it took to listen."""
+    """A running server: its port, its processes, and the time until it listened."""
 
     def __init__(self, name: str, process: subprocess.Popen[bytes], port: int, web_port: int, started: float) -> None:
         self.name = name
@@ -114,7 +114,7 @@ class Server:
 
 @contextlib.contextmanager
 def quire(folder: Path) -> Iterator[Server]:
-    """Quire standalone with its data and log in `folder`, fsync on."""
+    """Start Quire standalone with its data and log in `folder`, fsync on."""
     port, web = free_port(), free_port()
     folder.mkdir(parents=True, exist_ok=True)
     command = [
@@ -133,7 +133,7 @@ def quire(folder: Path) -> Iterator[Server]:
 
 
 def pulsar_jars() -> Path | None:
-    """The folder of Pulsar's jars, fetched by Maven on first use; None where Maven or Java is missing."""
+    """Return the folder of Pulsar's jars, fetched by Maven on first use; None without Maven or Java."""
     if shutil.which("mvn") is None or shutil.which("java") is None:
         return None
     lib = _JARS / "lib"
@@ -150,7 +150,7 @@ def pulsar_jars() -> Path | None:
 
 @contextlib.contextmanager
 def pulsar(folder: Path, lib: Path) -> Iterator[Server]:
-    """Apache Pulsar standalone with journalSyncData=true, its data and log in `folder`."""
+    """Start Apache Pulsar standalone with journalSyncData=true, its data and log in `folder`."""
     port, web = free_port(), free_port()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "standalone.conf").write_text(_PULSAR_CONF.format(port=port, web=web))

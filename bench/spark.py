@@ -1,9 +1,9 @@
 """`scripts/bench spark`: the Spark source and sink beside the official Python client, alone, in one interleaved run.
 
-One server, local[2], messages of 1 KB with a key and a property. Each round, for batched and unbatched messages in turn:
-the official client produces and then reads them, and consumes and acknowledges them (data, key and properties of each), the sink writes as many,
-the source reads them, and the same source code reads them from a file. Medians of the rounds. Start of the session, and
-the first job of each kind, are left out.
+One server, local[2], messages of 1 KB with a key and a property. Each round, for batched and unbatched messages in
+turn: the official client produces and then reads them, and consumes and acknowledges them (data, key and properties of
+each), the sink writes as many, the source reads them, and the same source code reads them from a file. Medians of the
+rounds. Start of the session, and the first job of each kind, are left out.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def session(folder: Path) -> Any:
 
 
 class Bench:
-    """One server and one session, and the things that are timed on them."""
+    """One server and one session, and the timed operations on them."""
 
     def __init__(self, spark: Any, port: int, web_port: int, folder: Path) -> None:
         self.spark = spark
@@ -74,7 +74,7 @@ class Bench:
         return pulsar.Client(self.url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
 
     def produce(self, topic: str, count: int, *, batched: bool) -> tuple[float, MessageId]:
-        """Seconds to send `count` and have every receipt, and the last message's id."""
+        """Return the seconds to send `count` messages and have every receipt, and the last message's id."""
         client = self.client()
         producer = client.create_producer(
             topic, batching_enabled=batched, block_if_queue_full=True, max_pending_messages=1000
@@ -98,7 +98,8 @@ class Bench:
         return taken, MessageId(last[0].ledger_id(), last[0].entry_id())
 
     def consume(self, topic: str, count: int, *, acknowledging: bool) -> float:
-        """Seconds to receive all of them, with a reader or, `acknowledging` each, with a consumer; its opening is left out."""
+        """Return the seconds to receive all of them, with a reader or, `acknowledging` each, with a consumer, without
+        its opening."""
         client = self.client()
         if acknowledging:
             consumer = client.subscribe(
@@ -121,7 +122,7 @@ class Bench:
         return taken
 
     def read(self, source: str, topic: str, count: int, **more: str) -> float:
-        """Seconds of a whole batch read into nothing."""
+        """Return the seconds of a whole batch read into nothing."""
         from pyspark.sql import Observation
         from pyspark.sql.functions import count as rows_of
         from pyspark.sql.functions import lit
@@ -136,7 +137,7 @@ class Bench:
         return taken
 
     def write(self, topic: str, count: int, *, batched: bool) -> float:
-        """Seconds of a whole batch write; the rows are made as it goes."""
+        """Return the seconds of a whole batch write; the rows are generated on the way."""
         frame = self.spark.range(0, count, 1, 2).selectExpr(
             f"cast(rpad('', {SIZE}, 'x') as binary) as value",
             "cast(id % 1000 as string) as __key",
@@ -148,7 +149,7 @@ class Bench:
         return time.perf_counter() - begin
 
     def round(self, kind: str, count: int, tag: str) -> dict[str, float]:
-        """Rows per second of everything, once."""
+        """Return the rows per second of everything, once."""
         batched = kind == "batched"
         topic = f"persistent://public/default/bench-{kind}-{tag}"
         path = self.folder / f"{kind}-{tag}.entries"
@@ -160,7 +161,7 @@ class Bench:
             "source": self.read("quire", topic, count),
             "source from a file": self.read("quire_file", topic, count, file=str(path)),
             "sink": self.write(f"{topic}-sink", count, batched=batched),
-            # Last: what it acknowledges may go.
+            # Last: acknowledged messages may be deleted.
             "client consumes": self.consume(topic, count, acknowledging=True),
         }
         path.unlink()

@@ -24,11 +24,11 @@ from quire.spark.source import RangePartition
 
 _HEAD = Struct("!qqI")
 _DELIVERY_BYTES = 256 << 10
-"""Stored bytes in one Deliveries, about what arrives at a time from a broker."""
+"""Stored bytes in one Deliveries, about as many as arrive at a time from a broker."""
 
 
 def dump(service_url: str, topic: str, last: MessageId, path: Path) -> int:
-    """Write the topic's entries up to `last` into a file; returns how many. Blocking."""
+    """Write the topic's entries up to `last` into a file; return how many. Blocking."""
     loop = runtime()
     options = Options.parse({"service.url": service_url, "topic": topic}, use="batch")
 
@@ -51,7 +51,7 @@ def dump(service_url: str, topic: str, last: MessageId, path: Path) -> int:
 
 
 def deliveries(path: str, first: tuple[int, int]) -> Iterator[Deliveries]:
-    """The entries of the file from `first` (ledger, entry) on."""
+    """Yield the entries of the file from `first` (ledger, entry) on."""
     begun = False
     found, size = Deliveries(), 0
     with open(path, "rb", buffering=1 << 20) as file:

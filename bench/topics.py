@@ -1,9 +1,9 @@
-"""Many topics on one standalone server: memory per topic, how long a stop takes, and how long until all are served again.
+"""Many topics on one standalone server: memory per topic, time to stop, and time until all are served again.
 
     scripts/bench topics [--topics 20000] [--folder F]
 
-Each topic gets a producer that sends one message, and each fourth a subscription that acknowledges it. Nothing here is a test:
-the figures are a machine's, their ratios are the program's.
+Each topic gets a producer that sends one message, and each fourth a subscription that acknowledges it. Nothing here is
+a test: the figures are a machine's, their ratios are the program's.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 
 C = pb.BaseCommand
 GROUP = 200
-"""Requests that are under way at once."""
+"""Requests under way at once."""
 STOP_S = 600
 SETTLE_S = 10.0
-"""At most so long until memory is read: what is given back late counts."""
+"""Maximum time until memory is read, so that memory released late counts."""
 SETTLED_MB = 0.5
-"""Memory has settled when it fell by less than this since the look before."""
+"""Decrease below which memory has settled between two looks."""
 LOOK_S = 0.5
 
 
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def memory(server: Server) -> float:
-    """In MB, when it falls no more."""
+    """Return the memory in MB, when it has settled."""
     seen = [pss_mb(tree(server.process.pid))]
 
     def has_settled() -> bool:
@@ -92,7 +92,7 @@ def stop(server: Server, what: str) -> None:
 
 
 def serve_all(server: Server, topics: int, *, publish: bool) -> float:
-    """Open a producer on each topic, and with `publish` send a message and have some subscriptions acknowledge it."""
+    """Open a producer on each topic, and with `publish` send a message and make some subscriptions acknowledge it."""
     client = RawClient("127.0.0.1", server.port)
     begun = time.perf_counter()
     for first in range(0, topics, GROUP):
@@ -136,7 +136,7 @@ def ack(number: int, place: pb.MessageIdData) -> bytes:
 
 
 def answers(client: RawClient, expected: int, count: int) -> list[pb.BaseCommand]:
-    """The next `count` answers, which are all of that type; PINGs are answered."""
+    """Yield the next `count` answers, all of that type; PINGs are answered."""
     found: list[pb.BaseCommand] = []
     while len(found) < count:
         answer, _ = client.receive()

@@ -30,14 +30,14 @@ from bench.servers import PULSAR_VERSION, Server, pulsar, pulsar_jars, quire
 
 console = Console()
 Results: TypeAlias = dict[str, dict[str, dict[str, float]]]
-"""server -> workload -> key -> median over the rounds."""
+"""Medians over the rounds: server -> workload -> key."""
 IDLE_S = 5.0
-"""Of doing nothing, before the memory of an idle server is read."""
+"""Idle time before the memory of an idle server is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One row of the comparison. `better` says whether more or less of `key` is wanted, `expected` is Quire/Pulsar."""
+    """One row of the comparison. `better` says whether more or less of `key` is better, `expected` is Quire/Pulsar."""
 
     workload: str
     title: str
@@ -172,7 +172,7 @@ FIGURES = [
 
 
 def first_receipt(server: Server) -> float:
-    """Seconds from the start of the process to the first receipt of a message."""
+    """Return the seconds from the start of the process to the first receipt of a message."""
     deadline = server.started + 120
     while True:
         try:
@@ -190,7 +190,7 @@ def first_receipt(server: Server) -> float:
 
 
 class Loaded(Protocol):
-    """What takes a load: a server, or a cluster of some."""
+    """Target of a load: a server, or a cluster."""
 
     @property
     def name(self) -> str: ...
@@ -212,18 +212,18 @@ def run_load(server: Loaded, workload: str, seconds: float) -> dict[str, float]:
 
 
 def warm(servers: Sequence[Loaded], seconds: float) -> None:
-    """Put each under load before it is measured."""
+    """Run load on each before it is measured."""
     for server in servers if seconds else ():
         console.print(f"warming {server.name} for {seconds:.0f} s")
         run_load(server, "warm", seconds)
 
 
 def compare(servers: Sequence[Loaded], workloads: Sequence[str], rounds: int, seconds: float) -> Results:
-    """Run each workload on each server, `rounds` times; those that are timed for so many seconds."""
+    """Run each workload on each server, `rounds` times; timed ones for so many seconds."""
     samples: dict[str, dict[str, list[dict[str, float]]]] = {server.name: {} for server in servers}
     for number in range(rounds):
         for workload in workloads:
-            # Who goes first alternates, so that a drift of the machine favours nobody.
+            # The order alternates, so that a drift of the machine favours neither.
             for server in servers if number % 2 == 0 else reversed(servers):
                 found = run_load(server, workload, seconds)
                 samples[server.name].setdefault(workload, []).append(found)
@@ -239,7 +239,7 @@ def compare(servers: Sequence[Loaded], workloads: Sequence[str], rounds: int, se
 
 
 def judged(figure: Figure, ours: float, ratio: float | None) -> tuple[str, str]:
-    """What is expected, and whether it is so: "" if there is nothing to compare with."""
+    """Return the expectation, and whether it is met; "" if there is nothing to compare with."""
     more = figure.better == "more"
     expected = f"{'>=' if more else '<='} {figure.expected:.2f}"
     if ratio is None:
@@ -254,7 +254,7 @@ def report(
     picture: Path,
     judge: Callable[[Figure, float, float | None], tuple[str, str]] = judged,
 ) -> None:
-    """Print Quire's figures beside Pulsar's, and draw the ratios. `judge(figure, ours, ratio)` is as `judged`."""
+    """Print Quire's figures beside Pulsar's, and draw the ratios. `judge(figure, ours, ratio)`: see `judged`."""
     table = Table(title=title)
     for column in ("figure", "unit", "Quire", "Pulsar", "ratio", "expected", ""):
         table.add_column(column, justify="left" if column in ("figure", "unit") else "right")
@@ -286,7 +286,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5, help="measured seconds of each timed workload")
     parser.add_argument("--warm", type=float, default=30, help="seconds of load before measuring")
-    parser.add_argument("--only", default="", help="workloads, parted by commas")
+    parser.add_argument("--only", default="", help="workloads, comma-separated")
     parser.add_argument("--no-pulsar", action="store_true")
     parser.add_argument("--picture", type=Path, default=Path("out/bench-vs.png"))
     given = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Waiting for what has no event to wait for: other processes, and what a client's own threads count."""
+"""Polling of conditions without an event: other processes, and counts of a client's own threads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def poll_until(condition: Callable[[], bool], seconds: float, *, poll_s: float = 0.02) -> bool:
-    """Ask every `poll_s` until it holds; False if it does not within so many seconds."""
+    """Check every `poll_s` until the condition holds; return False if it does not within so many seconds."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -1,7 +1,7 @@
-"""How long this machine takes just now for what the hot path is made of, beside the machine on which absolute limits were set.
+"""Speed of this machine for the primitives of the hot path, relative to the machine on which absolute limits were set.
 
-A virtual machine has slow and fast hours, twice apart: microseconds that are compared with a limit need to know which it is.
-Ratios of one interleaved run need nothing of the kind.
+A virtual machine has slow and fast hours, twice apart: microseconds that are compared with a limit need to know which
+it is. Ratios of one interleaved run need nothing of the kind.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ABOUT_S = 0.02
 
 
 def measure() -> dict[str, float]:
-    """Microseconds of each primitive now, the least of several tries. Takes about a second."""
+    """Return the microseconds of each primitive now, the least of several tries. Takes about a second."""
     view = memoryview(bytes(1 << 16))
     small = bytes(1024)
     fields = Struct("!i32sq")
@@ -42,7 +42,7 @@ def measure() -> dict[str, float]:
 
 
 def factor(measured_us: Mapping[str, float]) -> float:
-    """How many times as long as there: the geometric mean over the primitives.
+    """Return the factor to that machine: the geometric mean over the primitives.
 
     >>> factor({name: 2 * figure for name, figure in LIMITS_SET_AT_US.items()})
     2.0
@@ -52,8 +52,11 @@ def factor(measured_us: Mapping[str, float]) -> float:
 
 
 def sentence(before: float, after: float) -> str:
-    """What to say beside absolute figures: `factor` before and after they were taken."""
-    return f"yardstick: {before:.2f}x before, {after:.2f}x after, of the time that the machine took on which limits in microseconds were set"
+    """Return the note beside absolute figures: `factor` before and after they were taken."""
+    return (
+        f"yardstick: {before:.2f}x before, {after:.2f}x after, of the time on the machine on which the limits in "
+        "microseconds were set"
+    )
 
 
 def _least_us(primitive: Callable[[], object], about_us: float) -> float:

@@ -1,1 +1,1 @@
-"""Serves topics to clients; owns no durable state."""
+"""Broker: serves topics to clients and owns no durable state."""

@@ -1,4 +1,4 @@
-"""Work that must not be left half done: because whoever asked for it went away, or because one of many jobs failed."""
+"""Work that must be completed even if its caller is cancelled or one of many jobs fails."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ T = TypeVar("T")
 
 
 async def see_through(nursery: trio.Nursery, job: Callable[[], Awaitable[T]], *, name: str) -> T:
-    """Run `job` in a task of `nursery`, to its end even if the caller is cancelled meanwhile, and return what it returns.
+    """Run `job` in a task of `nursery` to its end, even if the caller is cancelled meanwhile; return its result.
 
-    Raises the job's BrokerError; ServiceNotReadyError if it failed otherwise, which is logged, or was broken off.
-    """
+    Raises the job's BrokerError; ServiceNotReadyError if it failed otherwise, which is logged, or was interrupted."""
     results: list[T] = []
     errors: list[BrokerError] = []
     done = trio.Event()
@@ -44,7 +43,7 @@ async def see_through(nursery: trio.Nursery, job: Callable[[], Awaitable[T]], *,
     if errors:
         raise errors[0]
     if not results:
-        raise ServiceNotReadyError(f"{name} was broken off")
+        raise ServiceNotReadyError(f"{name} was interrupted")
     return results[0]
 
 

@@ -9,12 +9,12 @@ from quire.service.config import BYTES, MB_IN_BYTES, MS_IN_S, SECONDS, conf_key
 NON_PARTITIONED = "non-partitioned"
 PARTITIONED = "partitioned"
 SERVER_VERSION = "Quire 0.1.0"
-"""As clients, and the other brokers of a cluster, are told."""
+"""Address given to clients and to the other brokers of a cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
-    """Sizes in bytes, times as their suffix says, 0 switches a limit off where noted."""
+    """Options of one broker. Sizes in bytes, times as their suffix says; 0 switches a limit off where noted."""
 
     cluster_name: str = conf_key(
         "clusterName", "standalone", doc="Name of the cluster; part of generated producer names."
@@ -177,14 +177,14 @@ class BrokerOptions:
     resubscribe_grace_s: float = 60.0
     """How long the subscription of a reader is kept after a SEEK disconnected it."""
     acks_in_command_max: int = 100_000
-    """Message ids in one ACK or REDELIVER command."""
+    """Maximum message ids in one ACK or REDELIVER command."""
     send_linger_threshold: int = 32
-    """Unanswered sends of a connection from which on the broker waits a little before it reads on, so that receipts leave
-    by group: answered one by one, the official client falls into a slower step."""
+    """Unanswered sends of a connection at which the broker waits briefly before it reads on, so that receipts leave in
+    groups. With single answers the official client falls into a slower rhythm."""
     send_linger_per_send_s: float = 4e-6
     send_linger_max_s: float = 0.002
     send_linger_chunk_max: int = 64 << 10
-    """No wait after a chunk of this many bytes: the client is ahead of us as it is."""
+    """Chunk size in bytes above which there is no such wait, because the client is ahead already."""
     properties_bytes_max: int = 64 << 10
     """Metadata (properties) a producer or consumer may bring along."""
 

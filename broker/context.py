@@ -1,4 +1,4 @@
-"""Context that the rooms of a broker share: made by the server, and handed down instead of the server itself."""
+"""Shared context of the broker's parts, made by the server and passed down instead of the server itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quire.world.doors import World
 
 
 class Context:
-    """Options, the doors to the world, the nursery of the broker's tasks, the turn, the budgets of all connections, names."""
+    """Options, doors to the world, nursery of the broker's tasks, turn, budgets of all connections, names."""
 
     __slots__ = (
         "_incarnation",
@@ -49,23 +49,23 @@ class Context:
         self.turn = turn or Turn()
         self.turn.faults = world.faults
         self.service_url = service_url
-        """The broker's address, as clients are told."""
+        """The broker's address, as given to clients."""
         self.no_room = no_room
         """Return why nothing can be published, as the disk is full; "" otherwise."""
         self.output = OutputBudget(options.output_bytes_bound)
         self.publishing = PublishBudget(options.publish_buffer_bytes_max)
         self.connects = 0
-        """Connections that have said CONNECT."""
+        """Connections that have sent CONNECT."""
         self.passed_over: Counter[str] = Counter()
-        """Stored entries that were acknowledged in place of their consumers, by reason."""
+        """Stored entries acknowledged on behalf of consumers, by reason."""
         self._incarnation = incarnation
         self._producer_count = 0
 
     def next_producer_name(self) -> str:
-        """Return a name no other producer of this cluster has: cluster, incarnation of the broker, count."""
+        """Return a producer name that is unique in this cluster: cluster, incarnation of the broker, count."""
         self._producer_count += 1
         return f"{self.options.cluster_name}-{self._incarnation}-{self._producer_count}"
 
     def random_name(self) -> str:
-        """Return a name for a consumer that brings none."""
+        """Return a name for a consumer without one."""
         return f"{self.world.rng.getrandbits(40):010x}"

@@ -1,4 +1,4 @@
-"""What a broker says no with. Each class names the ServerError the client gets and whether the client goes on."""
+"""Errors a broker returns to its clients. Each class names the ServerError on the wire and whether a retry can help."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 
 
 class BrokerError(Exception):
-    """Root: catching it catches every failure of the package. `code` is what goes on the wire."""
+    """Root: catching it catches every failure of the package. `code` is the code on the wire."""
 
     passing: ClassVar[bool] = False
     """Whether the same call may succeed when it is made again: in a class whose docstring says "Passing"."""
@@ -26,55 +26,56 @@ class ServiceNotReadyError(BrokerError):
 
 
 class TopicNotFoundError(BrokerError):
-    """No such namespace, or no such topic and it may not be created. Final for the client."""
+    """No such namespace, or no such topic and it may not be created. Permanent for the client."""
 
     code = pb.TopicNotFound
 
 
 class InvalidTopicError(BrokerError):
-    """The name is not a topic name. Final."""
+    """The name is not a topic name. Permanent."""
 
     code = pb.InvalidTopicName
 
 
 class ProducerBusyError(BrokerError):
-    """A living producer has that name. Final."""
+    """A connected producer has that name. Permanent."""
 
     code = pb.ProducerBusy
 
 
 class NoRoomError(BrokerError):
-    """The disk is full: nothing is published until there is room. Official clients fail what waits to be sent with it, and try
-    again to connect their producers."""
+    """The disk is full: publishing is blocked until space is free. Official clients fail pending sends with it and
+    reconnect their producers."""
 
     code = pb.ProducerBlockedQuotaExceededException
 
 
 class ConsumerBusyError(BrokerError):
-    """The subscription is taken, or of another type. Final."""
+    """The subscription is taken, or of another type. Permanent."""
 
     code = pb.ConsumerBusy
 
 
 class ConsumerAssignError(BrokerError):
-    """Key_Shared: the ranges or the mode do not fit those of the connected consumers. Final."""
+    """Key_Shared: the ranges or the mode do not fit those of the connected consumers. Permanent."""
 
     code = pb.ConsumerAssignError
 
 
 class NotAllowedError(BrokerError):
-    """A policy or a missing feature forbids it. Final."""
+    """A policy or a missing feature forbids it. Permanent."""
 
     code = pb.NotAllowedError
 
 
 class UnsupportedPoliciesError(NotAllowedError):
-    """What is stored of the namespace or the topic asks for what is not obeyed here. Final. HTTP: 412."""
+    """Stored policies of the namespace or the topic ask for something this broker does not obey. Permanent. HTTP:
+    412."""
 
 
 class MetadataUnavailableError(BrokerError):
-    """The metadata store cannot be asked now. Passing; unlike ServiceNotReady it does not make clients drop the
-    connection they asked on."""
+    """The metadata store is unavailable. Passing. Unlike ServiceNotReady, it does not make clients close the
+    connection."""
 
     passing = True
 
@@ -82,36 +83,37 @@ class MetadataUnavailableError(BrokerError):
 
 
 class TopicTerminatedError(BrokerError):
-    """The topic takes no more messages. Final; what is in it can be read."""
+    """The topic accepts no more messages. Permanent; its messages can be read."""
 
     code = pb.TopicTerminatedError
 
 
 class BeingDeletedError(MetadataUnavailableError):
-    """The topic is on its way out. Passing: soon there is none of that name, and it may be made anew. HTTP: 503, and 409 for
-    whoever would make it."""
+    """The topic is being deleted. Passing: after that, the name may be used again. HTTP: 503, and 409 for its
+    creation."""
 
 
 class MetadataRefusedError(BrokerError):
-    """The request makes no sense in this state."""
+    """The request is invalid in this state, or the stored metadata cannot be read."""
 
     code = pb.MetadataError
 
 
 class ConsumerNotFoundError(BrokerError):
-    """The consumer that is asked about is not on this connection. Final."""
+    """The requested consumer is not on this connection. Permanent."""
 
     code = pb.ConsumerNotFound
 
 
 class TopicExistsError(BrokerError):
-    """There is a topic of that name, partitioned or not, or a partition of what would be made. Final. HTTP: 409."""
+    """There is a topic of that name, partitioned or not, or a partition of the topic to be created. Permanent. HTTP:
+    409."""
 
     code = pb.NotAllowedError
 
 
 class TopicBusyError(BrokerError):
-    """Producers or consumers are connected to the topic, and it was not to be done by force. Passing. HTTP: 412."""
+    """Producers or consumers are connected to the topic, and `force` was not given. Passing. HTTP: 412."""
 
     passing = True
 
@@ -119,31 +121,32 @@ class TopicBusyError(BrokerError):
 
 
 class NotPartitionedError(TopicNotFoundError):
-    """There is no partitioned topic of that name. Final. HTTP: 404."""
+    """There is no partitioned topic of that name. Permanent. HTTP: 404."""
 
 
 class IsPartitionedError(NotAllowedError):
-    """What was asked can be done with one partition, not with a partitioned topic as a whole. Final. HTTP: 405."""
+    """The operation works on one partition, not on a partitioned topic as a whole. Permanent. HTTP: 405."""
 
 
 class PartitionCountError(NotAllowedError):
-    """So many partitions cannot be: fewer than there are, none, or more than the configuration allows. Final. HTTP: 406."""
+    """Invalid partition count: fewer than there are, none, or more than the configuration allows. Permanent. HTTP:
+    406."""
 
 
 class SubscriptionExistsError(BrokerError):
-    """There is a subscription of that name. Final. HTTP: 409."""
+    """There is a subscription of that name. Permanent. HTTP: 409."""
 
     code = pb.ConsumerBusy
 
 
 class SubscriptionNotFoundError(BrokerError):
-    """There is no subscription of that name. Final. HTTP: 404."""
+    """There is no subscription of that name. Permanent. HTTP: 404."""
 
     code = pb.SubscriptionNotFound
 
 
 class SubscriptionBusyError(BrokerError):
-    """The subscription has consumers, and it was not to be done by force. Passing. HTTP: 412."""
+    """The subscription has consumers, and `force` was not given. Passing. HTTP: 412."""
 
     passing = True
 
@@ -151,7 +154,7 @@ class SubscriptionBusyError(BrokerError):
 
 
 class _Translated:
-    """No generator: each topic that is loaded comes by ten times."""
+    """Context manager of `translated`; not a generator, since each loaded topic passes here ten times."""
 
     __slots__ = ("_what",)
 
@@ -167,5 +170,5 @@ class _Translated:
 
 
 def translated(what: object) -> _Translated:
-    """Failures of the metadata store inside, as MetadataUnavailableError."""
+    """Translate failures of the metadata store inside to MetadataUnavailableError."""
     return _Translated(what)

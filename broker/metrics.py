@@ -1,4 +1,4 @@
-"""The broker's numbers under Pulsar's metric names, read when somebody scrapes them."""
+"""Metrics of the broker under Pulsar's names, read at each scrape."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quire.service.serve import ConnectionCounts
 
 TOPIC_LABELS = ("cluster", "namespace", "topic")
 TOPICS_IN_STEP = 200
-"""Topics that a sum reads before others have their turn."""
+"""Topics that a sum reads before other tasks run."""
 SUBSCRIPTION_LABELS = (*TOPIC_LABELS, "subscription")
 
 

@@ -1,4 +1,4 @@
-"""Message ids of clients as positions in a managed ledger (pure)."""
+"""Conversion of clients' message ids to positions in a managed ledger (pure)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _RANGE = 1 << 64
 
 
 def position_of(message_id: pb.MessageIdData) -> Position:
-    """Return the entry that a message id names. -1 travels as 2^64-1 in the unsigned fields.
+    """Return the position of the entry that a message id names. -1 travels as 2^64-1 in the unsigned fields.
 
     >>> position_of(pb.MessageIdData(ledgerId=7, entryId=2**64 - 1))
     Position(ledger_id=7, entry_id=-1)

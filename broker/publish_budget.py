@@ -1,4 +1,4 @@
-"""Payload bytes of all topics that are not confirmed yet, and the bound at which publishers are not read."""
+"""Budget of unconfirmed payload bytes over all topics; publishers are not read while it is used up."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ class PublishBudget:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        """Connections that publish are not read while more is taken; they are read on at half of it."""
+        """Connections that publish are not read while more is taken; they resume at half of it."""
         self.bytes = 0
-        """Taken and not given back."""
+        """Bytes taken and not returned."""
         self._waiting: dict[trio.Event, None] = {}
-        """Set, and forgotten, when the budget is low again."""
+        """Events set, and removed, when the budget is low again."""
 
     def take(self, size: int) -> None:
         """Count a run of entries that is handed to a managed ledger."""
         self.bytes += size
 
     def give(self, size: int) -> None:
-        """Count a run as confirmed, or failed."""
+        """Return the bytes of a run that was confirmed, or failed."""
         self.bytes -= size
         if self._waiting and self.is_low:
             for event in self._waiting:
@@ -32,13 +32,13 @@ class PublishBudget:
 
     @property
     def is_low(self) -> bool:
-        """Whether connections that stopped reading may read on."""
+        """Return whether stopped connections may read on."""
         return self.bytes <= self.limit // 2
 
     def tell(self, event: trio.Event) -> None:
-        """Set `event` when connections that stopped reading may read on."""
+        """Set `event` when stopped connections may read on."""
         self._waiting[event] = None
 
     def forget(self, event: trio.Event) -> None:
-        """Set `event` no more."""
+        """Remove `event`."""
         self._waiting.pop(event, None)

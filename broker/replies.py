@@ -13,7 +13,7 @@ U64_MAX = (1 << 64) - 1
 
 
 def command(kind: pb.BaseCommand.Type) -> pb.BaseCommand:
-    """A BaseCommand of the given type, for the caller to fill."""
+    """Return a BaseCommand of the given type, for the caller to fill."""
     reply = pb.BaseCommand()
     reply.type = kind
     return reply
@@ -38,7 +38,7 @@ def connected(server_version: str, protocol_version: int, message_size_max: int)
     reply.connected.server_version = server_version
     reply.connected.protocol_version = protocol_version
     reply.connected.max_message_size = message_size_max
-    # Without it the Java client asks with creation, is told 0 partitions, and takes the old names of retry topics for
+    # Without it the Java client asks with creation, gets 0 partitions, and takes the old names of retry topics for
     # existing ones. The other features are not served.
     reply.connected.feature_flags.supports_get_partitioned_metadata_without_auto_creation = True
     return encode(reply)
@@ -49,7 +49,7 @@ def partitions(request_id: int, count: int) -> bytes:
     body = reply.partitionMetadataResponse
     body.request_id = request_id
     body.partitions = count
-    # The C++ client tests that the field is there, not its value: leaving the default out counts as a failure.
+    # The C++ client tests that the field is present, not its value: an absent default counts as a failure.
     body.response = pb.CommandPartitionedTopicMetadataResponse.Success
     return encode(reply)
 
@@ -65,7 +65,8 @@ def partitions_failed(request_id: int, code: pb.ServerError, message: str) -> by
 
 
 def topics(request_id: int, names: list[str], *, topics_hash: str, filtered: bool, changed: bool) -> bytes:
-    """`names` is empty if nothing changed; `filtered`: only what the client's pattern matches."""
+    """Return the answer with topic names; empty `names` if nothing changed. `filtered`: only matches of the client's
+    pattern."""
     reply = command(pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE)
     body = reply.getTopicsOfNamespaceResponse
     body.request_id = request_id
@@ -77,7 +78,7 @@ def topics(request_id: int, names: list[str], *, topics_hash: str, filtered: boo
 
 
 def lookup(request_id: int, service_url: str) -> bytes:
-    """Connect to that broker."""
+    """Return a lookup answer to connect to that broker."""
     reply = command(pb.BaseCommand.LOOKUP_RESPONSE)
     body = reply.lookupTopicResponse
     body.request_id = request_id
@@ -89,7 +90,7 @@ def lookup(request_id: int, service_url: str) -> bytes:
 
 
 def redirect(request_id: int, service_url: str, *, authoritative: bool) -> bytes:
-    """Look it up at that broker, which shall take the topic's bundle if `authoritative`."""
+    """Return a lookup answer to ask that broker, which is to take the topic's bundle if `authoritative`."""
     reply = command(pb.BaseCommand.LOOKUP_RESPONSE)
     body = reply.lookupTopicResponse
     body.request_id = request_id
@@ -143,7 +144,7 @@ def ack_response(consumer_id: int, request_id: int, code: pb.ServerError | None 
 
 
 def close_producer(producer_id: int, assigned_url: str = "") -> bytes:
-    """`assigned_url`: the broker to go to, if it is known; else the client looks it up."""
+    """Return CLOSE_PRODUCER. `assigned_url`: the broker to connect to, if known; else the client looks it up."""
     reply = command(pb.BaseCommand.CLOSE_PRODUCER)
     reply.close_producer.producer_id = producer_id
     reply.close_producer.request_id = U64_MAX
@@ -153,7 +154,7 @@ def close_producer(producer_id: int, assigned_url: str = "") -> bytes:
 
 
 def close_consumer(consumer_id: int, assigned_url: str = "") -> bytes:
-    """As `close_producer`."""
+    """Return CLOSE_CONSUMER; see `close_producer`."""
     reply = command(pb.BaseCommand.CLOSE_CONSUMER)
     reply.close_consumer.consumer_id = consumer_id
     reply.close_consumer.request_id = U64_MAX
@@ -178,7 +179,7 @@ def reached_end_of_topic(consumer_id: int) -> bytes:
 def consumer_stats(
     request_id: int, *, name: str, kind: str, address: str, permits: int, unacked: int, blocked: bool, backlog: int
 ) -> bytes:
-    """Rates are not kept per consumer; no error code is what says success."""
+    """Return a consumer's stats. Rates are not kept per consumer. The absence of an error code means success."""
     reply = command(pb.BaseCommand.CONSUMER_STATS_RESPONSE)
     body = reply.consumerStatsResponse
     body.request_id = request_id
@@ -195,7 +196,7 @@ def consumer_stats(
 def last_message_id(
     request_id: int, last: tuple[int, int], partition: int, batch_index: int, mark_delete: tuple[int, int]
 ) -> bytes:
-    """`last` and `mark_delete` are (ledger, entry), -1 where there is none."""
+    """Return the last message id. `last` and `mark_delete` are (ledger, entry), -1 where there is none."""
     reply = command(pb.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE)
     body = reply.getLastMessageIdResponse
     body.request_id = request_id
@@ -262,7 +263,7 @@ _RESPONSES = {
 
 
 def own_error(request: pb.BaseCommand, code: pb.ServerError, message: str) -> bytes:
-    """A failure in the request's own response type if it has one with an error field, else ERROR."""
+    """Return a failure in the request's own response type if that has an error field, else ERROR."""
     for field, body in request.ListFields():
         if field.name == "type":
             continue

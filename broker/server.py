@@ -1,4 +1,4 @@
-"""The broker: its options, its connections, its topics, and the housekeeping tasks over them."""
+"""The broker: its options, its connections, its topics, and its housekeeping tasks."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from quire.world.doors import Stream, World
 
 CONNECTIONS_IN_STEP = 500
 TOPICS_IN_STEP = 200
-"""Of a round of housekeeping, before others have their turn."""
+"""Connections that a round of housekeeping looks at before other tasks run."""
 HEALTH_ENTRY = encode_entry(b"healthcheck", producer_name="healthcheck")
 
 
 class Broker:
-    """Serves topics; everything durable is in the managed ledgers and the metadata store."""
+    """Broker that serves topics; everything durable is in the managed ledgers and the metadata store."""
 
     def __init__(
         self,
@@ -54,8 +54,13 @@ class Broker:
         policies: TopicPolicies | None = None,
         no_room: Callable[[], str] = str,
     ) -> None:
-        """`no_room`: why nothing can be published, "" otherwise. `ownership`: which topics are this broker's; its `run` is the caller's to run. None: all of them. `policies`: the
-        caller's, who runs them; None: they are read each time."""
+        """Take the parts the broker uses.
+
+        Args:
+            no_room: returns why nothing can be published, "" otherwise.
+            ownership: decides which topics are this broker's; the caller runs it. None: all topics are.
+            policies: the policies of topics, which the caller runs; None: they are read each time.
+        """
         self.context = Context(
             world, options, nursery, turn=turn, service_url=service_url, incarnation=incarnation, no_room=no_room
         )
@@ -73,19 +78,19 @@ class Broker:
             Lookups(self.topics, self.ownership, self.lookups), Creations(self.topics, self.policies)
         )
         self.health = -1
-        """What the last health check found: 1 all is well, 0 it is not, -1 there was none."""
+        """Result of the last health check: 1 healthy, 0 unhealthy, -1 none yet."""
         self.connections: dict[Connection, None] = {}
         self.closed = trio.Event()
         """Set when `begin_close` is done."""
 
     @property
     def service_url(self) -> str:
-        """The broker's address, as clients are told."""
+        """The broker's address, as given to clients."""
         return self.context.service_url
 
     @property
     def no_room(self) -> str:
-        """Why nothing can be published, as the disk is full; "" otherwise."""
+        """Return why nothing can be published while the disk is full; "" otherwise."""
         return self.context.no_room()
 
     def start(self) -> None:
@@ -103,13 +108,14 @@ class Broker:
             self.connections.pop(connection, None)
 
     def refuse(self, stream: Stream) -> None:
-        """The last word to a connection above the limit, which the caller closes."""
-        message = "the broker serves as many connections as it may"
+        """Send the reason to a connection above the limit, which the caller closes."""
+        message = "the broker has reached its connection limit"
         stream.send_nowait((replies.error(replies.U64_MAX, pb.NotAllowedError, message),))
 
     async def _keep_alive(self) -> None:
-        """PING who is silent for one interval; drop who stays silent for another, and who never said CONNECT. Beside it,
-        let go of what is kept in the cache for those who do not come for it."""
+        """Ping connections idle for one interval, and drop those idle for two or without a CONNECT in time.
+
+        Also releases cache entries held for stalled subscriptions."""
         interval = self.context.options.keep_alive_interval_s
         tick = min(interval, self.context.options.handshake_timeout_s) / 2
         while True:
@@ -119,7 +125,7 @@ class Broker:
                     continue
                 silent = connection.silent_s()
                 if not connection.connected:
-                    # Since it was opened: bytes that are no CONNECT do not buy time.
+                    # Counted from its opening: bytes that are no CONNECT do not extend the time.
                     if trio.current_time() - connection.opened_at >= self.context.options.handshake_timeout_s:
                         connection.abort("no CONNECT in time")
                 elif silent >= 2 * interval:
@@ -135,7 +141,8 @@ class Broker:
             self.context.turn.flush()
 
     def begin_close(self) -> None:
-        """Stopping: topics are closed in the background, so that clients are told before their connections are cut."""
+        """Begin to stop: close topics in the background, so that clients are notified before their connections are
+        cut."""
         self.context.nursery.start_soon(self._close, name="close topics")
 
     async def _unload(self, bundle: Bundle, next_owner: str | None) -> None:
@@ -147,14 +154,14 @@ class Broker:
         await self.topics.close_all()
         self.context.turn.flush()
         for connection in list(self.connections):
-            connection.abort("the broker stops")
+            connection.abort("the broker is stopping")
         self.closed.set()
 
     async def check_health(self) -> None:
-        """Publish one message to this broker's own health topic and see it confirmed; raises what is wrong."""
+        """Publish one message to this broker's own health topic and wait for its confirmation. Raises the failure."""
         try:
             await self._publish_health_entry()
-        except BaseException:  # also if the caller's deadline has passed
+        except BaseException:  # even if the caller's deadline has passed
             self.health = 0
             raise
         self.health = 1
@@ -163,7 +170,7 @@ class Broker:
         if why := self.context.no_room():
             raise NoRoomError(why)
         name = TopicName.parse(self.ownership.health_topic)
-        await self.ownership.lookup(name, authoritative=True)  # which takes its bundle, if nobody has it
+        await self.ownership.lookup(name, authoritative=True)  # takes its bundle if it has no owner
         topic = await self.topics.get(name)
         sink = _HealthSink()
         topic.ledger.append([HEALTH_ENTRY], sink)

@@ -1,4 +1,4 @@
-"""Long work in short steps: what goes over thousands of topics or names lets others run in between."""
+"""Long work in short steps: work on thousands of topics or names that lets other tasks run in between."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 
 async def run_through(steps: Generator[object, None, R]) -> R:
-    """What `steps` returns, with a checkpoint after each of its elements."""
+    """Run `steps` with a checkpoint after each of its elements; return its result."""
     while True:
         try:
             next(steps)
@@ -23,8 +23,10 @@ async def run_through(steps: Generator[object, None, R]) -> R:
 
 
 async def sliced(items: Iterable[T], step: int) -> AsyncIterator[T]:
-    """`items`, with a checkpoint after each `step` of them. What an item is may have changed since `items` was made. Neither
-    await nor raise in the loop's body: a generator that is left in its middle would have to be closed."""
+    """Yield `items` with a checkpoint after each `step` of them.
+
+    The state behind an item may have changed since `items` was made. The loop's body must neither await nor raise,
+    because a generator that is left early would have to be closed."""
     left = step
     for item in items:
         yield item

@@ -1,8 +1,8 @@
-"""Turn: what one pass of the event loop wants to send leaves in one write per connection.
+"""Turn: the output of one pass of the event loop leaves in one write per connection.
 
-Whoever puts bytes into an outbox marks it here. A pass that knows its end (a chunk was received and worked on) calls
+Code that puts bytes into an outbox marks it here. A pass that knows its end (a chunk was received and worked on) calls
 `flush`; marks made elsewhere (a journal group was confirmed) are flushed by the task `run`, in the next step of the
-scheduler. So nobody waits, and nobody writes twice.
+scheduler. So no output waits, and none is written twice.
 
 A pass is also bounded in what subscriptions do in it (`left`). What has to go on is put off with `later`: the task
 `run` calls it in a step of its own, in order, so that others have their turn between two steps.
@@ -19,8 +19,10 @@ from quire.world.faults import Faults
 from quire.world.outbox import Outbox
 
 PASS_WORK = 4000
-"""What all subscriptions together do in one pass, about: dispatch 4000 entries to an Exclusive consumer, 1300 to Shared or 500 to
-Key_Shared ones, 2 to 5 ms each. So what one FLOW of an official client asks for (half of its queue, 500) takes one pass."""
+"""Work of all subscriptions in one pass, in units of about one entry.
+
+4000 entries to an Exclusive consumer, 1300 to Shared or 500 to Key_Shared ones take 2 to 5 ms each. So one FLOW of an
+official client (half of its queue, 500) is served in one pass."""
 
 
 class Turn:
@@ -28,30 +30,30 @@ class Turn:
 
     def __init__(self) -> None:
         self.faults = Faults()
-        """Where exceptions of what a flush causes go."""
+        """Handler of exceptions raised in a flush."""
         self._dirty: dict[Outbox, None] = {}
         self._later: deque[Callable[[], None]] = deque()
         self._task: trio.lowlevel.Task | None = None
         self._woken = False
         self.working = False
-        """A pass is under way that calls `flush` at its end: nobody needs to be woken for it."""
+        """Whether a pass is under way that calls `flush` at its end, so that no task has to be woken."""
         self.left = PASS_WORK
-        """What is left of that; may go below 0. A subscription that finds 0 or less goes on `later`."""
+        """Remaining work of the pass; may go below 0. A subscription that finds 0 or less goes on `later`."""
 
     def mark(self, outbox: Outbox) -> None:
-        """`outbox` has something to send at the end of this pass."""
+        """Mark `outbox`: it has something to send at the end of this pass."""
         if not self.working:
             self._wake()
         self._dirty[outbox] = None
 
     def later(self, work: Callable[[], None]) -> None:
-        """Call `work` in a later step of the event loop, behind what was put off before it."""
+        """Call `work` in a later step of the event loop, after work deferred earlier."""
         self._wake()
         self._later.append(work)
 
     @property
     def busy(self) -> bool:
-        """Return whether anything was put off."""
+        """Return whether any work was deferred."""
         return bool(self._later)
 
     def _wake(self) -> None:
@@ -60,7 +62,7 @@ class Turn:
             trio.lowlevel.reschedule(self._task)
 
     def flush(self) -> None:
-        """End of a pass: send what is marked."""
+        """Send the marked output at the end of a pass."""
         self.working = False
         self.left = PASS_WORK
         try:
@@ -74,7 +76,7 @@ class Turn:
             self.faults.raised("the end of a pass", error)
 
     def step(self) -> None:
-        """Send what is marked, then one pass of what was put off."""
+        """Send the marked output, then run one pass of the deferred work."""
         self.flush()
         if self._later:
             self.working = True
@@ -85,8 +87,8 @@ class Turn:
                 self.flush()
 
     async def run(self) -> None:
-        """Do, step by step, what was put off, and flush whatever was marked outside of a pass with an end of its own. Runs until
-        cancelled."""
+        """Do, step by step, what was put off, and flush whatever was marked outside of a pass with an end of its own.
+        Runs until cancelled."""
 
         def abort(_: Callable[[], None]) -> trio.lowlevel.Abort:
             self._task = None

@@ -1,5 +1,9 @@
 """Individually acknowledged entries above the mark-delete position. Pure.
 
+Why this is hard: a slow consumer of a shared subscription leaves holes at arbitrary places, so there may be millions of
+acknowledged entries or millions of holes. Both have to be cheap in memory and to store, in one structure, and a single
+acknowledgement must not search.
+
 Per ledger a map of chunks, each a bitmap of CHUNK entries kept as an int. A wholly acknowledged chunk is one shared
 int, so that memory goes with the number of holes, not with the distance between the first and the last:
 
@@ -33,7 +37,7 @@ class AckRanges:
         self.count = 0
         """Entries in the set."""
         self.partial_chunks = 0
-        """Chunks that are not wholly in it: what the set takes in memory and stored."""
+        """Chunks that are only partly in the set, which determines its size in memory and when stored."""
 
     def __bool__(self) -> bool:
         return self.count > 0
@@ -101,7 +105,7 @@ class AckRanges:
         return added
 
     def first_missing(self, ledger_id: int, entry_id: int) -> int:
-        """The first entry >= `entry_id` that is not in the set."""
+        """Return the first entry >= `entry_id` that is not in the set."""
         chunks = self._ledgers.get(ledger_id)
         if chunks is None:
             return entry_id
@@ -117,7 +121,7 @@ class AckRanges:
         return (number << _SHIFT) + (~bitmap & (bitmap + 1)).bit_length() - 1
 
     def first_present(self, ledger_id: int, entry_id: int, last: int) -> int | None:
-        """The first entry in [`entry_id`, `last`] that is in the set, or None."""
+        """Return the first entry in [`entry_id`, `last`] that is in the set, or None."""
         chunks = self._ledgers.get(ledger_id)
         if chunks is None:
             return None
@@ -138,7 +142,7 @@ class AckRanges:
         return found if found <= last else None
 
     def missing_runs(self, ledger_id: int, first: int, last: int) -> list[tuple[int, int]]:
-        """The parts of [`first`, `last`] that are not in the set, as (first entry, count), ascending."""
+        """Yield the parts of [`first`, `last`] that are not in the set, as (first entry, count), ascending."""
         if ledger_id not in self._ledgers:
             return [(first, last - first + 1)] if first <= last else []
         runs: list[tuple[int, int]] = []
@@ -153,8 +157,9 @@ class AckRanges:
         return runs
 
     def forget_through(self, ledger_id: int, entry_id: int, *, after: int = -1) -> None:
-        """Take out every entry of earlier ledgers, and of this one up to and with `entry_id`. `after`: up to and with that
-        entry nothing is in the set any more, which saves looking."""
+        """Remove every entry of earlier ledgers, and of this one up to and including `entry_id`.
+
+        `after`: nothing up to and including this entry is in the set, which shortens the search."""
         ledgers = self._ledgers
         if not ledgers:
             return
@@ -187,7 +192,7 @@ class AckRanges:
         self.partial_chunks -= bitmap not in (0, FULL)
 
     def ranges(self) -> Iterator[tuple[int, int, int]]:
-        """The set as (ledger id, first entry, last entry), ascending, not touching each other."""
+        """Yield the set as (ledger id, first entry, last entry), ascending, not touching each other."""
         for ledger_id in self.ledgers():
             chunks = self._ledgers[ledger_id]
             end = ((max(chunks) + 1) << _SHIFT) - 1
@@ -198,7 +203,7 @@ class AckRanges:
                 at = self.first_present(ledger_id, missing, end)
 
     def range_count(self, limit: int) -> int:
-        """How many ranges `ranges` yields; counting stops above `limit`."""
+        """Return how many ranges `ranges` yields; counting stops above `limit`."""
         found = 0
         for chunks in self._ledgers.values():
             for number, bitmap in chunks.items():
@@ -213,11 +218,12 @@ class AckRanges:
     # Stored forms
 
     def word_count(self) -> int:
-        """64-bit words that `words` of all ledgers give together."""
+        """Return the number of 64-bit words that `words` yields for all ledgers."""
         return sum((max(chunks) + 1) * _WORDS_PER_CHUNK for chunks in self._ledgers.values())
 
     def words(self, ledger_id: int) -> list[int]:
-        """Bit i of word w: entry 64 w + i. Signed, as protobuf's int64; no zero words at the end."""
+        """Return the bitmap of a ledger as words: bit i of word w is entry 64 w + i. Signed, as protobuf's int64; no
+        zero words at the end."""
         chunks = self._ledgers[ledger_id]
         words: list[int] = []
         for number in range(max(chunks) + 1):
@@ -228,7 +234,7 @@ class AckRanges:
         return words
 
     def add_words(self, ledger_id: int, words: list[int]) -> None:
-        """Add what `words` told."""
+        """Add entries in the form of `words`."""
         padding = -len(words) % _WORDS_PER_CHUNK
         words = [*words, *([0] * padding)]
         for number in range(len(words) // _WORDS_PER_CHUNK):
@@ -236,7 +242,7 @@ class AckRanges:
             self.add_chunk(ledger_id, number, int.from_bytes(packed, "little"))
 
     def chunks(self, ledger_id: int) -> list[tuple[int, int]]:
-        """(chunk number, bitmap), ascending, without empty ones."""
+        """Yield (chunk number, bitmap), ascending, without empty ones."""
         return sorted(self._ledgers[ledger_id].items())
 
     def add_chunk(self, ledger_id: int, number: int, bitmap: int) -> None:

@@ -1,4 +1,9 @@
-"""What a cursor knows of acknowledgements: the pure core of `Cursor`. No await, no clock, no I/O.
+"""Acknowledgement state of a cursor: the pure core of `Cursor`. No await, no clock, no I/O.
+
+Why this is hard: acknowledgements arrive in any order, for entries, for parts of batches and cumulatively, while
+ledgers are added and trimmed. The mark-delete position has to advance exactly over what is contiguous, across ledgers.
+The whole state has to fit one entry, so it is bounded, and each change has to be recorded as a difference that is cheap
+to store. All this at about 0.1 us per acknowledgement.
 
 What holds after every call:
 - MarkDeleteIsTight: the entry after the mark-delete position is not acknowledged; every entry up to it is.
@@ -18,26 +23,27 @@ from cursors.errors import InvalidAckError, TooManyAcksError
 from quire.ledger.position import Position
 
 PARTIAL_CHUNKS_MAX = 18_000
-"""Chunks of acknowledged ranges (1024 entries, 133 bytes stored) that are not wholly acknowledged, but for one call's more."""
+"""Maximum number of partly acknowledged chunks of ranges (1024 entries, 133 bytes stored), plus those of one call."""
 BATCHES_MAX = 10_000
-"""Batches acknowledged in part. Pulsar persists as many: managedLedgerMaxBatchDeletedIndexToPersist."""
+"""Maximum number of partly acknowledged batches. Pulsar persists as many:
+managedLedgerMaxBatchDeletedIndexToPersist."""
 BATCH_WORDS_MAX = 65_536
-"""Words of 64 messages in the bitmaps of all of them."""
+"""Maximum words of 64 messages in the bitmaps of all of them."""
 _CHANGES_MAX = 3 * 65_536
 
 
 class Changes:
-    """What was acknowledged above the mark-delete position since the state was last written."""
+    """Acknowledgements above the mark-delete position since the state was last written."""
 
     __slots__ = ("batches", "ranges", "replaced")
 
     def __init__(self) -> None:
         self.ranges: list[int] = []
-        """Ledger id, first entry id, last entry id, and so on."""
+        """Ranges as ledger id, first entry id, last entry id, and so on."""
         self.batches: dict[Position, None] = {}
         """Batches whose bitmap changed."""
         self.replaced = True
-        """The state cannot be told as changes: write it whole."""
+        """Whether the state cannot be expressed as changes and has to be written whole."""
 
 
 class AckState:
@@ -48,25 +54,26 @@ class AckState:
     def __init__(self, log: Log, mark_delete: Position) -> None:
         self._log = log
         self.mark_delete = mark_delete
-        """Every entry up to and with this one is acknowledged; entry -1 is "none of this ledger"."""
+        """Every entry up to and including this one is acknowledged; entry -1 is "none of this ledger"."""
         self.ranges = AckRanges()
         self.batches = BatchAcks()
         self.properties: dict[str, int] = {}
-        """Numbers that the last acknowledgement came with; stored with the position."""
+        """Numbers given with the last acknowledgement; stored with the position."""
         self._changes = Changes()
 
     def as_stored(
         self, mark_delete: Position, ranges: AckRanges, batches: BatchAcks, properties: dict[str, int]
     ) -> AckState:
-        """Another state of the same log, as it was read."""
+        """Set the state that was read from the store."""
         state = AckState(self._log, mark_delete)
         state.ranges, state.batches, state.properties = ranges, batches, properties
         return state
 
     def ack_individual(self, positions: Iterable[Position]) -> None:
-        """Acknowledge entries, in any order; those that already are, are passed over. InvalidAckError names the ones
-        that are not of this log, TooManyAcksError those that do not fit; the others took effect. About 0.1 us each in
-        order."""
+        """Acknowledge entries, in any order, skipping acknowledged ones. About 0.1 us each in order.
+
+        Raises InvalidAckError with the positions that are not of this log, TooManyAcksError with those that do not fit;
+        the others took effect."""
         mark_ledger, mark_entry = self.mark_delete
         bound_ledger, bound = self._bound(mark_ledger)
         invalid: list[Position] = []
@@ -100,7 +107,9 @@ class AckState:
 
     def ack_batch(self, position: Position, unacked: int) -> int:
         """Acknowledge part of a batch: only the messages in the bitmap `unacked` are still wanted by this consumer.
-        Returns what remains of the batch over all; 0: the entry is acknowledged. InvalidAckError, TooManyAcksError."""
+
+        Returns the remaining messages of the batch for all consumers; 0: the entry is acknowledged. Raises
+        InvalidAckError, TooManyAcksError."""
         if self.is_acked(position):
             return 0
         self._check(position)
@@ -113,8 +122,9 @@ class AckState:
         return remaining
 
     def ack_cumulative(self, position: Position, unacked: int | None = None) -> bool:
-        """Acknowledge everything up to and with `position`; with `unacked`, of that entry only the messages that are 0
-        in the bitmap. False if nothing changed. InvalidAckError."""
+        """Acknowledge everything up to and including `position`; return False if nothing changed.
+
+        With `unacked`, only the messages of that entry that are 0 in the bitmap. Raises InvalidAckError."""
         if position <= self.mark_delete:
             return False
         self._check(position)
@@ -132,14 +142,15 @@ class AckState:
         return position <= self.mark_delete or self.ranges.contains(*position)
 
     def reset(self, mark_delete: Position) -> None:
-        """Start again after `mark_delete`, which may be a place before or behind."""
+        """Restart after `mark_delete`, which may be an earlier or a later place."""
         self.mark_delete = mark_delete
         self.ranges.clear()
         self.batches.clear()
         self._changes = Changes()
 
     def unacked_runs(self, first: Position, count: int) -> list[tuple[int, int]]:
-        """Which of the `count` entries of one ledger from `first` on are not acknowledged, as (first entry, count)."""
+        """Return the unacknowledged ones of the `count` entries of one ledger from `first` on, as (first entry,
+        count)."""
         ledger_id, start = first
         end = start + count - 1
         if ledger_id <= self.mark_delete.ledger_id:
@@ -151,7 +162,7 @@ class AckState:
         return self.ranges.missing_runs(ledger_id, start, end)
 
     def next_unacked(self, position: Position) -> Position:
-        """The first place at or after `position` that is not acknowledged; it may not be written yet."""
+        """Return the first place at or after `position` that is not acknowledged; it may not be written yet."""
         log = self._log
         position = max(position, self.mark_delete)
         if position == self.mark_delete:
@@ -168,23 +179,25 @@ class AckState:
         return position
 
     def backlog(self) -> int:
-        """Confirmed entries that are not acknowledged; exact."""
+        """Return the exact number of confirmed entries that are not acknowledged."""
         return self._log.count_between(self.mark_delete, self._log.last_confirmed) - self.ranges.count
 
     def take_changes(self) -> Changes:
-        """What changed since the last call; the caller writes it, or calls `rewrite`."""
+        """Return the changes since the last call. The caller writes them, or calls `rewrite`."""
         taken = self._changes
         self._changes = Changes()
         self._changes.replaced = False
         return taken
 
     def rewrite(self) -> None:
-        """What was taken did not get written, or not where the next goes: the next is to be whole."""
+        """Make the next changes a whole state: the last ones were not written, or the next go to another ledger."""
         self._changes = Changes()
 
     def fit_to_log(self) -> None:
-        """After recovery: put the state in a place that the log has. A position above the last confirmed entry comes
-        down to it, one in a ledger that was trimmed moves to the start of the next."""
+        """Move a recovered state to a place that the log has.
+
+        A position above the last confirmed entry moves down to it; one in a trimmed ledger moves to the start of the
+        next."""
         log = self._log
         if self.mark_delete > log.last_confirmed and log.last_entry_of(self.mark_delete.ledger_id) != -1:
             self.mark_delete = log.last_confirmed
@@ -207,7 +220,7 @@ class AckState:
         self._advance(*self.mark_delete)
 
     def _bound(self, ledger_id: int) -> tuple[int, int]:
-        """The ledger and its last entry that may be acknowledged, -1 if none."""
+        """Return the ledger and its last entry that may be acknowledged, -1 if none."""
         last = self._log.last_entry_of(ledger_id)
         return ledger_id, -1 if last is None else last
 
@@ -218,11 +231,11 @@ class AckState:
     def _check_room(self, position: Position, unacked: int) -> None:
         batches = self.batches
         if unacked.bit_length() > BATCH_SIZE_MAX:
-            raise InvalidAckError([position], f"no batch has more than {BATCH_SIZE_MAX} messages")
+            raise InvalidAckError([position], f"a batch has at most {BATCH_SIZE_MAX} messages")
         if not unacked or batches.unacked(position) is not None:
             return
         if len(batches) >= BATCHES_MAX or batches.words + word_count(unacked) > BATCH_WORDS_MAX:
-            raise TooManyAcksError([position], "too many batches are acknowledged in part")
+            raise TooManyAcksError([position], "too many partly acknowledged batches")
 
     def _note(self, ledger_id: int, entry_id: int) -> None:
         changed = self._changes.ranges
@@ -236,8 +249,8 @@ class AckState:
             self.batches.forget(Position(ledger_id, entry_id))
 
     def _advance(self, ledger_id: int, entry_id: int) -> None:
-        """Everything up to (ledger_id, entry_id) is acknowledged: move the mark-delete position there, and on over what
-        touches it, across ledgers."""
+        """Move the mark-delete position to (ledger_id, entry_id) and on over acknowledged entries behind it, across
+        ledgers."""
         ranges = self.ranges
         if ranges:
             log = self._log

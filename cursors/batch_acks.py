@@ -1,8 +1,8 @@
 """Acknowledged messages within a batched entry. Pure.
 
-A batch is known by the bitmap of its messages that are still unacknowledged: bit i of word w, 64-bit words, stands for
-message 64 w + i (what the protocol calls ack_set, and the stored values deleteSet). Acknowledgements come as the same
-bitmap seen from one client; the batch's is the AND of all. All zero: the entry is acknowledged.
+A batch is described by the bitmap of its messages that are still unacknowledged: bit i of word w, 64-bit words, stands
+for message 64 w + i (what the protocol calls ack_set, and the stored values deleteSet). Acknowledgements come as the
+same bitmap seen from one client; the batch's is the AND of all. All zero: the entry is acknowledged.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from struct import pack, unpack
 from quire.ledger.position import Position
 
 BATCH_SIZE_MAX = 65_536
-"""Messages of a batch that can be acknowledged in part."""
+"""Maximum size of a batch that can be acknowledged in part."""
 ACK_SET_WORDS_MAX = BATCH_SIZE_MAX // 64
 _WORD = (1 << 64) - 1
 _HEAP_SLACK = 64
 
 
 def to_bits(words: Sequence[int]) -> int:
-    """One int of a bitmap in signed or unsigned 64-bit words, lowest word first. Linear in the words."""
+    """Return one int for a bitmap in signed or unsigned 64-bit words, lowest word first. Linear in the words."""
     return int.from_bytes(pack(f"<{len(words)}Q", *[word & _WORD for word in words]), "little")
 
 
 def to_words(bits: int) -> list[int]:
-    """Signed 64-bit words, lowest first, without zero words at the end.
+    """Return signed 64-bit words, lowest first, without zero words at the end.
 
     >>> to_words(0b10101), to_words(1 << 63), to_words(to_bits([0, -1]))
     ([21], [-9223372036854775808], [0, -1])
@@ -36,12 +36,12 @@ def to_words(bits: int) -> list[int]:
 
 
 def word_count(bits: int) -> int:
-    """How many words `to_words` gives."""
+    """Return how many words `to_words` yields."""
     return -(-bits.bit_length() // 64)
 
 
 class BatchAcks:
-    """The batches of a cursor that are acknowledged in part.
+    """The partly acknowledged batches of a cursor.
 
     The heap has each of their positions, and some that are no longer there, so that passing a position costs by what is
     passed and not by what there is.
@@ -60,8 +60,9 @@ class BatchAcks:
         return len(self._unacked)
 
     def ack(self, position: Position, unacked: int) -> int:
-        """Note that only the messages in `unacked` are still wanted; returns what remains of the batch, 0 if nothing
-        (then the batch is forgotten, and the entry is to be acknowledged)."""
+        """Record that only the messages in `unacked` are still wanted; return the remaining messages of the batch.
+
+        At 0 the batch is dropped, and the entry is to be acknowledged."""
         known = self._unacked.get(position)
         remaining = unacked if known is None else known & unacked
         if not remaining:
@@ -78,24 +79,24 @@ class BatchAcks:
 
     def _push(self, position: Position) -> None:
         heap = self._heap
-        if len(heap) > 2 * len(self._unacked) + _HEAP_SLACK:  # mostly positions that went away
+        if len(heap) > 2 * len(self._unacked) + _HEAP_SLACK:  # mostly removed positions
             heap[:] = self._unacked
             heapify(heap)
         heappush(heap, position)
 
     def unacked(self, position: Position) -> int | None:
-        """The bitmap of a batch that is acknowledged in part; None for any other entry."""
+        """Return the bitmap of a partly acknowledged batch; None for any other entry."""
         return self._unacked.get(position)
 
     def forget(self, position: Position) -> None:
-        """The entry was acknowledged."""
+        """Drop the batch of an acknowledged entry."""
         known = self._unacked.pop(position, None)
         if known is not None:
             self.words -= word_count(known)
             self._encoded.pop(position, None)
 
     def forget_through(self, position: Position) -> None:
-        """Every entry up to and with `position` was acknowledged."""
+        """Drop the batches up to and including `position`, which were acknowledged."""
         heap = self._heap
         while heap and heap[0] <= position:
             self.forget(heappop(heap))
@@ -111,11 +112,11 @@ class BatchAcks:
         self.words = 0
 
     def items(self) -> Iterator[tuple[Position, int]]:
-        """Ascending by position."""
+        """Return the batches in ascending order of position."""
         return iter(sorted(self._unacked.items()))
 
     def encoded(self, encode: Callable[[Position, int], bytes]) -> bytes:
-        """What `encode` makes of each batch, in any order; it is asked once for each that changed."""
+        """Return what `encode` makes of each batch, in any order. It is called once per changed batch."""
         known = self._encoded
         for position, unacked in self._unacked.items():
             if position not in known:

@@ -2,8 +2,9 @@
 
     0x4778 (2)  size of the head (int32)  head: compression type, uncompressed size  compressed value
 
-A value that does not begin so is taken as it is. We write none. Source: Pulsar's managedLedgerInfoCompressionType and
-managedCursorInfoCompressionType; its codecs: an LZ4 block and a raw Snappy block without a size, a ZSTD frame, a zlib stream.
+A value without this beginning is not compressed. Quire writes none. Source: Pulsar's managedLedgerInfoCompressionType
+and managedCursorInfoCompressionType; its codecs: an LZ4 block and a raw Snappy block without a size, a ZSTD frame, a
+zlib stream.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from quire.wire.pulsar import MLDataFormats_pb2 as pb
 
 _MAGIC = b"\x47\x78"
 _SIZE_MAX = 64 << 20
-"""Of a value uncompressed: metadata services refuse values of one megabyte, compressed."""
+"""Maximum uncompressed size of a value: metadata services refuse compressed values of one megabyte."""
 
 
 class CompressedValueError(ValueError):
-    """The value cannot be uncompressed. Final: it is damaged, or of a type that no Pulsar up to 5.0 writes."""
+    """The value cannot be uncompressed. Permanent: it is damaged, or of a type that no Pulsar up to 5.0 writes."""
 
 
 def plain(value: bytes) -> bytes:
-    """The value without its compression; CompressedValueError."""
+    """Return the uncompressed value. Raises CompressedValueError."""
     if not value.startswith(_MAGIC):
         return value
     size = int.from_bytes(value[2:6], "big", signed=True)
@@ -37,13 +38,13 @@ def plain(value: bytes) -> bytes:
     except DecodeError as error:
         raise CompressedValueError("the head of a compressed value cannot be parsed") from error
     if not head.IsInitialized():
-        raise CompressedValueError("the head of a compressed value is not whole")
+        raise CompressedValueError("the head of a compressed value lacks a required field")
     body = value[6 + size :]
     if head.compressionType == pb.NONE:
         return body
     if not 0 <= head.uncompressedSize <= _SIZE_MAX:
         raise CompressedValueError(
-            f"a compressed value claims {head.uncompressedSize} bytes, and at most {_SIZE_MAX} are read"
+            f"a compressed value has {head.uncompressedSize} bytes, above the limit of {_SIZE_MAX}"
         )
     try:
         found = _DECOMPRESSORS[head.compressionType](body, head.uncompressedSize)
@@ -51,12 +52,14 @@ def plain(value: bytes) -> bytes:
         name = pb.CompressionType.Name(head.compressionType)
         raise CompressedValueError(f"a value compressed with {name} is damaged: {error}") from error
     if len(found) != head.uncompressedSize:
-        raise CompressedValueError(f"a compressed value has another size than {head.uncompressedSize} bytes")
+        raise CompressedValueError(
+            f"the size of a compressed value is not the {head.uncompressedSize} bytes in its head"
+        )
     return found
 
 
 def _into(codec: Callable[[bytes, bytearray], int]) -> Callable[[bytes, int], bytes]:
-    """A decompressor that writes into a buffer of the size that the head says, and fails if that is too small."""
+    """Decompressor into a buffer of the size in the head, which fails if that is too small."""
 
     def decompress(body: bytes, size: int) -> bytes:
         buffer = bytearray(size)
@@ -67,7 +70,7 @@ def _into(codec: Callable[[bytes, bytearray], int]) -> Callable[[bytes, int], by
 
 
 def _inflate(body: bytes, size: int) -> bytes:
-    """One byte more than the head says is allowed for, so that a stream that goes on is noticed."""
+    """Decompress zlib. One byte more than in the head is allowed for, to detect a longer stream."""
     return zlib.decompressobj().decompress(body, size + 1)
 
 

@@ -9,7 +9,7 @@ from quire.service.config import MS, SECONDS, conf_key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CursorConfig:
-    """Keys have Pulsar's names; those it lacks are ours."""
+    """Configuration of cursors. Keys have Pulsar's names; keys that Pulsar lacks are Quire's."""
 
     ensemble_size: int = 2
     write_quorum: int = 2

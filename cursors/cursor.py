@@ -1,6 +1,6 @@
-"""One subscription's place in a log: where it reads, and what it has acknowledged.
+"""Position of one subscription in a log: the read position, and the acknowledged entries.
 
-The calls that acknowledge are synchronous and take runs. What is acknowledged takes effect in memory at once; it is
+The calls that acknowledge are synchronous and take runs. They take effect in memory at once; it is
 durable when `persisted` calls back, at the latest a moment later (`CursorConfig.flush_delay_ms`).
 """
 
@@ -17,7 +17,7 @@ from quire.ledger.position import EARLIEST, LATEST, Position
 
 
 class Cursor:
-    """Made by a managed ledger: `open_cursor` or `new_reader_cursor`."""
+    """Cursor of a managed ledger, made by `open_cursor` or `new_reader_cursor`."""
 
     __slots__ = ("_log", "_state", "_store", "active", "name", "on_activity", "on_moved_back", "read_position")
 
@@ -27,27 +27,28 @@ class Cursor:
         self._state = state
         self._store = store
         self.read_position = log.next_position(state.mark_delete)
-        """The next entry to deliver; whoever delivers moves it on."""
+        """The next entry to deliver, advanced by the code that delivers."""
         self.active = False
-        """Reads near the end of the log: new entries are kept in the cache for it. See `activate`."""
+        """Whether it reads near the end of the log, so that new entries are kept in the cache for it. See
+        `activate`."""
         self.on_activity: Callable[[int], None] = _ignore_activity
-        """Told +1 and -1 when `active` changes."""
+        """Called with +1 and -1 when `active` changes."""
         self.on_moved_back: Callable[[Cursor], None] = _ignore_move
         """Called when the mark-delete position may have gone back."""
 
     @property
     def durable(self) -> bool:
-        """Kept over restarts, and holds data back from trimming."""
+        """Whether it is kept over restarts, and protects entries from trimming."""
         return self._store is not None
 
     @property
     def mark_delete(self) -> Position:
-        """Every entry up to and with this one is acknowledged."""
+        """Every entry up to and including this one is acknowledged."""
         return self._state.mark_delete
 
     @property
     def durable_mark_delete(self) -> Position:
-        """The mark-delete position that a restart would find at least; that of memory if the cursor is not durable."""
+        """Minimum mark-delete position after a restart; that in memory if the cursor is not durable."""
         return self._state.mark_delete if self._store is None else self._store.durable_mark_delete
 
     @property
@@ -56,7 +57,7 @@ class Cursor:
 
     @property
     def cursor_properties(self) -> tuple[tuple[str, str], ...]:
-        """What the user gave with the subscription."""
+        """Properties given by the user with the subscription."""
         return () if self._store is None else self._store.cursor_properties
 
     @property
@@ -67,25 +68,29 @@ class Cursor:
     # Acknowledging
 
     def ack_individual(self, positions: Iterable[Position]) -> None:
-        """Acknowledge whole entries, in any order. InvalidAckError names those that are not of this log (the others
-        took effect); one that is acknowledged already is passed over."""
+        """Acknowledge whole entries, in any order, skipping acknowledged ones.
+
+        Raises InvalidAckError with those that are not of this log (the others took effect)."""
         try:
             self._state.ack_individual(positions)
         finally:
             self._acked()
 
     def ack_batch(self, position: Position, ack_set: Sequence[int]) -> bool:
-        """Acknowledge part of a batch: `ack_set` is the bitmap, in 64-bit words, of the messages that are still wanted.
-        True if the whole entry is acknowledged now. InvalidAckError, TooManyAcksError."""
+        """Acknowledge part of a batch; return True if the whole entry is acknowledged now.
+
+        `ack_set` is the bitmap, in 64-bit words, of the messages that are still wanted. Raises InvalidAckError,
+        TooManyAcksError."""
         try:
             return self._state.ack_batch(position, _bits(position, ack_set)) == 0
         finally:
             self._acked()
 
     def ack_cumulative(self, position: Position, ack_set: Sequence[int] = ()) -> bool:
-        """Acknowledge everything up to and with `position`; with `ack_set` only the messages of that entry that are 0 in
-        it. False if it was already. InvalidAckError, TooManyAcksError."""
-        changed = True  # if it is refused, entries before it may have been acknowledged all the same
+        """Acknowledge everything up to and including `position`; return False if it was already acknowledged.
+
+        With `ack_set` only the messages of that entry that are 0 in it. Raises InvalidAckError, TooManyAcksError."""
+        changed = True  # even if refused, entries before it may have been acknowledged
         try:
             changed = self._state.ack_cumulative(position, _bits(position, ack_set) or None)
         finally:
@@ -139,7 +144,8 @@ class Cursor:
         return self._state.is_acked(position)
 
     def unacked_runs(self, first: Position, count: int) -> list[tuple[int, int]]:
-        """Which of the `count` entries from `first` on, all of one ledger, are not acknowledged: (first entry id, count)."""
+        """Return the unacknowledged ones of the `count` entries from `first` on, all of one ledger: (first entry id,
+        count)."""
         return self._state.unacked_runs(first, count)
 
     def next_unacked(self, position: Position) -> Position:
@@ -152,7 +158,8 @@ class Cursor:
         return bool(self._state.batches)
 
     def ack_set(self, position: Position) -> list[int] | None:
-        """The bitmap of messages still wanted of a batch that is acknowledged in part, in signed 64-bit words; else None."""
+        """The bitmap of messages still wanted of a batch that is acknowledged in part, in signed 64-bit words; else
+        None."""
         batches = self._state.batches
         unacked = batches.unacked(position) if batches else None
         return None if unacked is None else to_words(unacked)
@@ -172,8 +179,8 @@ class Cursor:
         self.read_position = self._log.next_position(self._state.mark_delete)
 
     async def seek(self, position: Position, ack_set: Sequence[int] = ()) -> None:
-        """Deliver next what stands at `position` (EARLIEST: the first entry there is, LATEST: the first to come); of that
-        entry, if it is a batch, only the messages in `ack_set`. Forgets every acknowledgement after it. Durable on
+        """Deliver next what stands at `position` (EARLIEST: the first entry there is, LATEST: the first to come); of
+        that entry, if it is a batch, only the messages in `ack_set`. Forgets every acknowledgement after it. Durable on
         return; CursorError if it could not be made so."""
         log = self._log
         if position >= LATEST or position > log.last_confirmed:
@@ -207,7 +214,7 @@ class Cursor:
 def _bits(position: Position, ack_set: Sequence[int]) -> int:
     """The bitmap of a batch; InvalidAckError for one that no batch has."""
     if len(ack_set) > ACK_SET_WORDS_MAX:
-        raise InvalidAckError([position], f"no batch has more than {BATCH_SIZE_MAX} messages")
+        raise InvalidAckError([position], f"a batch has at most {BATCH_SIZE_MAX} messages")
     return to_bits(ack_set)
 
 

@@ -4,9 +4,9 @@ What holds:
 - NodeNamesEveryLedger: a cursor ledger is named in the node from the write that made it until after it is deleted.
 - StateIsNamed: the ledger that holds the durable state is the node's ledger, or its previous ledger while the node's
   ledger has no entry, or there is none and the node is the state.
-- Every write compares and sets the version; BadVersionError means that the cursor is no longer ours.
-- OwnedWrites: every write happens only while the log is ours (`Services.proof`). A broker that lost the log without knowing
-  cannot touch a cursor that its new owner has read.
+- Every write compares and sets the version; BadVersionError means that another broker has the cursor.
+- OwnedWrites: every write happens only while this broker has the log (`Services.proof`). A broker that lost the log
+  without knowing cannot touch a cursor that its new owner has read.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class StoredNode:
         self.empty_ledger_id = NO_LEDGER
         """The node's ledger, while it has no confirmed entry."""
         self._unlearned: dict[int, CursorNode] = {}
-        """Values whose writing may have happened, by the ledger that they name."""
+        """Values of writes with unknown outcome, by the ledger that they name."""
 
     @property
     def log(self) -> Logger:
@@ -52,14 +52,16 @@ class StoredNode:
         return topic_log(log, self._log_name, cursor=self._cursor_name)
 
     async def create(self, state: AckState, cursor_properties: Sequence[tuple[str, str]]) -> None:
-        """Make the node; durable on return. CursorFencedError, NodeExistsError and other MetadataError."""
+        """Create the node; durable on return. Raises CursorFencedError, NodeExistsError and other MetadataError."""
         node = CursorNode(last_active_ms=self._now_ms(), cursor_properties=tuple(cursor_properties))
         create = Create(path=self._path, value=self._encode(node, state))
         await self._owned(lambda: self._services.metadata.multi([create, *self._services.proof()]), own_ops=1)
         self.value, self._version = node, 0
 
     async def read(self) -> Stored:
-        """Read the node; the snapshot in it. CursorClosedError if there is none, CursorDamagedError, MetadataError."""
+        """Read the node; return its snapshot.
+
+        Raises CursorClosedError if there is none, CursorDamagedError, MetadataError."""
         found = await self._services.metadata.get(self._path)
         if found is None:
             raise CursorClosedError(f"there is no cursor {self._cursor_name}")
@@ -68,32 +70,36 @@ class StoredNode:
         return snapshot
 
     async def check(self) -> None:
-        """Read the node again: CursorFencedError if it is not as we have read it. MetadataError."""
+        """Read the node again. Raises CursorFencedError if it has changed since the last read; MetadataError."""
         found = await self._services.metadata.get(self._path)
         if found is None or found.version != self._version:
-            raise CursorFencedError(f"cursor {self._cursor_name} was changed by another while it was read")
+            raise CursorFencedError(f"cursor {self._cursor_name} was changed by another broker while it was read")
 
     def ledger_ids(self) -> list[int]:
-        """Every ledger that the node names."""
+        """Return every ledger that the node names."""
         node = self.value
         return sorted({node.ledger_id, node.previous_ledger_id, *node.deleting} - {NO_LEDGER})
 
     async def end(self) -> tuple[list[int], Delete]:
-        """Every ledger that the node names, one that a write of unknown outcome made included, and the deletion of the node as
-        it is. BadVersionError (the node was changed by another), MetadataError."""
+        """Return every ledger that the node names, including one of a write with unknown outcome, and the deletion of
+        the node as it is.
+
+        Raises BadVersionError (the node was changed by another broker), MetadataError."""
         await self._learn_outcome()
         return self.ledger_ids(), Delete(path=self._path, version=self._version)
 
     def useless_ledger_ids(self) -> list[int]:
-        """Those that no state is read from."""
+        """Return the ledgers that no state is read from."""
         kept = {self.value.ledger_id}
         if self.empty_ledger_id != NO_LEDGER:
             kept.add(self.value.previous_ledger_id)
         return [ledger_id for ledger_id in self.ledger_ids() if ledger_id not in kept]
 
     async def new_ledger(self, state: AckState) -> Writer:
-        """A new cursor ledger, named in the node by the same write that makes it. CursorFencedError: the log is no longer
-        ours; BadVersionError, NoNodeError: the cursor is not; other LedgerError and MetadataError: try again."""
+        """Create a cursor ledger and name it in the node, in one write.
+
+        Raises CursorFencedError: another broker has the log; BadVersionError, NoNodeError: another has the cursor;
+        other LedgerError and MetadataError: retry."""
         await self._learn_outcome()
         services = self._services
         snapshot = await self._snapshot(state)
@@ -125,7 +131,7 @@ class StoredNode:
                 write_quorum=quorums.write_quorum,
                 ack_quorum=quorums.ack_quorum,
                 custom_metadata=cursor_ledger_metadata(self._log_name, self._cursor_name),
-                # Acknowledgements make room: a full bookie has some kept for them.
+                # Acknowledgements free space, so a full bookie has some reserved for them.
                 high_priority=True,
                 also=also,
             )
@@ -142,9 +148,11 @@ class StoredNode:
         return writer
 
     async def _snapshot(self, state: AckState) -> AckState:
-        """What the node is to tell beside a new ledger. While no ledger holds the state, the node does, and must go on telling
-        all that it tells, until the ledger has an entry: if `state` does not fit as a whole, that is what the node has now.
-        MetadataError, BadVersionError, CursorDamagedError."""
+        """Return the snapshot to store in the node beside a new ledger.
+
+        While no ledger holds the state, the node does, and has to retain it completely until the ledger has an entry.
+        So if `state` does not fit as a whole, this is the node's current snapshot. Raises MetadataError,
+        BadVersionError, CursorDamagedError."""
         before = self.value
         holder = before.previous_ledger_id if self.empty_ledger_id != NO_LEDGER else before.ledger_id
         if holder != NO_LEDGER or node_takes(state, self._services.config.node_ranges_max):
@@ -156,8 +164,10 @@ class StoredNode:
         return state.as_stored(stored.mark_delete, stored.ranges, stored.batches, stored.properties)
 
     async def _learn_outcome(self) -> None:
-        """What came of writes that no answer came of: read what is there. If one happened, it made a ledger that nobody writes
-        to; the next attempt hands that over for deletion. BadVersionError, MetadataError (nothing was learned)."""
+        """Find out the outcome of writes that were not answered, by reading the node.
+
+        A write that took effect created a ledger without a writer; the next attempt lists it for deletion. Raises
+        BadVersionError, MetadataError (outcome still unknown)."""
         if not self._unlearned:
             return
         found = await self._services.metadata.get(self._path)
@@ -173,7 +183,8 @@ class StoredNode:
         self._unlearned.clear()
 
     async def put_state(self, state: AckState) -> None:
-        """Make the node the state; then no ledger is needed, and it names those that are to be deleted. Raises as `new_ledger`."""
+        """Store the state in the node, which then needs no ledger and names those to be deleted. Raises as
+        `new_ledger`."""
         await self._learn_outcome()
         node = replace(
             self.value,
@@ -189,8 +200,9 @@ class StoredNode:
         self.empty_ledger_id = NO_LEDGER
 
     async def _owned(self, write: Callable[[], Awaitable[T]], *, own_ops: int) -> T:
-        """Do a write that carries the proof behind `own_ops` operations. If it fails by the proof alone and the log is still
-        ours (we have changed its list meanwhile ourselves), it is done again."""
+        """Write with the proof of ownership behind `own_ops` operations.
+
+        Retried if only the proof fails although this broker still has the log, after it changed its list itself."""
         while True:
             try:
                 return await write()
@@ -200,7 +212,8 @@ class StoredNode:
             await self._services.confirm_ownership()
 
     async def delete_ledgers(self, ledger_ids: Iterable[int]) -> None:
-        """Best effort: the node names them until it is next written, so whoever opens the cursor next tries again."""
+        """Delete ledgers, best effort. The node names them until its next write, so the next open of the cursor
+        retries."""
         for ledger_id in ledger_ids:
             try:
                 await self._services.ledgers.delete(ledger_id)
@@ -217,7 +230,7 @@ class StoredNode:
 
 
 def cursor_ledger_metadata(log_name: str, cursor_name: str) -> list[tuple[str, bytes]]:
-    """What a cursor ledger says of itself, as the original writes it."""
+    """Return the custom metadata of a cursor ledger, as the original writes it."""
     return [
         ("component", b"managed-ledger"),
         ("pulsar/managed-ledger", log_name.encode()),

@@ -1,10 +1,9 @@
-"""Reads the stored state of a cursor.
+"""Recovery of the stored state of a cursor.
 
-NoFallBack: the snapshot in the node is taken only if the ledgers that it names are gone or empty. Whatever else keeps us
-from the last entry fails the open (CursorRecoveryError, passing): bookies that are away for a moment must not bring
-acknowledged messages back. Nor must an owner who came meanwhile: he names another ledger before he deletes the old one, so a
-ledger counts as gone only if the node is still as we have read it. (Who has seen that a ledger is gone sees in the next read
-what came before.)
+NoFallBack: the snapshot in the node is taken only if the ledgers that it names are gone or empty. Any other failure to
+read the last entry fails the open (CursorRecoveryError, passing): bookies that are away for a moment must not bring
+acknowledged messages back. Nor must a new owner: it names another ledger before it deletes the old one, so a ledger
+counts as gone only if the node is unchanged. (After a ledger is seen to be gone, the next read sees the earlier write.)
 """
 
 from __future__ import annotations
@@ -19,8 +18,10 @@ _READ_BYTES = 1 << 20
 
 
 async def recover(node: StoredNode, ledgers: Ledgers, cursor_name: str) -> Stored:
-    """The last durable state. CursorRecoveryError, CursorDamagedError, CursorClosedError (no such cursor), CursorFencedError
-    (another broker has moved the cursor meanwhile), MetadataError."""
+    """Return the last durable state.
+
+    Raises CursorRecoveryError, CursorDamagedError, CursorClosedError (no such cursor), CursorFencedError (another
+    broker has moved the cursor meanwhile), MetadataError."""
     snapshot = await node.read()
     named = node.value
     if named.ledger_id == NO_LEDGER:
@@ -38,7 +39,7 @@ async def recover(node: StoredNode, ledgers: Ledgers, cursor_name: str) -> Store
 
 
 async def _from_ledger(node: StoredNode, ledgers: Ledgers, ledger_id: int, cursor_name: str) -> Stored | None:
-    """The state in a cursor ledger; None if the ledger is gone or empty."""
+    """Return the state in a cursor ledger; None if the ledger is gone or empty."""
     try:
         reader = await ledgers.open(ledger_id, recover=True)
         last_entry_id = reader.last_entry_id

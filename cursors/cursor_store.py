@@ -8,13 +8,13 @@
                            ledger is kept and closed instead
 
 What holds:
-- AnsweredAcksAreDurable: a `persisted` callback gets None only after a confirmed entry (or a written node) tells at least
-  all that was acknowledged when it was asked.
+- AnsweredAcksAreDurable: a `persisted` callback gets None only after a confirmed entry (or a written node) contains at
+  least all acknowledgements at the time of the call.
 - OneAppendInFlight: the next entry is written after the last one is confirmed, so a chain of deltas has no gaps.
 - NodeNamesEveryLedger, StateIsNamed, OwnedWrites: see `cursor_node`; NoFallBack: see `cursor_recovery`.
 
-A cursor ledger that others fenced or closed (auto recovery does) is left for a new one, like any that failed: the write of
-the node that names the new one tells whether the log is still ours.
+A cursor ledger that others fenced or closed (auto recovery does) is left for a new one, like any that failed: the write
+of the node that names the new one shows whether this broker still has the log.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ RETRY_MAX_S = 2.0
 
 
 class CursorStore:
-    """Keeps one `AckState` durable. Either `create` it, or `recover` and then `attach`."""
+    """Durable store of one `AckState`. Either `create` it, or `recover` and then `attach`."""
 
     __slots__ = (
         "_again",
@@ -87,21 +87,21 @@ class CursorStore:
         self._node = StoredNode(services, path, log_name, name)
         self._state: AckState | None = None
         self._node_is_state = False
-        """The node tells the whole durable state."""
+        """Whether the node holds the whole durable state."""
         self._writer: Writer | None = None
         self._writer_since = 0.0
         self._dirty = False
         self._queued = False
-        """In the flusher's list."""
+        """Whether it is in the flusher's list."""
         self._busy = False
-        """An entry is in flight, or a ledger is being made."""
+        """Whether an entry is in flight, or a ledger is being created."""
         self._again = False
-        """Flush once more when no longer busy."""
+        """Whether to flush once more when no longer busy."""
         self._idle: trio.Event | None = None
-        """From the first entry on; unset while `_busy`."""
+        """Set after the first entry; unset while `_busy`."""
         self._switched: trio.Event | None = None
-        """From the first ledger on; unset while one is being made, also of a store that was stopped meanwhile: the ledger may
-        still come to be."""
+        """Set after the first ledger; unset while one is being created, also in a stopped store: the ledger may still
+        come into existence."""
         self._waiting: list[Persisted] = []
         self._in_flight: list[Persisted] = []
         self._in_flight_mark_delete = EARLIEST
@@ -116,19 +116,20 @@ class CursorStore:
         self.bytes_written = 0
 
     async def create(self, state: AckState, cursor_properties: Sequence[tuple[str, str]] = ()) -> None:
-        """Make the node; durable on return. CursorFencedError, NodeExistsError and other MetadataError."""
+        """Create the node; durable on return. Raises CursorFencedError, NodeExistsError and other MetadataError."""
         await self._node.create(state, cursor_properties)
         self._state = state
         self._in_node(state)
 
     async def recover(self) -> Stored:
-        """The last durable state, of which the caller makes an `AckState` for `attach`. Raises as `recover` does."""
+        """Return the last durable state, from which the caller makes an `AckState` for `attach`. Raises as `recover`
+        does."""
         stored = await recover(self._node, self._services.ledgers, self._name)
         self._node_is_state = self._node.value.ledger_id == NO_LEDGER
         return stored
 
     def attach(self, state: AckState) -> None:
-        """Keep this state from now on. Ledgers left over from before are deleted in the background."""
+        """Store this state from now on. Leftover ledgers are deleted in the background."""
         self._state = state
         self.durable_mark_delete = state.mark_delete
         self._delete_useless_ledgers()
@@ -143,7 +144,7 @@ class CursorStore:
         return self._node.value.ledger_id
 
     def ledger_ids(self) -> list[int]:
-        """Every ledger that the node names, as far as is known."""
+        """Return every known ledger that the node names."""
         return self._node.ledger_ids()
 
     @property
@@ -153,14 +154,15 @@ class CursorStore:
     # Persisting
 
     def changed(self) -> None:
-        """The state changed; it will be written soon."""
+        """Schedule a write of the changed state."""
         self._dirty = True
         if not self._queued and self._broken is None and not self._closing:
             self._queued = True
             self._services.flusher.add(self)
 
     def persisted(self, callback: Persisted) -> None:
-        """Call back once everything acknowledged so far is durable (at once if it is), or with why it will not be."""
+        """Call back once everything acknowledged so far is durable (at once if it is), or with the error that prevents
+        it."""
         if self._broken is not None:
             callback(self._broken)
         elif self._dirty:
@@ -172,13 +174,13 @@ class CursorStore:
             callback(None)
 
     def leave_ledger(self) -> None:
-        """Go on in a new ledger, if there is one: a disk is full, and an entry log is deleted only as a whole."""
+        """Switch to a new ledger, if there is one: a disk is full, and an entry log is deleted only as a whole."""
         if not self._node_is_state:
             self._writer_since = float("-inf")
             self.changed()
 
     def flush(self) -> None:
-        """For the flusher."""
+        """Write pending changes; called by the flusher."""
         self._queued = False
         if self._dirty:
             self._pump()
@@ -222,7 +224,7 @@ class CursorStore:
             self._failed(error)
 
     def _confirmed(self, first: int, last: int) -> None:
-        """Of the current cursor ledger; one that was left reports nothing."""
+        """Record a confirmed entry of the current cursor ledger; an abandoned one reports nothing."""
         if self._node.empty_ledger_id != NO_LEDGER:
             self._node.empty_ledger_id = NO_LEDGER
             self._delete_useless_ledgers()
@@ -237,13 +239,13 @@ class CursorStore:
             self.on_durable(back)
 
     def _finish(self, error: CursorError | None) -> None:
-        """What was in flight is settled: answer for it, and go on with what came meanwhile."""
+        """Report the outcome of the write in flight, and continue with changes made meanwhile."""
         self._busy = False
         settled, self._in_flight = self._in_flight, []
         for callback in settled:
             callback(error)
         if self._busy:
-            return  # a callback asked for more
+            return  # a callback requested another flush
         if self._idle is not None:
             self._idle.set()
             self._idle = None
@@ -251,7 +253,7 @@ class CursorStore:
             self._pump()
 
     def _failed(self, error: LedgerError) -> None:
-        """The cursor ledger takes no more: everything unconfirmed goes into a new one."""
+        """Abandon a failed cursor ledger: everything unconfirmed goes into a new one."""
         writer = self._leave()
         if writer is None:
             return  # its failure was reported while something was appended, and is raised there, too
@@ -277,7 +279,7 @@ class CursorStore:
                 self._switched = None
 
     async def _make_ledger(self) -> None:
-        """Make a ledger, name it in the node, write the first entry. Tries again for `retry_timeout_s`."""
+        """Create a ledger, name it in the node, write the first entry. Retried for `retry_timeout_s`."""
         deadline = trio.current_time() + self._services.config.retry_timeout_s
         backoff = Backoff(RETRY_FIRST_S, RETRY_MAX_S, self._services.world.rng)
         while self._broken is None:
@@ -308,7 +310,7 @@ class CursorStore:
         self._append(writer)
 
     def _leave(self) -> Writer | None:
-        """Listen no more to the ledger there was."""
+        """Ignore the former ledger from now on."""
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.on_confirmed = _ignore_confirmed
@@ -316,8 +318,8 @@ class CursorStore:
         return writer
 
     def _give_up(self, error: Exception) -> None:
-        """Tell those who wait; the state stays dirty and is tried again after a while."""
-        self._log.warning("cursor cannot be stored for now", reason=str(error))
+        """Report the failure to the callers; the state stays dirty and is retried later."""
+        self._log.warning("cursor not stored, retrying later", reason=str(error))
         self._in_flight += self._waiting
         self._waiting = []
         self._again = False
@@ -340,7 +342,7 @@ class CursorStore:
             self._on_fenced()
 
     def stop(self, error: CursorError) -> None:
-        """Write no more; tell those who wait `error`."""
+        """Stop writing; report `error` to the waiting callers."""
         if self._broken is None:
             self._broken = error
         self._leave()
@@ -349,7 +351,7 @@ class CursorStore:
         self._finish(self._broken)
 
     async def settle(self) -> None:
-        """Wait until nothing is in flight, and no ledger is being made."""
+        """Wait until nothing is in flight, and no ledger is being created."""
         while True:
             if self._busy and self._idle is None:
                 self._idle = trio.Event()
@@ -359,14 +361,16 @@ class CursorStore:
             await event.wait()
 
     async def end(self) -> tuple[list[int], Delete]:
-        """Of a stopped store whose cursor is to be deleted: every ledger of it, and the deletion of its node, which fails if
-        the node is not as it was when it named them. MetadataError."""
+        """Return every ledger of a stopped store whose cursor is to be deleted, and the deletion of its node.
+
+        The deletion fails if the node has changed since. Raises MetadataError."""
         await self.settle()
         return await self._node.end()
 
     async def close(self) -> None:
-        """Store the state so that the next open reads it from the node, and stop. Whatever it raises (CursorError,
-        LedgerError, MetadataError), the next open finds the last durable state."""
+        """Store the state in the node for the next open, and stop.
+
+        After any error (CursorError, LedgerError, MetadataError) the next open finds the last durable state."""
         try:
             await self.settle()
             if self._broken is None and (self._dirty or not self._node_is_state):
@@ -404,7 +408,7 @@ class CursorStore:
             await writer.close()
 
     async def wait_persisted(self) -> None:
-        """Wait until everything acknowledged so far is durable. CursorError."""
+        """Wait until everything acknowledged so far is durable. Raises CursorError."""
         done = trio.Event()
         outcome: list[CursorError | None] = []
 
@@ -418,7 +422,7 @@ class CursorStore:
             raise outcome[0]
 
     def _in_node(self, state: AckState) -> None:
-        """The node tells the whole state."""
+        """Record that the node holds the whole state."""
         self._dirty = False
         self._node_is_state = True
         self._durable(state.mark_delete)

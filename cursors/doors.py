@@ -1,4 +1,4 @@
-"""What cursors need of their surroundings: the log they stand in, and the ledgers they are kept in.
+"""Interfaces that cursors need: the log they belong to, and the ledgers they are stored in.
 
 `Log` is kept by `managed_ledger.ManagedLedger`, which this package never imports. `Ledgers` is the part of
 `quire.ledger.LedgerClient` that managed ledgers and cursors use; tests put a fake with failures and delays there.
@@ -18,7 +18,7 @@ CustomMetadata: TypeAlias = Sequence[tuple[str, bytes]]
 
 
 class Quorums(Protocol):
-    """How many bookies a new ledger has, and how many of them take part in each entry."""
+    """Number of bookies of a new ledger, and of those that store each entry."""
 
     @property
     def ensemble_size(self) -> int: ...
@@ -31,36 +31,39 @@ class Quorums(Protocol):
 
 
 class Log(Protocol):
-    """The log a cursor stands in. All of it is answered from memory."""
+    """The log a cursor belongs to. Everything is answered from memory."""
 
     @property
     def last_confirmed(self) -> Position: ...
 
     def last_entry_of(self, ledger_id: int) -> int | None:
-        """The last confirmed entry of a ledger, -1 if it has none; None if the ledger is not of this log (any more)."""
+        """Return the last confirmed entry of a ledger, -1 if it has none; None if the ledger is not of this log (any
+        more)."""
 
     def next_position(self, position: Position) -> Position:
-        """The place after `position`: the next entry, or the first entry of the next ledger; it may not be written yet."""
+        """Return the place after `position`: the next entry, or the first entry of the next ledger. It may not be
+        written yet."""
 
     def previous_position(self, position: Position) -> Position:
-        """The place before `position`: the entry before, or the last entry of an earlier ledger, or entry -1 of the first."""
+        """Return the place before `position`: the entry before, or the last entry of an earlier ledger, or entry -1 of
+        the first."""
 
     def first_position(self) -> Position:
-        """Where the first entry stands or will stand."""
+        """Return the position of the first entry, existing or future."""
 
     def count_between(self, after: Position, upto: Position) -> int:
-        """Confirmed entries above `after`, up to and with `upto`; 0 if there are none."""
+        """Return the number of confirmed entries above `after`, up to and including `upto`."""
 
 
 class Readable(Protocol):
     """A ledger with entries to read."""
 
     async def read(self, first: int, last: int, *, size_max: int) -> list[memoryview]:
-        """Payloads from `first` on, at least one, up to `last` (inclusive) and about `size_max` bytes."""
+        """Return payloads from `first` on, at least one, up to `last` (inclusive) and about `size_max` bytes."""
 
 
 class Reader(Readable, Protocol):
-    """A closed ledger, or one that another owner has open."""
+    """A closed ledger, or one that another broker has open."""
 
     @property
     def last_entry_id(self) -> int: ...
@@ -69,11 +72,11 @@ class Reader(Readable, Protocol):
     def length(self) -> int: ...
 
     async def read_unconfirmed(self, first: int, last: int, *, size_max: int) -> list[memoryview]:
-        """As `read`, without a look at what is confirmed, of a ledger that was opened without recovery."""
+        """Read without a check of what is confirmed, from a ledger opened without recovery; see `read`."""
 
 
 class Writer(Readable, Protocol):
-    """An open ledger, ours alone."""
+    """An open ledger of this broker."""
 
     on_confirmed: Callable[[int, int], None]
     on_failed: Callable[[LedgerError], None]
@@ -101,7 +104,7 @@ class Writer(Readable, Protocol):
 
 
 class Ledgers(Protocol):
-    """Makes, opens and deletes ledgers. Raises LedgerError and, for what touches metadata, MetadataError."""
+    """Creation, opening and deletion of ledgers. Raises LedgerError and, for metadata, MetadataError."""
 
     async def create(
         self,
@@ -113,8 +116,9 @@ class Ledgers(Protocol):
         high_priority: bool = ...,
         also: Callable[[int], Sequence[Op]] = ...,
     ) -> Writer:
-        """A new ledger. Its metadata and the operations of `also(ledger id)` become durable together or not at all.
-        `high_priority`: read-only bookies take its entries too."""
+        """Create a ledger. Its metadata and the operations of `also(ledger id)` become durable together or not at all.
+
+        `high_priority`: read-only bookies accept its entries too."""
 
     async def open(self, ledger_id: int, *, recover: bool) -> Reader: ...
 

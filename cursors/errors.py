@@ -1,4 +1,4 @@
-"""What can go wrong with a cursor. Each class says final or passing, and what to do."""
+"""Errors of cursors. Each class says whether it is permanent or passing, and how to handle it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ class CursorError(Exception):
 
 
 class InvalidAckError(CursorError):
-    """Positions that this log never had, or does not have yet, or what `reason` says. Final; they had no effect (the others
-    of the same call did)."""
+    """Positions that this log never had, or does not have yet, or cannot be acknowledged because of `reason`.
+
+    Permanent. They had no effect (the others of the same call did)."""
 
     def __init__(self, positions: Sequence[Position], reason: str = "not in this log") -> None:
         shown = ", ".join(str(position) for position in positions[:5])
@@ -27,41 +28,46 @@ class InvalidAckError(CursorError):
 
 
 class TooManyAcksError(InvalidAckError):
-    """More acknowledged ranges or parts of batches above the mark-delete position than can be stored. Passing: possible again
-    when what holds the mark-delete position back is acknowledged; until then these messages are delivered again."""
+    """More acknowledged ranges or partial batches above the mark-delete position than can be stored.
+
+    Passing: possible again when the entry behind the mark-delete position is acknowledged. Until then these messages
+    are delivered again."""
 
     passing = True
 
 
 class CursorFencedError(CursorError):
-    """Another broker has taken the cursor over. Final: close the topic and look it up again."""
+    """Another broker has taken over the cursor. Permanent: close the topic and look it up again."""
 
 
 class CursorPersistError(CursorError):
-    """The position could not be made durable in time. Passing: it stays in memory and is tried again with the next one;
-    an acknowledgement that was waiting for it is not durable."""
+    """The position could not be made durable in time.
+
+    Passing: it stays in memory and is stored with the next one. An acknowledgement that waited for it is not
+    durable."""
 
     passing = True
 
 
 class CursorRecoveryError(CursorError):
-    """The stored position could not be read, though it is there. Passing: open again when the bookies are back. A cursor
-    never falls back to an older position instead."""
+    """The stored position exists but could not be read.
+
+    Passing: open again when the bookies are back. A cursor never falls back to an older position instead."""
 
     passing = True
 
 
 class CursorTooLargeError(CursorError):
-    """The acknowledged ranges do not fit one entry. Final until the oldest entries are acknowledged or skipped."""
+    """The acknowledged ranges do not fit one entry. Permanent until the oldest entries are acknowledged or skipped."""
 
 
 class CursorClosedError(CursorError):
-    """The cursor was closed or deleted. Final for the handle."""
+    """The cursor was closed or deleted. Permanent for this object."""
 
 
 class CursorDamagedError(CursorError):
-    """A stored value is not what it should be. Final: a human must look."""
+    """A stored value is invalid. Permanent: an operator must look."""
 
 
 class InvalidCursorNameError(CursorError):
-    """No node can have this name. Final."""
+    """No node can have this name. Permanent."""

@@ -1,4 +1,4 @@
-"""Writes acknowledgements that nobody waits for, a moment after they came: one task for all cursors of a broker."""
+"""Delayed writes of acknowledgements without waiting callers: one task for all cursors of a broker."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import trio
 
 class Flushable(Protocol):
     def flush(self) -> None:
-        """Start writing what is not written yet. Must not raise."""
+        """Start writing pending changes. Must not raise."""
 
 
 class Flusher:
-    """Collects dirty cursors and flushes them together, `delay_s` after the first of them became dirty."""
+    """Dirty cursors, flushed together `delay_s` after the first of them became dirty."""
 
     def __init__(self, delay_s: float) -> None:
         self._delay_s = delay_s
@@ -21,7 +21,7 @@ class Flusher:
         self._some = trio.Event()
 
     def add(self, dirty: Flushable) -> None:
-        """The caller adds itself once, until it is flushed."""
+        """Add a dirty cursor, once until it is flushed."""
         self._dirty.append(dirty)
         if len(self._dirty) == 1:
             self._some.set()

@@ -1,4 +1,4 @@
-"""Makes cursors: a new one, one from its stored state, and one that is not stored."""
+"""Creation of cursors: a new one, one from its stored state, and one that is not stored."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from quire.wire.pulsar.names import encode_name
 
 
 def cursor_path(log_path: str, name: str) -> str:
-    """The node of a cursor: a child of its log's. InvalidCursorNameError."""
+    """Return the path of a cursor's node, a child of its log's. Raises InvalidCursorNameError."""
     component = encode_name(name)
     if component in ("", ".", ".."):
-        raise InvalidCursorNameError(f"a subscription cannot be named {name!r}")
+        raise InvalidCursorNameError(f"invalid subscription name {name!r}")
     return f"{log_path}/{component}"
 
 
@@ -32,8 +32,9 @@ async def create_cursor(
     properties: Sequence[tuple[str, str]],
     on_fenced: Callable[[], None],
 ) -> Cursor:
-    """A durable cursor that delivers what comes after `mark_delete`; its node is durable on return.
-    InvalidCursorNameError, CursorFencedError, NodeExistsError and other MetadataError."""
+    """Create a durable cursor that delivers what follows `mark_delete`; its node is durable on return.
+
+    Raises InvalidCursorNameError, CursorFencedError, NodeExistsError and other MetadataError."""
     store = CursorStore(services, cursor_path(log_path, name), log_name, name, on_fenced)
     state = AckState(log, mark_delete)
     await store.create(state, properties)
@@ -43,7 +44,7 @@ async def create_cursor(
 async def recover_cursor(
     services: Services, log: Log, log_path: str, log_name: str, name: str, on_fenced: Callable[[], None]
 ) -> Cursor:
-    """The cursor as it was last durable. CursorError, MetadataError."""
+    """Open the cursor in its last durable state. Raises CursorError, MetadataError."""
     store = CursorStore(services, cursor_path(log_path, name), log_name, name, on_fenced)
     stored = await store.recover()
     state = AckState(log, stored.mark_delete)
@@ -54,5 +55,5 @@ async def recover_cursor(
 
 
 def memory_cursor(log: Log, name: str, mark_delete: Position) -> Cursor:
-    """A cursor that is gone with the process and holds no data back: a reader's."""
+    """Return a reader's cursor, which exists in this process only and does not prevent trimming."""
     return Cursor(name, log, AckState(log, mark_delete), None)

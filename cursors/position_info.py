@@ -9,8 +9,9 @@ properties. It is one of
     delta   Pulsar's fields hold the mark-delete position and the batches that changed; our field holds the ranges added
             since the entry before, and the id of the base (or small) entry that the chain begins with
 
-The state told by an entry is that of its base united with every delta from there to it: acknowledgements only grow, and
-whatever takes some back (a seek) is written as a base. So a Pulsar that reads such a ledger finds the right mark-delete
+The state of an entry is that of its base united with every delta from there to it: acknowledgements only grow, and a
+change that takes some back (a seek) is written as a base. So a Pulsar that reads such a ledger finds the right
+mark-delete
 position, and may deliver again what was acknowledged above it.
 """
 
@@ -33,17 +34,17 @@ from quire.ledger.position import Position
 from quire.wire.pulsar import MLDataFormats_pb2 as pb
 
 NODE_BYTES_MAX = 512 * 1024
-"""Of the snapshot in a node: ZooKeeper refuses values of a million bytes (jute.maxbuffer)."""
+"""Maximum size of the snapshot in a node: ZooKeeper refuses values of a million bytes (jute.maxbuffer)."""
 _RANGE_BYTES = 40
 _BATCH_BYTES = 40
 PUBLIC_BYTES_MAX = 64 * 1024
 PUBLIC_RANGES_MAX = 1000
 ENTRY_BYTES_MAX = 4 * 1024 * 1024
 _BYTES_PER_WORD = 11
-"""A word of a bitmap on the wire at most: tag and ten bytes of a negative varint."""
+"""Maximum size of a word of a bitmap on the wire: tag and ten bytes of a negative varint."""
 
 _BATCHES_AT_ONCE = 256
-"""With more, they stand behind the other fields, encoded when they changed and not each time."""
+"""Number of batches above which they follow the other fields, encoded when they change instead of each time."""
 
 NO_LEDGER = -1
 
@@ -52,7 +53,7 @@ MessageT = TypeVar("MessageT", bound=Message)
 
 @dataclass(slots=True)
 class Stored:
-    """The state of a cursor as it was read."""
+    """State of a cursor as read."""
 
     mark_delete: Position
     ranges: AckRanges = field(default_factory=AckRanges)
@@ -62,29 +63,30 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CursorNode:
-    """The value of a cursor's node."""
+    """Value of a cursor's node."""
 
     ledger_id: int = NO_LEDGER
-    """The cursor ledger, or NO_LEDGER: the node is the state."""
+    """The cursor ledger, or NO_LEDGER: the node holds the state."""
     previous_ledger_id: int = NO_LEDGER
-    """Holds the state while the cursor ledger is empty."""
+    """The state while the cursor ledger is empty."""
     deleting: tuple[int, ...] = ()
-    """Ledgers that may be left to delete."""
+    """Ledgers that may remain to be deleted."""
     last_active_ms: int = 0
     cursor_properties: tuple[tuple[str, str], ...] = ()
-    """Given by the user with the subscription."""
+    """Properties given by the user with the subscription."""
     unknown: bytes = b""
     """Fields of a newer schema, serialised."""
 
 
 def estimate(state: AckState) -> int:
-    """About how many bytes the state takes in Pulsar's own fields, at most."""
+    """Return the approximate maximum bytes of the state in Pulsar's own fields."""
     batches = state.batches
     return 64 + (state.ranges.word_count() + batches.words) * _BYTES_PER_WORD + len(batches) * _BATCH_BYTES
 
 
 def node_takes(state: AckState, count_max: int) -> bool:
-    """Whether the whole state fits a cursor's node: at most `count_max` ranges and as many batches, and NODE_BYTES_MAX."""
+    """Return whether the whole state fits a cursor's node: at most `count_max` ranges and as many batches, and
+    NODE_BYTES_MAX."""
     batches = state.batches
     ranges = state.ranges.range_count(count_max)
     size = ranges * _RANGE_BYTES + len(batches) * _BATCH_BYTES + batches.words * _BYTES_PER_WORD
@@ -92,14 +94,14 @@ def node_takes(state: AckState, count_max: int) -> bool:
 
 
 def encode_whole(state: AckState) -> bytes:
-    """A small or a base entry. CursorTooLargeError."""
+    """Encode a small or a base entry. Raises CursorTooLargeError."""
     info = _head(state)
     many = len(state.batches) > _BATCHES_AT_ONCE
     if not many:
         _put_batches(info.batchedEntryDeletionIndexInfo, state, None)
     if state.ranges.word_count() * _BYTES_PER_WORD <= PUBLIC_BYTES_MAX:
         for ledger_id in state.ranges.ledgers():
-            # The original writes one zero word more.
+            # The original writes an additional zero word.
             info.individualDeletedMessageRanges.add(key=ledger_id, values=[*state.ranges.words(ledger_id), 0])
     else:
         _put_ranges(info.individualDeletedMessages, state.ranges, PUBLIC_RANGES_MAX)
@@ -114,7 +116,7 @@ def encode_whole(state: AckState) -> bytes:
 
 
 def encode_delta(state: AckState, changes: Changes, base_entry_id: int) -> bytes:
-    """An entry that adds `changes` to those from `base_entry_id` on."""
+    """Encode an entry that adds `changes` to those from `base_entry_id` on."""
     info = _head(state)
     for position in changes.batches:
         unacked = state.batches.unacked(position)
@@ -126,13 +128,13 @@ def encode_delta(state: AckState, changes: Changes, base_entry_id: int) -> bytes
 
 
 def base_of(data: bytes) -> int | None:
-    """The id of the entry that this one's chain begins with; None if it stands alone. CursorDamagedError."""
+    """Return the id of the first entry of this one's chain; None if it stands alone. Raises CursorDamagedError."""
     acks = _parse(pb.PositionInfo, data).quireAcks
     return acks.baseEntryId if acks.HasField("baseEntryId") else None
 
 
 def decode_chain(entries: Sequence[bytes]) -> Stored:
-    """The state told by a base (or small) entry and the deltas after it, in order. CursorDamagedError."""
+    """Decode the state in a base (or small) entry and its deltas, in order. Raises CursorDamagedError."""
     infos = [_parse(pb.PositionInfo, data) for data in entries]
     stored = Stored(Position(infos[-1].ledgerId, infos[-1].entryId))
     stored.properties = {found.name: found.value for found in infos[-1].properties}
@@ -145,7 +147,7 @@ def decode_chain(entries: Sequence[bytes]) -> Stored:
             _take_chunks(stored.ranges, chunks)
         flat = list(info.quireAcks.ranges)
         if len(flat) % 3:
-            raise CursorDamagedError(f"{len(flat)} numbers are no ranges")
+            raise CursorDamagedError(f"{len(flat)} numbers do not form ranges")
         for at in range(0, len(flat), 3):
             stored.ranges.add(*flat[at : at + 3])
     stored.ranges.forget_through(*stored.mark_delete)
@@ -153,8 +155,10 @@ def decode_chain(entries: Sequence[bytes]) -> Stored:
 
 
 def encode_node(node: CursorNode, state: AckState, *, count_max: int | None) -> bytes:
-    """The value of a cursor's node, with the state as its snapshot: at most `count_max` ranges and as many batches, the
-    first ones, in NODE_BYTES_MAX about; None: all of it."""
+    """Encode a cursor's node, with the state as its snapshot.
+
+    The snapshot has at most `count_max` ranges and as many batches, the first ones, in about NODE_BYTES_MAX; None: all
+    of them."""
     info = pb.ManagedCursorInfo(
         cursorsLedgerId=node.ledger_id,
         markDeleteLedgerId=state.mark_delete.ledger_id,
@@ -176,7 +180,7 @@ def encode_node(node: CursorNode, state: AckState, *, count_max: int | None) -> 
 
 
 def decode_node(value: bytes) -> tuple[CursorNode, Stored]:
-    """A cursor's node and the snapshot in it. CursorDamagedError."""
+    """Decode a cursor's node and the snapshot in it. Raises CursorDamagedError."""
     try:
         info = _parse(pb.ManagedCursorInfo, plain(value))
     except CompressedValueError as error:
@@ -222,7 +226,7 @@ def _put_batch(target: Any, position: Position, unacked: int) -> None:
 
 
 def _put_batches(target: Any, state: AckState, count_max: int | None) -> None:
-    """The first of them, with NODE_BYTES_MAX / 2 of bitmaps at most; None: all of them."""
+    """Encode the first batches, with at most NODE_BYTES_MAX / 2 of bitmaps; None: all of them."""
     words_left = NODE_BYTES_MAX // (2 * _BYTES_PER_WORD)
     for position, unacked in islice(state.batches.items(), count_max):
         words_left -= word_count(unacked)
@@ -232,7 +236,7 @@ def _put_batches(target: Any, state: AckState, count_max: int | None) -> None:
 
 
 def _batch_field(position: Position, unacked: int) -> bytes:
-    """One element of batchedEntryDeletionIndexInfo of a PositionInfo, to be put behind the others."""
+    """Return one element of batchedEntryDeletionIndexInfo of a PositionInfo, to be appended to the other fields."""
     info = pb.PositionInfo()
     _put_batch(info.batchedEntryDeletionIndexInfo, position, unacked)
     return info.SerializePartialToString()
@@ -245,7 +249,7 @@ def _take_batches(batches: BatchAcks, source: Iterable[pb.BatchedEntryDeletionIn
 
 
 def _put_ranges(target: Any, ranges: AckRanges, limit: int | None) -> None:
-    """(lower, upper]: the lower endpoint is the place before the first entry."""
+    """Encode ranges as (lower, upper]: the lower endpoint is the place before the first entry."""
     for count, (ledger_id, first, last) in enumerate(ranges.ranges()):
         if count == limit:
             break
@@ -255,7 +259,8 @@ def _put_ranges(target: Any, ranges: AckRanges, limit: int | None) -> None:
 
 
 def _take_ranges(ranges: AckRanges, source: Iterable[pb.MessageRange]) -> None:
-    """A range over two ledgers tells of the upper one only what is certain: its entries from 0 on."""
+    """Decode ranges. Of a range over two ledgers only the certain part in the upper one is used: its entries from 0
+    on."""
     for found in source:
         lower, upper = found.lowerEndpoint, found.upperEndpoint
         first = lower.entryId + 1 if lower.ledgerId == upper.ledgerId else 0
@@ -280,7 +285,7 @@ def _put_chunks(target: pb.QuireLedgerAcks, chunks: Sequence[tuple[int, int]]) -
 def _take_chunks(ranges: AckRanges, source: pb.QuireLedgerAcks) -> None:
     bitmaps = source.bitmaps
     if len(bitmaps) != len(source.partial) * CHUNK_BYTES or len(source.full) % 2:
-        raise CursorDamagedError(f"the acknowledged chunks of ledger {source.ledgerId} do not fit together")
+        raise CursorDamagedError(f"the acknowledged chunks of ledger {source.ledgerId} have inconsistent sizes")
     for at, number in enumerate(source.partial):
         ranges.add_chunk(
             source.ledgerId, number, int.from_bytes(bitmaps[at * CHUNK_BYTES : (at + 1) * CHUNK_BYTES], "little")

@@ -1,4 +1,4 @@
-"""What the cursors of a broker share, and what those of one log do."""
+"""Shared services: those of all cursors of a broker, and those of all cursors of one log."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ class Services:
     metadata: MetadataStore
     ledgers: Ledgers
     nursery: trio.Nursery
-    """Owns the tasks that make cursor ledgers; the broker's."""
+    """Nursery of the tasks that create cursor ledgers; the broker's."""
     flusher: Flusher
     config: CursorConfig
     quorums: Callable[[], Quorums] | None = None
-    """Of the next cursor ledger; None: those of `config`."""
+    """Quorums of the next cursor ledger; None: those of `config`."""
     proof: Callable[[], Sequence[Op]] = _no_proof
-    """Checks that go with each write of a cursor's node, all or nothing: that the log is still ours. CursorFencedError if it
-    is known not to be."""
+    """Returns checks that accompany each write of a cursor's node, all or nothing, and prove ownership of the log.
+
+    Raises CursorFencedError if the ownership is known to be lost."""
     confirm_ownership: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
-    """Asked when such a check failed: is the log ours all the same? CursorFencedError, MetadataError."""
+    """Called after such a check failed: returns if this broker still has the log. Raises CursorFencedError,
+    MetadataError."""
 
     @property
     def next_quorums(self) -> Quorums:

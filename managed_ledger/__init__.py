@@ -1,4 +1,4 @@
-"""One endless log made of ledgers.
+"""Managed ledger: one endless log made of ledgers.
 
 from managed_ledger.factory import open_factory                          one per broker
 from managed_ledger.managed_ledger import AppendSink, ManagedLedger

@@ -6,18 +6,20 @@
                             opened -> IDLE -- next append --> SWITCHING
     any -- list or ledger changed by another --> FENCED          any -- close --> CLOSING --> CLOSED
 
-While SWITCHING, appends queue; a task closes the old ledger at its last confirmed entry, puts the next one into the list
-(made ahead, or made by that very write), and sends every append that is not confirmed, in order. A log that was opened is IDLE
-with all its ledgers closed in the list, unless it had none: what is not written to needs no open ledger. Nothing is rolled
-while the metadata service is known to be away: the open ledger serves on, however full.
+While SWITCHING, appends queue; a task closes the old ledger at its last confirmed entry, puts the next one into the
+list (made ahead, or made by that very write), and sends every append that is not confirmed, in order. A log that was
+opened is IDLE with all its ledgers closed in the list, unless it had none: what is not written to needs no open ledger.
+Nothing is rolled while the metadata service is known to be away: the open ledger serves on, however full.
 
 What holds:
 - OnlyOneLedgerOpenAtATime: the old ledger is closed before the next one enters the list.
 - NoOutOfOrderEntries: appends are confirmed in the order they came; nothing of a later ledger is confirmed before an
   earlier one is closed.
-- AllAckedEntriesAreReadable: a sink hears of an entry only when its ledger is in the stored list, and closed at or above it.
-- Fencing, not time, keeps two owners apart: once FENCED nothing is confirmed, and nothing stored. A ledger that was fenced
-  under us is no proof of another owner (see `predecessor`); the list is.
+- AllAckedEntriesAreReadable: an entry is reported to its sink only when its ledger is in the stored list, and closed at
+  or
+  above it.
+- Fencing, not time, keeps two owners apart: once FENCED nothing is confirmed, and nothing stored. A fenced ledger does
+  not prove that there is another owner (see `predecessor`); the list does.
 """
 
 from __future__ import annotations
@@ -72,18 +74,18 @@ class State(Enum):
 
 
 class Listener(Protocol):
-    """What the writing side reports to: its log. None of these may raise."""
+    """Receiver of the events of the write path: its log. The methods must not raise."""
 
     def on_appended(self) -> None:
-        """New entries can be read."""
+        """Note that new entries can be read."""
 
     def on_switched(self) -> None:
-        """A ledger was closed and another one opened."""
+        """Note that a ledger was closed and another one opened."""
 
     def on_taken_over(self) -> None: ...
 
     def on_unneeded(self, ledger_id: int) -> None:
-        """A ledger that the list names as to be deleted will not be used."""
+        """Note that a ledger, which the list names for deletion, will not be used."""
 
 
 class Appends:
@@ -130,12 +132,13 @@ class Appends:
         metadata_is_up: Callable[[], bool],
         no_room: Callable[[], str],
     ) -> None:
-        """`no_room`: why bookies take no entries, known for sure; "" otherwise."""
+        """Take the parts it uses. `no_room`: returns the certain reason why bookies accept no entries; "" otherwise."""
         self.state = State.IDLE
         self.writer: Writer | None = None
-        """The current ledger; while SWITCHING the one before, for reading; None until the first append after the open."""
+        """The current ledger; while SWITCHING the previous one, for reading; None until the first append after the
+        open."""
         self.readers = 0
-        """Cursors that are expected to read what is appended."""
+        """Number of cursors that are expected to read what is appended."""
         self.pending = PendingAppends()
         self.entries_added = 0
         """Entries confirmed since the log was opened."""
@@ -150,19 +153,19 @@ class Appends:
         self._metadata_is_up = metadata_is_up
         self._no_room = no_room
         self._ahead: LedgerAhead | None = None
-        """From the first ledger on that is nearly full."""
+        """Set after the first ledger that is nearly full."""
         self._entries = 0
         self._marks = LedgerMarks(limits)
         self._failed_writer: Writer | None = None
         self._failure = ""
         self._barren: BarrenLedgers | None = None
-        """From the first ledger on that fails without an entry."""
+        """Set after the first ledger that fails without an entry."""
         self._unclosed: Predecessor | None = None
-        """The ledger before, until it is closed and marked so in the list."""
+        """The previous ledger, until it is closed and marked so in the list."""
         self._drained: trio.Event | None = None
-        """While `_drain` waits."""
+        """Set while `_drain` waits."""
         self._settled: trio.Event | None = None
-        """From the first switch on: of the last one."""
+        """Set from the first switch on: the last one."""
 
     @property
     def _log(self) -> Logger:
@@ -196,7 +199,7 @@ class Appends:
                 self._filling(marks.filled(entries, self.writer.length))
 
     def _filling(self, fill: Fill) -> None:
-        """The ledger is full, or will be soon."""
+        """Handle that the ledger is full, or will be soon."""
         if fill is Fill.FULL:
             if self._may_roll():
                 self._start_switch()
@@ -205,15 +208,17 @@ class Appends:
             self._want_ahead()
 
     def _may_roll(self) -> bool:
-        """False while the metadata is away, or the list is too large for another ledger: this one takes more than it should,
-        until `check_age` finds it otherwise."""
+        """Return whether a switch is possible now.
+
+        False while the metadata is away, or the list is too large for another ledger. The ledger then exceeds its
+        limits until `check_age` finds that it can roll."""
         if self._metadata_is_up() and not self._stored.is_full:
             return True
         self._marks.lift()
         return False
 
     def _send(self, run: PendingAppend) -> bool:
-        """False: the run was refused, and its sink told so."""
+        """Send a run; return False if it was refused and its sink notified."""
         writer, payloads = self.writer, run.payloads
         assert writer is not None, "an open log has a ledger"
         assert payloads is not None, "what is not sent has its payloads"
@@ -236,7 +241,8 @@ class Appends:
         return True
 
     def _confirmed(self, first: int, last: int) -> None:
-        """Entries `first` to `last` of the current ledger are stored. A ledger that was left reports to `_ignore_confirmed`."""
+        """Confirm entries `first` to `last` of the current ledger. An abandoned ledger reports to
+        `_ignore_confirmed`."""
         writer = self.writer
         assert writer is not None, "what is confirmed was sent to a ledger"
         ledger_id = writer.ledger_id
@@ -259,7 +265,7 @@ class Appends:
     # Switching
 
     def begin(self, writer: Writer) -> None:
-        """Go on in this ledger, which is in the stored list: first with what waits."""
+        """Continue in this ledger, which is in the stored list, first with the queued appends."""
         self._unhook()
         writer.on_confirmed = self._confirmed
         writer.on_failed = self._writer_failed
@@ -272,7 +278,7 @@ class Appends:
             self.push(self.pending.dequeue())
 
     def check_age(self, now: float) -> None:
-        """Called every now and then (trio's time): roll a ledger that has come of age, silent or not."""
+        """Roll a ledger that has reached its age, idle or not. Called periodically with trio's time."""
         if not self._marks.is_due(now) or self.state is not State.OPEN or self.writer is None:
             return
         if not self._entries or not self._metadata_is_up():
@@ -292,37 +298,40 @@ class Appends:
         self._ahead.want()
 
     def _warn_of_full_list(self) -> None:
-        """Every now and then: the log cannot roll any more, and an operator can help."""
+        """Warn periodically that the log cannot roll any more, which an operator can correct."""
         if self._stored.is_full:
             self._marks.rest_until(trio.current_time() + FULL_LIST_WARNING_S)
             self._log.warning(
-                "the ledger list is full, the log stays in its ledger: trim it, or use larger ledgers",
+                "ledger list full, the log cannot roll: trim it, or use larger ledgers",
                 ledgers=len(self._stored.value.ledgers),
             )
 
     def roll(self) -> None:
-        """Go on in a new ledger, if the current one has entries and that is possible now."""
+        """Switch to a new ledger, if the current one has entries and that is possible now."""
         if self.state is State.OPEN and self._entries and self._may_roll():
             self._start_switch()
 
     @property
     def all_are_closed(self) -> bool:
-        """Whether every ledger of the list is closed there, since nothing was written to the log after its open."""
+        """Return whether every ledger of the list is closed there, since nothing was written to the log after its
+        open."""
         return self.state is State.IDLE and self._index.current_id == NO_LEDGER
 
     async def leave_last(self) -> None:
-        """Go on in a new ledger if all are closed, so that the last of them can be trimmed; returns when that has succeeded, or
-        not."""
+        """Switch to a new ledger if all are closed, so that the last of them can be trimmed. Returns when that has
+        succeeded or failed."""
         if self.all_are_closed and self._may_roll():
             self._start_switch()
             assert self._settled is not None, "a switch says when it is done"
             await self._settled.wait()
 
     def leave_consumed(self) -> bool:
-        """Go on in a new ledger although there may be no room to write to it: all of this one is consumed, and may be deleted
-        when it is closed. Whether that has begun."""
+        """Switch to a new ledger although it may have no room, because this one is consumed and may be deleted when
+        closed.
+
+        Returns whether that has begun."""
         left = self.state is State.OPEN and self._entries > 0
-        # Without an open ledger the list ends with one that is not trimmed before there is another behind it.
+        # Without an open ledger, the last ledger of the list is not trimmed until another follows it.
         idle = self.state is State.IDLE and self._index.count() > 0
         if not (left or idle) or not self._may_roll():
             return False
@@ -330,7 +339,7 @@ class Appends:
         return True
 
     def _writer_failed(self, error: LedgerError) -> None:
-        """The current ledger takes no more: what it did not confirm goes into the next one."""
+        """Abandon a failed ledger: unconfirmed entries go into the next one."""
         writer = self.writer
         if writer is None or writer is self._failed_writer:
             return
@@ -354,8 +363,10 @@ class Appends:
             self._nursery.start_soon(self._switch, settled, first, name=f"next ledger of {self._name}")
 
     async def _switch(self, settled: trio.Event, first: bool) -> None:
-        """One switch. What waits may fill the next ledger at once: that begins the switch after it, in a task of its own.
-        `first`: to the ledger of the first append after the open, which is no time to trim."""
+        """Switch to the next ledger.
+
+        Queued appends may fill the next ledger at once, which begins the following switch in a task of its own.
+        `first`: to the ledger of the first append after the open, when trimming would come too early."""
         deadline = await self._wait_if_barren()
         backoff = Backoff(RETRY_FIRST_S, RETRY_MAX_S, self._world.rng)
         while self.state is State.SWITCHING:
@@ -382,8 +393,9 @@ class Appends:
         settled.set()
 
     async def _wait_if_barren(self) -> float:
-        """Before the ledger that follows one in which nothing could be stored: pause, or give up. Returns until when the next
-        ledger may be tried for."""
+        """Pause, or give up, before the ledger that follows one without any stored entry.
+
+        Returns the time until which the creation of the next ledger may be retried."""
         now = trio.current_time()
         writer = None if self._unclosed is None else self._unclosed.writer
         if self.pending and writer is not None and writer is self._failed_writer and (reason := self._no_room()):
@@ -402,7 +414,7 @@ class Appends:
         return deadline
 
     async def _close_ledger(self) -> None:
-        """Wait for what is under way, then close the old ledger; what it did not confirm waits for the next."""
+        """Wait for pending appends, then close the old ledger. Unconfirmed appends wait for the next one."""
         before = self._unclosed
         if before is None:
             return
@@ -425,7 +437,7 @@ class Appends:
             self.pending.enqueue(run, in_front=True)
 
     async def _drain(self, writer: Writer) -> None:
-        """Until everything sent is confirmed, or the ledger failed, or the state is another."""
+        """Wait until everything sent is confirmed, or the ledger failed, or the state has changed."""
         state = self.state
         while writer is not self._failed_writer and self.pending.sent and self.state is state:
             self._drained = trio.Event()
@@ -437,7 +449,7 @@ class Appends:
         return confirmed.entry_id if confirmed.ledger_id == writer.ledger_id else -1
 
     async def _next_ledger(self) -> Writer | None:
-        """Store the list with the next ledger. None if the log was fenced meanwhile."""
+        """Store the list with the next ledger; return None if the log was fenced meanwhile."""
         stored, before = self._stored, self._unclosed
         async with stored.held():
             if self.state is not State.SWITCHING:
@@ -446,7 +458,7 @@ class Appends:
             if before is not None:
                 value = before.marked_in(value, self._world.clock.wall_ms())
             if before is not None and before.writer is self._failed_writer:
-                self._drop_ahead()  # its bookies may be those that failed
+                self._drop_ahead()  # its bookies may include the failed ones
             ahead = self._ahead
             writer = None if ahead is None else ahead.take()
             if ahead is None or writer is None:
@@ -473,7 +485,7 @@ class Appends:
         self._give_up(ManagedLedgerUnavailableError(f"{self._name} has no ledger to write to: {reason}"))
 
     def _give_up(self, error: ManagedLedgerError) -> None:
-        """What waits fails; the next append tries again."""
+        """Fail the queued appends; the next append tries again."""
         self.state = State.IDLE
         for sink in self.pending.take_all():
             sink.failed(error)
@@ -485,14 +497,14 @@ class Appends:
         return self.state not in (State.FENCED, State.CLOSING, State.CLOSED)
 
     def check_usable(self) -> None:
-        """ManagedLedgerFencedError, ManagedLedgerClosedError."""
+        """Raise ManagedLedgerFencedError or ManagedLedgerClosedError if the log is unusable."""
         if self.state is State.FENCED:
             raise ManagedLedgerFencedError(f"{self._name} was taken over")
         if not self.is_usable:
             raise ManagedLedgerClosedError(f"{self._name} is closed")
 
     def fence(self, reason: str) -> None:
-        """Somebody else has the log: from now on nothing is confirmed, and nothing written."""
+        """Stop because another broker has the log: from now on nothing is confirmed, and nothing written."""
         if self.state in (State.FENCED, State.CLOSED):
             return
         self._log.warning("log is fenced", reason=reason)
@@ -512,12 +524,13 @@ class Appends:
         self._listener.on_taken_over()
 
     def terminate(self) -> None:
-        """The log takes no entries, as its list says."""
+        """Refuse entries from now on, because the stored list is terminated."""
         self.state = State.TERMINATED
 
     async def close(self) -> None:
-        """Take nothing more, wait for what is under way, close the ledger. What is not confirmed by then fails.
-        Whatever it raises (LedgerError, MetadataError), the next open recovers the ledger."""
+        """Accept nothing more, wait for pending appends, close the ledger. Unconfirmed appends fail then.
+
+        After any error (LedgerError, MetadataError) the next open recovers the ledger."""
         while self.state is State.SWITCHING:
             assert self._settled is not None, "a switch says when it is done"
             await self._settled.wait()
@@ -543,18 +556,18 @@ class Appends:
 
     @property
     def next_ledger_id(self) -> int:
-        """Of the ledger that was made ahead, which the list names as to be deleted until it is needed; -1: none."""
+        """Return the id of the ledger made ahead, which the list names for deletion until it is needed; -1: none."""
         return -1 if self._ahead is None else self._ahead.ledger_id
 
     def unneeded(self) -> int | None:
-        """Forget a ledger that was made ahead; its id, if there is one, which the list names as to be deleted."""
+        """Drop a ledger that was made ahead; return its id, if there is one, which the list names for deletion."""
         return None if self._ahead is None else self._ahead.drop()
 
     def _is_closing(self) -> bool:
         return self.state is State.CLOSING
 
     def _stop(self) -> Writer | None:
-        """Listen no more to the ledger there was."""
+        """Ignore the former ledger from now on."""
         self._unhook()
         writer, self.writer = self.writer, None
         return writer
@@ -581,8 +594,10 @@ def _ignore_failed(error: LedgerError) -> None:
 
 
 async def _let_go(writer: Writer) -> None:
-    """Stop a writer and store nothing: its close gives up what is not confirmed, and is broken off before it waits for
-    anything. For a ledger that is another's, or that nobody may close."""
+    """Abandon a writer and store nothing.
+
+    Its close gives up unconfirmed entries, and is cancelled before it waits for anything. For a ledger that another
+    broker has, or that must not be closed."""
     with trio.CancelScope() as scope:
         scope.cancel()
         await writer.close()

@@ -1,4 +1,4 @@
-"""Ledger after ledger that fails without a confirmed entry, as on a full disk: each waits longer than the one before. Pure."""
+"""Retries after ledgers that failed without a confirmed entry, as on a full disk, each after a longer wait. Pure."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ RETRY_MAX_S = 2.0
 
 
 class BarrenLedgers:
-    """Times are trio's, in seconds."""
+    """Successive failed ledgers. Times are trio's, in seconds."""
 
     def __init__(self, timeout_s: float, rng: Rng) -> None:
         self._timeout_s = timeout_s
-        """From the first one on, after which what waits is given up."""
+        """Time from the first one after which the queued appends fail."""
         self._since: float | None = None
         self._backoff = Backoff(RETRY_FIRST_S, RETRY_MAX_S, rng)
 
     def fruitful(self) -> None:
-        """The last ledger confirmed something, or did not fail."""
+        """Reset, because the last ledger confirmed something, or did not fail."""
         self._since = None
 
     def failed(self, now: float) -> tuple[float | None, float]:
-        """One more: how long to pause before the next (None: give up; the one after that begins anew), and until when it may be
-        tried for."""
+        """Record a failed ledger; return the pause before the next one, and until when its creation may be retried.
+
+        A pause of None means to give up; the one after that starts again."""
         if self._since is None:
             self._since = now
             self._backoff.reset()

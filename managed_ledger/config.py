@@ -1,4 +1,4 @@
-"""What an operator may set about managed ledgers: for a broker, and for one log."""
+"""Configuration of managed ledgers: for a broker, and for one log."""
 
 from __future__ import annotations
 
@@ -115,19 +115,19 @@ class ManagedLedgerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """What may differ from log to log, and change while a log is open."""
+    """Configuration of one log, which may change while the log is open."""
 
     ensemble_size: int
     write_quorum: int
     ack_quorum: int
-    """Of the ledgers made from now on, those of the cursors too."""
+    """Quorums of the ledgers created from now on, including those of the cursors."""
     retention_minutes: int
     retention_mb: int
     """-1: no limit."""
 
     @classmethod
     def of(cls, config: ManagedLedgerConfig) -> LogConfig:
-        """What holds for a log of which nothing else is said."""
+        """Return the configuration of a log without special settings."""
         return cls(
             ensemble_size=config.ensemble_size,
             write_quorum=config.write_quorum,

@@ -1,11 +1,11 @@
 """Recent entries by position, so that consumers at the end of a log cause no read at a bookie.
 
-Entries are kept in the runs they came in. A run counts with all the bytes it keeps alive, which is more than its payloads
-when those are views of a bigger buffer. It goes when every reader that was expected has read it, when it is older than a
-limit, or when the broker's budget is used up (oldest first, whatever the topic).
+Entries are kept in the runs in which they were added. A run counts with all the bytes it keeps alive, which is more
+than its payloads when those are views of a bigger buffer. It goes when every reader that was expected has read it, when
+it is older than a limit, or when the broker's budget is used up (oldest first, whatever the topic).
 
-What holds: CacheWithinBudget (`CacheBudget.used` never stays above its limit); a run that left is empty at once, so that
-its memory is free although the budget's queue still knows it. Correctness never depends on the cache.
+What holds: CacheWithinBudget (`CacheBudget.used` never stays above its limit); a run that left is empty at once, so
+that its memory is free although the budget's queue still knows it. Correctness never depends on the cache.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from quire.world.doors import Buffer
 
 
 def kept_bytes(payloads: Sequence[Buffer]) -> int:
-    """Bytes that stay in memory as long as these payloads do: the buffers that they are views of, each counted once."""
+    """Return the bytes kept alive by these payloads: the buffers that they are views of, each counted once."""
     first, last = payloads[0], payloads[-1]
     if isinstance(first, memoryview) and isinstance(last, memoryview) and first.obj is last.obj:
         whole = memoryview(first.obj).nbytes
@@ -52,13 +52,13 @@ class CachedRun:
         self.payloads = payloads
         self.size = kept_bytes(payloads)
         self.unread = unread
-        """Reads of single entries that are still expected."""
+        """Expected reads of single entries."""
         self.entered_at = entered_at
-        """trio's time."""
+        """Time of its addition (trio's)."""
 
 
 class CacheBudget:
-    """The bytes that all caches of a broker may keep together."""
+    """Common byte budget of all caches of a broker."""
 
     def __init__(self, limit: int, watermark: float, age_max_s: float) -> None:
         self.limit = limit
@@ -68,7 +68,7 @@ class CacheBudget:
         self._queue: deque[CachedRun] = deque()
         self.used = 0
         self.evicted = 0
-        """Entries that went because of age or budget, not because all had read them."""
+        """Entries evicted by age or budget, before all readers had read them."""
 
     def admit(self, run: CachedRun) -> None:
         self._queue.append(run)
@@ -77,7 +77,7 @@ class CacheBudget:
             self._evict_to(self._low)
 
     def evict_old(self, now: float) -> None:
-        """Drop what entered more than the age limit before `now` (trio's time)."""
+        """Drop runs that were added more than the age limit before `now` (trio's time)."""
         queue, oldest = self._queue, now - self._age_max_s
         while queue and (not queue[0].payloads or queue[0].entered_at < oldest):
             self._drop(queue.popleft())
@@ -115,7 +115,7 @@ class EntryCache:
         return sum(len(run.payloads) for run in self._runs)
 
     def add(self, ledger_id: int, first: int, payloads: list[Buffer], readers: int, now: float) -> None:
-        """Keep a run that `readers` are expected to read. One that overlaps what is there is passed over."""
+        """Keep a run that `readers` are expected to read. A run that overlaps the cached ones is ignored."""
         budget = self._budget
         if not budget.limit or not payloads:
             return
@@ -134,7 +134,7 @@ class EntryCache:
             before = runs[at - 1] if at else None
             if before is not None and before.ledger_id == ledger_id and before.last >= first:
                 return
-            # There is one: a run that starts where the last one does overlaps it.
+            # runs[at] exists: a run that starts where the last one does overlaps it, and was ignored above.
             after = runs[at]
             if after.ledger_id == ledger_id and after.first <= run.last:
                 return
@@ -143,8 +143,10 @@ class EntryCache:
         budget.admit(run)
 
     def get(self, ledger_id: int, entry_id: int, count_max: int, size_max: int, *, counted: bool) -> EntryRun | None:
-        """Entries from the given one on, as many as are here in one piece and within the limits, at least one; None if
-        that one is not here. `counted`: this is one of the reads that were expected."""
+        """Return entries from the given one on, contiguous and within the limits, at least one; None if that one is not
+        cached.
+
+        `counted`: this is one of the expected reads."""
         at = bisect_right(self._starts, (ledger_id, entry_id)) - 1
         run = self._runs[at] if at >= 0 else None
         if run is None or run.ledger_id != ledger_id or entry_id > run.last:
@@ -201,7 +203,7 @@ class EntryCache:
 
 
 def _fitting(payloads: Sequence[Buffer], offset: int, count: int, size_max: int, *, at_least_one: bool) -> int:
-    """How many of `count` payloads from `offset` on have at most `size_max` bytes together."""
+    """Return how many of `count` payloads from `offset` on have at most `size_max` bytes together."""
     total = 0
     for number in range(count):
         total += len(payloads[offset + number])

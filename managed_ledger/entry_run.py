@@ -1,4 +1,4 @@
-"""A run of consecutive entries of one ledger, as it is read."""
+"""A run of consecutive entries of one ledger, as read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from quire.world.doors import Buffer
 
 
 class EntryRun(NamedTuple):
-    """Entries from `first_entry_id` on; no payloads: nothing to read there yet. Do not change the list: it may be shared."""
+    """Entries from `first_entry_id` on; no payloads: nothing to read there yet. The list may be shared and must not be
+    changed."""
 
     ledger_id: int
     first_entry_id: int

@@ -1,4 +1,4 @@
-"""What can go wrong with a managed ledger. Each class says final or passing, and what to do.
+"""Errors of managed ledgers. Each class says whether it is permanent or passing, and how to handle it.
 
 Calls about one cursor also let `cursors.errors.CursorError` through.
 """
@@ -16,19 +16,19 @@ class ManagedLedgerError(Exception):
 
 
 class ManagedLedgerFencedError(ManagedLedgerError):
-    """Another broker has taken the log over. Final: close the topic; clients look it up again."""
+    """Another broker has taken over the log. Permanent: close the topic; clients look it up again."""
 
 
 class ManagedLedgerClosedError(ManagedLedgerError):
-    """The log was closed here. Final for the handle: open it again."""
+    """The log was closed here. Permanent for this object: open it again."""
 
 
 class ManagedLedgerTerminatedError(ManagedLedgerError):
-    """The log takes no more entries, by an operator's wish. Final."""
+    """The log was terminated by an operator and accepts no more entries. Permanent."""
 
 
 class ManagedLedgerUnavailableError(ManagedLedgerError):
-    """Bookies or metadata cannot be reached. Passing: try again. Entries that were reported failed so may still appear."""
+    """Bookies or metadata are unreachable. Passing: retry. Entries that were reported failed may still appear."""
 
     passing = True
 
@@ -40,21 +40,23 @@ class ManagedLedgerReadError(ManagedLedgerError):
 
 
 class EntryTooLargeError(ManagedLedgerError):
-    """An entry of the run would not fit a frame of the bookie protocol. Final for the run; nothing of it was written."""
+    """An entry of the run would not fit a frame of the bookie protocol. Permanent for the run, none of which was
+    written."""
 
 
 class NoSuchManagedLedgerError(ManagedLedgerError):
-    """There is no log of that name, and it was not to be made. Final."""
+    """There is no log of that name, and it was not to be created. Permanent."""
 
 
 class NoSuchCursorError(ManagedLedgerError):
-    """There is no cursor of that name. Final."""
+    """There is no cursor of that name. Permanent."""
 
 
 class ManagedLedgerDamagedError(ManagedLedgerError):
-    """The stored ledger list is not what it should be. Final: a human must look."""
+    """The stored ledger list is invalid. Permanent: an operator must look."""
 
 
 class LedgerIdOrderError(ManagedLedgerError):
-    """A new ledger got an id below one in the list, so that its entries would come before older ones. Final: all brokers of
-    a cluster must take ids from the same sequence."""
+    """A new ledger has an id below one in the list, so its entries would precede older ones.
+
+    Permanent: all brokers of a cluster must take ids from the same sequence."""

@@ -1,4 +1,4 @@
-"""One per broker: opens managed ledgers, shares them, and looks after them.
+"""Factory of managed ledgers, one per broker: opens them, shares them, and runs their housekeeping.
 
 async with open_factory(world, metadata, ledger_client, config) as factory:
     managed_ledger = await factory.open("public/default/persistent/orders")
@@ -36,20 +36,23 @@ log = get_logger(__name__)
 
 TICK_S = 1.0
 LEFT_MAX = 20
-"""Ledgers of logs that are left in one tick because a disk is full: each takes a little room of the metadata."""
+"""Ledgers left per tick because of a full disk: each takes a little room of the metadata."""
 TRIM_LOOKS_MAX = 500
-"""Logs that one tick looks at for what can be trimmed: some milliseconds."""
+"""Logs examined per tick for ledgers to trim: some milliseconds."""
 TRIM_LEDGERS_MAX = 50
-"""Ledgers that are made in one tick so that the last one of a log without an open ledger can be trimmed."""
+"""Ledgers created per tick so that the last one of a log without an open ledger can be trimmed."""
 OPENS_MAX = 64
-"""Logs that are opened at a time: enough to keep bookies and metadata busy, too few for a crowd to time out together."""
+"""Logs opened concurrently: enough to keep bookies and metadata busy, few enough that they do not time out together."""
 RECOVERIES_MAX = 256
-"""Cursors that are recovered at a time, of all those logs."""
+"""Cursors recovered concurrently, over all those logs."""
 
 
 class ManagedLedgerFactory:
-    """Opens each log once. The tasks of all logs run in the nursery, which outlives them; `open_factory` gives one.
-    `config_of` is asked, with the name of a log that is to be opened, what holds for it; None: `config` does for all."""
+    """Factory that opens each log once. The tasks of all logs run in the nursery, which outlives them; see
+    `open_factory`.
+
+    `config_of` is called with the name of a log to be opened and returns its configuration; None: `config` applies to
+    all."""
 
     def __init__(
         self,
@@ -63,7 +66,7 @@ class ManagedLedgerFactory:
         config_of: Callable[[str], Awaitable[LogConfigSource]] | None = None,
         no_room: Callable[[], str] = str,
     ) -> None:
-        """`no_room`: as of `Services`."""
+        """Take the parts it uses; `no_room` as in `Services`."""
         cursor_config = cursor_config or CursorConfig(
             ensemble_size=config.ensemble_size, write_quorum=config.write_quorum, ack_quorum=config.ack_quorum
         )
@@ -92,11 +95,11 @@ class ManagedLedgerFactory:
         self._open: dict[str, ManagedLedger] = {}
         self._opens = Gate(OPENS_MAX)
         self._busy: dict[str, trio.Event] = {}
-        """Names that are being opened, closed or deleted."""
+        """Names being opened, closed or deleted."""
 
     @property
     def managed_ledgers(self) -> dict[str, ManagedLedger]:
-        """Those that are open, by name; not to be changed."""
+        """Return the open ones, by name; not to be changed."""
         return self._open
 
     async def run(self) -> None:
@@ -126,7 +129,8 @@ class ManagedLedgerFactory:
         """The log `tenant/namespace/persistent/<escaped topic>`; who asks at the same time gets the same. At most OPENS_MAX are
         opened at a time. `config`: what `config_of` would answer, if the caller knows.
 
-        NoSuchManagedLedgerError without `create`, and other ManagedLedgerError; CursorError; what `config_of` raises."""
+        At most OPENS_MAX are opened at a time. Raises NoSuchManagedLedgerError without `create`, and other
+        ManagedLedgerError; CursorError; errors of `config_of`."""
         while True:
             await self._free(name)
             managed_ledger = self._open.get(name)
@@ -147,12 +151,15 @@ class ManagedLedgerFactory:
         return standard_config(self._services.config) if self._config_of is None else await self._config_of(name)
 
     async def had_entries(self, name: str, *, compactor: str) -> bool:
-        """Whether entries were ever written to a log, which may be another owner's. See `peeking.had_entries`."""
+        """Return whether entries were ever written to a log, which may be another broker's. See
+        `peeking.had_entries`."""
         return await had_entries(self._services.metadata, self._services.ledgers, name, compactor=compactor)
 
     async def delete(self, name: str) -> None:
-        """Close the log and delete it: ledgers, cursors, node. NoSuchManagedLedgerError, ManagedLedgerFencedError,
-        ManagedLedgerUnavailableError (begun and not ended: it can be called again)."""
+        """Close the log and delete it: ledgers, cursors, node.
+
+        Raises NoSuchManagedLedgerError, ManagedLedgerFencedError, ManagedLedgerUnavailableError (incomplete: call it
+        again)."""
         await self._free(name)
         managed_ledger = self._open.get(name)
         with self._reserved(name):
@@ -164,7 +171,8 @@ class ManagedLedgerFactory:
                 raise ManagedLedgerUnavailableError(f"{name} cannot be deleted: {error}") from error
 
     async def _delete(self, name: str) -> None:
-        """First the intent, which makes the log empty and names every ledger of it; then the ledgers; then the nodes, at once."""
+        """Store the intent, which empties the log and names every ledger of it; delete the ledgers; then the nodes in
+        one write."""
         services, path = self._services, log_path(name)
         stored = StoredList(services.metadata, services.ledgers, standard_config(services.config), name)
         if not await stored.read():
@@ -190,12 +198,12 @@ class ManagedLedgerFactory:
         try:
             node, _ = decode_node(found.value)
         except CursorDamagedError as error:
-            log.error("a cursor that cannot be read is deleted; its ledgers may stay", path=path, reason=str(error))
+            log.error("deleting an unreadable cursor; its ledgers may remain", path=path, reason=str(error))
             return []
         return [each for each in (node.ledger_id, node.previous_ledger_id, *node.deleting) if each != NO_LEDGER]
 
     async def close(self) -> None:
-        """Close every log, all at once; the caller sets the deadline. Correctness does not need it."""
+        """Close all logs concurrently; the caller sets the deadline. Correctness does not need it."""
         async with trio.open_nursery() as nursery:
             for name, managed_ledger in list(self._open.items()):
                 nursery.start_soon(managed_ledger.close, name=f"close {name}")
@@ -205,7 +213,7 @@ class ManagedLedgerFactory:
             await self._busy[name].wait()
 
     async def _finish_close(self, name: str, managed_ledger: ManagedLedger) -> None:
-        """Somebody is closing it: until that is done, nobody opens it."""
+        """Wait until a close under way is done; no caller opens the log before that."""
         await managed_ledger.closed.wait()
         self._gone(managed_ledger)
 
@@ -231,7 +239,7 @@ def _trim_some(logs: deque[ManagedLedger]) -> None:
 
 
 class _Reservation:
-    """A name is being opened or deleted while inside; others wait."""
+    """Reservation of a name that is being opened or deleted; other callers wait."""
 
     def __init__(self, busy: dict[str, trio.Event], name: str) -> None:
         self._busy = busy
@@ -255,7 +263,7 @@ async def open_factory(
     config_of: Callable[[str], Awaitable[LogConfigSource]] | None = None,
     no_room: Callable[[], str] = str,
 ) -> AsyncIterator[ManagedLedgerFactory]:
-    """A factory with its tasks; on the way out, unless cancelled, every log is closed."""
+    """Run a factory with its tasks. On exit, unless cancelled, every log is closed."""
     async with trio.open_nursery() as nursery:
         factory = ManagedLedgerFactory(
             world, metadata, ledger_client, config, nursery, cursor_config, config_of=config_of, no_room=no_room

@@ -1,6 +1,7 @@
-"""How far one open ledger may be filled, as marks that each append can be compared with at once. Pure.
+"""Fill limits of one open ledger, as marks that are cheap to compare with at each append. Pure.
 
-Age moves the marks: below the least age a ledger has none, so `at_age` is asked every now and then. Times are trio's, in seconds.
+Age moves the marks: below the least age a ledger has none, so `at_age` is asked every now and then. Times are trio's,
+in seconds.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ class Fill(Enum):
 
 
 class LedgerMarks:
-    """Those of the current ledger of a log, one ledger after the other."""
+    """Fill marks of a log's current ledger; reset for each new ledger."""
 
     __slots__ = (
         "_check_at",
@@ -44,17 +45,18 @@ class LedgerMarks:
         self._set(0.0)
 
     def filled(self, entries: int, size: int) -> Fill:
-        """By its entries and bytes alone."""
+        """Return the fill state by entries and bytes alone."""
         if entries >= self.entries_max or size >= self.size_max:
             return Fill.FULL
         return Fill.NEARLY_FULL if entries >= self.entries_near or size >= self.size_near else Fill.ROOM
 
     def is_due(self, now: float) -> bool:
-        """Whether age may matter by now; what fills up before is noticed by whoever fills it."""
+        """Return whether age may matter by now. A ledger that fills up earlier is noticed by the append that fills
+        it."""
         return now >= self._check_at
 
     def at_age(self, now: float, entries: int, size: int) -> Fill:
-        """By its age too; moves the marks."""
+        """Return the fill state, including age, and move the marks."""
         age_s = now - self._opened_at
         self._set(age_s)
         limits = self._limits.of_ledger(
@@ -66,16 +68,16 @@ class LedgerMarks:
         return Fill.NEARLY_FULL if limits.is_nearly_full(entries, size, age_s) else Fill.ROOM
 
     def pass_near(self) -> None:
-        """That it is nearly full was noticed: only its end matters now."""
+        """Record that a nearly full ledger was noticed: only its end matters from now on."""
         self.entries_near, self.size_near = self.entries_max, self.size_max
 
     def lift(self) -> None:
-        """It must not be left: no marks, until `at_age` sets them."""
+        """Remove the marks, because the ledger must not be left, until `at_age` sets them."""
         self.entries_max = self.size_max = self.entries_near = self.size_near = NO_LIMIT
         self._check_at = 0.0
 
     def rest_until(self, moment: float) -> None:
-        """Age does not matter before."""
+        """Ignore age until this time."""
         self._check_at = moment
 
     def _set(self, age_s: float) -> None:

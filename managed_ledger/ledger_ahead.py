@@ -1,9 +1,10 @@
-"""The ledger after the current one, made before it is needed, so that a roll costs no ledger's making.
+"""Next ledger of a log, created before it is needed, so that a roll does not wait for the creation.
 
     none -- want() --> being made, one write: ledger + list that names it as to be deleted --> ready -- take() --> none
 
 What holds: LedgersNeverLeak: what was made and is not used (a crash, a close, another configuration) is named as to be
-deleted, by the write that made it. OnlyOneLedgerOpenAtATime: the list takes it in by the write that closes its predecessor.
+deleted, by the write that made it. OnlyOneLedgerOpenAtATime: the list takes it in by the write that closes its
+predecessor.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ RETRY_S = 10.0
 
 
 class LedgerAhead:
-    """Of one log."""
+    """Ledger made ahead of one log."""
 
     def __init__(self, name: str, nursery: trio.Nursery, stored: StoredList, is_wanted: Callable[[], bool]) -> None:
-        """`is_wanted`: whether the log still takes entries."""
+        """Take the parts it uses. `is_wanted`: returns whether the log still accepts entries."""
         self._name = name
         self._nursery = nursery
         self._stored = stored
@@ -41,11 +42,12 @@ class LedgerAhead:
 
     @property
     def ledger_id(self) -> int:
-        """Of the ledger that is ready; -1: none."""
+        """Return the id of the ready ledger; -1: none."""
         return -1 if self._writer is None else self._writer.ledger_id
 
     def want(self) -> None:
-        """The current ledger is nearly full: make the next one in the background, unless that is done or has just failed."""
+        """Create the next ledger in the background, because the current one is nearly full, unless that is done or has
+        just failed."""
         if self._writer is None and self._making is None and trio.current_time() >= self._not_before:
             self._making = trio.Event()
             self._nursery.start_soon(self._make, self._making, name=f"ledger ahead of {self._name}")
@@ -66,7 +68,8 @@ class LedgerAhead:
             done.set()
 
     def take(self) -> Writer | None:
-        """The ledger that was made ahead, if it is as new ledgers are to be by now. Be inside the list's `held`."""
+        """Take the ledger made ahead, if it still matches the configuration of new ledgers. Call inside the list's
+        `held`."""
         writer, quorums = self._writer, self._quorums
         if writer is None or quorums != self._stored.config().quorums:
             return None
@@ -74,15 +77,15 @@ class LedgerAhead:
         return writer
 
     def give_back(self, writer: Writer) -> None:
-        """It could not be taken into the list yet."""
+        """Return a ledger that could not be put into the list yet."""
         self._writer = writer
 
     def drop(self) -> int | None:
-        """Forget it; the id of the ledger that is not needed, which the list names as to be deleted."""
+        """Drop it; return the id of the unneeded ledger, which the list names for deletion."""
         writer, self._writer = self._writer, None
         return None if writer is None else writer.ledger_id
 
     async def settle(self) -> None:
-        """Wait until none is being made."""
+        """Wait until none is being created."""
         while self._making is not None:
             await self._making.wait()

@@ -1,9 +1,9 @@
 """The ledgers a log is made of, in order, and the codec of the stored value. Pure.
 
 Value of /managed-ledgers/<tenant>/<namespace>/persistent/<topic>: Pulsar's ManagedLedgerInfo. Ours alone are a list of
-ledgers that are not of the list and to be deleted (field 16001), and a number that an open has drawn (16002); Pulsar's reader
-skips both. A ledger that was made ahead is named among those to be deleted until it enters the list. Fields that we do not
-know are kept as they are.
+ledgers that are not of the list and to be deleted (field 16001), and a number that an open has drawn (16002); Pulsar's
+reader skips both. A ledger that was made ahead is named among those to be deleted until it enters the list. Fields that
+we do not know are kept as they are.
 
 What holds: OnlyOneLedgerOpenAtATime (only the last ledger may be open); ids grow; a ledger leaves the list only into
 `deleting`, and leaves that only after it was deleted, or into the list, so that nothing leaks.
@@ -47,7 +47,8 @@ class LedgerInfo:
 
     @property
     def is_offloaded(self) -> bool:
-        """Whether the original has copied it to tiered storage. Source: Pulsar's ManagedLedgerImpl.getManagedLedgerInternalStats."""
+        """Whether the original has copied it to tiered storage. Source: Pulsar's
+        ManagedLedgerImpl.getManagedLedgerInternalStats."""
         try:
             return pb.OffloadContext.FromString(self.offload).complete
         except DecodeError:
@@ -72,7 +73,7 @@ class LedgerList:
             return
         ids = [info.ledger_id for info in self.ledgers]
         if any(after <= before for before, after in pairwise(ids)):
-            raise ManagedLedgerDamagedError(f"the ids of a ledger list do not grow: {ids}")
+            raise ManagedLedgerDamagedError(f"the ids of a ledger list are not ascending: {ids}")
 
     def opened(self, ledger_id: int) -> LedgerList:
         """With a new, open ledger at the end; if it was made ahead, it is not to be deleted any more."""
@@ -85,8 +86,8 @@ class LedgerList:
         return self._of(self.ledgers, self.deleting, opening)
 
     def closed(self, ledger_id: int, *, entries: int, size: int, now_ms: int) -> LedgerList:
-        """The last ledger was closed with this; without entries it leaves the list. One that is marked as closed already
-        keeps its time, so that a restart does not prolong its retention."""
+        """The last ledger was closed with this; without entries it leaves the list. One that is marked as closed
+        already keeps its time, so that a restart does not prolong its retention."""
         last = self.ledgers[-1]
         assert last.ledger_id == ledger_id, f"{ledger_id} is not the last ledger, {last.ledger_id} is"
         if entries == 0:
@@ -155,7 +156,7 @@ def encode(value: LedgerList) -> bytes:
 
 
 def decode(value: bytes) -> LedgerList:
-    """Of no bytes: an empty list, as of a log just made. ManagedLedgerDamagedError."""
+    """Decode a list; an empty one for no bytes, the value of a new log. Raises ManagedLedgerDamagedError."""
     try:
         info = pb.ManagedLedgerInfo.FromString(plain(value))
     except (DecodeError, CompressedValueError) as error:

@@ -1,7 +1,7 @@
-"""Whether the lists of logs and the nodes of cursors name ledgers that there are. Pure: all nodes at once, as they were read.
+"""Check that lists of logs and nodes of cursors name existing ledgers. Pure: all nodes at once, as they were read.
 
-Of a stopped server nothing is on its way: a list names a ledger only while the ledger's metadata are there, since both are made in one
-write, and a ledger leaves the list before it is deleted. What is `deleting` may be gone.
+Of a stopped server nothing is on its way: a list names a ledger only while the ledger's metadata are there, since both
+are made in one write, and a ledger leaves the list before it is deleted. What is `deleting` may be gone.
 """
 
 from __future__ import annotations
@@ -15,11 +15,16 @@ from managed_ledger.ledger_list import decode
 
 ROOT = "/managed-ledgers"
 _LOG_DEPTH = 5
-"""`/managed-ledgers/tenant/namespace/persistent/topic`; one deeper is a cursor of it."""
+"""Depth of `/managed-ledgers/tenant/namespace/persistent/topic`; one deeper is a cursor of it."""
 
 
 def check_lists(nodes: Mapping[str, bytes], ledgers: Collection[int]) -> Iterator[str]:
-    """What is wrong, each a sentence's end behind "the metadata": `nodes` are all nodes by path, `ledgers` the ids that have metadata."""
+    """Return the problems, each as the end of a sentence that begins with "the metadata".
+
+    Args:
+        nodes: all nodes by path.
+        ledgers: the ids that have metadata.
+    """
     for path, value in nodes.items():
         depth = path.count("/")
         if not path.startswith(f"{ROOT}/") or depth < _LOG_DEPTH:

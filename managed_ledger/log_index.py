@@ -1,4 +1,4 @@
-"""Where entries stand in a log: the order of its ledgers, kept for questions about positions. Pure; answers in memory.
+"""Order of a log's ledgers, for questions about positions. Pure; answers from memory.
 
 What holds: NoOutOfOrderEntries (`last_confirmed` only grows); nothing above `last_confirmed` counts as there.
 """
@@ -13,7 +13,7 @@ from managed_ledger.ledger_list import LedgerInfo
 from quire.ledger.position import Position
 
 NO_LEDGER = -2
-"""Below the ids of all positions, those before the first entry too."""
+"""A ledger id below those of all positions, including those before the first entry."""
 
 
 class LogIndex:
@@ -22,17 +22,17 @@ class LogIndex:
     __slots__ = ("_before", "_ids", "_lasts", "current_id", "last_confirmed")
 
     def __init__(self) -> None:
-        # Tuples: a list of one ledger takes twice as much.
+        # Tuples, because a list of one ledger takes twice as much memory.
         self._ids: tuple[int, ...] = ()
         self._lasts: tuple[int, ...] = ()
-        """Last entry of each; of the current ledger it is in `last_confirmed`."""
+        """Last entry of each; that of the current ledger is in `last_confirmed`."""
         self._before: tuple[int, ...] = ()
         """Entries of the log before each ledger."""
         self.current_id = NO_LEDGER
         self.last_confirmed = Position(-1, -1)
 
     def set(self, ledgers: Sequence[LedgerInfo], current_id: int) -> None:
-        """These are the ledgers; `current_id` is the open one, the last of them, or NO_LEDGER."""
+        """Set the ledgers; `current_id` is the open one, the last of them, or NO_LEDGER."""
         self._ids = tuple([info.ledger_id for info in ledgers])
         self._lasts = tuple([info.last_entry_id for info in ledgers])
         self._before = tuple(accumulate([info.entries for info in ledgers[:-1]], initial=0)) if ledgers else ()
@@ -92,11 +92,11 @@ class LogIndex:
         return max(0, self._count_through(upto) - self._count_through(after))
 
     def count(self) -> int:
-        """Confirmed entries in the log."""
+        """Return the number of confirmed entries in the log."""
         return self._count_through(self.last_confirmed)
 
     def _count_through(self, position: Position) -> int:
-        """Entries of the log up to and with `position`."""
+        """Return the number of entries of the log up to and including `position`."""
         ledger_id, entry_id = position
         ordinal = self._ordinal(ledger_id)
         if ordinal is not None:
@@ -110,7 +110,7 @@ class LogIndex:
         return self._before[-1] + (self.last_entry_of(self._ids[-1]) or 0) + 1
 
     def readable(self, position: Position) -> Position | None:
-        """The first confirmed entry at or after `position`; None if there is none yet."""
+        """Return the first confirmed entry at or after `position`; None if there is none yet."""
         ledger_id, entry_id = position
         last = self.last_entry_of(ledger_id)
         if last is None or entry_id > last or entry_id < 0:

@@ -1,7 +1,8 @@
 """One endless log: append, read, positions, cursors, trimming, close. Opened by `factory`.
 
 What holds, beside what `appends`, `stored_list`, `trimmer` and the cursors promise:
-- ReadersSeeOnlyConfirmed: no read goes above `last_confirmed`, nor above the entries that a closed ledger has in the list.
+- ReadersSeeOnlyConfirmed: no read goes above `last_confirmed`, nor above the entries that a closed ledger has in the
+  list.
 - A ledger is deleted only behind every durable cursor's durable position, and as `trimmer` says.
 """
 
@@ -63,7 +64,7 @@ class _Closed(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What the logs of a broker share."""
+    """Shared services of the logs of a broker."""
 
     world: World
     metadata: MetadataStore
@@ -75,13 +76,13 @@ class Services:
     recoveries: Gate
     """Cursors that are recovered at a time, whatever their logs."""
     on_gone: _Closed
-    """The log is fenced or closed: a new open reads it anew."""
+    """Called when the log is fenced or closed, so that a new open reads it again."""
     no_room: Callable[[], str] = str
-    """Why bookies take no entries of logs, known for sure; "" otherwise."""
+    """Returns the certain reason why bookies accept no entries of logs; "" otherwise."""
     limits: RolloverLimits = field(init=False)
-    """Of every log."""
+    """Custom metadata of every log."""
     metadata_is_up: Callable[[], bool] = field(init=False)
-    """Whether the metadata service can be reached, as far as is known."""
+    """Whether the metadata service is reachable, as far as known."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "limits", RolloverLimits.of(self.config))
@@ -89,7 +90,7 @@ class Services:
 
 
 class ManagedLedger:
-    """See the module. Everything not `async` answers from memory, at once."""
+    """One endless log; see the module. Everything not `async` answers from memory, at once."""
 
     __slots__ = (
         "_appends",
@@ -119,17 +120,17 @@ class ManagedLedger:
         self.cursors: Mapping[str, Cursor] = _NO_CURSORS
         """The durable cursors, by subscription name."""
         self._slowest: Slowest[Cursor] | None = None
-        """From the first durable cursor on."""
+        """Set from the first durable cursor on."""
         self.reader_cursors: Mapping[str, Cursor] = _NO_CURSORS
         self.on_fenced: Callable[[], None] = _nothing
-        """Set by the owner; called once, when another broker has taken the log over, or `abandon` gave it up."""
+        """Set by the owner; called once, when another broker has taken over the log, or after `abandon`."""
         self.retention: Retention | None = None
-        """Instead of what the configuration of the log says; None: as it says."""
+        """Replaces the value of the log's configuration; None: that applies."""
         self.cache = EntryCache(services.budget)
         self._services = services
         self._config = config
         self._cursor_services: CursorServices | None = None
-        """From the first durable cursor on."""
+        """Set from the first durable cursor on."""
         self._stored = stored
         self._index = LogIndex()
         self._reads = LedgerReads(services.ledgers)
@@ -170,7 +171,7 @@ class ManagedLedger:
 
     @property
     def cursor_services(self) -> CursorServices:
-        """For `opening`."""
+        """Return the services of cursors; for `opening`."""
         services = self._cursor_services
         if services is None:
             services = self._cursor_services = replace(
@@ -205,7 +206,7 @@ class ManagedLedger:
 
     @property
     def last_confirmed(self) -> Position:
-        """The last entry there is; entry -1 of the first ledger if there was none ever."""
+        """Return the last entry; entry -1 of the first ledger if there never was one."""
         return self._index.last_confirmed
 
     @property
@@ -214,14 +215,16 @@ class ManagedLedger:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes appended and not confirmed."""
+        """Return the bytes appended and not confirmed."""
         writer = self._appends.writer
         return self._appends.pending.queued_bytes + (0 if writer is None else writer.pending_bytes)
 
     @property
     def ledgers(self) -> tuple[LedgerInfo, ...]:
-        """The list as stored: the last ledger without entries and size while it is open; after the open none is, until something is
-        appended."""
+        """Return the list as stored.
+
+        The last ledger has no entries and size while it is open. After the open no ledger is open until the first
+        append."""
         return self._stored.value.ledgers
 
     @property
@@ -230,30 +233,30 @@ class ManagedLedger:
 
     @property
     def entry_count(self) -> int:
-        """Confirmed entries in the log."""
+        """Return the number of confirmed entries in the log."""
         return self._index.count()
 
     @property
     def size(self) -> int:
-        """Bytes of payload in the log; of the current ledger those on the way too."""
+        """Return the bytes of payload in the log, including pending ones of the current ledger."""
         writer = self._appends.writer
         current = 0 if writer is None or self._index.current_id != writer.ledger_id else writer.length
         return current + sum(info.size for info in self._stored.value.ledgers)
 
     @property
     def entries_added(self) -> int:
-        """Entries confirmed since the log was opened."""
+        """Return the number of entries confirmed since the log was opened."""
         return self._appends.entries_added
 
     @property
     def ledger_reads(self) -> int:
-        """Reads that went to the bookies since the log was opened."""
+        """Return the number of reads at the bookies since the log was opened."""
         return self._reads.reads
 
     # Reading
 
     def first_position(self) -> Position:
-        """Of the first entry that is there, or will be."""
+        """Return the position of the first entry, existing or future."""
         return self._index.first_position()
 
     def previous_position(self, position: Position) -> Position:
@@ -261,7 +264,8 @@ class ManagedLedger:
         return self._index.previous_position(position)
 
     def add_waiter(self, callback: Callable[[], None]) -> None:
-        """Call `callback` after each pass that confirmed entries, until `remove_waiter`; adding it twice is adding it once."""
+        """Call `callback` after each pass that confirmed entries, until `remove_waiter`. Adding it twice has no further
+        effect."""
         if callback not in self._waiters:
             self._waiters += (callback,)
 
@@ -269,21 +273,24 @@ class ManagedLedger:
         self._waiters = tuple([each for each in self._waiters if each != callback])
 
     def on_appended(self) -> None:
-        """For `appends`, as `on_switched`, `on_taken_over` and `on_unneeded`."""
+        """Handle the event of `appends`, as do `on_switched`, `on_taken_over` and `on_unneeded`."""
         for waiter in self._waiters:
             waiter()
 
     def read_cached(
         self, position: Position, count_max: int, size_max: int, *, replay: bool = False
     ) -> EntryRun | None:
-        """What the cache has from `position` on, at least one entry; None if it has not that one. `replay`: the entry was
-        delivered before, so this is not the read that the cache expects of an active cursor."""
+        """Return cached entries from `position` on, at least one; None if that one is not cached.
+
+        `replay`: the entry was delivered before, so this is not the read that the cache expects of an active cursor."""
         return self.cache.get(position[0], position[1], count_max, size_max, counted=not replay)
 
     async def read(self, position: Position, count_max: int, size_max: int, *, replay: bool = False) -> EntryRun:
-        """Entries from `position` on, or from the next place that has one: of one ledger, at least one, at most
-        `count_max` and about `size_max` bytes; without payloads if nothing is confirmed there yet.
-        ManagedLedgerReadError, ManagedLedgerFencedError, ManagedLedgerClosedError."""
+        """Read entries from `position` on, or from the next place that has one.
+
+        Returns entries of one ledger: at least one, at most `count_max` and about `size_max` bytes; without payloads if
+        nothing is confirmed there yet. Raises ManagedLedgerReadError, ManagedLedgerFencedError,
+        ManagedLedgerClosedError."""
         self._appends.check_usable()
         start = self._index.readable(position)
         if start is None:
@@ -311,7 +318,7 @@ class ManagedLedger:
         return EntryRun(ledger_id, first, payloads)
 
     def _readers_before(self, position: Position) -> int:
-        """Active cursors that have yet to read the entry there."""
+        """Return the number of active cursors that have not read the entry there."""
         if self._appends.readers < 2:
             return self._appends.readers
         cursors = (*self.cursors.values(), *self.reader_cursors.values())
@@ -326,8 +333,10 @@ class ManagedLedger:
         initial: Position | Literal["latest", "earliest"] = "latest",
         properties: Sequence[tuple[str, str]] = (),
     ) -> Cursor:
-        """The durable cursor of that name. A new one delivers what comes after `initial` (a mark-delete position), and is
-        durable on return. It is active from now on. CursorError, ManagedLedgerUnavailableError."""
+        """Open the durable cursor of that name.
+
+        A new one delivers what follows `initial` (a mark-delete position), and is durable on return. It is active from
+        now on. Raises CursorError, ManagedLedgerUnavailableError."""
         self._appends.check_usable()
         async with self._making:
             cursor = self.cursors.get(name)
@@ -338,7 +347,7 @@ class ManagedLedger:
         return cursor
 
     async def _make_cursor(self, name: str, mark_delete: Position, properties: Sequence[tuple[str, str]]) -> Cursor:
-        """A new cursor; or the stored one, if an earlier attempt made it and did not hear of it."""
+        """Create a cursor; or return the stored one, if an earlier attempt created it without receiving the answer."""
         services, path = self.cursor_services, log_path(self.name)
         try:
             try:
@@ -356,7 +365,7 @@ class ManagedLedger:
             raise ManagedLedgerUnavailableError(f"cursor {name} cannot be made: {error}") from error
 
     def adopt(self, cursor: Cursor) -> None:
-        """A durable cursor of this log was made or recovered."""
+        """Register a durable cursor of this log that was created or recovered."""
         self.cursors = _with(self.cursors, cursor)
         slowest = self._slowest
         if slowest is None:
@@ -373,8 +382,9 @@ class ManagedLedger:
         self._trimmer.moved()
 
     def new_reader_cursor(self, position: Position, name: str = "") -> Cursor:
-        """A cursor in memory that delivers what comes after `position` (EARLIEST: everything, LATEST: what comes from now
-        on); it holds no data back. It is active. Give it back with `drop_reader_cursor`."""
+        """Return an active cursor in memory that delivers what follows `position`, and does not prevent trimming.
+
+        EARLIEST: everything, LATEST: what comes from now on. Release it with `drop_reader_cursor`."""
         self._appends.check_usable()
         self._readers_made += 1
         name = name or f"reader-{self._readers_made}"
@@ -385,14 +395,15 @@ class ManagedLedger:
         return cursor
 
     def drop_reader_cursor(self, cursor: Cursor) -> None:
-        """Fine if it is gone."""
+        """Release a reader cursor; an unknown one is no error."""
         if self.reader_cursors.get(cursor.name) is cursor:
             self.reader_cursors = _without(self.reader_cursors, cursor)
         cursor.deactivate()
 
     async def delete_cursor(self, name: str) -> None:
-        """Delete a durable cursor, node and ledgers; gone for good on return. NoSuchCursorError, ManagedLedgerFencedError,
-        ManagedLedgerUnavailableError."""
+        """Delete a durable cursor, node and ledgers; durable on return.
+
+        Raises NoSuchCursorError, ManagedLedgerFencedError, ManagedLedgerUnavailableError."""
         self._appends.check_usable()
         async with self._making:
             cursor = self.cursors.get(name)
@@ -421,7 +432,7 @@ class ManagedLedger:
             return self.last_confirmed
         if initial == "earliest":
             return self.previous_position(self.first_position())
-        assert not isinstance(initial, str), f"{initial!r} is no initial position"
+        assert not isinstance(initial, str), f"{initial!r} is not an initial position"
         if initial >= min(self.last_confirmed, LATEST):
             return self.last_confirmed
         if initial <= EARLIEST or initial < self.first_position():
@@ -435,7 +446,7 @@ class ManagedLedger:
         self._appends.readers += change
 
     def _cursor_fenced(self) -> None:
-        self._appends.fence("a cursor was taken over")
+        self._appends.fence("cursor taken over by another broker")
 
     # Trimming: see `trimmer`
 
@@ -446,7 +457,7 @@ class ManagedLedger:
         self._trimmer.delete_unneeded(ledger_id)
 
     def slowest(self) -> Position | None:
-        """The position behind which no durable cursor needs anything; None without durable cursors."""
+        """Return the position behind which no durable cursor needs anything; None without durable cursors."""
         return None if self._slowest is None else self._slowest.position()
 
     def effective_retention(self) -> Retention:
@@ -457,34 +468,37 @@ class ManagedLedger:
         self._trimmer.want()
 
     def trim_needs(self) -> int:
-        """New ledgers that a trim makes, so that the last of a log that is not written to can go, too; -1: nothing can go."""
+        """Return how many new ledgers a trim would create, so that the last one of an unwritten log can be deleted too;
+        -1: none can."""
         trimmer = self._trimmer
         if trimmer.takes_a_ledger():
             return 1
         return 0 if trimmer.useless() else -1
 
     def make_room(self) -> bool:
-        """A disk is full: leave the open ledger if every subscription has consumed it, so that it is trimmed, too. Whether that
-        has begun."""
+        """Leave the open ledger of a consumed log, so that it is trimmed too, because a disk is full; return whether
+        that has begun."""
         slowest = self.slowest()
         return (slowest is None or slowest >= self.last_confirmed) and self._appends.leave_consumed()
 
     async def trim(self) -> int:
-        """Delete the ledgers that nobody needs any more; returns how many. ManagedLedgerFencedError,
-        ManagedLedgerUnavailableError (whatever was begun, a later trim or open ends)."""
+        """Delete the ledgers that are no longer needed; return how many.
+
+        Raises ManagedLedgerFencedError, ManagedLedgerUnavailableError (incomplete; a later trim or open completes
+        it)."""
         return await self._trimmer.trim()
 
     async def delete_ledgers(self, ledger_ids: Sequence[int]) -> None:
-        """Delete ledgers that the stored list names as to be deleted, as far as that goes now."""
+        """Delete ledgers that the stored list names for deletion, as far as possible now."""
         await self._trimmer.delete(ledger_ids)
 
     def forget_ledgers(self, ledger_ids: Sequence[int]) -> None:
-        """They are off the list: nothing may point into them."""
+        """Forget ledgers removed from the list: nothing may point into them."""
         for ledger_id in ledger_ids:
             self._reads.forget(ledger_id)
             self.cache.forget_ledger(ledger_id)
         if self._services.no_room():
-            # Their entries lie among those of the log: what is left of an entry log is deleted only with them.
+            # Their entries lie among those of the log: a partly used entry log is deleted only with them.
             for cursor in self.cursors.values():
                 if cursor.store is not None:
                     cursor.store.leave_ledger()
@@ -503,31 +517,32 @@ class ManagedLedger:
 
     @property
     def appends(self) -> Appends:
-        """The writing side; for `opening`."""
+        """Return the write path; for `opening`."""
         return self._appends
 
     @property
     def index(self) -> LogIndex:
-        """For `opening`."""
+        """Return the index; for `opening`."""
         return self._index
 
     @property
     def reads(self) -> LedgerReads:
-        """For `opening`."""
+        """Return the reads; for `opening`."""
         return self._reads
 
     def check_age(self, now: float) -> None:
-        """Roll the current ledger if it has come of age (trio's time)."""
+        """Roll the current ledger if it has reached its age (trio's time)."""
         self._appends.check_age(now)
 
     def roll(self) -> None:
-        """Go on in a new ledger soon, if the current one has entries."""
+        """Switch to a new ledger soon, if the current one has entries."""
         self._appends.roll()
 
     def abandon(self) -> None:
-        """Somebody else is known to own the log: at once, take nothing more, fail what is not confirmed
-        (ManagedLedgerFencedError), and write nothing more to metadata or bookies, not even on `close`. The next open reads
-        the log anew. Fine if it is gone already."""
+        """Stop at once because another broker is known to have the log.
+
+        Accepts nothing more, fails unconfirmed appends (ManagedLedgerFencedError), and writes nothing more to metadata
+        or bookies, not even on `close`. The next open reads the log again. A missing log is no error."""
         self._appends.fence("its ownership was lost")
 
     def _proof(self) -> list[Op]:
@@ -537,7 +552,8 @@ class ManagedLedger:
             raise CursorFencedError(str(error)) from error
 
     async def _confirm_ownership(self) -> None:
-        """CursorFencedError: the list was changed by another. MetadataError."""
+        """Check that this broker still has the log. Raises CursorFencedError if another changed the list;
+        MetadataError."""
         try:
             async with self._stored.held():
                 await self._stored.check()
@@ -553,9 +569,9 @@ class ManagedLedger:
         self.on_fenced()
 
     async def close(self) -> None:
-        """Store what is known, cursors first, and let go of everything. Never raises for what recovery mends."""
+        """Store the known state, cursors first, and release everything. Raises nothing that recovery can handle."""
         if self._appends.state is State.FENCED:
-            self.closed.set()  # nothing is left to do, and nothing is waited for
+            self.closed.set()  # nothing is left to do or to wait for
         if self._appends.state in (State.CLOSING, State.CLOSED, State.FENCED):
             return
         try:
@@ -588,7 +604,7 @@ class ManagedLedger:
 
 
 def _with(cursors: Mapping[str, Cursor], cursor: Cursor) -> Mapping[str, Cursor]:
-    """These and one more. Most logs have none, and share `_NO_CURSORS`."""
+    """Return these cursors and one more. Most logs have none, and share `_NO_CURSORS`."""
     if not isinstance(cursors, dict):
         cursors = {}
     cursors[cursor.name] = cursor

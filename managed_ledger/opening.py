@@ -1,10 +1,11 @@
-"""Opens a log: recovery of its last ledger, the list stored as ours, its cursors.
+"""Opening of a log: recovery of its last ledger, storing the list as owner, recovery of its cursors.
 
     1. read the list; none: there is nothing to recover
-    2. open the last ledger with recovery, which fences whoever wrote it; gone: off the list, with a warning; any other error
-       fails the open
-    3. store the list, with a number that no other open has drawn: this compare-and-set proves that the log is ours now. The
-       first append makes the next ledger; only a log without any gets one here, in the same write, for its first position
+    2. open the last ledger with recovery, which fences its writer; a missing one is taken off the list, with a
+       warning; any other error fails the open
+    3. store the list, with a number that no other open has drawn: this compare-and-set proves that this broker has
+       the log. The first append makes the next ledger; only a log without any gets one here, in the same write, for its
+       first position
     4. recover all cursors; an error fails the open
     5. delete what the list says is to be deleted
 
@@ -44,8 +45,11 @@ _OPENING_BITS = 63
 
 
 async def open_log(services: Services, name: str, config: LogConfigSource, *, create: bool) -> ManagedLedger:
-    """NoSuchManagedLedgerError (only without `create`), ManagedLedgerFencedError (somebody else opened it meanwhile),
-    ManagedLedgerUnavailableError, ManagedLedgerDamagedError, CursorError (a cursor cannot be recovered now)."""
+    """Open a log.
+
+    Raises NoSuchManagedLedgerError (only without `create`), ManagedLedgerFencedError (another broker opened it
+    meanwhile), ManagedLedgerUnavailableError, ManagedLedgerDamagedError, CursorError (a cursor cannot be recovered
+    now)."""
     try:
         return await _open(services, name, config, create=create)
     except (LedgerError, MetadataError) as error:
@@ -78,7 +82,8 @@ async def _open(services: Services, name: str, config: LogConfigSource, *, creat
 
 
 async def _recover_last(services: Services, managed_ledger: ManagedLedger, value: LedgerList) -> LedgerList:
-    """The list with the true end of its last ledger, without empty ledgers. LedgerError, MetadataError."""
+    """Return the list with the true end of its last ledger, without empty ledgers. Raises LedgerError,
+    MetadataError."""
     while value.ledgers:
         last = value.ledgers[-1]
         try:
@@ -116,7 +121,7 @@ async def _begin(services: Services, managed_ledger: ManagedLedger, stored: Stor
 
 
 async def _recover_cursors(services: Services, managed_ledger: ManagedLedger) -> None:
-    """All at once; the first error is raised. CursorError, MetadataError."""
+    """Recover all cursors concurrently and raise the first error. Raises CursorError, MetadataError."""
     try:
         components = await services.metadata.children(log_path(managed_ledger.name))
     except NoNodeError as error:
@@ -135,14 +140,14 @@ async def _recover_cursors(services: Services, managed_ledger: ManagedLedger) ->
                     log_path(managed_ledger.name),
                     managed_ledger.name,
                     decode_name(components[number]),
-                    lambda: managed_ledger.appends.fence("a cursor was taken over"),
+                    lambda: managed_ledger.appends.fence("cursor taken over by another broker"),
                 )
         except (CursorError, MetadataError) as error:
             errors.append(error)
             scope.cancel()
 
     with trio.CancelScope() as scope:
-        if len(components) == 1:  # a task costs more than this
+        if len(components) == 1:  # cheaper than a task
             await recover(0)
         else:
             async with trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""A look at a log that is another owner's: nothing is fenced or written."""
+"""Look at a log of another broker, without fencing or writing."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from quire.metadata.store import MetadataStore
 
 
 async def had_entries(metadata: MetadataStore, ledgers: Ledgers, name: str, *, compactor: str) -> bool:
-    """Whether entries were ever written to the log, as far as is known: one is there, or the cursor `compactor` has passed one,
-    whose entries may be in a ledger of its own. Of a log that does not exist there are none.
+    """Return whether entries were ever written to the log, as far as is known; False for a missing log.
 
-    ManagedLedgerDamagedError; ManagedLedgerUnavailableError if it cannot be known now."""
+    True if there is an entry, or if the cursor `compactor` has passed one, whose entries may be in a ledger of its own.
+    Raises ManagedLedgerDamagedError; ManagedLedgerUnavailableError if it cannot be determined now."""
     try:
         return await _had_entries(metadata, ledgers, name, compactor)
     except (LedgerError, MetadataError) as error:
-        raise ManagedLedgerUnavailableError(f"{name} cannot be looked at: {error}") from error
+        raise ManagedLedgerUnavailableError(f"{name} cannot be read: {error}") from error
 
 
 async def _had_entries(metadata: MetadataStore, ledgers: Ledgers, name: str, compactor: str) -> bool:
@@ -40,7 +40,9 @@ async def _had_entries(metadata: MetadataStore, ledgers: Ledgers, name: str, com
 
 
 async def _has_entry(ledgers: Ledgers, ledger_id: int) -> bool:
-    """An open ledger too has its first entry before that counts as confirmed: the bookies learn so with the next one."""
+    """Return whether the ledger has an entry.
+
+    An open ledger too has its first entry before it counts as confirmed, which bookies learn with the next one."""
     try:
         reader = await ledgers.open(ledger_id, recover=False)
         if reader.last_entry_id >= 0:
@@ -52,7 +54,7 @@ async def _has_entry(ledgers: Ledgers, ledger_id: int) -> bool:
 
 
 def _has_moved(value: bytes) -> bool:
-    """Return whether the cursor has a ledger, or stands behind an entry."""
+    """Return whether the cursor has a ledger, or is behind an entry."""
     try:
         node, state = decode_node(value)
     except CursorDamagedError:

@@ -3,8 +3,8 @@
     sent     given to the current ledger, oldest first; the ledger keeps their payloads
     queued   wait for the next ledger; their payloads are copies of our own
 
-What holds: NoOutOfOrderEntries: entries are confirmed in the order of `append`; a run goes back from `sent` to `queued` only
-whole, in front of what is queued.
+What holds: NoOutOfOrderEntries: entries are confirmed in the order of `append`; a run goes back from `sent` to `queued`
+only whole, in front of what is queued.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from typing import Protocol
 from quire.world.doors import Buffer
 
 COPY_MAX = 16 * 1024
-"""Bytes: payloads up to this lie in a receive buffer that is used again after the pass, so what waits is a copy."""
+"""Payload size up to which entries lie in a receive buffer that is reused after the pass, so a queued run is copied."""
 
 
 class AppendSink(Protocol):
-    """Who appended. Neither call may raise."""
+    """Receiver of the outcome of an append. The methods must not raise."""
 
     def confirmed(self, ledger_id: int, first_entry_id: int, count: int) -> None:
-        """The next `count` entries of the append are stored. Several times if a ledger filled up meanwhile."""
+        """Note that the next `count` entries of the append are stored. Called several times if a ledger filled up
+        meanwhile."""
 
     def failed(self, error: Exception) -> None:
-        """What was not confirmed will not be; once per append. A ManagedLedgerError."""
+        """Note that the unconfirmed rest will not be stored; once per append. Takes a ManagedLedgerError."""
 
 
 class PendingAppend:
@@ -39,9 +40,9 @@ class PendingAppend:
         self.payloads: Sequence[Buffer] | None = payloads
         self.count = len(payloads)
         self.first = -1
-        """Entry id of the first, once sent."""
+        """Entry id of its first entry, once sent."""
         self.is_end = is_end
-        """False: the rest of the same append follows right behind."""
+        """False: the rest of the same append follows directly."""
         self.size = 0
         """Bytes of payload, while queued."""
 
@@ -63,7 +64,7 @@ class PendingAppends:
     def __init__(self) -> None:
         self.sent: list[PendingAppend] = []
         self._queued: deque[PendingAppend] | None = None
-        """None if there are none: a deque takes 760 bytes, and nearly all logs have nothing that waits."""
+        """None if there are none: a deque takes 760 bytes, and nearly all logs have nothing queued."""
         self.queued_bytes = 0
 
     def __bool__(self) -> bool:
@@ -71,11 +72,11 @@ class PendingAppends:
 
     @property
     def queued(self) -> Sequence[PendingAppend]:
-        """What waits for the next ledger, in order."""
+        """Return the runs that wait for the next ledger, in order."""
         return self._queued or ()
 
     def enqueue(self, run: PendingAppend, *, in_front: bool = False) -> None:
-        """Let it wait for the next ledger. Takes copies of what lies in a receive buffer."""
+        """Queue a run for the next ledger. Copies payloads in a receive buffer."""
         assert run.payloads is not None, "a run that waits has payloads"
         run.payloads = [
             bytes(payload) if len(payload) <= COPY_MAX and not isinstance(payload, bytes) else payload
@@ -102,7 +103,8 @@ class PendingAppends:
         return run
 
     def confirm_through(self, last: int) -> list[tuple[AppendSink, int, int]]:
-        """Entries up to and with `last` of the current ledger are stored: whom to tell, as (sink, first, count)."""
+        """Take out entries up to and including `last` of the current ledger; return the sinks to notify, as (sink,
+        first, count)."""
         told: list[tuple[AppendSink, int, int]] = []
         done = 0
         for run in self.sent:
@@ -121,7 +123,7 @@ class PendingAppends:
         return told
 
     def take_all(self) -> list[AppendSink]:
-        """Give everything up: the sinks to tell, one per append."""
+        """Drop everything; return the sinks to notify, one per append."""
         sinks = [run.sink for run in (*self.sent, *self.queued) if run.is_end]
         self.sent.clear()
         self._queued = None

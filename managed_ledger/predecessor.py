@@ -1,12 +1,12 @@
-"""The ledger that a log leaves: closed by us, or by somebody who found it open and recovered it.
+"""The ledger that a log leaves: closed by its writer, or by another process that found it open and recovered it.
 
-Auto recovery closes open ledgers of which a bookie was lost, and an operator may do the same. To the writer this looks like a
-takeover: it is fenced. The list tells them apart: changed, the log is another broker's; as we stored it, the ledger was
-only closed, and recovery tells where. What it has up to there is stored, however little of it we heard; the rest goes on
-in the next ledger. Source: Pulsar's ManagedLedgerImpl.addEntryFailedDueToConcurrentlyModified.
+Auto recovery closes open ledgers of which a bookie was lost, and an operator may do the same. To the writer this looks
+like a takeover: it is fenced. The list distinguishes them: if it has changed, another broker has the log; if not, the
+ledger was only closed, and recovery finds its end. Entries up to there are stored, confirmed to the writer or not; the
+rest goes into the next ledger. Source: Pulsar's ManagedLedgerImpl.addEntryFailedDueToConcurrentlyModified.
 
-What holds: AllAckedEntriesAreReadable (an end below what was confirmed is damage, and said so); nobody is told anything before
-the list was read again.
+What holds: AllAckedEntriesAreReadable (an end below what was confirmed is damage, and is reported); no sink is notified
+before the list was read again.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ log = get_logger(__name__)
 
 
 class Predecessor:
-    """Until its end is in the list."""
+    """The ledger being replaced, until its end is stored in the ledger list."""
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
         self.contested = False
-        """Somebody fenced it, or closed it elsewhere than we would."""
+        """Whether another process fenced it, or closed it at another entry."""
         self._end: tuple[int, int] | None = None
-        """Last entry and bytes, as recovery told."""
+        """Last entry and bytes, as found by recovery."""
 
     @property
     def last_entry_id(self) -> int:
-        """The last entry that is stored for good, as far as we know."""
+        """Return the last entry known to be stored permanently."""
         return self.writer.last_confirmed if self._end is None else self._end[0]
 
     async def close(self, stored: StoredList) -> None:
-        """Close it, or learn where it was closed; final on return. ManagedLedgerFencedError: the log is another's. LedgerError,
-        MetadataError: try again."""
+        """Close it, or find out where it was closed; final on return.
+
+        Raises ManagedLedgerFencedError: another broker has the log; LedgerError, MetadataError: retry."""
         writer = self.writer
         if not self.contested:
             try:
@@ -54,7 +55,9 @@ class Predecessor:
         try:
             reader = await stored.recover(writer.ledger_id)
         except NoSuchLedgerError as error:
-            raise ManagedLedgerFencedError(f"ledger {writer.ledger_id} was deleted while it was written") from error
+            raise ManagedLedgerFencedError(
+                f"ledger {writer.ledger_id} was deleted while it was being written"
+            ) from error
         last = reader.last_entry_id
         if last < writer.last_confirmed:
             topic_log(log, stored.name).error(
@@ -73,7 +76,8 @@ class Predecessor:
         self._end = last, reader.length
 
     def marked_in(self, value: LedgerList, now_ms: int) -> LedgerList:
-        """The list with its end, if it is the last there; of a log that left it already, the list as it is."""
+        """Return the list with its end, if it is the last one there; the unchanged list of a log that has left it
+        already."""
         ledger_id = self.writer.ledger_id
         if not value.ledgers or value.ledgers[-1].ledger_id != ledger_id:
             return value

@@ -1,4 +1,4 @@
-"""Reads of closed ledgers: opens each once, and lets equal reads share one answer."""
+"""Reads of closed ledgers: each is opened once, and equal concurrent reads share one answer."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ READERS_MAX = 16
 
 
 class LedgerReads:
-    """The reading side of one log."""
+    """Read path of one log."""
 
     __slots__ = ("_ledgers", "_opening", "_readers", "_running", "reads")
 
     def __init__(self, ledgers: Ledgers) -> None:
         self._ledgers = ledgers
         self._readers: LRUCache[int, Readable] | None = None
-        """From the first closed ledger on that is read."""
+        """Set from the first closed ledger that is read."""
         self._opening: dict[int, trio.Event] | None = None
         self._running: dict[tuple[int, int, int, int], _Running] | None = None
-        """None, as the other two, until the first read that goes to a ledger: what most logs never see."""
+        """None, like the other two, until the first read at a ledger, which most logs never have."""
         self.reads = 0
-        """Reads that went to a ledger."""
+        """Number of reads at a ledger."""
 
     async def read(
         self, source: Readable | None, ledger_id: int, first: int, last: int, size_max: int
     ) -> tuple[list[memoryview], bool]:
-        """Payloads from `first` on, at least one, and whether this call was the one that read them (others of the same
-        range share its answer). `source`: an open ledger; None: open the closed one. LedgerError, MetadataError."""
+        """Return payloads from `first` on, at least one, and whether this call read them.
+
+        Concurrent calls for the same range share the answer. `source`: an open ledger; None: open the closed one.
+        Raises LedgerError, MetadataError."""
         key = (ledger_id, first, last, size_max)
         if self._running is None:
             self._running = {}
@@ -71,13 +73,13 @@ class LedgerReads:
         return reader
 
     def keep(self, ledger_id: int, reader: Readable) -> None:
-        """Read that ledger with this reader, as long as there is room for it."""
+        """Keep this reader for that ledger, as long as there is room for it."""
         if self._readers is None:
             self._readers = LRUCache(READERS_MAX)
         self._readers[ledger_id] = reader
 
     def forget(self, ledger_id: int) -> None:
-        """The ledger was deleted, or its reader failed: open it anew."""
+        """Forget a reader whose ledger was deleted, or that failed: it is opened again."""
         if self._readers is not None:
             self._readers.pop(ledger_id, None)
 

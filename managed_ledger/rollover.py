@@ -1,4 +1,10 @@
-"""When to start the next ledger, and when to have it ready. Pure. Source: Pulsar's ManagedLedgerImpl.currentLedgerIsFull."""
+"""Rollover: when to start the next ledger, and when to create it ahead. Pure.
+
+Why this is hard: each append has to be checked against the limits, so the check has to be a comparison of numbers. Age
+moves the limits without any append, small ledgers cost metadata while large ones delay trimming, and logs that were
+opened together must not roll together.
+
+Source: Pulsar's ManagedLedgerImpl.currentLedgerIsFull."""
 
 from __future__ import annotations
 
@@ -8,18 +14,21 @@ from managed_ledger.config import MIB, ManagedLedgerConfig
 
 NO_LIMIT = 1 << 62
 AHEAD_S = 10.0
-"""Seconds before a ledger comes of age in which the next one is made ready."""
+"""Seconds before the age limit of a ledger at which the next one is created."""
 AHEAD_PART = 10
-"""The last tenth of a ledger's entries or bytes is when the next one is made ready; of fewer entries than that, none is."""
+"""Fraction of a ledger's entries or bytes left at which the next one is created; with fewer entries than that, none
+is."""
 SPREAD = 0.05
-"""Part of the greatest age that is added at most, so that logs opened together do not roll together."""
+"""Maximum fraction of the greatest age that is added, so that logs opened together do not roll together."""
 _KNUTH = 2_654_435_761
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloverLimits:
-    """A ledger is full at `entries_max` entries or `size_max` bytes, but not before `age_min_s`; and at `age_max_s`
-    if it has entries at all."""
+    """Limits of a ledger.
+
+    It is full at `entries_max` entries or `size_max` bytes, but not before `age_min_s`; and at `age_max_s` if it has
+    any entries."""
 
     entries_max: int
     size_max: int
@@ -43,7 +52,7 @@ class RolloverLimits:
         )
 
     def of_ledger(self, ledger_id: int) -> RolloverLimits:
-        """Those of one ledger, whose greatest age is up to SPREAD more: the same each time it is asked.
+        """Return the limits of one ledger, whose greatest age is up to SPREAD more, the same at each call.
 
         >>> limits = RolloverLimits(entries_max=1, size_max=1, age_min_s=0, age_max_s=100)
         >>> [round(limits.of_ledger(ledger_id).age_max_s, 1) for ledger_id in (0, 1, 2, 3)]
@@ -59,14 +68,14 @@ class RolloverLimits:
         return (filled and age_s >= self.age_min_s) or age_s >= self.age_max_s
 
     def is_nearly_full(self, entries: int, size: int, age_s: float) -> bool:
-        """It will be full soon: the next ledger should be there by then."""
+        """Return whether it will be full soon, so that the next ledger should exist by then."""
         if entries == 0:
             return False
         filling = entries >= self.entries_near or size >= self.size_near
         return (filling and age_s >= self.age_min_s - AHEAD_S) or age_s >= self.age_max_s - AHEAD_S
 
     def next_check(self, age_s: float) -> float:
-        """The age from which on age matters again: what fills up in between is noticed by whoever fills it.
+        """Return the age from which on age matters again. An append that fills the ledger earlier notices that itself.
 
         >>> limits = RolloverLimits(entries_max=1, size_max=1, age_min_s=600, age_max_s=7200)
         >>> [limits.next_check(age_s) for age_s in (0, 589, 595, 600, 7195)]

@@ -1,8 +1,8 @@
-"""The slowest of many cursors, known without a look at each of them. Pure.
+"""The slowest of many cursors, without a walk over all of them. Pure.
 
-A heap has for each cursor a position at or before the one where it stands: cursors go forward nearly always, and one that did
-is looked at again only when it comes up. What goes back has to be noted (`moved_back`). So an acknowledgement costs the
-same whether the log has one subscription or thousands.
+A heap has for each cursor a position at or before the one where it stands: cursors go forward nearly always, and one
+that did is looked at again only when it comes up. What goes back has to be noted (`moved_back`). So an acknowledgement
+costs the same whether the log has one subscription or thousands.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ C = TypeVar("C", bound=Hashable)
 
 
 class Slowest(Generic[C]):
-    """`position_of` says where a cursor stands."""
+    """Heap of cursors by position. `position_of` returns the position of a cursor."""
 
     __slots__ = ("_added", "_heap", "_numbers", "_position_of")
 
@@ -25,13 +25,13 @@ class Slowest(Generic[C]):
         self._position_of = position_of
         self._heap: list[tuple[Position, int, C]] = []
         self._numbers: dict[C, int] = {}
-        """Of the one element of the heap that counts, by cursor."""
+        """Position of the valid element of the heap, by cursor."""
         self._added = 0
 
     def add(self, cursor: C) -> None:
         self._added += 1
         self._numbers[cursor] = self._added
-        if len(self._heap) > 2 * len(self._numbers) + 64:  # mostly elements that do not count any more
+        if len(self._heap) > 2 * len(self._numbers) + 64:  # mostly outdated elements
             self._heap = [each for each in self._heap if self._numbers.get(each[2]) == each[1]]
             heapify(self._heap)
         heappush(self._heap, (self._position_of(cursor), self._added, cursor))
@@ -40,12 +40,12 @@ class Slowest(Generic[C]):
         self._numbers.pop(cursor, None)
 
     def moved_back(self, cursor: C) -> None:
-        """The cursor stands, or may stand, before the place where it was."""
+        """Note that a cursor has, or may have, moved back."""
         if cursor in self._numbers:
             self.add(cursor)
 
     def position(self) -> Position | None:
-        """Where the slowest stands; None if there is no cursor."""
+        """Return the position of the slowest; None if there is no cursor."""
         heap = self._heap
         while heap:
             known, number, cursor = heap[0]

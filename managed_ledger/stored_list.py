@@ -1,10 +1,11 @@
 """The ledger list of a log in the metadata store: every change of it is a compare-and-set.
 
-What holds: the compare-and-set of the list proves that the log is ours: whoever loses it is fenced
+What holds: the compare-and-set of the list proves ownership of the log: a broker that loses it is fenced
 (ManagedLedgerFencedError). A new ledger and the list that names it become durable in one write, so that no ledger of a
 log is ever without a name: in the list, or, if it was made ahead, among those to be deleted. After `give_up` nothing is
-written. Callers are inside `held` from reading `value` to storing what they made of it. A write of which no answer came, since
-the metadata were away or the caller was cancelled, is looked for before the next one: our own write is no other owner's.
+written. Callers are inside `held` from reading `value` to storing what they made of it. A write of which no answer
+came, since the metadata were away or the caller was cancelled, is looked for before the next one, so that an own write
+is not taken for another owner's.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from quire.service.rare_lock import RareLock
 
 IDS_PASSED_MAX = 256
 LIST_BYTES_MAX = 900_000
-"""Above this no ledger is added but by an open: ZooKeeper refuses values of a million bytes (jute.maxbuffer)."""
+"""Size above which only an open adds a ledger: ZooKeeper refuses values of a million bytes (jute.maxbuffer)."""
 _NO_NODE = -1
 _COMPONENT = ("component", b"managed-ledger")
 _APPLICATION = ("application", b"pulsar")
 
 
 class StoredList:
-    """The list as last read or written."""
+    """The ledger list as last read or written."""
 
     __slots__ = (
         "_bytes",
@@ -52,7 +53,7 @@ class StoredList:
         self._given_up = ""
         self._bytes = 0
         self._unlearned: dict[bytes, LedgerList] | None = None
-        """Values whose writing may have happened, and what the list is to be for us if it did; None: there are none."""
+        """Values of writes with unknown outcome, and the list that each would make; None: there are none."""
         self.value = LedgerList()
         self._lock = RareLock()
 
@@ -62,11 +63,11 @@ class StoredList:
         return log_path(self.name)
 
     def held(self) -> _Held:
-        """Alone with the list as it is stored, inside `async with`. ManagedLedgerFencedError, MetadataError."""
+        """Lock the stored list inside `async with`. Raises ManagedLedgerFencedError, MetadataError."""
         return _Held(self._lock, self._learn)
 
     async def read(self) -> bool:
-        """Read it; False if the log does not exist. ManagedLedgerDamagedError, MetadataError."""
+        """Read it; return False if the log does not exist. Raises ManagedLedgerDamagedError, MetadataError."""
         node = await self._metadata.get(self._path)
         if node is None:
             self.value, self._version = LedgerList(), _NO_NODE
@@ -80,17 +81,21 @@ class StoredList:
 
     @property
     def is_full(self) -> bool:
-        """The stored value has nearly the size that the metadata service refuses."""
+        """Return whether the stored value has nearly the size that the metadata service refuses."""
         return self._bytes > LIST_BYTES_MAX
 
     async def new_ledger(self, closed: LedgerList) -> Writer:
-        """Make a ledger and store the list `closed` with it at the end, in one write. ManagedLedgerFencedError,
-        LedgerIdOrderError; other LedgerError and MetadataError: nothing was stored that another try would not mend."""
+        """Create a ledger and store the list `closed` with it at the end, in one write.
+
+        Raises ManagedLedgerFencedError, LedgerIdOrderError; other LedgerError and MetadataError: nothing was stored
+        that a retry would not correct."""
         return await self._make(closed, closed.opened)
 
     async def ledger_ahead(self) -> Writer:
-        """Make a ledger that is not of the list yet: in the same write the list names it as to be deleted, so that it cannot
-        leak. `value.opened` takes it in. Raises as `new_ledger`."""
+        """Create a ledger that is not in the list yet.
+
+        The same write names it for deletion in the list, so that it cannot leak. `value.opened` moves it into the list.
+        Raises as `new_ledger`."""
         return await self._make(self.value, lambda ledger_id: self.value.also_deleting([ledger_id]))
 
     async def _make(self, before: LedgerList, naming: Callable[[int], LedgerList]) -> Writer:
@@ -103,7 +108,8 @@ class StoredList:
             attempt = attempts[ledger_id] = naming(ledger_id)
             value = encode(attempt)
             self._bytes = len(value)
-            # If nobody hears that it happened, it made a ledger that nobody writes to: it leaves the list again.
+            # If the answer is lost, it may have created a ledger without a writer, which is removed from the list
+            # again.
             self._doubt(value, attempt.without([ledger_id]))
             if self._version == _NO_NODE:
                 return [Create(path=self._path, value=value, make_parents=True)]
@@ -120,8 +126,9 @@ class StoredList:
         return writer
 
     async def _create(self, also: Callable[[int], list[Op]]) -> Writer:
-        """Ids at or below the last one of the list are passed over, IDS_PASSED_MAX at most: those that are free where metadata
-        were restored, and the counter of ids was not."""
+        """Create a ledger, skipping at most IDS_PASSED_MAX ids that are not above the last one of the list.
+
+        Such ids are free after metadata were restored without the counter of ids."""
         passed = 0
         while True:
             config = self.config()
@@ -143,8 +150,9 @@ class StoredList:
         await self._put(closed.opened(ledger_id), closed.also_deleting([ledger_id]), ())
 
     async def put(self, value: LedgerList, *ops: Op) -> None:
-        """Store the list, and do `ops` with it. ManagedLedgerFencedError; MetadataUnavailableError: nothing changed, as far as we
-        could learn."""
+        """Store the list, and execute `ops` with it.
+
+        Raises ManagedLedgerFencedError; MetadataUnavailableError: nothing changed, as far as known."""
         await self._put(value, value, ops)
 
     async def _put(self, value: LedgerList, if_unheard: LedgerList, ops: tuple[Op, ...]) -> None:
@@ -179,7 +187,7 @@ class StoredList:
         self._unlearned[value] = if_unheard
 
     async def _learn(self) -> None:
-        """What came of the writes that no answer came of. ManagedLedgerFencedError, MetadataError (nothing was learned)."""
+        """Find out the outcome of unanswered writes. Raises ManagedLedgerFencedError, MetadataError (still unknown)."""
         if not self._unlearned:
             return
         node = await self._metadata.get(self._path)
@@ -191,20 +199,22 @@ class StoredList:
         self._unlearned = None
 
     async def check(self) -> None:
-        """Read the list again: ManagedLedgerFencedError if it is not as we stored it."""
+        """Read the list again. Raises ManagedLedgerFencedError if it has changed since it was stored."""
         self._check_kept()
         node = await self._metadata.get(self._path)
         if node is None or node.version != self._version:
             raise self._fenced("the list was changed by another")
 
     def proof(self) -> Check:
-        """For a write elsewhere that may happen only while the log is ours: the list is as we stored it.
-        ManagedLedgerFencedError if we know that it is not ours."""
+        """Return the check for a write elsewhere that may happen only while this broker has the log: the list is
+        unchanged.
+
+        Raises ManagedLedgerFencedError if the log is known to be lost."""
         self._check_kept()
         return Check(path=self._path, version=self._version)
 
     async def recover(self, ledger_id: int) -> Reader:
-        """Open a ledger of the log with recovery: its end is final on return. LedgerError, MetadataError."""
+        """Open a ledger of the log with recovery; its end is final on return. Raises LedgerError, MetadataError."""
         return await self._ledgers.open(ledger_id, recover=True)
 
     def change_of(self, change: Callable[[LedgerList], LedgerList]) -> None:
@@ -212,7 +222,7 @@ class StoredList:
         self.value = change(self.value)
 
     def give_up(self, reason: str) -> None:
-        """The log is not ours any more: whatever is still under way stores nothing that was not on its way."""
+        """Give up the log: pending calls store nothing that was not already on its way."""
         self._given_up = self._given_up or reason
 
     def _check_kept(self) -> None:
@@ -254,5 +264,5 @@ def log_path(name: str) -> str:
 
 
 def ledger_metadata(name: str) -> CustomMetadata:
-    """What a data ledger says of itself, as the original writes it."""
+    """Return the custom metadata of a data ledger, as the original writes it."""
     return [_COMPONENT, ("pulsar/managed-ledger", name.encode()), _APPLICATION]

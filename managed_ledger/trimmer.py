@@ -1,7 +1,8 @@
-"""Trimmer: deletes the ledgers of one log that nobody needs any more, when asked and in the background; `trimming` decides which.
+"""Trimmer: deletes the unneeded ledgers of one log, on request and in the background; `trimming` decides which.
 
-LedgersNeverLeak: a ledger is deleted only after the list was read again at its current version and stored without it, with the
-intent to delete in the same value. What is not deleted then, the next switch of ledgers or the next open tries again.
+LedgersNeverLeak: a ledger is deleted only after the list was read again at its current version and stored without it,
+with the intent to delete in the same value. What is not deleted then, the next switch of ledgers or the next open tries
+again.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ log = get_logger(__name__)
 
 
 class TrimmedLog(Protocol):
-    """What a trimmer asks of its log."""
+    """Parts of a log that a trimmer uses."""
 
     @property
     def name(self) -> str: ...
@@ -40,16 +41,16 @@ class TrimmedLog(Protocol):
         """Bytes."""
 
     def slowest(self) -> Position | None:
-        """Behind which no durable cursor needs anything; None without durable cursors."""
+        """Return the position behind which no durable cursor needs anything; None without durable cursors."""
 
     def effective_retention(self) -> Retention: ...
 
     def forget_ledgers(self, ledger_ids: Sequence[int]) -> None:
-        """They are off the list: nothing may point into them."""
+        """Forget ledgers removed from the list: nothing may point into them."""
 
 
 class Trimmer:
-    """Of one log."""
+    """Trimmer of one log."""
 
     __slots__ = (
         "_appends",
@@ -84,14 +85,14 @@ class Trimmer:
         self._index = index
         self._appends = appends
         self._is_up = is_up
-        """Whether the metadata service can be reached."""
+        """Whether the metadata service is reachable."""
         self._clock = clock
-        self._tried_at = -1  # what `_passed` was at the last trim
+        self._tried_at = -1  # value of `_passed` at the last trim
         self._wanted = False
         self._trimming = False
 
     def moved(self) -> None:
-        """A durable position moved: perhaps the first ledgers are of no more use."""
+        """Note that a durable position moved: the first ledgers may be unneeded."""
         ids = self._index.ledger_ids
         if len(ids) > 1 or (ids and self._appends.all_are_closed):
             passed = self._passed()
@@ -99,7 +100,7 @@ class Trimmer:
                 self.want()
 
     def _passed(self) -> int:
-        """The last ledger that every durable cursor has consumed durably; -1 if there is none such."""
+        """Return the last ledger that every durable cursor has consumed durably; -1 if there is none."""
         slowest = self._log.slowest()
         ids = self._index.ledger_ids
         if slowest is None or not ids:
@@ -127,8 +128,10 @@ class Trimmer:
             self._trimming = False
 
     async def trim(self) -> int:
-        """Delete the ledgers that nobody needs any more; returns how many. ManagedLedgerFencedError,
-        ManagedLedgerUnavailableError (whatever was begun, a later trim or open ends)."""
+        """Delete the ledgers that are no longer needed; return how many.
+
+        Raises ManagedLedgerFencedError, ManagedLedgerUnavailableError (incomplete; a later trim or open completes
+        it)."""
         self._appends.check_usable()
         if not self._is_up():
             raise ManagedLedgerUnavailableError(f"{self._log.name} cannot be trimmed: the metadata service is away")
@@ -154,12 +157,13 @@ class Trimmer:
         return len(useless)
 
     def useless(self) -> list[int]:
-        """Ledgers that can go as the log is now."""
+        """Return the ledgers that can be deleted in the current state of the log."""
         ledgers = self._stored.value.ledgers
         return self._useless(ledgers[-1].ledger_id) if len(ledgers) > 1 else []
 
     def takes_a_ledger(self) -> bool:
-        """Whether all ledgers can go if there is a new one behind them: a list without ledgers has no place for a position."""
+        """Return whether all ledgers can go if a new one follows them: a list without ledgers has no place for a
+        position."""
         ledgers = self._stored.value.ledgers
         return bool(ledgers) and self._appends.all_are_closed and len(self._useless(-1)) == len(ledgers)
 
@@ -174,7 +178,7 @@ class Trimmer:
         )
 
     async def delete(self, ledger_ids: Sequence[int]) -> None:
-        """Delete ledgers that the stored list names as to be deleted, as far as that goes now."""
+        """Delete ledgers that the stored list names for deletion, as far as possible now."""
         done: list[int] = []
         for ledger_id in ledger_ids:
             if self._appends.state is State.FENCED:
@@ -191,12 +195,12 @@ class Trimmer:
                 self._stored.change_of(lambda value: value.deleted(done))
 
     def switched(self) -> None:
-        """A ledger was left. What the list names as to be deleted can go by now: empty ones, and what could not be before."""
+        """Delete ledgers named for deletion after a switch: empty ones, and ones that could not be deleted before."""
         left = self._stored.value.deleting
         if left:
             self._nursery.start_soon(self.delete, left, name=f"left over of {self._log.name}")
         self.want()
 
     def delete_unneeded(self, ledger_id: int) -> None:
-        """One that was made ahead, and never used."""
+        """Delete a ledger that was made ahead and never used."""
         self._nursery.start_soon(self.delete, [ledger_id], name=f"unneeded ledger of {self._log.name}")

@@ -1,4 +1,10 @@
-"""Which ledgers nobody needs any more. Pure. Source: Pulsar's ManagedLedgerImpl.internalTrimLedgers."""
+"""Choice of the ledgers that are no longer needed. Pure.
+
+Why this is hard: a ledger deleted too early is data lost. So only durable positions of cursors count, not those in
+memory; retention ends by age or by size, whichever comes first; and the log must never get a hole, nor lose the
+ledger in which a position lies.
+
+Source: Pulsar's ManagedLedgerImpl.internalTrimLedgers."""
 
 from __future__ import annotations
 
@@ -12,7 +18,7 @@ from quire.ledger.position import Position
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long what every subscription has consumed is kept all the same. -1: no limit of this kind."""
+    """Retention of entries that every subscription has consumed. -1: no limit of this kind."""
 
     time_ms: int = 0
     size: int = 0
@@ -35,9 +41,11 @@ def trimmable(
     total_size: int,
     now_ms: int,
 ) -> list[int]:
-    """Ids of the ledgers to delete: from the start of the list, closed, wholly consumed by the slowest durable cursor
-    (None: there is no durable cursor), and past the retention by age or by size. The first that is kept ends it, so
-    that the log never gets a hole. `slowest` is a durable mark-delete position, `total_size` the bytes of the log."""
+    """Return the ids of the ledgers to delete.
+
+    These are, from the start of the list: closed, wholly consumed by the slowest durable cursor (None: there is no
+    durable cursor), and past the retention by age or by size. The first one that is kept ends them, so that the log
+    never gets a hole. `slowest` is a durable mark-delete position, `total_size` the bytes of the log."""
     found: list[int] = []
     remaining = total_size
     for info in ledgers:

@@ -1,8 +1,8 @@
-"""What makes `format("quire")` known to Spark: it imports every top-level package named `pyspark_*` and takes its `DefaultSource`.
+"""Registration of `format("quire")` in Spark, which imports every top-level package named `pyspark_*` and takes its
+`DefaultSource`.
 
-One such package that fails to import makes Spark find none at all, without a word. So this one imports nothing but
-pyspark's base class, and not even that where there is none; all else waits until somebody reads or writes.
-"""
+If one such package fails to import, Spark silently finds none at all. So this one imports nothing but pyspark's base
+class, and not even that without pyspark. Everything else is imported at the first read or write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 try:
     from pyspark.sql.datasource import DataSource
-except ImportError:  # (no pyspark, or one from before there were Python sources: nobody who looks for us)
+except ImportError:  # no pyspark, or one from before there were Python sources
     DataSource = None
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 if DataSource is not None:
 
     class DefaultSource(DataSource):  # type: ignore[misc]  # (pyspark's classes are not seen by the type checker)
-        """The source and sink `quire`: hands everything to `quire.spark.source.QuireDataSource`.
+        """Source and sink `quire`: delegates everything to `quire.spark.source.QuireDataSource`.
 
         Plain data: Spark pickles it between its processes.
         """
@@ -29,8 +29,8 @@ if DataSource is not None:
             """MissingDependencyError: pyarrow is missing, or pyspark or pyarrow is too old.
 
             Spark makes a source before anything else, in a process that needs no pyarrow yet; the next one would crash
-            without it, and not say why. (Spark advises against an `__init__` of one's own, as it calls it with `options`
-            alone; that is what this one takes.)
+            without it, and not say why. (Spark advises against an `__init__` of one's own, as it calls it with
+            `options` alone; that is what this one takes.)
             """
             from quire.spark.checks import require_packages
 

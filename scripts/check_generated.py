@@ -1,4 +1,4 @@
-"""Fails if a *_pb2.py or *_pb2.pyi is not what scripts/protoc makes of the .proto file beside it."""
+"""Check that each *_pb2.py and *_pb2.pyi is what scripts/protoc makes of the .proto file beside it."""
 
 import os
 import subprocess

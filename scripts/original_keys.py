@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Make quire/service/original_keys.txt: the names and defaults of the keys of published versions of Pulsar and BookKeeper.
+"""Make quire/service/original_keys.txt: the names and defaults of the keys of published versions of Pulsar and
+BookKeeper.
 
     scripts/original_keys.py [CONF ...]     needs mvn, javap and about 70 MB in the local Maven repository
 
-The jars come from Maven. Names and defaults are read out of their classes with javap: the fields of ServiceConfiguration and
-what its constructor puts into them; the constants of BookKeeper's configurations and the defaults of their getters. A default
-that is computed at run time is left empty.
+The jars come from Maven. Names and defaults are read out of their classes with javap: the fields of
+ServiceConfiguration and what its constructor puts into them; the constants of BookKeeper's configurations and the
+defaults of their getters. A default that is computed at run time is left empty.
 
-CONF are configuration files that came with the originals, named PRODUCT-FILE-VERSION.conf. Of them the values are taken that
-differ from the defaults in the classes. The rows of such values that the file has already are kept.
+CONF are configuration files that came with the originals, named PRODUCT-FILE-VERSION.conf. Of them the values are taken
+that differ from the defaults in the classes. The rows of such values that the file has already are kept.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ PULSAR = [
     "5.0.0-M1",
 ]
 BOOKKEEPER = ["4.14.1", "4.14.7", "4.15.0", "4.15.4", "4.16.0", "4.16.6", "4.17.0", "4.17.3", "4.18.0"]
-"""The first and the last of each line that is published."""
+"""First and last published version of each line."""
 DEFAULTS_SINCE = {"pulsar": "2.8.0", "bookkeeper": "4.14.1"}
-"""Defaults of older versions are left out, with what older versions alone had."""
+"""Defaults of older versions are left out, as are keys that only they had."""
 
 PULSAR_CLASS = "org/apache/pulsar/broker/ServiceConfiguration"
 BOOKKEEPER_CLASSES = (
@@ -85,7 +86,8 @@ HEAD = """\
 # Keys of Pulsar's brokers and standalone servers and of BookKeeper's bookies and their clients: facts of the originals.
 # Made by scripts/original_keys.py, which says from what. Columns, with tabs between them:
 #   name, or the beginning of one and a star | pulsar or bookkeeper | first and last version seen
-#   defaults in the classes since Pulsar 2.8 and BookKeeper 4.14, the newest last, with " | " between them; empty: none, or
+# defaults in the classes since Pulsar 2.8 and BookKeeper 4.14, the newest last, with " | " between them; empty: none,
+# or
 #   computed at run time | other values that the configuration files of these versions have
 """
 
@@ -114,7 +116,7 @@ httpMaxResponseHeaderSize	pulsar	5.0.0	5.0.0
 throttle-dispatch-rate	pulsar	2.8.0	4.2.4
 statsHttpPort	bookkeeper	4.14.1	4.18.0
 """
-"""Names that no class has as a constant: handed on to other components, or of metrics providers with jars of their own."""
+"""Names that no class has as a constant: passed on to other components, or of metrics providers in other jars."""
 
 
 @dataclass
@@ -146,7 +148,8 @@ def main(confs: list[str]) -> int:
     for conf in confs:
         add_shipped(facts, Path(conf))
     rows = [
-        f"{name}\t{product}\t{each.versions[0]} {each.versions[-1]}\t{' | '.join(each.defaults)}\t{' | '.join(each.shipped)}"
+        f"{name}\t{product}\t{each.versions[0]} "
+        f"{each.versions[-1]}\t{' | '.join(each.defaults)}\t{' | '.join(each.shipped)}"
         for (name, product), each in sorted(facts.items(), key=lambda item: (item[0][0].lower(), item[0]))
     ]
     FILE.write_text(HEAD + "".join(f"{row.rstrip()}\n" for row in rows), encoding="ascii")
@@ -155,7 +158,7 @@ def main(confs: list[str]) -> int:
 
 
 def add(facts: Facts, version: str, default: str, *, since: str) -> None:
-    """Take in a version, which must not be older than those before."""
+    """Add a version, which must not be older than those before."""
     facts.versions.append(version)
     if numbers(version) >= numbers(since):
         facts.defaults = [each for each in facts.defaults if each != default] + ([default] if default else [])
@@ -166,7 +169,7 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def fetch(folder: Path) -> list[Path]:
-    """The jars of all versions, by Maven."""
+    """Fetch the jars of all versions, by Maven."""
     items = [("org.apache.pulsar", "pulsar-broker-common", version) for version in PULSAR]
     for version in BOOKKEEPER:
         items.append(("org.apache.bookkeeper", "bookkeeper-server", version))
@@ -187,7 +190,7 @@ def fetch(folder: Path) -> list[Path]:
 
 
 def read_version(product: str, jars: list[Path], folder: Path) -> dict[str, str]:
-    """Name -> default of one version."""
+    """Return the defaults of one version by name."""
     assert jars, f"no jar of {product}"
     for jar in jars:
         with zipfile.ZipFile(jar) as archive:
@@ -213,7 +216,7 @@ def javap(path: Path) -> list[str]:
 _PASSED_ON = (
     r"\.(valueOf|of|empty|asList|getName|newHashSet|newTreeSet|newArrayList|singleton|emptySet|unmodifiable\w+):"
 )
-"""What is called with a constant, and gives it back in another form."""
+"""Calls with a constant that return it in another form."""
 _FIELD = re.compile(
     r"^  (?:private|protected|public)(?! static)(?: final| volatile| transient)* ([\w.$<>,? \[\]]+?) (\w+);$"
 )
@@ -222,7 +225,7 @@ _INSTRUCTION = re.compile(r"^ +\d+: (\w+) *(.*)$")
 
 
 def pulsar_keys(lines: list[str]) -> dict[str, str]:
-    """The fields of ServiceConfiguration, with what its constructor puts into them."""
+    """Return the fields of ServiceConfiguration, with the values its constructor assigns."""
     fields = [found for line in lines if (found := _FIELD.match(line))]
     keys = {found[2]: _UNSET.get(found[1], "") for found in fields if found[2] not in NOT_KEYS}
     code = block(lines, "  public org.apache.pulsar.broker.ServiceConfiguration();")
@@ -239,7 +242,7 @@ def pulsar_keys(lines: list[str]) -> dict[str, str]:
 
 
 def block(lines: list[str], head: str) -> Iterator[tuple[str, str]]:
-    """The instructions of a method."""
+    """Return the instructions of a method."""
     start = lines.index(head) + 1
     for line in lines[start:]:
         if not line:
@@ -249,13 +252,13 @@ def block(lines: list[str], head: str) -> Iterator[tuple[str, str]]:
 
 
 def target(argument: str) -> tuple[str, str]:
-    """Name and type of a field that is written."""
+    """Return name and type of a field that is written."""
     name, _, kind = argument.partition("// Field ")[2].partition(":")
     return name.rpartition(".")[2], kind
 
 
 def constants(operation: str, argument: str) -> list[str | None]:
-    """What an instruction adds to a value: a constant, or None for something that is only known at run time."""
+    """Return the values an instruction adds: a constant, or None for one known only at run time."""
     if operation.startswith(("iconst", "lconst", "dconst", "fconst")):
         return [operation.rpartition("_")[2].replace("m1", "-1")]
     if operation in ("bipush", "sipush"):
@@ -276,7 +279,7 @@ def constants(operation: str, argument: str) -> list[str | None]:
 
 
 def written(pushed: list[str | None], kind: str) -> str:
-    """A default as a file would say it."""
+    """Format a default as in a file."""
     if None in pushed:
         return ""
     values = [each for each in pushed if each is not None]
@@ -296,7 +299,7 @@ _CONSTANT = re.compile(r'^  .*static final java\.lang\.String (\w+) = "([^"]*)";
 
 
 def bookkeeper_keys(lines: list[str], known: dict[str, str]) -> dict[str, str]:
-    """The constants of a configuration, with the defaults of the getters of their names."""
+    """Return the constants of a configuration, with the defaults of the getters of their names."""
     keys = dict(known)
     keys |= {
         found[2]: known.get(found[2], "")
@@ -335,7 +338,7 @@ def of_getter(getter: str, value: str) -> str:
 
 
 def add_shipped(facts: dict[tuple[str, str], Facts], path: Path) -> None:
-    """Take in the values of a configuration file that came with an original."""
+    """Add the values of a configuration file of an original."""
     product, _, version = path.stem.split("-")
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         name, equals, value = (part.strip() for part in line.strip().partition("="))
@@ -352,7 +355,7 @@ def add_shipped(facts: dict[tuple[str, str], Facts], path: Path) -> None:
 
 
 def same(one: str, other: str) -> bool:
-    """Compare values as a program reads them: 1 and 1.0, true and True."""
+    """Return whether values are equal to a program: 1 and 1.0, true and True."""
     try:
         return float(one) == float(other)
     except ValueError:
@@ -360,7 +363,7 @@ def same(one: str, other: str) -> bool:
 
 
 def keep_shipped(facts: dict[tuple[str, str], Facts]) -> None:
-    """Keep what earlier runs took from configuration files."""
+    """Keep the values that earlier runs took from configuration files."""
     for name, product, first_last, _, shipped in rows(FILE.read_text(encoding="ascii").splitlines()):
         if shipped:
             facts.setdefault((name, product), Facts(first_last.split())).shipped = shipped.split(" | ")

@@ -1,4 +1,4 @@
-"""The doors to the world, made from one seed; not shipped.
+"""Simulation: the doors to the world, made from one seed. Not shipped.
 
 `run(seed, main)` runs `main(universe)`; `universe.host(name)` is a machine that can `start`, `crash` and `restart`.
 """

@@ -1,8 +1,8 @@
-"""Run histories, or tell the story of one.
+"""Run histories, or print the story of one.
 
     python -m simulation --seeds 0..199              all histories, two processes, a line for each
     python -m simulation --history fencing --seed 7  the story of one seed: every event, with the server's log
-    python -m simulation --history ledger --seed 7 --explain    what led there: faults, and what became of ledgers and entries
+    python -m simulation --history ledger --seed 7 --explain    the causes: faults, and events of ledgers and entries
     python -m simulation --history ledger --seeds 0..999 --histogram faults.png
     python -m simulation --seeds 0..199 --plant ack-before-fsync
 
@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _tell(options: argparse.Namespace) -> int:
-    """The story of one seed: events as they come, between them what the server logs."""
+    """Print the story of one seed: events as they happen, and the server's log lines."""
     if options.explain:
         return _explain(options)
     history = "standalone" if options.history == "all" else options.history
@@ -72,8 +72,9 @@ def _tell(options: argparse.Namespace) -> int:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    """What led to the violation of a history of ledgers or of a cluster: the faults, and the events of the entry that is
-    concerned; without a violation of that kind, all that is worth telling."""
+    """Print the events that led to the violation of a history of ledgers or of a cluster.
+
+    These are the faults, and the events of the entry concerned; without a violation of that kind, all events."""
     history = "cluster" if options.history == "cluster" else "ledger"
     log.configure("critical")
     tale = Tale()
@@ -87,7 +88,7 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 class _Printed(list[str]):
-    """A list that prints what it is given instead of keeping it."""
+    """A list that prints its items instead of keeping them."""
 
     def append(self, line: str) -> None:
         print(line)
@@ -110,14 +111,16 @@ def _seeds(text: str) -> range:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m simulation", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seeds", type=_seeds, default=range(200), metavar="FIRST..LAST", help="default 0..199")
-    parser.add_argument("--seed", type=int, help="tell the story of this one")
+    parser.add_argument("--seed", type=int, help="print the story of this seed")
     parser.add_argument("--steps", action="store_true", help="with --seed: every step of every task too")
     parser.add_argument(
         "--explain",
         action="store_true",
-        help="with --seed, of the histories ledger and cluster: only what led to its end",
+        help="with --seed, for the histories ledger and cluster: only the causes of the violation",
     )
-    parser.add_argument("--histogram", type=Path, metavar="FILE", help="draw how many faults of each kind there were")
+    parser.add_argument(
+        "--histogram", type=Path, metavar="FILE", help="write a picture of the number of faults of each kind"
+    )
     parser.add_argument("--history", choices=[*HISTORIES, "all"], default="all")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
     parser.add_argument("--plant", choices=sorted(BUGS), help="with this bug in the server")

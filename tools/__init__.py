@@ -1,1 +1,1 @@
-"""What starts clusters and demonstrates or hurts them: local cluster, demo, chaos."""
+"""Tools that start, demonstrate or disturb clusters: local cluster, demo, chaos."""

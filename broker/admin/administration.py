@@ -1,11 +1,11 @@
-"""What an operator, or a reader that plans, asks of a broker: topics, partitions, subscriptions by name. No HTTP in it.
+"""Operations on topics, partitions and subscriptions by name, for operators and readers that plan work. No HTTP in it.
 
-Names come parsed. A name of a partitioned topic stands for all its partitions where that makes sense (subscriptions,
-deletion); where it does not, IsPartitionedError. What changes something is seen through once it has begun, even if whoever
-asked goes away.
+Names come parsed. The name of a partitioned topic stands for all its partitions where that makes sense (subscriptions,
+deletion); where it does not, IsPartitionedError. A change that has begun is completed even if its caller goes away.
 
-On a cluster the partitions of a topic have many owners: what is done to all of them is done here by one broker, any one,
-which asks the others for theirs (`others`). What is done to one topic is for its owner to do; who asks finds it first.
+On a cluster the partitions of a topic have many owners: an operation on all of them is carried out here by one broker,
+any one, which asks the others for theirs (`others`). An operation on one topic is for its owner, which the caller finds
+first.
 """
 
 from __future__ import annotations
@@ -56,8 +56,11 @@ T = TypeVar("T")
 
 
 class Administration:
-    """Every call raises BrokerError: beside what is named, TopicNotFoundError (no such namespace or topic),
-    ServiceNotReadyError, MetadataUnavailableError and BeingDeletedError (all passing). What was answered is durable."""
+    """Administrative operations of one broker.
+
+    Every call raises BrokerError. Beside the errors a method names, these are TopicNotFoundError (no such namespace or
+    topic), ServiceNotReadyError, MetadataUnavailableError and BeingDeletedError (all passing). A change is durable when
+    its call returns."""
 
     def __init__(self, topics: Topics, metadata: MetadataStore, nursery: trio.Nursery) -> None:
         self._topics = topics
@@ -66,7 +69,7 @@ class Administration:
         self._nursery = nursery
         self._finishing: set[str] = set()
         self.others: OtherBrokers | None = None
-        """None: every topic is this broker's."""
+        """None: this broker serves every topic."""
         self.ledgers_root = LEDGERS_ROOT
 
     # Partitioned topics
@@ -74,16 +77,19 @@ class Administration:
     async def create_partitioned_topic(
         self, name: TopicName, partitions: int, properties: Mapping[str, str] | None = None
     ) -> None:
-        """TopicExistsError (a topic of that name, of either kind), PartitionCountError, InvalidTopicError (the name is
-        like that of a partition)."""
+        """Make a partitioned topic with the logs of its partitions.
+
+        Raises TopicExistsError (a topic of that name, of either kind), PartitionCountError, InvalidTopicError (the name
+        is like that of a partition)."""
         await self._topics.check_namespace(name)
         async with self._partitioned.changing(name):
             await self._partitioned.create(name, partitions, properties)
 
     async def grow_partitioned_topic(self, name: TopicName, partitions: int) -> None:
-        """To `partitions` in all; with as many as there are, only logs that are missing are made. The new ones get the
-        durable subscriptions of the others, from their first entry on. NotPartitionedError, PartitionCountError (fewer than there
-        are, or too many)."""
+        """Grow the topic to `partitions` in all. With the count it already has, only missing logs are made.
+
+        New partitions get the durable subscriptions of the others, from their first entry on.
+        Raises NotPartitionedError, PartitionCountError (fewer than there are, or too many)."""
         await self._topics.check_namespace(name)
         await self._see_through(partial(self._grow, name, partitions), f"grow {name.full}")
 
@@ -94,7 +100,7 @@ class Administration:
                 await self._subscribe_late(name, before, partitions)
 
     async def _subscribe_late(self, name: TopicName, before: int, partitions: int) -> None:
-        """Subscriptions that somebody made on the old partitions while the new ones were being made: on those, too."""
+        """Add to the new partitions the subscriptions that were made on the old ones while the topic grew."""
         wanted = await self._names_on(name, range(before))
         for index in range(before, partitions):
             partition = name.with_partition(index)
@@ -108,13 +114,16 @@ class Administration:
         return found
 
     async def partitions(self, name: TopicName) -> int:
-        """0: not partitioned, whether or not there is a topic of that name. Nothing is made."""
+        """Return the number of partitions; 0: not partitioned, whether or not there is a topic of that name. Makes
+        nothing."""
         await self._topics.check_namespace(name)
         return await self._partitions(name)
 
     async def delete_partitioned_topic(self, name: TopicName, force: bool = False) -> None:
-        """With all its partitions. NotPartitionedError; TopicBusyError without `force`, and then nothing was deleted. If it
-        is broken off, what is left cannot be used, and deleting it again, or its next use, ends it."""
+        """Delete a partitioned topic with all its partitions.
+
+        Raises NotPartitionedError; TopicBusyError without `force`, and then nothing was deleted. After an interrupted
+        deletion the topic cannot be used; deleting or using it again completes the deletion."""
         await self._topics.check_namespace(name)
         await self._see_through(partial(self._delete_partitioned, name, force), f"delete {name.full}")
 
@@ -134,8 +143,8 @@ class Administration:
                     except TopicBusyError:
                         await self._partitioned.mark(name, deleted=False)
                         raise
-            # From here on no client loads a partition; those that are loaded go, and with them whoever is connected.
-            # Those too that have no log: one may be on its way since before the mark.
+            # From here on no client loads a partition. Loaded partitions are closed and their clients disconnected.
+            # Partitions without a log are included: one may be on its way since before the mark.
             existing = await self._partitioned.existing_partitions(name)
             await for_all(sorted({*named, *existing}), self.delete_wherever, name="delete partitions")
             await self._partitioned.delete(name)
@@ -145,14 +154,15 @@ class Administration:
         await for_all(names, self.check_unused, name="look for users")
 
     async def check_unused(self, name: TopicName) -> None:
-        """TopicBusyError if producers or consumers are connected to the topic, wherever it is."""
+        """Raise TopicBusyError if producers or consumers are connected to the topic, on whichever broker."""
         if (remote := await self._elsewhere(name)) is None:
             self._topics.check_unused(name)
         else:
             await remote.check_unused()
 
     async def delete_wherever(self, name: TopicName) -> None:
-        """One topic or partition, whoever uses it and wherever it is; fine if it is gone."""
+        """Delete one topic or partition on whichever broker serves it, even while in use. A missing topic is no
+        error."""
         try:
             if (remote := await self._elsewhere(name)) is None:
                 await self._topics.delete(name, force=True)
@@ -162,12 +172,14 @@ class Administration:
             pass
 
     async def delete_left_over(self, namespace: NamespaceName) -> None:
-        """The topics of a namespace that is gone, and that no broker owns any more. ServiceNotReadyError (not all are gone),
-        MetadataUnavailableError."""
+        """Delete the topics of a deleted namespace, which no broker owns any more.
+
+        Raises ServiceNotReadyError (some topics remain), MetadataUnavailableError."""
         await self._topics.delete_left_over(namespace)
 
     def finish_deletion(self, name: TopicName) -> None:
-        """Somebody wants a topic whose deletion was begun: end it, in the background, unless that is under way."""
+        """Complete an interrupted deletion in the background, unless that is under way. Called when such a topic is
+        used."""
         if name.full not in self._finishing and not self._partitioned.is_changing(name):
             self._finishing.add(name.full)
             self._nursery.start_soon(self._finish_deletion, name, name=f"delete {name.full}")
@@ -183,36 +195,42 @@ class Administration:
     # Topics
 
     async def topics_of_namespace(self, namespace: NamespaceName) -> list[str]:
-        """Full names, partitions one by one, sorted."""
+        """Return full names, partitions one by one, sorted."""
         await self._topics.check_namespace(namespace)
         return [name.full for name in await self._topics.names(namespace)]
 
     async def partitioned_topics_of_namespace(self, namespace: NamespaceName) -> list[str]:
-        """Full names without `-partition-N`, sorted."""
+        """Return full names without `-partition-N`, sorted."""
         await self._topics.check_namespace(namespace)
         return [name.full for name in await self._partitioned.names(namespace)]
 
     async def exists(self, name: TopicName) -> bool:
-        """Whether there is a topic, or partition, of that name; a partitioned topic is none."""
+        """Return whether there is a topic, or partition, of that name. A partitioned topic does not count as one."""
         await self._topics.check_namespace(name)
         return await self._topics.exists(name)
 
     async def create_topic(self, name: TopicName) -> None:
-        """One that is not partitioned, or a missing partition of one that is. TopicExistsError, NotAllowedError."""
+        """Create a topic that is not partitioned, or a missing partition of a partitioned one.
+
+        Raises TopicExistsError, NotAllowedError."""
         await self._topics.check_namespace(name)
         await self._topics.create(name)
 
     async def delete_topic(self, name: TopicName, force: bool = False) -> None:
-        """TopicBusyError (producers or consumers are connected, without `force`), IsPartitionedError."""
+        """Delete a topic or partition.
+
+        Raises TopicBusyError (producers or consumers are connected, without `force`), IsPartitionedError."""
         await self._check_plain(name)
         await self._topics.delete(name, force=force)
 
     # Subscriptions
 
     async def create_subscription(self, name: TopicName, subscription: str, position: Position) -> None:
-        """A durable one that delivers the entry at `position` next (EARLIEST, LATEST too); of a partitioned topic on every
-        partition, where only EARLIEST and LATEST make sense. The topic is made if it may be. SubscriptionExistsError (of a
-        partitioned topic: on every partition), NotAllowedError (a name that cannot be)."""
+        """Create a durable subscription that delivers the entry at `position` next (EARLIEST, LATEST too).
+
+        On a partitioned topic it is created on every partition, where only EARLIEST and LATEST make sense. The topic is
+        made if it may be. Raises SubscriptionExistsError (of a partitioned topic: on every partition), NotAllowedError
+        (invalid name)."""
         try:
             check_subscription_name(subscription)
         except InvalidNameError as error:
@@ -233,7 +251,7 @@ class Administration:
             raise SubscriptionExistsError(f"subscription {subscription!r} of {name.full} exists")
 
     async def _subscribe(self, name: TopicName, subscription: str, position: Position) -> bool:
-        """Make a subscription of one topic, wherever that is; whether there was none."""
+        """Make a subscription of one topic on whichever broker serves it; return whether there was none."""
         try:
             if (remote := await self._elsewhere(name)) is None:
                 await (await self._topics.get(name)).create_subscription(subscription, position)
@@ -244,8 +262,10 @@ class Administration:
         return True
 
     async def delete_subscription(self, name: TopicName, subscription: str, force: bool = False) -> None:
-        """Of a partitioned topic on every partition. SubscriptionNotFoundError, SubscriptionBusyError (it has consumers,
-        without `force`; then nothing was deleted of what this broker has)."""
+        """Delete a subscription; of a partitioned topic on every partition.
+
+        Raises SubscriptionNotFoundError, SubscriptionBusyError (it has consumers, without `force`; then nothing was
+        deleted on this broker)."""
         topics, elsewhere = await self._existing(name)
         holders = [topic for topic in topics if subscription in topic.subscriptions]
         remotes = [each for each in elsewhere if subscription in await self._partitioned.subscriptions(each.name)]
@@ -258,7 +278,7 @@ class Administration:
             try:
                 await topic.delete_subscription_by_name(subscription, force=force)
             except SubscriptionNotFoundError:
-                pass  # somebody else was quicker
+                pass  # another request created it first
 
         async def delete_there(remote: RemoteTopic) -> None:
             try:
@@ -273,7 +293,7 @@ class Administration:
         await self._see_through(delete_all, f"delete subscription of {name.full}")
 
     async def subscriptions(self, name: TopicName) -> list[str]:
-        """Names, sorted; of a partitioned topic those on any partition. Readers' are among them while they are there."""
+        """Return names, sorted; of a partitioned topic those on any partition. Includes connected readers."""
         found: set[str] = set()
         for each in await self._every_existing(name):
             found.update(await self._partitioned.subscriptions(each))
@@ -284,7 +304,9 @@ class Administration:
     # Looking inside
 
     async def internal_stats(self, name: TopicName, metadata: bool = False) -> InternalStats:
-        """Of one topic or partition; `metadata`: with each ledger's metadata. IsPartitionedError."""
+        """Return the internal state of one topic or partition; with `metadata`, also each ledger's metadata.
+
+        Raises IsPartitionedError."""
         topic = await self._plain(name)
         ids = {max(topic.ledger.index.current_id, internal_stats.NONE)}
         if metadata:
@@ -297,13 +319,14 @@ class Administration:
         return internal_stats.take(topic, known, show_metadata=metadata)
 
     async def internal_stats_json(self, name: TopicName) -> Any:
-        """As `internal_stats` of one topic or partition writes it, wherever that is."""
+        """Return the JSON of `internal_stats` for one topic or partition, from whichever broker serves it."""
         if (remote := await self._elsewhere(name)) is None:
             return (await self.internal_stats(name)).as_json()
         return await remote.internal_stats()
 
     async def unload_topic(self, name: TopicName) -> None:
-        """Close a topic, all partitions of a partitioned one; whoever comes next has it loaded again. TopicNotFoundError."""
+        """Close a topic, all partitions of a partitioned one. The next use loads it again. Raises
+        TopicNotFoundError."""
         every = await self._every_existing(name)
 
         async def unload(each: TopicName) -> None:
@@ -324,9 +347,10 @@ class Administration:
             return None
 
     async def message_id_at(self, name: TopicName, epoch_ms: int) -> Position:
-        """The first entry published at or after `epoch_ms` (ms since 1970); if there is none, where the next entry will
-        stand: of entries that are published meanwhile it may be one too early, never too late. IsPartitionedError.
+        """Return the first entry published at or after `epoch_ms` (ms since 1970), or else the position of the next
+        entry.
 
+        The latter may be one too early, never too late, if entries are published meanwhile. Raises IsPartitionedError.
         Source: the original's ManagedLedgerImpl.asyncFindPosition, which answers the place behind the last entry."""
         topic = await self._plain(name)
         end = topic.ledger.next_position(topic.ledger.last_confirmed)
@@ -344,14 +368,14 @@ class Administration:
     async def _check_plain(self, name: TopicName) -> None:
         await self._topics.check_namespace(name)
         if await self._partitions(name):
-            raise IsPartitionedError(f"topic {name.full} is partitioned: ask about one of its partitions")
+            raise IsPartitionedError(f"topic {name.full} is partitioned; use one of its partitions instead")
 
     async def _plain(self, name: TopicName) -> Topic:
         await self._check_plain(name)
         return await self._topics.get(name, create=False)
 
     async def _every_existing(self, name: TopicName) -> list[TopicName]:
-        """The topic, or the partitions of a partitioned one. TopicNotFoundError if there is neither."""
+        """Return the topic, or the partitions of a partitioned one. Raises TopicNotFoundError if there is neither."""
         await self._topics.check_namespace(name)
         count = await self._partitions(name)
         if not count and not await self._topics.exists(name):
@@ -359,11 +383,11 @@ class Administration:
         return _every(name, count)
 
     async def _elsewhere(self, name: TopicName) -> RemoteTopic | None:
-        """The topic, or partition, if another broker serves it. BrokerError, as a lookup."""
+        """Return the topic, or partition, if another broker serves it. Raises the BrokerErrors of a lookup."""
         return None if self.others is None else await self.others.find(name)
 
     async def _existing(self, name: TopicName) -> tuple[list[Topic], list[RemoteTopic]]:
-        """The topic, or its partitions that exist, loaded; and the partitions of other brokers."""
+        """Return the topic, or its existing partitions, loaded; and separately the partitions of other brokers."""
         await self._topics.check_namespace(name)
         count = await self._partitions(name)
         if not count:

@@ -1,4 +1,4 @@
-"""/admin/v2/brokers, /admin/v2/bookies: who is there.
+"""/admin/v2/brokers, /admin/v2/bookies: registered brokers and bookies.
 
 GET      brokers, brokers/{cluster}                          ["host:8080"]; 404 no such cluster
 GET      brokers/leaderBroker                                {"brokerId","serviceUrl"}; 404 there is none now
@@ -54,7 +54,7 @@ async def leader(call: Call) -> Response:
 
 
 async def owned(call: Call) -> Response:
-    """Of this broker; another is asked itself."""
+    """Return the bundles of this broker. Another broker is asked itself."""
     cluster, broker_id = call.cluster, call.part("broker")
     if cluster.broker_id and broker_id != cluster.broker_id:
         node = await _node(call, f"{BROKERS}/{broker_id}") if "/" not in broker_id else None
@@ -70,12 +70,15 @@ async def owned(call: Call) -> Response:
 
 
 async def configuration(call: Call) -> Response:
-    """Not a cluster of that name: the original lists the keys that can be changed while a broker runs."""
-    raise NotServedError("configuration cannot be changed while a broker runs: set it in broker.conf and start again")
+    """Refuse the request. The original lists the keys that can be changed while a broker runs; no cluster has that
+    name."""
+    raise NotServedError(
+        "the configuration of a running broker cannot be changed; edit broker.conf and restart the broker"
+    )
 
 
 async def backlog_quota_check(call: Call) -> Response:
-    """Not a cluster of that name either."""
+    """Refuse the request. No cluster has that name either."""
     raise NotServedError("there are no backlog quotas to check")
 
 
@@ -96,7 +99,7 @@ async def internal_configuration(call: Call) -> Response:
 
 
 async def bookies(call: Call) -> Response:
-    """All that were ever registered and not decommissioned: those with a cookie."""
+    """Return all bookies ever registered and not decommissioned: those with a cookie."""
     metadata, root = call.cluster.metadata, call.cluster.ledgers_root
     with translated("bookies"):
         try:
@@ -107,7 +110,7 @@ async def bookies(call: Call) -> Response:
 
 
 async def living(call: Call) -> list[str]:
-    """Ids of the brokers that are registered; this one alone where brokers do not register."""
+    """Return the ids of registered brokers; only this one where brokers do not register."""
     with translated("brokers"):
         try:
             return await call.cluster.metadata.children(BROKERS)

@@ -1,4 +1,4 @@
-"""/admin/v2/clusters: what clusters there are, and where they serve.
+"""/admin/v2/clusters: the clusters and their addresses.
 
 GET      clusters                    names
 GET      clusters/{cluster}          ClusterData; 404
@@ -71,7 +71,7 @@ async def delete(call: Call) -> None:
 
 
 async def known(call: Call) -> list[str]:
-    """Their names, sorted; `global` is a mark of older versions, and none."""
+    """Return cluster names, sorted. `global` is a marker of older versions, not a cluster."""
     with translated("clusters"):
         try:
             found = await call.cluster.metadata.children(ROOT)
@@ -83,7 +83,7 @@ async def known(call: Call) -> list[str]:
 async def _data(call: Call) -> dict[str, Any]:
     data = await call.json()
     if not isinstance(data, dict):
-        raise MalformedRequestError("a cluster is an object with serviceUrl and brokerServiceUrl")
+        raise MalformedRequestError("cluster data must be a JSON object with serviceUrl and brokerServiceUrl")
     return data
 
 

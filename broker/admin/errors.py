@@ -1,6 +1,6 @@
-"""What the admin REST says no with: the statuses of our own refusals, and one table for those of the broker.
+"""Errors of the admin REST: refusals of the REST layer with their statuses, and one table for errors of the broker.
 
-Every answer that is no success has the body {"reason": "..."}. Statuses are the original's.
+Every unsuccessful answer has the body {"reason": "..."}. Statuses are the original's.
 Source: the annotations and handlers of Pulsar's PersistentTopics, PersistentTopicsBase, Namespaces and AdminResource.
 """
 
@@ -49,37 +49,37 @@ class AdminError(Exception):
 
 
 class RedirectError(AdminError):
-    """Another broker answers this; the text is where. The client asks there."""
+    """Another broker answers this. The text is its URL, to which the client is redirected."""
 
     status = 307
 
 
 class ForbiddenError(AdminError):
-    """It names what the cluster does not have, or may not be named here. Final."""
+    """The request names something this cluster does not have, or that may not be named here. Permanent."""
 
     status = 403
 
 
 class NotThereError(AdminError):
-    """There is no such cluster, broker or policy. Final."""
+    """There is no such cluster, broker or policy. Permanent."""
 
     status = 404
 
 
 class NotPermittedError(AdminError):
-    """The configuration does not allow it. Final."""
+    """The configuration does not allow it. Permanent."""
 
     status = 405
 
 
 class ExistsError(AdminError):
-    """There is such a one already. Final."""
+    """One of that name exists already. Permanent."""
 
     status = 409
 
 
 class NotEmptyError(AdminError):
-    """What others need is not deleted. Passing: delete those first."""
+    """Something that others need is not deleted. Passing: delete the others first."""
 
     passing = True
 
@@ -87,43 +87,43 @@ class NotEmptyError(AdminError):
 
 
 class PreconditionError(AdminError):
-    """A value that cannot be. Final."""
+    """Invalid value. Permanent."""
 
     status = 412
 
 
 class MalformedRequestError(AdminError):
-    """A parameter or body that cannot be read. Final: ask differently."""
+    """A parameter or body that cannot be parsed. Permanent: correct the request."""
 
     status = 400
 
 
 class InvalidNameInPathError(AdminError):
-    """The path names no tenant, namespace, topic or subscription that could be. Final."""
+    """The path contains an invalid tenant, namespace, topic or subscription name. Permanent."""
 
     status = 412
 
 
 class BodyTooLargeError(AdminError):
-    """No request of this API needs so long a body. Final."""
+    """The body is longer than any request of this API needs. Permanent."""
 
     status = 413
 
 
 class MediaTypeError(AdminError):
-    """The body is declared to be something else than JSON. Final."""
+    """The body is declared to be something other than JSON. Permanent."""
 
     status = 415
 
 
 class NotServedError(AdminError):
-    """The original has this, Quire does not. Final."""
+    """The original serves this request, Quire does not. Permanent."""
 
     status = 501
 
 
 class OverloadedError(AdminError):
-    """As many requests are being worked on as may be. Passing: ask again."""
+    """The limit of concurrent requests is reached. Passing: retry."""
 
     passing = True
 
@@ -156,8 +156,8 @@ STATUSES: Statuses = {
 
 
 def status_of(error: BrokerError, special: Statuses) -> int:
-    """The status of an answer: what `special`, the exceptions of one resource, or else the table has for the nearest
-    class; 500 for what neither has."""
+    """Return the status of an error: from `special`, the exceptions of one resource, or else from the table, by nearest
+    class; 500 if neither has one."""
     for statuses in (special, STATUSES):
         for each in type(error).__mro__:
             if (status := statuses.get(each)) is not None:

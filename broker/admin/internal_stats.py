@@ -1,9 +1,9 @@
-"""What a topic is made of, as its operator and a reader that plans see it: ledgers, end, cursors.
+"""Internal state of a topic for operators and readers that plan work: ledgers, end, cursors.
 
-`take` is one synchronous step, so the list of ledgers, the last confirmed entry and the cursors are of one moment. Names of
-the JSON are the original's; what is kept nowhere here is there with 0, -1 or an empty text.
-Source: the original's PersistentTopicInternalStats, ManagedLedgerInternalStats and ManagedLedgerImpl, which shows the open
-ledger in the list without entries and size, and with them as currentLedgerEntries and currentLedgerSize.
+`take` is one synchronous step, so the list of ledgers, the last confirmed entry and the cursors are consistent. Names
+of the JSON are the original's; values that Quire does not keep are 0, -1 or an empty text.
+Source: the original's PersistentTopicInternalStats, ManagedLedgerInternalStats and ManagedLedgerImpl, which shows the
+open ledger in the list without entries and size, and with them as currentLedgerEntries and currentLedgerSize.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ class CursorStats:
     mark_delete: Position
     read_position: Position
     waiting_read: bool
-    """It has given out everything and waits for entries."""
+    """Whether it has delivered everything and waits for entries."""
     reading: bool
-    """A read at the bookies is under way."""
+    """Whether a read at the bookies is under way."""
     consumed: int
     """Entries added minus backlog, so it may be below 0: both count from when the topic was loaded."""
     cursor_ledger_id: int
     """-1: none, the position is in the cursor's node."""
     cursor_ledger_last_entry: int
-    """-1: none, or not known."""
+    """-1: none, or unknown."""
     ranges: tuple[tuple[int, int, int], ...]
     """Acknowledged above the mark-delete position: (ledger id, first, last), inclusive."""
     state: str
     active: bool
-    """It reads the tail, which is kept in the cache for it."""
+    """Whether it reads the tail, which is kept in the cache for it."""
     entries_since_first_unacked: int
     """Entries from the first one that is not acknowledged up to the read position."""
     properties: tuple[tuple[str, int], ...] = ()
@@ -98,25 +98,25 @@ class CursorStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InternalStats:
-    """See the module."""
+    """Internal state of one topic; see the module."""
 
     entries_added: int
-    """Since the topic was loaded."""
+    """Entries added since the topic was loaded."""
     entry_count: int
-    """Confirmed entries in the log, those of the open ledger too."""
+    """Confirmed entries in the log, including those of the open ledger."""
     total_size: int
-    """Their payload bytes."""
+    """Payload bytes of those entries."""
     current_ledger_id: int
-    """The open ledger, or the one before while the next is being made; -1: none."""
+    """The open ledger, or its predecessor while the next is being made; -1: none."""
     current_ledger_entries: int
-    """Confirmed ones."""
+    """Confirmed entries of the current ledger."""
     current_ledger_size: int
-    """Payload bytes of them."""
+    """Payload bytes of those entries."""
     next_ledger_id: int
-    """Made ahead, for when the current one is full; -1: none. Not the original's, which makes none: without it the ledger
-    would look like one that no topic has."""
+    """Ledger made ahead, for when the current one is full; -1: none. The original makes no such ledger. Without this
+    field the ledger would look like one that belongs to no topic."""
     last_ledger_created_ms: int
-    """When the current ledger was made, in ms since 1970; -1: not known."""
+    """Creation time of the current ledger, in ms since 1970; -1: unknown."""
     waiting_cursors: int
     pending_adds: int
     """Entries that were published and are not confirmed yet."""
@@ -128,7 +128,7 @@ class InternalStats:
     properties: tuple[tuple[str, str], ...] = ()
 
     def as_json(self) -> dict[str, object]:
-        """With the original's names, ready to be encoded."""
+        """Return a dict with the original's names, ready to be encoded."""
         return {
             "entriesAddedCounter": self.entries_added,
             "numberOfEntries": self.entry_count,
@@ -168,7 +168,9 @@ class InternalStats:
 
 
 def take(topic: Topic, metadata: Mapping[int, LedgerMetadata], *, show_metadata: bool) -> InternalStats:
-    """Of one moment: nothing is awaited. `metadata` is what is known of ledgers, by id; it may lack some."""
+    """Return the state of one moment; nothing is awaited.
+
+    `metadata` is the known metadata of ledgers, by id; it may lack some."""
     ledger = topic.ledger
     appends, current = ledger.appends, max(ledger.index.current_id, NONE)
     size = _current_size(ledger)
@@ -191,7 +193,7 @@ def take(topic: Topic, metadata: Mapping[int, LedgerMetadata], *, show_metadata:
         ledgers=tuple(
             LedgerStats(
                 ledger_id=info.ledger_id,
-                # Its successor may have been tried for already, with this one closed in the list.
+                # The creation of its successor may have failed, with this ledger already closed in the list.
                 entries=0 if info.ledger_id == current else info.entries,
                 size=0 if info.ledger_id == current else info.size,
                 metadata=_text(metadata[info.ledger_id]) if show_metadata and info.ledger_id in metadata else "",
@@ -206,7 +208,7 @@ def take(topic: Topic, metadata: Mapping[int, LedgerMetadata], *, show_metadata:
 
 
 def _current_size(ledger: ManagedLedger) -> int:
-    """Confirmed payload bytes of the current ledger."""
+    """Return the confirmed payload bytes of the current ledger."""
     writer = ledger.appends.writer
     if writer is None or writer.ledger_id != ledger.index.current_id:
         return 0
@@ -235,7 +237,7 @@ def _cursor(ledger: ManagedLedger, cursor: Cursor, subscription: Subscription | 
 
 
 def _text(metadata: LedgerMetadata) -> str:
-    """Ledger metadata in one line, without the password."""
+    """Format ledger metadata in one line, without the password."""
     closed = ""
     if metadata.state is LedgerState.CLOSED:
         closed = f"length={metadata.length}, lastEntryId={metadata.last_entry_id}, "
@@ -250,7 +252,7 @@ def _text(metadata: LedgerMetadata) -> str:
 
 
 def _time(ms: int) -> str:
-    """ISO 8601, as the original writes times; empty if it is not known.
+    """Format a time in ISO 8601, as the original does; empty if unknown.
 
     >>> _time(1_700_000_000_123)
     '2023-11-14T22:13:20.123Z'

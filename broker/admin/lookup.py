@@ -1,7 +1,7 @@
-"""/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}: which broker serves a topic.
+"""/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}: the broker that serves a topic.
 
     GET      ?listenerName=     {"brokerUrl", "brokerUrlTls", "httpUrl", "httpUrlTls", "nativeUrl", "brokerUrlSsl"}
-                                307 another broker shall say, 404 no such namespace, 503 a listener that is not there
+                                307 ask another broker, 404 no such namespace, 503 a listener that is not there
     GET      /bundle            the topic's bundle, 0x00000000_0x40000000, as bare text
 
 URLs that are not served are empty, not left out: old C++ clients refuse an answer without brokerUrlTls or brokerUrlSsl.
@@ -23,8 +23,8 @@ async def owner(call: Call) -> Response:
     name = call.topic()
     query, headers = call.request.query_params, call.request.headers
     if listener := query.get("listenerName") or headers.get("x-pulsar-listenername"):
-        raise ServiceNotReadyError(f"the broker do not have {listener} listener")  # the words clients look for
-    # Raises if the namespace is not there; the topic itself may be made by whoever comes.
+        raise ServiceNotReadyError(f"the broker do not have {listener} listener")  # clients look for these words
+    # Raises if the namespace does not exist. The topic itself may be made by its first user.
     await call.administration.partitions(name)
     broker_url, web_url = call.service.broker_url(), call.service.web_url()
     if call.service.cluster is not None:

@@ -19,7 +19,7 @@ _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 
 def position(body: object) -> Position:
-    """The entry to deliver next; nothing means the latest. MalformedRequestError."""
+    """Return the entry to deliver next; an empty body means the latest. Raises MalformedRequestError."""
     if body is None:
         return LATEST
     if isinstance(body, str):
@@ -40,7 +40,7 @@ def position(body: object) -> Position:
 
 
 def message_id(found: Position, name: TopicName) -> dict[str, int]:
-    """The JSON of a position in a topic, or in a partition."""
+    """Return the JSON of a position in a topic, or in a partition."""
     return {"ledgerId": found.ledger_id, "entryId": found.entry_id, "partitionIndex": name.partition}
 
 

@@ -9,7 +9,8 @@ GET      {namespace}/bundles                              {"boundaries":["0x0000
 PUT      {namespace}/unload                               204: all its bundles
 PUT      {namespace}/{bundle}/unload?destinationBroker=   204; 307, 404, 412 no such broker
 PUT      {namespace}/{bundle}/split?unload=&splitAlgorithmName=
-                                                          204; body: positions of specified_positions_divide; 307, 404, 412
+                                                          204; body: positions of specified_positions_divide; 307, 404,
+                                                          412
 
 `{namespace}` stands for namespaces/{tenant}/{namespace}. Source: Pulsar's NamespacesBase.
 """
@@ -54,11 +55,11 @@ from quire.service.unsupported.policies import create_problem
 from quire.wire.pulsar.names import NamespaceName, TopicName
 
 BUNDLES_MAX = 1 << 16
-"""Of a namespace that is made: each is a node, a lease and a line in memory."""
+"""Maximum number of bundles of a new namespace: each is a node, a lease and a line in memory."""
 DELETIONS_MAX = 10
-"""Times that the topics of a namespace are deleted before clients that go on making them are given way."""
+"""Attempts to delete a namespace's topics before giving up because clients keep recreating them."""
 GIVEN_UP_S = 10.0
-"""Until all brokers must have given up the bundles of a namespace that is gone."""
+"""Deadline for all brokers to give up the bundles of a deleted namespace."""
 
 
 async def names(call: Call) -> Response:
@@ -76,7 +77,7 @@ async def create(call: Call) -> None:
     if body is None:
         body = {}
     if not isinstance(body, dict):
-        raise MalformedRequestError("policies must be an object")
+        raise MalformedRequestError("namespace policies must be a JSON object")
     given = {key: value for key, value in body.items() if value is not None}
     _check_bundles(given.get("bundles"))
     problem = create_problem(given)
@@ -118,8 +119,9 @@ async def delete(call: Call) -> None:
 
 
 async def delete_with_topics(call: Call, namespace: NamespaceName) -> None:
-    """Whoever uses them. Clients that were connected may make one anew before the namespace is gone: NamespaceBusyError if
-    they do so again and again."""
+    """Delete the namespace with its topics, even those in use.
+
+    Raises NamespaceBusyError if connected clients recreate topics again and again before the namespace is deleted."""
     bundles = await call.cluster.namespaces.bundles(namespace)
     for attempt in range(1, DELETIONS_MAX + 1):
         for full in await call.administration.partitioned_topics_of_namespace(namespace):
@@ -132,7 +134,7 @@ async def delete_with_topics(call: Call, namespace: NamespaceName) -> None:
         except NamespaceBusyError:
             if attempt == DELETIONS_MAX:
                 raise
-    # A broker may have been making a topic as the namespace went. When all have given their bundles up, nobody is any more.
+    # A broker may have been making a topic while the namespace was deleted. None is once all bundles are given up.
     with trio.move_on_after(GIVEN_UP_S):
         for bundle in bundles.all():
             await _given_up(call, bundle)
@@ -162,7 +164,7 @@ async def bundles(call: Call) -> Response:
 
 
 async def unload_all(call: Call) -> None:
-    """Each by its owner; those of none are as unloaded as can be."""
+    """Unload each bundle at its owner. A bundle without an owner needs nothing."""
     cluster, namespace = call.cluster, call.namespace()
     found = await cluster.namespaces.bundles(namespace)
     if not cluster.broker_id:
@@ -196,7 +198,7 @@ async def unload(call: Call) -> None:
 
 
 async def _unload_topics(call: Call, bundles: Sequence[Bundle]) -> None:
-    """Where there is one broker no bundle has an owner that could give it up."""
+    """Unload topics where there is one broker: no bundle has an owner that could give it up."""
     for full in await call.administration.topics_of_namespace(call.namespace()):
         name = TopicName.parse(full)
         if any(bundle.has(name) for bundle in bundles):
@@ -214,7 +216,7 @@ async def split(call: Call) -> None:
     if not call.cluster.broker_id:
         await _split_here(call, bundle, algorithm, positions)
         return
-    # One that nobody has is taken first, by whoever should have it.
+    # A bundle without an owner is first taken by the broker that should have it.
     found = await call.cluster.ownership.lookup(topic_in(bundle), authoritative=call.flag("authoritative"))
     if not (isinstance(found, Connect) and found.mine):
         raise redirect(call, found)
@@ -222,9 +224,11 @@ async def split(call: Call) -> None:
 
 
 async def _split_here(call: Call, bundle: Bundle, algorithm: str, positions: Sequence[int]) -> None:
-    """Where there is one broker it has all bundles without a lease on any: only the boundaries change."""
+    """Split where there is one broker. It has all bundles without any lease, so only the boundaries change."""
     if algorithm == FLOW_EQUALLY:
-        raise PreconditionError(f"{algorithm}: a standalone server keeps no rates of bundles; use {RANGE_EQUALLY}")
+        raise PreconditionError(
+            f"a standalone server measures no rates of bundles, which {algorithm} needs; use {RANGE_EQUALLY}"
+        )
     names = map(TopicName.parse, await call.administration.topics_of_namespace(call.namespace()))
     weights = [(hash_of(name), 1.0) for name in names if bundle.has(name)]
     cuts = split_points(bundle, algorithm, positions=positions, weights=weights)

@@ -1,6 +1,7 @@
-"""The owners of topics that are not ours, asked over their admin REST: what is done to a partitioned topic as a whole is done
-by one broker, and each partition by its owner. A redirect (307) is followed, for owners change.
-"""
+"""Access to topics of other brokers over their admin REST.
+
+One broker handles a call about a partitioned topic as a whole and asks the owner of each partition. It follows
+redirects (307), because owners change."""
 
 from __future__ import annotations
 
@@ -30,33 +31,34 @@ from quire.world.doors import Network
 
 REDIRECTS_MAX = 5
 REQUEST_S = 30.0
-"""For one request, its redirects included."""
+"""Time for one request, its redirects included."""
 
 Errors = Mapping[int, type[BrokerError]]
-"""What a status means where it is asked; anything else that is no success is ServiceNotReadyError."""
+"""Errors by status of an answer. Any other status that is no success is ServiceNotReadyError."""
 NO_ERRORS: Errors = MappingProxyType({})
 
 
 class Owners(Protocol):
-    """What is used of Ownership."""
+    """Parts of Ownership used here."""
 
     async def lookup(self, name: TopicName, *, authoritative: bool) -> Connect | Redirect: ...
 
 
 class OtherBrokers:
-    """Every call raises ServiceNotReadyError, beside what `errors` says."""
+    """Requests to the owners of topics. Every call raises ServiceNotReadyError, beside what `errors` says."""
 
     def __init__(self, ownership: Owners, network: Network) -> None:
         self._ownership = ownership
         self._network = network
 
     async def find(self, name: TopicName) -> RemoteTopic | None:
-        """The topic at its owner; None: it is this broker's. BrokerError, as a lookup."""
+        """Return the topic at its owner; None: this broker serves it. Raises the BrokerErrors of a lookup."""
         url = await self.owner(name)
         return None if url is None else RemoteTopic(self, name, url)
 
     async def owner(self, name: TopicName) -> str | None:
-        """The web URL of the broker to ask about a topic; None: this one. BrokerError, as a lookup."""
+        """Return the web URL of the broker to ask about a topic; None: this one. Raises the BrokerErrors of a
+        lookup."""
         found = await self._ownership.lookup(name, authoritative=False)
         return None if isinstance(found, Connect) and found.mine else found.web_url
 
@@ -70,14 +72,14 @@ class OtherBrokers:
         body: object = None,
         errors: Errors = NO_ERRORS,
     ) -> Any:
-        """The JSON that the owner of a topic answers at `resource`, such as `/internalStats?metadata=true`."""
+        """Return the JSON that the owner of a topic answers at `resource`, such as `/internalStats?metadata=true`."""
         path = f"/admin/v2/persistent/{name.namespace_path}/{quote(name.local, safe='')}{resource}"
         return await self.call(web_url, method, path, body=body, errors=errors)
 
     async def call(
         self, web_url: str, method: str, path: str, *, body: object = None, errors: Errors = NO_ERRORS
     ) -> Any:
-        """The same for any path."""
+        """Request any path from the owner of a topic; return the JSON of the answer."""
         url = f"{web_url}{path}"
         try:
             with trio.fail_after(REQUEST_S):
@@ -87,42 +89,43 @@ class OtherBrokers:
                         return _judged(answer, url, errors)
                     url = answer.location
         except (OSError, trio.TooSlowError) as error:
-            raise ServiceNotReadyError(f"the broker at {web_url} does not answer: {error or 'too slow'}") from error
-        raise ServiceNotReadyError(f"{method} {url}: redirected too often")
+            raise ServiceNotReadyError(f"no answer from the broker at {web_url}: {error or 'too slow'}") from error
+        raise ServiceNotReadyError(f"{method} {url}: too many redirects")
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteTopic:
-    """A topic, or partition, that another broker serves. Every call raises ServiceNotReadyError, beside what it names."""
+    """A topic, or partition, of another broker. Every call raises ServiceNotReadyError, beside the errors it names."""
 
     others: OtherBrokers
     name: TopicName
     web_url: str
 
     async def check_unused(self) -> None:
-        """TopicBusyError if producers or consumers are connected."""
+        """Raise TopicBusyError if producers or consumers are connected."""
         await self._ask("GET", "/quireUnused", errors={412: TopicBusyError})
 
     async def delete(self) -> None:
-        """Whoever uses it. TopicNotFoundError."""
+        """Delete the topic even while in use. Raises TopicNotFoundError."""
         await self._ask("DELETE", "?force=true", errors={404: TopicNotFoundError})
 
     async def unload(self) -> None:
-        """TopicNotFoundError."""
+        """Close the topic at its owner. Raises TopicNotFoundError."""
         await self._ask("PUT", "/unload", errors={404: TopicNotFoundError})
 
     async def internal_stats(self) -> Any:
-        """As JSON. TopicNotFoundError, IsPartitionedError."""
+        """Return the internal state as JSON. Raises TopicNotFoundError, IsPartitionedError."""
         return await self._ask("GET", "/internalStats", errors={404: TopicNotFoundError, 405: IsPartitionedError})
 
     async def create_subscription(self, subscription: str, position: Position) -> None:
-        """TopicNotFoundError, SubscriptionExistsError."""
+        """Create a subscription. Raises TopicNotFoundError, SubscriptionExistsError."""
         body = {"ledgerId": position.ledger_id, "entryId": position.entry_id}
         errors: Errors = {404: TopicNotFoundError, 409: SubscriptionExistsError}
         await self._ask("PUT", _subscription(subscription), body=body, errors=errors)
 
     async def delete_subscription(self, subscription: str, *, force: bool) -> None:
-        """SubscriptionNotFoundError, SubscriptionBusyError (it has consumers, without `force`)."""
+        """Delete a subscription. Raises SubscriptionNotFoundError, SubscriptionBusyError (it has consumers, without
+        `force`)."""
         resource = f"{_subscription(subscription)}?force={'true' if force else 'false'}"
         errors: Errors = {404: SubscriptionNotFoundError, 412: SubscriptionBusyError}
         await self._ask("DELETE", resource, errors=errors)

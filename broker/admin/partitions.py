@@ -1,6 +1,6 @@
-"""{topic}/partitions: partitioned topics are made, asked for, grown and deleted here.
+"""{topic}/partitions: create, count, grow and delete partitioned topics.
 
-PUT      4, or {"partitions":4,"properties":{}}     204; 406 a number that cannot be, 409 there is such a topic
+PUT      4, or {"partitions":4,"properties":{}}     204; 406 an invalid number, 409 the topic exists
 POST     6                                          204; 409 it is not partitioned, 422 fewer, or too many
 GET      ?checkAllowAutoCreation=true               {"partitions":4}, 0 if it is not partitioned
 DELETE   ?force=true                                204; 404, 412 it is in use
@@ -16,9 +16,9 @@ from broker.admin.resource import answer
 from broker.errors import BeingDeletedError, NotPartitionedError, PartitionCountError
 
 CREATING: Statuses = {BeingDeletedError: 409}
-"""Where PUT answers otherwise than the rest."""
+"""Statuses of PUT that differ from those of other resources."""
 GROWING: Statuses = {NotPartitionedError: 409, PartitionCountError: 422}
-"""The same for POST. Source: Pulsar's internalUpdatePartitionedTopicAsync."""
+"""Statuses of POST that differ. Source: Pulsar's internalUpdatePartitionedTopicAsync."""
 
 
 async def create(call: Call) -> None:
@@ -31,13 +31,16 @@ async def grow(call: Call) -> None:
     name = call.topic()
     count, properties = _count(await call.json())
     if properties:
-        raise MalformedRequestError("properties are given when a topic is made")
+        raise MalformedRequestError("properties can be given only when a topic is created")
     await call.administration.grow_partitioned_topic(name, count)
 
 
 async def count(call: Call) -> Response:
-    """With `checkAllowAutoCreation`, which a client's HTTP lookup sends, a topic that is not there is made, if the
-    configuration has topics made partitioned, or else refused, if it has none made. Without, nothing is made."""
+    """Answer the number of partitions.
+
+    With `checkAllowAutoCreation`, which a client's HTTP lookup sends, a missing topic is created if the configuration
+    makes topics partitioned, and refused if the configuration forbids automatic creation. Without it nothing is
+    created."""
     name, looked_up = call.topic(), call.flag("checkAllowAutoCreation")
     count = await (call.service.client_partitions(name) if looked_up else call.administration.partitions(name))
     return answer({"partitions": count, "deleted": False})
@@ -51,11 +54,11 @@ async def delete(call: Call) -> None:
 
 
 def _count(body: object) -> tuple[int, dict[str, str]]:
-    """Number of partitions, and properties."""
+    """Return the number of partitions, and the properties, of a body."""
     properties: object = None
     if isinstance(body, dict):
         properties = body.get("properties")
         body = body.get("partitions")
-    # How many there may be is for the broker to say, also that none is too few.
+    # The broker checks the bounds, also that there is at least one.
     found = integer(body, "the number of partitions", minimum=-INT32_MAX - 1, maximum=INT32_MAX)
     return found, string_map(properties, "properties")

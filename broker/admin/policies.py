@@ -1,14 +1,14 @@
-"""How many copies, and how long they are kept: of a namespace, and of a topic.
+"""Persistence and retention policies of a namespace and of a topic.
 
 GET      {namespace}/persistence     {"bookkeeperEnsemble":3,"bookkeeperWriteQuorum":3,"bookkeeperAckQuorum":2,
-                                      "managedLedgerMaxMarkDeleteRate":0.0}; 204 if it is not said
-POST     {namespace}/persistence     204; 412 a value that cannot be, or asks for more bookies than there can be
+                                      "managedLedgerMaxMarkDeleteRate":0.0}; 204 if none is set
+POST     {namespace}/persistence     204; 412 an invalid value, or one that asks for more bookies than there can be
 DELETE   {namespace}/persistence     204
 GET, POST, DELETE   {namespace}/retention     {"retentionTimeInMinutes":10,"retentionSizeInMB":100}, the same way
 GET, POST, DELETE   {topic}/persistence, {topic}/retention
-                                     the same of a topic; GET with ?applied=true: what holds, from wherever
+                                     the same of a topic; GET with ?applied=true: the effective value
 
-A change is used by the next ledger of every topic it is for, and by the next look for ledgers that may go. Any broker answers.
+A change applies to the next ledger of every affected topic and to the next trimming of ledgers. Any broker answers.
 
 Source: Pulsar's NamespacesBase, PersistentTopics, AdminResource.validatePersistencePolicies.
 """
@@ -37,7 +37,7 @@ Shown = Callable[[LogConfig], Json]
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """Of one policy."""
+    """Handlers of one policy."""
 
     get: Handler
     post: Handler
@@ -81,7 +81,7 @@ def _of_topic(key: str, checked: Checked, shown: Shown) -> Handlers:
 
 
 async def _topic(call: Call) -> TopicName:
-    """TopicNotFoundError if there is none of that name, of whatever kind."""
+    """Return the topic's name. Raises TopicNotFoundError if there is no topic of that name, of either kind."""
     if call.flag("isGlobal"):
         raise NotServedError("policies of several clusters are not served")
     name = call.topic()
@@ -95,7 +95,7 @@ async def _value(call: Call, checked: Checked) -> Json:
 
 
 def check_policy(call: Call, checked: Checked, value: object) -> Json:
-    """The value as it is stored. PreconditionError if it cannot be, here: the next ledger could not be made."""
+    """Return the value as it is stored. Raises PreconditionError for a value with which no ledger could be created."""
     try:
         found = checked(value)
     except PolicyError as error:
@@ -103,8 +103,8 @@ def check_policy(call: Call, checked: Checked, value: object) -> Json:
     most = call.cluster.ensemble_max
     if most and found.get("bookkeeperEnsemble", 0) > most:
         raise PreconditionError(
-            f"bookkeeperEnsemble={found['bookkeeperEnsemble']}: there are no more bookies here than {most}, and no ledger "
-            "could be made"
+            f"bookkeeperEnsemble={found['bookkeeperEnsemble']} is above the number of bookies here, {most}: no ledger "
+            "could be created"
         )
     return found
 

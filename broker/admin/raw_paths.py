@@ -3,8 +3,8 @@
     /persistent/{tenant}/{namespace}/{topic}/subscriptions     the pattern
     /persistent/public/default/a%2Fb+c/subscriptions           topic = "a/b c"
 
-What a server calls the path of a request is unescaped already, and `a%2Fb` would be two parts in it. A part is unescaped
-once, as the original's clients escape it (Java's URLEncoder): %XX, and `+` for a space; a plus sign is %2B.
+What a server calls the path of a request is unescaped already, and `a%2Fb` would be two parts in it. A part is
+unescaped once, as the original's clients escape it (Java's URLEncoder): %XX, and `+` for a space; a plus sign is %2B.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ class PathPattern:
         )
 
     def match(self, path: str) -> Mapping[str, str] | None:
-        """The parts of an escaped path, still escaped; None if it is not of this shape."""
+        """Return the parts of an escaped path, still escaped; None if it does not match."""
         found = self._regex.fullmatch(path)
         return None if found is None else found.groupdict()
 
 
 def raw_path(scope: Mapping[str, Any]) -> str:
-    """The path of a request as it came, without its query."""
+    """Return the path of a request as received, without its query."""
     raw: bytes | None = scope.get("raw_path")
     return quote(scope["path"]) if raw is None else raw.decode("latin-1")
 
 
 def unescape(part: str) -> str:
-    """One part of a path; InvalidNameInPathError if it is no escaped UTF-8."""
+    """Unescape one part of a path. Raises InvalidNameInPathError if it is not escaped UTF-8."""
     try:
-        # From latin-1, which `raw_path` took every byte for.
+        # Undo the latin-1 decoding of `raw_path`, which maps every byte to one character.
         text = part if part.isascii() else part.encode("latin-1").decode()
         if _BAD_ESCAPE.search(text):
             raise InvalidNameInPathError(f"{part!a} holds a percent sign that escapes nothing")

@@ -1,7 +1,7 @@
-"""Which broker answers: a call about one topic, or one bundle, is its owner's, and goes there with 307.
+"""Redirects of admin calls: a call about one topic, or one bundle, goes to its owner with 307.
 
-Path and query stay as they came; only `authoritative` is set where the lookup says that the next broker shall take the
-bundle if nobody has it.
+Path and query stay as they came; only `authoritative` is set where the lookup says that the next broker is to take the
+bundle if no broker has it.
 
 Source: Pulsar's PulsarWebResource (validateTopicOwnership, validateBundleOwnership).
 """
@@ -19,8 +19,10 @@ from quire.wire.pulsar.names import TopicName
 
 
 async def at_owner(call: Call, name: TopicName) -> None:
-    """Go on if the topic is this broker's; RedirectError if it is another's. A partitioned topic is anybody's: who is asked
-    asks the owners of its partitions. BrokerError, as a lookup."""
+    """Return if the topic is this broker's; raise RedirectError if another broker serves it.
+
+    Any broker answers for a partitioned topic, and asks the owners of its partitions. Raises the BrokerErrors of a
+    lookup."""
     cluster = call.service.cluster
     if cluster is None:
         return
@@ -33,14 +35,14 @@ async def at_owner(call: Call, name: TopicName) -> None:
 
 
 def redirect(call: Call, found: Connect | Redirect) -> RedirectError:
-    """To where a lookup points."""
+    """Raise the redirect that follows from a lookup."""
     return redirect_to(call, found.web_url, authoritative=isinstance(found, Redirect) and found.authoritative)
 
 
 def redirect_to(call: Call, web_url: str, *, authoritative: bool = False) -> RedirectError:
-    """To another broker; ServiceNotReadyError if it has no web port."""
+    """Raise a redirect to another broker; ServiceNotReadyError if it has no web port."""
     if not web_url:
-        raise ServiceNotReadyError("the owner has no web port")
+        raise ServiceNotReadyError("the broker that serves this has no web port")
     query = parse_qsl(call.request.url.query, keep_blank_values=True)
     if authoritative:
         query = [(key, value) for key, value in query if key != "authoritative"] + [("authoritative", "true")]

@@ -1,4 +1,4 @@
-"""One request of the admin REST: names from its path, flags from its query, its body as JSON. Nothing is trusted."""
+"""One request of the admin REST: names from its path, flags from its query, its body as JSON. All input is checked."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from quire.wire.pulsar.errors import InvalidNameError
 from quire.wire.pulsar.names import NamespaceName, TopicName, check_subscription_name
 
 BODY_BYTES_MAX = 64 << 10
-"""No body of this API needs more; so many bytes are kept at most while one is read."""
+"""Maximum bytes of a body; at most this much is kept while one is read."""
 REQUESTS_MAX = 200
-"""Requests worked on at once; one more is told to come again."""
+"""Concurrent requests; the next one is refused and may be retried."""
 PATH_SHOWN_MAX = 300
-"""Characters of a path in the log, and in what is answered."""
+"""Characters of a path shown in the log and in answers."""
 INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterService:
-    """What the resources of a cluster work on: tenants, namespaces, brokers, bookies."""
+    """Parts of a cluster that the resources use: tenants, namespaces, brokers, bookies."""
 
     metadata: MetadataStore
     namespaces: Namespaces
@@ -48,43 +48,43 @@ class ClusterService:
     cluster_name: str
     ledgers_root: str = "/ledgers"
     broker_id: str = ""
-    """Of this broker; empty where there is one."""
+    """Ownership of this broker; empty where there is one broker."""
     others: OtherBrokers | None = None
-    """None: there are none."""
+    """None: there are no registered brokers."""
     force_delete_namespace: bool = False
     force_delete_tenant: bool = False
     metadata_url: str = ""
     ensemble_max: int = 0
-    """Bookies that there can ever be, where that is known: a ledger on more could not be made. 0: it is not."""
+    """Maximum number of bookies there can be, if known: a ledger on more could not be created. 0: unknown."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Service:
-    """What the resources work on."""
+    """Parts of a server that the resources use."""
 
     administration: Administration
     client_partitions: Callable[[TopicName], Awaitable[int]]
-    """How many partitions a client is to see, which may make the topic. BrokerError."""
+    """Return the number of partitions a client is to see, which may create the topic. Raises BrokerError."""
     broker_url: Callable[[], str]
     web_url: Callable[[], str]
-    """Both as clients use them; asked for each time, since a server may know its port only when it listens."""
+    """URLs as clients use them. Asked for each time, since a server may know its port only when it listens."""
     cluster: ClusterService | None = None
-    """None: no such resources, and every topic is this broker's."""
+    """None: the resources of a cluster are not served, and this broker serves every topic."""
     deadline_s: float
-    """No request is worked on for longer."""
+    """Deadline of each request."""
     requests_max: int = REQUESTS_MAX
     under_way: int = 0
-    """Requests being worked on now."""
+    """Requests under way."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request on its way through a resource."""
+    """A request and its parsed parts."""
 
     service: Service
     request: Request
     parts: Mapping[str, str]
-    """The parameters of the path, still escaped."""
+    """Parameters of the path, still escaped."""
 
     @property
     def administration(self) -> Administration:
@@ -92,29 +92,29 @@ class Call:
 
     @property
     def cluster(self) -> ClusterService:
-        """NotServedError."""
+        """Return the cluster. Raises NotServedError if there is none."""
         if self.service.cluster is None:
             raise NotServedError("this server has no cluster")
         return self.service.cluster
 
     @property
     def line(self) -> str:
-        """Method and path as they came, cut: for the log, and for who asked."""
+        """Return method and path as received, shortened, for the log and for answers."""
         path = raw_path(self.request.scope)
         return f"{self.request.method} {path if len(path) <= PATH_SHOWN_MAX else path[:PATH_SHOWN_MAX] + '...'}"
 
     # The path
 
     def part(self, name: str) -> str:
-        """A parameter of the path, unescaped. InvalidNameInPathError."""
+        """Return a parameter of the path, unescaped. Raises InvalidNameInPathError."""
         return unescape(self.parts[name])
 
     def tenant(self) -> str:
-        """InvalidNameInPathError."""
+        """Return the tenant of the path. Raises InvalidNameInPathError."""
         return self._entity("tenant")
 
     def cluster_name(self) -> str:
-        """InvalidNameInPathError."""
+        """Return the cluster of the path. Raises InvalidNameInPathError."""
         return self._entity("cluster")
 
     def _entity(self, what: str) -> str:
@@ -126,14 +126,15 @@ class Call:
         return name
 
     def namespace(self) -> NamespaceName:
-        """InvalidNameInPathError."""
+        """Return the namespace of the path. Raises InvalidNameInPathError."""
         try:
             return NamespaceName.parse(f"{self.part('tenant')}/{self.part('namespace')}")
         except InvalidNameError as error:
             raise InvalidNameInPathError(str(error)) from error
 
     def topic(self) -> TopicName:
-        """InvalidNameInPathError; NotServedError if the path says that it is not persistent."""
+        """Return the topic of the path. Raises InvalidNameInPathError; NotServedError if the path says that it is not
+        persistent."""
         namespace = self.namespace()
         domain = self.parts.get("domain", "persistent")
         if domain == "non-persistent":
@@ -144,7 +145,7 @@ class Call:
             raise InvalidNameInPathError(str(error)) from error
 
     def subscription(self) -> str:
-        """InvalidNameInPathError."""
+        """Return the subscription of the path. Raises InvalidNameInPathError."""
         try:
             return check_subscription_name(self.part("subscription"))
         except InvalidNameError as error:
@@ -153,8 +154,9 @@ class Call:
     # The query
 
     def flag(self, name: str) -> bool:
-        """`true` or `false` in any case, false if it is not there. MalformedRequestError for anything else: what deletes
-        must not guess."""
+        """Return a flag: `true` or `false` in any case, false if absent.
+
+        Raises MalformedRequestError for anything else, since a request that deletes must not guess."""
         text = self.request.query_params.get(name, "false").lower()
         if text not in ("true", "false"):
             raise MalformedRequestError(f"{name} must be true or false, not {text[:100]!a}")
@@ -163,7 +165,9 @@ class Call:
     # The body
 
     async def json(self) -> Any:
-        """The body, decoded; None if there is none. MediaTypeError, BodyTooLargeError, MalformedRequestError."""
+        """Return the decoded body; None if there is none.
+
+        Raises MediaTypeError, BodyTooLargeError, MalformedRequestError."""
         body = await self._body()
         if not body:
             return None
@@ -173,16 +177,16 @@ class Call:
         try:
             value = json.loads(body, parse_constant=_refuse_constant)
             if b"\\u" in body:
-                # Half of a pair that stands for one character: legal JSON, and no text that could be stored or answered.
+                # A lone half of a surrogate pair: legal JSON, but text that cannot be stored or answered.
                 json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
-            raise MalformedRequestError("the body has text with a lone surrogate, which is no Unicode") from error
+            raise MalformedRequestError("the body contains a lone surrogate, which is not valid Unicode") from error
         except (ValueError, RecursionError) as error:
-            raise MalformedRequestError(f"the body is no JSON: {error}") from error
+            raise MalformedRequestError(f"the body is not JSON: {error}") from error
         return value
 
     async def _body(self) -> bytes:
-        """At most BODY_BYTES_MAX. A declared length above it is refused before anything is read."""
+        """Read at most BODY_BYTES_MAX. A larger declared length is refused before anything is read."""
         declared = self.request.headers.get("content-length", "0")
         if declared.isdecimal() and int(declared[:20]) > BODY_BYTES_MAX:
             raise BodyTooLargeError(f"a body of {declared[:20]} bytes is too large; at most {BODY_BYTES_MAX}")
@@ -196,7 +200,8 @@ class Call:
 
 
 def integer(value: object, what: str, *, minimum: int, maximum: int) -> int:
-    """A number out of a body; MalformedRequestError if it is none, or cannot be (bounds are inclusive)."""
+    """Return an integer of a body. Raises MalformedRequestError if it is none or out of bounds (bounds are
+    inclusive)."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise MalformedRequestError(f"{what} must be an integer, not {str(value)[:100]!a}")
     if not minimum <= value <= maximum:
@@ -205,7 +210,7 @@ def integer(value: object, what: str, *, minimum: int, maximum: int) -> int:
 
 
 def string_map(value: object, what: str) -> dict[str, str]:
-    """Properties out of a body; None is none. MalformedRequestError."""
+    """Return the properties of a body; {} for None. Raises MalformedRequestError."""
     if value is None:
         return {}
     if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
@@ -214,4 +219,4 @@ def string_map(value: object, what: str) -> dict[str, str]:
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")

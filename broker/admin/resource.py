@@ -1,11 +1,11 @@
-"""A resource: a path, and what its methods do. Also how every answer of this API looks.
+"""A resource: a path and the handlers of its methods. Also formats every answer of this API.
 
 A handler returns a response, or None for 204. It has a deadline. What it raises becomes a status and a reason:
 
     RedirectError              307, and where to
     AdminError, BrokerError    its status (errors.py)
     deadline passed            504
-    anything else              500, and an ERROR in the log: our mistake
+    anything else              500, and an ERROR in the log: an internal error
 
 Administration sees a change through once it has begun. So a deadline that passes, or a client that goes away, leaves
 nothing half done, and asking again shows how it ended.
@@ -46,7 +46,12 @@ class Resource(BaseRoute):
         statuses: Mapping[str, Statuses] | None = None,
         **handlers: Handler,
     ) -> None:
-        """`handlers` by method, such as PUT=create. `statuses`: by method, where it answers others than usual."""
+        """Take handlers and special statuses by method.
+
+        Args:
+            handlers: handlers by method, such as PUT=create.
+            statuses: statuses that differ from the usual ones, by method.
+        """
         self._pattern = PathPattern(pattern)
         self._service = service
         self._statuses = {} if statuses is None else statuses
@@ -74,7 +79,9 @@ class Resource(BaseRoute):
             return reason(405, text, headers={"Allow": ", ".join(sorted(self._handlers))})
         call = Call(self._service, request, request.path_params)
         if self._service.under_way >= self._service.requests_max:
-            return reason(OverloadedError.status, f"{self._service.under_way} requests are being worked on")
+            return reason(
+                OverloadedError.status, f"{self._service.under_way} requests are under way, the maximum; retry later"
+            )
         self._service.under_way += 1
         try:
             with trio.fail_after(self._service.deadline_s):
@@ -87,9 +94,9 @@ class Resource(BaseRoute):
             return reason(status_of(error, self._statuses.get(request.method, {})), str(error) or type(error).__name__)
         except trio.TooSlowError:
             log.warning("admin request too slow", request=call.line, deadline_s=self._service.deadline_s)
-            return reason(504, f"{call.line} takes longer than {self._service.deadline_s:g} s")
+            return reason(504, f"{call.line} did not finish within {self._service.deadline_s:g} s")
         except ClientDisconnect:
-            return reason(400, "the client went away before its request was read")
+            return reason(400, "the client disconnected before its request was read")
         except Exception as error:
             log.error("admin request failed", request=call.line, reason=repr(error), exc_info=True)
             return reason(500, f"the broker made a mistake ({type(error).__name__}); its log says more")
@@ -101,13 +108,14 @@ class Resource(BaseRoute):
 
 
 class NotServed(BaseRoute):
-    """Comes last, for all under a prefix that nothing else is for: the original may have it, Quire does not."""
+    """Last resource, for all paths under a prefix that no other resource matches: the original may serve them, Quire
+    does not."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        # Partial: behind every resource that is there, but not for the method.
+        # Partial, so that an existing resource that lacks the method takes precedence.
         served = scope["type"] == "http" and raw_path(scope).startswith(self._prefix)
         return (Match.PARTIAL if served else Match.NONE), {}
 
@@ -118,15 +126,15 @@ class NotServed(BaseRoute):
 
 
 def reason(status: int, text: str, *, headers: dict[str, str] | None = None) -> Response:
-    """An answer that is no success, as the original writes it."""
+    """Return an unsuccessful answer as the original formats it."""
     return JSONResponse({"reason": text}, status_code=status, headers=headers)
 
 
 def text(value: str) -> Response:
-    """200 with bare text: so the original writes strings, though it calls them JSON."""
+    """Return 200 with bare text, as the original writes strings though it declares them JSON."""
     return Response(value, media_type="application/json")
 
 
 def answer(value: Any) -> Response:
-    """200 with a JSON body."""
+    """Return 200 with a JSON body."""
     return JSONResponse(value)

@@ -22,7 +22,7 @@ _LOOKUP = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
 
 
 def routes(service: Service) -> list[BaseRoute]:
-    """In the order in which they are tried."""
+    """Return the routes in the order in which they are tried."""
     at = partial(Resource, service=service)
 
     def at_policy(pattern: str, policy: Handlers) -> Resource:

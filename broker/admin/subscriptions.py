@@ -1,4 +1,4 @@
-"""Subscriptions by name, without a consumer.
+"""Subscriptions by name, created and deleted without a consumer.
 
 GET      {topic}/subscriptions                          names; of a partitioned topic those on any partition
 PUT      {topic}/subscription/{subscription}            body: message id of the next entry, none is the latest

@@ -1,8 +1,8 @@
-"""/admin/v2/tenants: who may have namespaces, on which clusters.
+"""/admin/v2/tenants: tenants, and the clusters on which they may have namespaces.
 
 GET      tenants                     names
 GET      tenants/{tenant}            {"allowedClusters":["c"],"adminRoles":[]}; 404
-PUT      tenants/{tenant}            204; 409, 412 no clusters, or such that are not there
+PUT      tenants/{tenant}            204; 409, 412 no clusters, or unknown ones
 POST     tenants/{tenant}            204; 404, 412
 DELETE   tenants/{tenant}?force=     204; 404, 409 it has namespaces, 405 force is not allowed
 
@@ -48,12 +48,12 @@ async def delete(call: Call) -> None:
 
 
 async def _info(call: Call) -> dict[str, Any]:
-    """TenantInfo of a body, checked."""
+    """Return the checked TenantInfo of a body."""
     body = await call.json()
     if body is None:
         raise PreconditionError("Clusters can not be empty")
     if not isinstance(body, dict):
-        raise MalformedRequestError("a tenant is an object with allowedClusters and adminRoles")
+        raise MalformedRequestError("a tenant must be a JSON object with allowedClusters and adminRoles")
     allowed, roles = _strings(body, "allowedClusters"), _strings(body, "adminRoles")
     if not allowed or not all(name.strip() for name in allowed):
         raise PreconditionError("Clusters can not be empty")

@@ -1,4 +1,4 @@
-"""Topics: lists of a namespace, making and deleting one, and what is inside.
+"""Topics: list those of a namespace, create and delete one, inspect it.
 
 GET      persistent/{tenant}/{namespace}                  full names, partitions one by one
 GET      persistent/{tenant}/{namespace}/partitioned      full names of partitioned topics
@@ -31,7 +31,7 @@ from broker.errors import BeingDeletedError, IsPartitionedError, NotAllowedError
 
 CREATING: Statuses = {BeingDeletedError: 409, NotAllowedError: 412}
 DELETING: Statuses = {IsPartitionedError: 409}
-"""Where PUT and DELETE answer otherwise than the rest.
+"""Statuses of PUT and DELETE that differ from those of other resources.
 Source: Pulsar's validateNonPartitionTopicNameAsync and PersistentTopics.deleteTopic."""
 
 _MODES = ("PERSISTENT", "NON_PERSISTENT", "ALL")
@@ -49,9 +49,9 @@ async def partitioned_names(call: Call) -> Response:
 
 
 async def no_names(call: Call) -> Response:
-    """There are no non-persistent topics; PulsarAdmin asks for them beside the others."""
+    """Return an empty list: there are no non-persistent topics. PulsarAdmin asks for them along with the others."""
     _refuse_bundle(call)
-    await call.administration.topics_of_namespace(call.namespace())  # a namespace that is not there is 404
+    await call.administration.topics_of_namespace(call.namespace())  # 404 if the namespace does not exist
     return answer([])
 
 
@@ -59,7 +59,7 @@ async def names_by_mode(call: Call) -> Response:
     mode = call.request.query_params.get("mode", "PERSISTENT")
     if mode not in _MODES:
         raise MalformedRequestError(f"mode must be one of {', '.join(_MODES)}, not {mode[:100]!a}")
-    # Asked in any case: a namespace that is not there is 404.
+    # Asked in any case, for 404 if the namespace does not exist.
     found = await call.administration.topics_of_namespace(call.namespace())
     return answer([] if mode == "NON_PERSISTENT" else found)
 
@@ -87,7 +87,7 @@ async def unload(call: Call) -> None:
 
 
 async def check_unused(call: Call) -> None:
-    """Asked by a broker that deletes a partitioned topic."""
+    """Answer a broker that is about to delete a partitioned topic."""
     name = call.topic()
     await at_owner(call, name)
     await call.administration.check_unused(name)
@@ -101,7 +101,7 @@ async def internal_stats(call: Call) -> Response:
 
 
 async def partitioned_internal_stats(call: Call) -> Response:
-    """Each partition is of one moment, all together are not."""
+    """Return the state of all partitions. Each partition is consistent in itself, all together are not."""
     name = call.topic()
     count = await call.administration.partitions(name)
     if count == 0:
@@ -116,13 +116,13 @@ async def partitioned_internal_stats(call: Call) -> Response:
 async def message_id_at(call: Call) -> Response:
     name, text = call.topic(), call.part("timestamp")
     if not _TIMESTAMP.fullmatch(text) or abs(int(text)) > INT64_MAX:
-        raise MalformedRequestError(f"{text[:100]!a} is no number of milliseconds since 1970")
+        raise MalformedRequestError(f"{text[:100]!a} is not a number of milliseconds since 1970")
     await at_owner(call, name)
     return answer(message_id(await call.administration.message_id_at(name, int(text)), name))
 
 
 async def last_message_id(call: Call) -> Response:
-    """Of the last entry; if that is a batch, without saying how many messages it has."""
+    """Return the id of the last entry; for a batch, without the number of messages in it."""
     name = call.topic()
     await at_owner(call, name)
     stats = await call.administration.internal_stats(name, False)

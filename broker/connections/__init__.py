@@ -1,1 +1,1 @@
-"""One client connection: bytes to commands, one table of requests, acknowledgements, answers."""
+"""One client connection: bytes to commands, the table of requests, acknowledgements, answers."""

@@ -27,13 +27,15 @@ T = TypeVar("T")
 
 PROPERTIES_MAX = 64
 PROPERTY_NAME_MAX = 256
-"""Numbers that one cumulative ACK may store with the position, and characters of their names: all are stored with each position."""
+"""Maximum numbers that one cumulative ACK may store with the position, and characters of their names. All are stored
+with each position."""
 _CONSUMERS_PER_ID = 8
-"""An id that the consumer does not hold is looked for at the others: with many of them a step has fewer ids."""
+"""Cost of an id that the consumer does not hold, in ids: it is looked up at the other consumers, so a step handles
+fewer."""
 
 
 def acknowledge(connection: Connection, command: pb.BaseCommand) -> Iterator[None] | None:
-    """Apply an ACK; a bad one has no effect but an error in the answer, if one was asked for."""
+    """Apply an ACK. An invalid one has no effect but an error in the answer, if one was requested."""
     ack = command.ack
     ids = ack.message_id
     connection.work_left -= len(ids)
@@ -76,11 +78,11 @@ def _acknowledge_in_steps(
 
 
 def _acking(connection: Connection, ack: pb.CommandAck, count: int) -> Consumer[Subscription] | None:
-    """The consumer that acknowledges `count` ids; None if that cannot be, which was answered."""
+    """Return the consumer that acknowledges `count` ids; None if the ACK is invalid, which was answered."""
     consumer = connection.consumers.get(ack.consumer_id)
     if consumer is None:
-        # A consumer that was closed by a seek or by us may still have acks on their way.
-        answer(connection, ack, pb.ConsumerNotFound, f"consumer {ack.consumer_id} is not on this connection")
+        # A consumer closed by a seek or by the broker may still have acks on their way.
+        answer(connection, ack, pb.ConsumerNotFound, f"no consumer {ack.consumer_id} on this connection")
         return None
     problem = refusal(connection, consumer, ack, count)
     if problem is not None:
@@ -90,7 +92,7 @@ def _acking(connection: Connection, ack: pb.CommandAck, count: int) -> Consumer[
 
 
 def _apply(consumer: Consumer[Subscription], ack: pb.CommandAck, ids: Sequence[pb.MessageIdData]) -> CursorError | None:
-    """Acknowledge `ids`; the error of those that are bad, the others took effect."""
+    """Acknowledge `ids`; return the error of the invalid ones. The others took effect."""
     subscription = consumer.subscription
     too_long: list[Position] = []
     whole: list[Position] = []
@@ -123,8 +125,10 @@ def _apply(consumer: Consumer[Subscription], ack: pb.CommandAck, ids: Sequence[p
 
 
 def _keep_properties(consumer: Consumer[Subscription], ack: pb.CommandAck) -> None:
-    """Store the numbers of a cumulative ACK with its position, instead of those there were. Those of an individual one have no
-    meaning. Source: Pulsar's Consumer.messageAcked and ManagedCursorImpl.asyncMarkDelete."""
+    """Store the numbers of a cumulative ACK with its position, replacing earlier ones. Those of an individual ACK have
+    no meaning.
+
+    Source: Pulsar's Consumer.messageAcked and ManagedCursorImpl.asyncMarkDelete."""
     cursor = consumer.subscription.cursor
     if ack.properties or cursor.has_properties:
         cursor.set_properties({pair.key: pair.value for pair in ack.properties})
@@ -136,7 +140,7 @@ def _finish(
     subscription = consumer.subscription
     if error is not None:
         answer(connection, ack, pb.MetadataError, str(error))
-        subscription.pump()  # the good ones among them count
+        subscription.pump()  # the valid ids count
         return
     if ack.HasField("request_id"):
         consumer_id, request_id = ack.consumer_id, ack.request_id
@@ -156,7 +160,7 @@ def _finish(
 def refusal(
     connection: Connection, consumer: Consumer[Subscription], ack: pb.CommandAck, count: int
 ) -> tuple[pb.ServerError, str] | None:
-    """Why an ACK of `count` ids cannot be applied, as (code, message), or None."""
+    """Return why an ACK of `count` ids cannot be applied, as (code, message), or None."""
     if ack.HasField("txnid_most_bits") or ack.HasField("txnid_least_bits"):
         return pb.NotAllowedError, "transactions are not served"
     if count > connection.context.options.acks_in_command_max:
@@ -186,14 +190,14 @@ def redeliver(connection: Connection, command: pb.BaseCommand) -> Iterator[None]
 
 
 def _redeliver(connection: Connection, request: pb.CommandRedeliverUnacknowledgedMessages) -> Iterator[None] | None:
-    """Deliver again what the consumer names, or all it holds."""
+    """Deliver again the entries that the command names, or all that the consumer holds."""
     ids: Sequence[pb.MessageIdData] = request.message_ids
     connection.work_left -= len(ids)
     consumer = _redelivering(connection, request)
     if consumer is None:
         return None
     if len(ids) > connection.context.options.acks_in_command_max:
-        ids = ()  # there is no answer to say no with: everything, then
+        ids = ()  # no answer can carry an error, so deliver all again
     if len(ids) > WORK_PER_STEP:
         return _redeliver_in_steps(connection, request, _slices((ids,), WORK_PER_STEP))
     if not ids and len(held := consumer.subscription.held(consumer)) > WORK_PER_STEP:
@@ -218,21 +222,21 @@ def _redeliver_in_steps(
     request: pb.CommandRedeliverUnacknowledgedMessages,
     slices: Iterable[Sequence[pb.MessageIdData] | Sequence[Position]],
 ) -> Iterator[None]:
-    """Nothing is delivered before all is taken back, so that it comes in order."""
+    """Take back all entries before any is delivered again, so that they come in order."""
     for ids in slices:
         consumer = connection.consumers.get(request.consumer_id)
         if consumer is None:
             return
         consumer.subscription.redeliver(consumer, _positions(ids))
         if consumer.subscription.single_active:
-            break  # the ids do not matter to it
+            break  # this type ignores the ids
         yield
     if (consumer := connection.consumers.get(request.consumer_id)) is not None:
         consumer.subscription.pump()
 
 
 def large(connection: Connection, command: LargeCommand) -> Iterator[None]:
-    """Apply an ACK or REDELIVER of more bytes than are parsed in one step. FrameError."""
+    """Apply an ACK or REDELIVER of more bytes than are parsed in one step. Raises FrameError."""
     yield from command.pieces(connection.context.options.acks_in_command_max)
     part = command.part
     if isinstance(part, pb.CommandAck):
@@ -249,7 +253,7 @@ def large(connection: Connection, command: LargeCommand) -> Iterator[None]:
     if command.refused is None and command.ids:
         yield from _redeliver_in_steps(connection, part, _slices(command.ids, WORK_PER_STEP))
     else:
-        rest = _redeliver(connection, part)  # names none: everything
+        rest = _redeliver(connection, part)  # names none: all
         if rest is not None:
             yield from rest
 
@@ -259,7 +263,7 @@ def _positions(ids: Sequence[pb.MessageIdData] | Sequence[Position]) -> list[Pos
 
 
 def _slices(lists: Iterable[Sequence[T]], size: int) -> Iterator[Sequence[T]]:
-    """All elements of `lists` in order, at most `size` at a time."""
+    """Yield all elements of `lists` in order, at most `size` at a time."""
     for each in lists:
         for at in range(0, len(each), size):
             yield each[at : at + size]

@@ -1,6 +1,7 @@
-"""What a client is known to understand, by the client_version of its CONNECT (pure).
+"""Capabilities of a client, derived from the client_version of its CONNECT (pure).
 
-The protocol has no flag for these. Source: the official clients, C++ 4.2.0 (and Python, Node.js on top of it), Go and Java.
+The protocol has no flag for these. Source: the official clients, C++ 4.2.0 (and Python, Node.js on top of it), Go and
+Java.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ _CPP = "Pulsar-CPP"
 
 
 def understands_end_of_topic(client_version: str) -> bool:
-    """Whether REACHED_END_OF_TOPIC may be sent: C++ and Go take it for a broken connection, close it and come back."""
+    """Return whether REACHED_END_OF_TOPIC may be sent. C++ and Go treat it as a broken connection, close it and
+    reconnect."""
     return client_version.startswith(_JAVA)
 
 
 def refusal_code(client_version: str) -> pb.ServerError:
-    """The code of a SEND_ERROR that fails this one send: to C++ any code but ChecksumError means a broken connection, after which
-    it connects and sends the same again."""
+    """Return the code of a SEND_ERROR that fails only this send.
+
+    To C++ any code but ChecksumError means a broken connection, after which it reconnects and sends the same again."""
     return pb.ChecksumError if client_version.startswith(_CPP) else pb.NotAllowedError

@@ -1,4 +1,4 @@
-"""Commands about what a connection has already: its consumers, its producers, and the connection itself."""
+"""Commands about existing consumers and producers of a connection, and about the connection itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ping(connection: Connection, command: pb.BaseCommand) -> None:
 
 
 def pong(connection: Connection, command: pb.BaseCommand) -> None:
-    """A sign of life, as any command is: noted where it is received."""
+    """Accept a PONG. Like any command, it was noted as a sign of life when it was received."""
 
 
 def flow(connection: Connection, command: pb.BaseCommand) -> None:
@@ -83,7 +83,7 @@ async def consumer_stats(connection: Connection, command: pb.BaseCommand) -> Non
     request = command.consumerStats
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is None:
-        raise ConsumerNotFoundError(f"consumer {request.consumer_id} is not on this connection")
+        raise ConsumerNotFoundError(f"no consumer {request.consumer_id} on this connection")
     subscription = consumer.subscription
     answer = replies.consumer_stats(
         request.request_id,
@@ -101,12 +101,14 @@ async def consumer_stats(connection: Connection, command: pb.BaseCommand) -> Non
 def find_consumer(connection: Connection, consumer_id: int) -> Consumer[Subscription]:
     consumer = connection.consumers.get(consumer_id)
     if consumer is None:
-        raise MetadataRefusedError(f"consumer {consumer_id} is not on this connection")
+        raise MetadataRefusedError(f"no consumer {consumer_id} on this connection")
     return consumer
 
 
 def close_producer(connection: Connection, command: pb.BaseCommand) -> None:
-    """Always succeeds, also for what is unknown or not there yet. What is on its way gets its receipts before the answer."""
+    """Close a producer; always succeeds, also for an unknown one or one being created.
+
+    Receipts of its pending sends go out before the answer."""
     request = command.close_producer
     connection.creating.pop(("producer", request.producer_id), None)
     done = replies.success(request.request_id)
@@ -118,7 +120,7 @@ def close_producer(connection: Connection, command: pb.BaseCommand) -> None:
 
 
 def close_consumer(connection: Connection, command: pb.BaseCommand) -> None:
-    """Always succeeds, also for what is unknown or not there yet."""
+    """Close a consumer; always succeeds, also for an unknown one or one being created."""
     request = command.close_consumer
     connection.creating.pop(("consumer", request.consumer_id), None)
     if (known := connection.consumers.get(request.consumer_id)) is not None:
@@ -127,5 +129,5 @@ def close_consumer(connection: Connection, command: pb.BaseCommand) -> None:
 
 
 def close(consumer: Consumer[Subscription]) -> None:
-    """At its client's wish: it is told nothing."""
+    """Close at the client's request, without notifying it."""
     consumer.subscription.end_consumer(consumer, End.CLIENT)

@@ -1,12 +1,12 @@
 """One client connection: bytes in, topic calls out.
 
-The reader receives up to 256 KiB, works on the whole frames in it in synchronous passes of bounded length, flushes what each
-pass wants to send, and only then waits again. SEND, ACK, FLOW, REDELIVER and PING are done in the pass, in order; whatever
-has to wait (PRODUCER, SUBSCRIBE, SEEK ...) runs in a task of this connection. How each command runs is given to the
-connection as a table (`Requests`), which `broker.connections.requests` fills.
+The reader receives up to 256 KiB, works on the whole frames in it in synchronous passes of bounded length, flushes what
+each pass wants to send, and only then waits again. SEND, ACK, FLOW, REDELIVER and PING are done in the pass, in order;
+whatever has to wait (PRODUCER, SUBSCRIBE, SEEK ...) runs in a task of this connection. How each command runs is given
+to the connection as a table (`Requests`), which `broker.connections.requests` fills.
 
-An idle connection costs one task and 4 KiB of buffer: the tasks for a slow peer are started when there is one, and `rest`
-gives the buffer of busier times back.
+An idle connection costs one task and 4 KiB of buffer: the tasks for a slow peer are started when there is one, and
+`rest` gives the buffer of busier times back.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ from quire.world.unwrap import reason_of
 log = get_logger(__name__)
 
 CLIENT_VERSION_MAX = 256
-"""Characters of a client's version that are kept."""
+"""Maximum characters kept of a client's version."""
 CLOSED_PRODUCERS_MAX = 10_000
-"""Producers closed on one connection that are remembered; a SEND of one closed before them closes the connection."""
+"""Producers closed on one connection that are remembered. A SEND of one closed earlier closes the connection."""
 WORK_PER_STEP = 512
-"""Message ids of ACK and REDELIVER in all commands that a connection works on before others have their turn: 1 to 5 ms,
-the most for parts of batches."""
+"""Message ids of ACK and REDELIVER, over all commands, that a connection handles before other tasks run: 1 to 5 ms, the
+most for parts of batches."""
 WORK_PER_COMMAND = 8
-"""What a command counts against that, beside its message ids."""
+"""Cost of a command in that budget, beside its message ids."""
 _DONE = object()
 
 
 class ProtocolError(Exception):
-    """The peer broke the protocol; the connection is closed and one line says why."""
+    """Violation of the protocol by the peer. The connection is closed and one log line gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """How each command runs. What is not in it is not served."""
+    """Table of handlers. A command that is not in it is not served."""
 
     by_type: Mapping[int, Callable[[Connection, pb.BaseCommand], Iterator[None] | None]]
-    """Called in the pass. An iterator is the rest of the work: one element per step of the event loop, before the
-    connection reads on."""
+    """Handlers called in the pass. A returned iterator is the rest of the work: one element per step of the event loop,
+    before the connection reads on."""
     large: Callable[[Connection, LargeCommand], Iterator[None]]
     """The same for a command of more bytes than are parsed in one step."""
 
@@ -77,7 +77,7 @@ class Connection:
         self.producers: dict[int, Producer] = {}
         self.consumers: dict[int, Consumer[Subscription]] = {}
         self.closed_producers: dict[int, None] = {}
-        """Producers that we closed: what they still have on the way is ignored."""
+        """Producers closed by the broker. Their remaining sends are ignored."""
         self.creating: dict[tuple[str, int], object] = {}
         """Producers and consumers that are being created, by kind and id."""
         self.closed = False
@@ -86,7 +86,7 @@ class Connection:
         self.sends_in_flight = 0
         self.requests_in_flight = 0
         self.work_left = 0
-        """Of WORK_PER_STEP, in the step that is under way."""
+        """Remaining part of WORK_PER_STEP in the current step."""
         self._many: Iterator[None] | None = None
         """The rest of a command with many message ids: one step of the event loop per element."""
         self.opened_at = self.last_heard = trio.current_time()
@@ -100,15 +100,15 @@ class Connection:
             queued=context.output.queued,
         )
         self._paused: trio.CancelScope | None = None
-        """While reading is paused."""
+        """Set while reading is paused."""
         self._answered: trio.Event | None = None
-        """While it is paused until something is answered."""
+        """Set while reading is paused until something is answered."""
         self._resuming = False
-        """`_resume_consumers` is under way."""
+        """Whether `_resume_consumers` is under way."""
         self._reading: trio.CancelScope | None = None
-        """Cancelled to let go of the buffer that is being received into..."""
+        """Cancelled to release the buffer of the receive under way..."""
         self._receiving = False
-        """...and only then: a pass must not be broken off."""
+        """...and only during the receive: a pass must not be interrupted."""
         self.nursery: trio.Nursery
 
     # Life
@@ -123,7 +123,7 @@ class Connection:
                     while not await self._read():
                         self._buffer.rest()
                 finally:
-                    self.closed = True  # nothing is written, and no task started, from here on
+                    self.closed = True  # from here on nothing is written and no task started
                 nursery.cancel_scope.cancel()
         except* (FrameError, ProtocolError) as errors:
             why = reason_of(errors)
@@ -135,7 +135,7 @@ class Connection:
             self.log.debug("connection ended", reason=why)
 
     async def _read(self) -> bool:
-        """Receive and work. Returns whether the connection has ended; False: `rest` wants the buffer back."""
+        """Receive and work. Return whether the connection has ended; False: `rest` asked for the buffer."""
         buffer, receive_into = self._buffer, self.stream.receive_into
         with trio.CancelScope() as self._reading:
             while not self.closed:
@@ -162,13 +162,14 @@ class Connection:
         return False
 
     def rest(self) -> None:
-        """Nothing has come for a while: give back what the buffer has too much. It is in use by a receive, which begins
-        anew with a small one; nothing that was received is lost."""
+        """Release the excess of the buffer after an idle time.
+
+        A receive uses it, and restarts with a small one. Nothing that was received is lost."""
         if self._receiving and self._reading is not None and self._buffer.size > IDLE_SIZE:
             self._reading.cancel()
 
     async def _work_on(self, received: int) -> None:
-        """Work on everything that so many bytes brought, in order: one pass, or several if that is much. FrameError."""
+        """Handle everything that the last `size` bytes brought, in order, in one pass or several. Raises FrameError."""
         broken: BadFrameError | None = None
         try:
             items: Sequence[Item] = self._buffer.received(received)
@@ -183,7 +184,7 @@ class Connection:
             raise broken
 
     def _pass(self, items: Iterator[Item]) -> bool:
-        """Work for one step of the event loop, then send everything that caused; False if something is left."""
+        """Work for one step of the event loop, then send the resulting output; return False if something is left."""
         turn = self.context.turn
         turn.working = True
         try:
@@ -212,13 +213,13 @@ class Connection:
         return True
 
     def _gone(self) -> None:
-        """The connection is over: its producers and consumers vanish; what they held is given to others."""
+        """Remove the producers and consumers of an ended connection. Entries they held are delivered to others."""
         self.closed = True
         self.stream.close()
-        self._outbox.fail(OSError(errno.EPIPE, "the connection has ended"))
-        # At once: the connection itself may be part of a cycle, and the collector comes seldom.
+        self._outbox.fail(OSError(errno.EPIPE, "connection ended"))
+        # At once: the connection itself may be part of a reference cycle, and the collector runs rarely.
         del self._buffer, self._reading, self.nursery
-        # `closed` is set: nothing of what one consumer held goes to another of this connection on the way.
+        # `closed` is set, so entries held by one consumer do not go to another one of this connection first.
         for producer in list(self.producers.values()):
             producer.topic.end_producer(producer, End.LOST)
         self.producers.clear()
@@ -250,7 +251,8 @@ class Connection:
         )
 
     async def _pause(self) -> None:
-        """Stop reading until half of what was in flight is answered, and the peer has taken what was above the bound."""
+        """Stop reading until half of the pending requests is answered and the peer has taken the output above the
+        bound."""
         out_max = self.context.options.connection_out_bytes_max
         with trio.CancelScope() as self._paused:
             while not self.closed:
@@ -271,7 +273,7 @@ class Connection:
         )
 
     async def _wait_for_answers(self) -> None:
-        """Wait until something was answered, on this connection or, if it publishes, of all that was published."""
+        """Wait for an answer on this connection or, if it publishes, for an answer to any of its sends."""
         publishing = self.context.publishing
         answered = self._answered = trio.Event()
         publishing.tell(answered)
@@ -285,13 +287,13 @@ class Connection:
 
     @property
     def is_deaf(self) -> bool:
-        """Return whether this side does not read: then silence of the peer does not count."""
+        """Return whether this side does not read, in which case silence of the peer does not count."""
         return self._answered is not None and (
             self._outbox.pending_bytes < self.context.options.connection_out_bytes_max
         )
 
     def silent_s(self) -> float:
-        """Return for how long the peer could have been heard, and was not. While it is not listened to, that begins anew."""
+        """Return the seconds without a sign of the peer. Restarts whenever this side does not read."""
         if self.is_deaf:
             self._listen_anew()
         return trio.current_time() - self.last_heard
@@ -311,7 +313,7 @@ class Connection:
             self._answered.set()
 
     def producer_closed(self, producer: Producer) -> None:
-        """What the producer still has on its way is ignored from now on."""
+        """Ignore the remaining sends of a closed producer from now on."""
         if self.producers.get(producer.producer_id) is producer:
             del self.producers[producer.producer_id]
             self.closed_producers[producer.producer_id] = None
@@ -326,15 +328,15 @@ class Connection:
 
     @property
     def output_below_bound(self) -> bool:
-        """Whether more may be dispatched to it: its queue is below its own bound, and below its share of what is free of the
-        bound for all."""
+        """Return whether more may be dispatched to the connection: its queue is below its own bound, and below its
+        share of the free part of the common bound."""
         pending = self._outbox.pending_bytes
         if self.context.output.may_queue(pending):
             return self._output_below(self.context.options.connection_out_bytes_max)
         return self._output_below(pending)
 
     def _output_below(self, bound: int) -> bool:
-        """Whether fewer bytes than `bound` are queued; if not, consumers are served again when half of that is left."""
+        """Return whether fewer bytes than `bound` are queued; if not, consumers are served again at half of that."""
         if self._outbox.pending_bytes < bound:
             return True
         if not self._resuming and not self.closed:
@@ -343,12 +345,12 @@ class Connection:
         return False
 
     def _output_stalled(self) -> None:
-        """The peer does not take everything at once: a task sends the rest."""
+        """Start a task that sends the rest to a peer that does not take everything at once."""
         if not self.closed:
             self.nursery.start_soon(self._outbox.drain, name="connection output")
 
     async def _resume_consumers(self, size: int) -> None:
-        """When a slow peer has taken all but `size` bytes of what was queued for it, dispatch to it again."""
+        """Resume dispatch when a slow peer has taken all but `size` bytes of its queue."""
         await self._outbox.wait_below(size)
         self._resuming = False
         for consumer in list(self.consumers.values()):
@@ -360,14 +362,14 @@ class Connection:
             self._outbox.write(parts)
             self.context.turn.mark(self._outbox)
 
-    # What is done in the pass
+    # Work done in the pass
 
     def _send(self, run: SendRun) -> None:
         producer = self.producers.get(run.producer_id)
         if producer is None or producer.life is not Life.OPEN:
             if run.producer_id in self.closed_producers:
                 return
-            raise ProtocolError(f"SEND of unknown producer {run.producer_id}")
+            raise ProtocolError(f"SEND of the unknown producer {run.producer_id}")
         self.sends_in_flight += len(run.sequence_ids)
         producer.topic.publish(producer, run)
 
@@ -376,7 +378,7 @@ class Connection:
         if producer is None or producer.life is not Life.OPEN:
             if bad.producer_id in self.closed_producers:
                 return
-            raise ProtocolError(f"SEND of unknown producer {bad.producer_id}")
+            raise ProtocolError(f"SEND of the unknown producer {bad.producer_id}")
         message = "the checksum of the message does not match"
         producer.after_sends(replies.send_error(bad.producer_id, bad.sequence_id, pb.ChecksumError, message))
 
@@ -396,7 +398,7 @@ class Connection:
         self._many = self._requests.large(self, command)
 
     def start(self, command: pb.BaseCommand, work: Callable[[], Awaitable[None]]) -> None:
-        """Run a request in a task of its own; a BrokerError is its answer."""
+        """Run a request in a task of its own and answer with its BrokerError, if any."""
         self.requests_in_flight += 1
         self.nursery.start_soon(self._request, command, work, name=pb.BaseCommand.Type.Name(command.type))
 
@@ -413,7 +415,7 @@ class Connection:
             self.request_done()
 
     def connect(self, connect: pb.CommandConnect) -> None:
-        """Say CONNECTED. ProtocolError: for the second time."""
+        """Answer CONNECTED. Raises ProtocolError at a second CONNECT."""
         if self.connected:
             raise ProtocolError("a second CONNECT")
         self.connected = True
@@ -427,7 +429,7 @@ class Connection:
         self.write((replies.PING,))
 
     async def alive(self) -> bool:
-        """Ask the peer for a sign of life: what lets a name be taken over from a connection that died silently."""
+        """Probe the peer; return whether it is alive. A dead holder of a name loses it to a new connection."""
         if self.closed:
             return False
         self.pinged = True

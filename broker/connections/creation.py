@@ -1,4 +1,4 @@
-"""Producers and consumers on their way to a connection: PRODUCER and SUBSCRIBE."""
+"""Creation of producers and consumers: PRODUCER and SUBSCRIBE."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from quire.wire.pulsar.names import NAME_SIZE_MAX, TopicName, check_subscription
 
 
 class Creation:
-    """A producer or consumer on its way to an id of a connection: a second creation of that id is refused meanwhile, and the
-    client may close it before it is there. Made in the pass that reads the command: a CLOSE may be right behind it."""
+    """A producer or consumer that is being created under an id of a connection.
+
+    A second creation of that id is refused meanwhile, and the client may close it before it exists. Made in the pass
+    that reads the command, since a CLOSE may follow directly."""
 
     def __init__(self, connection: Connection, command: pb.BaseCommand) -> None:
         self._connection = connection
@@ -37,7 +39,7 @@ class Creation:
     async def run(
         self, maker: Callable[[Connection, pb.BaseCommand, Creation], Awaitable[None]], command: pb.BaseCommand
     ) -> None:
-        """Make it; on return, or with a BrokerError, it is no longer on its way."""
+        """Run the creation. When this returns or raises BrokerError, it is no longer pending."""
         if self._taken:
             raise ServiceNotReadyError(f"{self._key[0]} {self._key[1]} is already being created on this connection")
         try:
@@ -47,7 +49,7 @@ class Creation:
                 del self._connection.creating[self._key]
 
     def check(self) -> None:
-        """ServiceNotReadyError if it is not wanted any more: call it in the step that makes it."""
+        """Raise ServiceNotReadyError if the client has closed it meanwhile. Call it in the step that creates it."""
         if self._connection.closed or self._connection.creating.get(self._key) is not self:
             raise ServiceNotReadyError(f"{self._key[0]} {self._key[1]} was closed while it was being created")
 
@@ -60,12 +62,12 @@ class Creations:
         self._policies = policies
 
     async def producer(self, connection: Connection, command: pb.BaseCommand, creation: Creation) -> None:
-        """Connect a producer to a topic, which is loaded, or made, if need be."""
+        """Connect a producer to a topic, which is loaded or created if needed."""
         request = command.producer
         producer_id = request.producer_id
         if (known := connection.producers.get(producer_id)) is not None:
             if known.topic.name != parse_topic(request.topic):
-                raise NotAllowedError(f"producer {producer_id} of this connection is one of {known.topic.name.full}")
+                raise NotAllowedError(f"producer {producer_id} of this connection is in use on {known.topic.name.full}")
             connection.write((replies.producer_success(request.request_id, known.name),))
             return
         if request.producer_access_mode != pb.Shared:
@@ -88,13 +90,13 @@ class Creations:
         connection.write((replies.producer_success(request.request_id, added.name),))
 
     async def subscribe(self, connection: Connection, command: pb.BaseCommand, creation: Creation) -> None:
-        """Connect a consumer to a subscription, which is made if it is new."""
+        """Connect a consumer to a subscription, which is created if it is new."""
         request = command.subscribe
         consumer_id = request.consumer_id
         if (known := connection.consumers.get(consumer_id)) is not None:
             held = (known.subscription.topic.name, known.subscription.name)
             if held != (parse_topic(request.topic), request.subscription):
-                raise NotAllowedError(f"consumer {consumer_id} of this connection is one of {held[1]!r}")
+                raise NotAllowedError(f"consumer {consumer_id} of this connection is in use on {held[1]!r}")
             connection.write((replies.success(request.request_id),))
             return
         check_subscription(request.subscription)
@@ -120,8 +122,8 @@ class Creations:
         policies = await self._policies.load(name)
         if policies.asks_deduplication():
             raise NotAllowedError(
-                f"{name.full}: its policies ask for deduplication (deduplicationEnabled), which is not served: nobody may publish "
-                "until they say false"
+                f"{name.full}: its policies ask for deduplication (deduplicationEnabled), which is not served; "
+                "set it to false to publish"
             )
         return policies
 
@@ -129,14 +131,15 @@ class Creations:
 async def admit_producer(
     connection: Connection, creation: Creation, topic: Topic, request: pb.CommandProducer
 ) -> Producer:
-    """ProducerBusyError only if who has the name is alive; that costs a PING and its answer."""
+    """Add the producer. Raises ProducerBusyError only if the holder of the name is alive, which costs a PING and its
+    answer."""
     name = request.producer_name or connection.context.next_producer_name()
     while True:
         creation.check()
         try:
             return topic.add_producer(connection, request.producer_id, name, request.epoch)
         except ProducerBusyError:
-            if name not in topic.producers:  # not the name is taken: there are too many
+            if name not in topic.producers:  # the limit of producers is reached, not the name taken
                 raise
             holder = topic.producers[name].connection
             if holder is connection or await holder.alive():
@@ -144,7 +147,7 @@ async def admit_producer(
 
 
 async def open_initial_subscription(topic: Topic, name: str) -> None:
-    """Make a durable subscription from the first entry on, if there is none of that name."""
+    """Create a durable subscription from the first entry on, unless one of that name exists."""
     check_subscription(name)
     wanted = pb.CommandSubscribe(
         subscription=name,
@@ -161,12 +164,13 @@ async def open_initial_subscription(topic: Topic, name: str) -> None:
 async def admit_consumer(
     connection: Connection, creation: Creation, topic: Topic, request: pb.CommandSubscribe
 ) -> Consumer[Subscription]:
-    """ConsumerBusyError only if who keeps the newcomer out is alive; that costs a PING and its answer."""
+    """Add the consumer. Raises ConsumerBusyError only if the consumer that keeps it out is alive, which costs a PING
+    and its answer."""
     name = request.consumer_name or connection.context.random_name()
     epoch = request.consumer_epoch if request.HasField("consumer_epoch") else None
     shared_meta = request.keySharedMeta if request.HasField("keySharedMeta") else None
     while True:
-        # Asked for again after a probe: one that is not durable went with the dead consumer.
+        # Looked up again after a probe: a non-durable subscription is removed with its dead consumer.
         subscription = await topic.subscription(request)
         consumer = Consumer(
             connection, subscription, request.consumer_id, name, request.priority_level, epoch, shared_meta
@@ -189,7 +193,7 @@ def check_subscription(name: str) -> None:
     try:
         check_subscription_name(name)
     except InvalidNameError as error:
-        # An empty name gets ProducerBusy from the original, which the C++ client shows as InvalidConfiguration.
+        # The original refuses an empty name with ProducerBusy, which the C++ client shows as InvalidConfiguration.
         raise (ProducerBusyError if not name else NotAllowedError)(str(error)) from error
 
 

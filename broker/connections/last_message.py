@@ -1,4 +1,4 @@
-"""The last message of a topic: what GET_LAST_MESSAGE_ID asks for, and what clients wait to have read."""
+"""Last message of a topic: the answer to GET_LAST_MESSAGE_ID, up to which clients read."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from quire.wire.pulsar.metadata import peek
 
 NOTHING = Position(-1, -1)
 LOOK_BACK_MAX = 100
-"""Entries that no consumer gets, at the end of a log, which are looked behind."""
+"""Undeliverable entries at the end of a log to skip while searching for the last deliverable one."""
 
 
 async def last_message(ledger: ManagedLedger, screen: EntryScreen) -> tuple[Position, int]:
-    """Its entry, and its index in that if it is a batch, else -1; NOTHING if there is none. Entries that are passed over do not
-    count: whoever waits for them would wait for ever. ManagedLedgerError."""
+    """Return the entry of the last message, and its index if that is a batch, else -1; NOTHING if there is none.
+
+    Entries that are passed over do not count: a client would wait for them forever. Raises ManagedLedgerError."""
     position = ledger.last_confirmed
     for _ in range(LOOK_BACK_MAX):
         if position.entry_id < 0 or ledger.last_entry_of(position.ledger_id) is None:
-            return NOTHING, -1  # nothing was ever published, or all of it is trimmed
+            return NOTHING, -1  # nothing was ever published, or everything is trimmed
         run = await ledger.read(position, 1, 1)
         if not run.payloads or (run.ledger_id, run.first_entry_id) != position:
             break

@@ -1,4 +1,4 @@
-"""What a broker counts of the lookups that clients ask it over their connections; plain numbers, read by the metrics."""
+"""Counters of the lookups over client connections; plain numbers, read by the metrics."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ class LookupCounts:
 
     def __init__(self) -> None:
         self.answers = 0
-        """Told which broker it is."""
+        """Lookups answered with a broker to connect to."""
         self.redirects = 0
-        """Told which broker to ask."""
+        """Lookups answered with a redirect."""
         self.failures = 0
         self.pending = 0
-        """Not answered yet."""
+        """Lookups under way."""
         self.times = Histogram()
-        """Milliseconds, of all that were answered, however."""
+        """Milliseconds of all answered lookups, successful or not."""
 
     def answered_at_once(self) -> None:
         self.answers += 1

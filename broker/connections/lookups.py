@@ -1,4 +1,4 @@
-"""Where topics are, and which there are: PARTITIONED_METADATA, LOOKUP, GET_TOPICS_OF_NAMESPACE."""
+"""Lookups of topics: PARTITIONED_METADATA, LOOKUP, GET_TOPICS_OF_NAMESPACE."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from quire.wire.pulsar.names import NamespaceName, TopicName
 
 @lru_cache(maxsize=1024)
 def parse_topic(text: str) -> TopicName:
-    """The name a client gave; asked several times per topic. InvalidTopicError, NotAllowedError."""
+    """Parse the name a client gave; called several times per topic. Raises InvalidTopicError, NotAllowedError."""
     try:
         name = TopicName.parse(text)
     except UnsupportedTopicNameError as error:
@@ -34,7 +34,7 @@ def parse_topic(text: str) -> TopicName:
 
 
 class Lookups:
-    """Answers from the broker's topics and its ownership."""
+    """Lookup answers from the broker's topics and its ownership."""
 
     def __init__(self, topics: Topics, ownership: Owning, counts: LookupCounts) -> None:
         self._topics = topics
@@ -42,7 +42,7 @@ class Lookups:
         self._counts = counts
 
     async def partitioned_metadata(self, connection: Connection, command: pb.BaseCommand) -> None:
-        """Answer how many partitions a topic has."""
+        """Answer the number of partitions of a topic."""
         request = command.partitionMetadata
         name = parse_topic(request.topic)
         await self._topics.check_namespace(name)
@@ -50,7 +50,8 @@ class Lookups:
         connection.write((replies.partitions(request.request_id, count),))
 
     async def get_topics(self, connection: Connection, command: pb.BaseCommand) -> None:
-        """Names of a namespace's topics, partitions one by one; without them if the client has them, going by their hash."""
+        """Answer the names of a namespace's topics, partitions one by one; without names if the client's hash is
+        current."""
         request = command.getTopicsOfNamespace
         try:
             namespace = NamespaceName.parse(request.namespace)
@@ -62,7 +63,7 @@ class Lookups:
             if request.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT:
                 names = await self._topics.names(namespace)
         except TopicNotFoundError:
-            pass  # clients that follow a pattern wait for topics to come, of a namespace that may come too
+            pass  # clients with a pattern wait for topics, also of a namespace that does not exist yet
         matches = topic_pattern(request.topics_pattern) if request.HasField("topics_pattern") else None
         found, known = await connection.context.world.offload.run(
             partial(listed, names, matches), name="list of topics"
@@ -78,7 +79,7 @@ class Lookups:
         connection.write((answer,))
 
     async def lookup(self, connection: Connection, command: pb.BaseCommand) -> None:
-        """Answer which broker serves a topic."""
+        """Answer the broker that serves a topic."""
         request = command.lookupTopic
         counts = self._counts
         begun = trio.current_time()
@@ -109,7 +110,8 @@ class Lookups:
         return await self._ownership.lookup(name, authoritative=request.authoritative)
 
     def answer_at_once(self, connection: Connection, command: pb.BaseCommand) -> bool:
-        """PARTITIONED_METADATA and LOOKUP within the pass, where everything is known; False: it takes a task."""
+        """Answer PARTITIONED_METADATA or LOOKUP within the pass if everything is known; return False if it needs a
+        task."""
         is_lookup = command.type == pb.BaseCommand.LOOKUP
         text = command.lookupTopic.topic if is_lookup else command.partitionMetadata.topic
         try:

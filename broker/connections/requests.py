@@ -1,4 +1,4 @@
-"""The table of requests: each command that is served, and how it runs.
+"""The table of requests: each served command and how it runs.
 
 In the pass, in order: what is done at once, or in steps. In a task of the connection: what has to wait; it answers
 exactly once, and not necessarily in order. A creation is a task whose producer or consumer is known as on its way from
@@ -22,7 +22,7 @@ Maker = Callable[[Connection, pb.BaseCommand, Creation], Awaitable[None]]
 
 
 def request_table(lookups: Lookups, creations: Creations) -> Requests:
-    """Return how each command runs. Any other one is refused."""
+    """Return the handler of each served command. Any other command is refused."""
     kind = pb.BaseCommand
     return Requests(
         by_type={
@@ -59,7 +59,7 @@ def _task(work: Work, *, unless: Callable[[Connection, pb.BaseCommand], bool] | 
 
 
 def _creation(maker: Maker) -> InPass:
-    """Note in the pass that a producer or consumer is on its way, and make it in a task."""
+    """Register in the pass that a producer or consumer is being created, and create it in a task."""
 
     def run(connection: Connection, command: pb.BaseCommand) -> None:
         creation = Creation(connection, command)

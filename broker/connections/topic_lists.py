@@ -2,8 +2,8 @@
 
 A pattern is a client's regular expression, so only what can be matched in linear time is: literals, `.`, classes, and
 `* + ?` behind one of these. Anything else (groups, alternatives, counts ...) is left to the client, which filters again
-whatever it gets; the answer says which it was. A thousand names take 25 ms with the worst pattern, so all of this is for a
-worker, not for the event loop.
+whatever it gets; the answer says which it was. A thousand names take 25 ms with the worst pattern, so all of this is
+for a worker, not for the event loop.
 Source: the original's TopicList (hash, what a pattern is matched with); it matches with RE2, which is linear too.
 """
 
@@ -35,14 +35,14 @@ def topics_hash(names: Iterable[str]) -> str:
 
 
 def listed(names: Iterable[TopicName], matches: Callable[[TopicName], bool] | None) -> tuple[list[str], str]:
-    """The full names of those that match, and their hash."""
+    """Return the full names that match, and their hash."""
     found = [name.full for name in names if matches is None or matches(name)]
     return found, topics_hash(found)
 
 
 def topic_pattern(pattern: str) -> Callable[[TopicName], bool] | None:
-    """What tells whether a topic matches: its name, or that of the topic it is a partition of, without `persistent://`, as a
-    whole. None: this pattern is not for us.
+    """Return a predicate that matches a topic by its name, or that of the topic it is a partition of, without
+    `persistent://`, as a whole; None: the pattern is not supported here.
 
     >>> matches = topic_pattern("public/default/or.*")
     >>> matches(TopicName.parse("orders-partition-3")), matches(TopicName.parse("lorries"))
@@ -53,7 +53,7 @@ def topic_pattern(pattern: str) -> Callable[[TopicName], bool] | None:
     if len(pattern) > PATTERN_SIZE_MAX:
         return None
     pattern = pattern.removeprefix("^")
-    # Most patterns begin with a namespace and a bit of a name: what does not, costs no more than that.
+    # Most patterns begin with a namespace and part of a name. Names without that beginning cost nothing more.
     literal = _LITERAL.match(pattern)
     prefix = "" if literal is None else literal.group()
     steps = _parse(pattern[len(prefix) :])
@@ -69,7 +69,7 @@ def topic_pattern(pattern: str) -> Callable[[TopicName], bool] | None:
 
 
 _Step = tuple[Callable[[str], object], bool, bool]
-"""Tells whether a character fits; whether there may be none; whether there may be more."""
+"""Whether a character fits; whether there may be none; whether there may be more."""
 
 
 def _parse(pattern: str) -> list[_Step] | None:
@@ -92,16 +92,16 @@ def _parse(pattern: str) -> list[_Step] | None:
 
 
 class _Places:
-    """All places of a pattern at once, as the bits of a number: bit n is the place before step n, the last one the end. A
-    character costs a few operations on it, whatever the pattern.
+    """All places of a pattern at once, as the bits of a number: bit n is the place before step n, the last one the end.
 
+    A character costs a few operations on it, whatever the pattern.
     Source: the extended Shift-And automaton (Navarro and Raffinot, Flexible Pattern Matching in Strings, 4.2)."""
 
     def __init__(self, steps: list[_Step]) -> None:
         self._steps = steps
         self._end = 1 << len(steps)
         self._firsts = self._lasts = self._inner = 0
-        """Of each row of steps that may be left out: the place before it, the place behind it, and all but the first."""
+        """Masks of each row of optional steps: the place before it, the place behind it, and all but the first."""
         for place, (_, optional, _) in enumerate(steps):
             if optional:
                 if not place or not steps[place - 1][1]:
@@ -110,7 +110,7 @@ class _Places:
                     self._lasts |= 2 << place
                 self._inner |= 2 << place
         self._fitting: dict[str, tuple[int, int]] = {}
-        """By character, the steps that it fits, and those of them that may be repeated."""
+        """By character: the steps that it fits, and those of them that may be repeated."""
 
     def match(self, text: str) -> bool:
         places = self._skip(1)
@@ -126,7 +126,8 @@ class _Places:
         return bool(places & self._end)
 
     def _skip(self, places: int) -> int:
-        """With the places that are reached by leaving steps out: a subtraction carries through each row of them."""
+        """Add the places that are reached by skipping optional steps: a subtraction carries through each row of
+        them."""
         reached = places | self._lasts
         return places | self._inner & (~(reached - self._firsts) ^ reached)
 

@@ -1,1 +1,1 @@
-"""Subscriptions and consumers: which entries go out, and to whom. What is needed from outside is in `ports`."""
+"""Subscriptions and consumers: which entries go to which consumer. `ports` declares the needs of this package."""

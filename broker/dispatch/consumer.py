@@ -1,4 +1,4 @@
-"""One consumer: its permits, what it was sent and has not acknowledged, its place in a connection."""
+"""One consumer: its permits, its unacknowledged entries, its place in a connection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ S = TypeVar("S", bound=Source)
 
 
 class Consumer(Generic[S]):
-    """What a connection knows under a consumer id."""
+    """Object registered under a consumer id of a connection."""
 
     __slots__ = (
         "_encoder",
@@ -54,16 +54,17 @@ class Consumer(Generic[S]):
         self.key_shared = key_shared
         self.life = Life.OPEN
         self.blocked = False
-        """It holds too many unacknowledged messages, and gets none until it holds half as many."""
+        """Whether it holds too many unacknowledged messages. It then receives none until it holds half as many."""
         self.messages_out = 0
         self.told_end = False
-        """It knows that the topic was terminated and that nothing is left."""
+        """Whether it was notified that the topic is terminated and fully read."""
         self._encoder = MessageEncoder(consumer_id, subscription.topic.name.partition)
 
     @property
     def writable(self) -> bool:
-        """Whether the connection still takes output below its bound. A dead one takes none: what it would get would
-        count as delivered once more when it is taken back."""
+        """Return whether the connection still takes output below its bound.
+
+        A dead one takes none, because its entries would count as delivered once more when they are taken back."""
         return self.life is Life.OPEN and not self.connection.closed and self.connection.output_below_bound
 
     def deliver(
@@ -91,7 +92,7 @@ class Consumer(Generic[S]):
         self.connection.write(out)
 
     def tell_end(self) -> None:
-        """REACHED_END_OF_TOPIC, once, to a client that knows it."""
+        """Send REACHED_END_OF_TOPIC once, to a client that understands it."""
         if not self.told_end and self.life is Life.OPEN and understands_end_of_topic(self.connection.client_version):
             self.told_end = True
             self.connection.write((replies.reached_end_of_topic(self.consumer_id),))

@@ -1,7 +1,8 @@
-"""Common part of Shared and Key_Shared: many consumers at once; each entry is held by one of them until it is
+"""Common part of Shared and Key_Shared: many consumers at once. Each entry is held by one of them until it is
 acknowledged.
 
-Entries come from two sources: those that have to be delivered again (or were read and nobody could take), in order,
+Entries come from two sources: those that have to be delivered again (or were read and no consumer could take), in
+order,
 and then the log from the read position on. Both are offered to the policy as runs.
 """
 
@@ -27,7 +28,7 @@ from quire.world.doors import Buffer
 
 
 class ManyConsumers(Subscription):
-    """The part that Shared and Key_Shared have in common: replay, pending acks, permits."""
+    """Common part of Shared and Key_Shared: replay, pending acks, permits."""
 
     _policy: Shared[Consumer[Subscription]] | KeyShared[Consumer[Subscription]]
 
@@ -36,10 +37,10 @@ class ManyConsumers(Subscription):
         self._replay = Redelivery(self._group_of)
         self._read_size = ReadSize()
         self._ahead = 1
-        """How many times as many entries are read as there are permits for: more than once while few of them can be given."""
+        """Ratio of entries read to permits: above 1 while few of the entries can be delivered."""
         self._pending: dict[Consumer[Subscription], PendingAcks] = {}
         self._left_behind: list[tuple[PendingAcks, Iterator[Position]]] = []
-        """Entries of consumers that are gone, and the next of them to be delivered again: the pump takes them back before it
+        """Entries of removed consumers, and the next of them to be delivered again. The pump takes them back before it
         dispatches anything."""
         self._unacked = 0
         self._over_limit = False
@@ -56,8 +57,11 @@ class ManyConsumers(Subscription):
         self._forget_consumer(consumer)
 
     def _is_settled(self) -> bool:
-        """Return whether all that was held by consumers that are gone waits to be delivered again, in the groups of those here;
-        goes on with it for as long as this pass may. Until then nothing is dispatched: it might overtake what comes back."""
+        """Return whether all entries of removed consumers wait to be delivered again, in the groups of the current
+        consumers.
+
+        Continues with it as far as this pass allows. Until then nothing is dispatched, because new entries could
+        overtake old ones."""
         if not self._left_behind and self._replay.is_settled:
             return True
         turn = self._turn
@@ -81,14 +85,14 @@ class ManyConsumers(Subscription):
 
     @abstractmethod
     def _forget_consumer(self, consumer: Consumer[Subscription]) -> None:
-        """The policy forgets it."""
+        """Remove the consumer from the policy."""
 
     def unacked_of(self, consumer: Consumer[Subscription]) -> int:
-        """Messages the consumer holds."""
+        """Return the messages the consumer holds."""
         return self._pending[consumer].messages
 
     def announce(self) -> None:
-        """Nobody is more active than others."""
+        """Do nothing: no consumer is more active than others."""
 
     # Acknowledgement
 
@@ -99,7 +103,7 @@ class ManyConsumers(Subscription):
         try:
             super().ack_individual(consumer, whole, fitting)
         except InvalidAckError:
-            # Those that are valid took effect: nobody holds them any more.
+            # The valid positions took effect, so no consumer holds them any more.
             for position in whole:
                 if self.cursor.is_acked(position):
                     self._release(consumer, position)
@@ -120,19 +124,21 @@ class ManyConsumers(Subscription):
     def _is_longer_than_batch(
         self, consumer: Consumer[Subscription], position: Position, words: tuple[int, ...]
     ) -> bool:
-        """Whether a bitmap still asks for messages behind the end of the batch, as far as its size is known. Where part of it is
-        acknowledged already it is not known, and nothing can be added."""
+        """Return whether a bitmap asks for messages behind the end of the batch, as far as its size is known.
+
+        For a partly acknowledged batch the size is unknown, and nothing can be added."""
         for holder in (consumer, *self._pending):
             pending = self._pending.get(holder)
             size = None if pending is None else pending.messages_of(position)
             if size is not None:
-                if 64 * len(words) <= size or len(words) > ACK_SET_WORDS_MAX:  # the cursor refuses the latter
+                # the cursor refuses a bitmap that adds messages
+                if 64 * len(words) <= size or len(words) > ACK_SET_WORDS_MAX:
                     return False
                 return to_bits(words).bit_length() > size and self.cursor.ack_set(position) is None
         return False
 
     def _release_part(self, consumer: Consumer[Subscription], position: Position) -> None:
-        """Part of a batch is acknowledged: who holds it, holds so many messages fewer."""
+        """Reduce the messages its holder is charged for after a partial acknowledgement of a batch."""
         words = self.cursor.ack_set(position)
         if words is None:
             return
@@ -145,7 +151,7 @@ class ManyConsumers(Subscription):
                 return
 
     def _release(self, consumer: Consumer[Subscription], position: Position) -> None:
-        """An entry is acknowledged: whoever held it does no more."""
+        """Remove an acknowledged entry from its holder."""
         entry = self._pending[consumer].pop(position) if consumer in self._pending else None
         holder = consumer
         if entry is None:
@@ -163,7 +169,7 @@ class ManyConsumers(Subscription):
             self._released(holder, entry.key_hash)
 
     def _released(self, consumer: Consumer[Subscription], key_hash: int) -> None:
-        """Key_Shared: one fewer entry of that hash is held."""
+        """Key_Shared: note that one entry fewer of that hash is held."""
 
     def ack_cumulative(self, position: Position, ack_set: tuple[int, ...]) -> None:
         raise AssertionError("refused before: cumulative acks do not go with shared subscriptions")
@@ -171,7 +177,7 @@ class ManyConsumers(Subscription):
     # Redelivery
 
     def redeliver(self, consumer: Consumer[Subscription], positions: list[Position]) -> None:
-        """What the consumer holds of `positions` (all it holds, if none are named) is delivered again."""
+        """Deliver again what the consumer holds of `positions` (all it holds, if none are named)."""
         pending = self._pending.get(consumer)
         if pending is None:
             return
@@ -199,7 +205,7 @@ class ManyConsumers(Subscription):
     # Dispatch
 
     def _blocked_by_unacked(self) -> bool:
-        """The subscription holds too many unacknowledged messages; it goes on at half of the limit."""
+        """Return whether the subscription holds too many unacknowledged messages; it resumes at half of the limit."""
         limit = self.topic.context.options.unacked_messages_per_subscription_max
         if not limit:
             return False
@@ -230,7 +236,7 @@ class ManyConsumers(Subscription):
             if not stuck and (ready := self._replay.first_run(self._entries_for(permits), self._policy.ready_groups())):
                 position, count = ready
                 if self.cursor.is_acked(position):
-                    # The cursor went on without acks of ours: what waited was trimmed.
+                    # The cursor advanced without acks: waiting entries were trimmed.
                     self._replay.discard_acked(
                         self.cursor.is_acked, position.ledger_id, position.entry_id, position.entry_id + count
                     )
@@ -257,7 +263,8 @@ class ManyConsumers(Subscription):
                 return
 
     def _replay_span(self) -> int:
-        """Entries looked at in the cache per permit: those that wait for others, or are held, may lie between."""
+        """Entries looked at in the cache per permit. Entries waiting for other consumers, or held by them, may lie
+        between."""
         return 0
 
     def _entries_for(self, permits: int) -> int:
@@ -268,22 +275,22 @@ class ManyConsumers(Subscription):
         if not run.payloads:
             return
         if not self._is_settled():
-            return  # what it brought is read again
+            return  # entries it returned are read again
         if replay:
-            # A consumer may have left meanwhile: older entries of a key that now wait have to go first.
+            # A consumer may have been removed meanwhile. Older entries of a key, which now wait, have to go first.
             ready = self._replay.first_run(1, self._policy.ready_groups())
             if ready is None or ready[0] != (run.ledger_id, run.first_entry_id):
                 return
         self._offer(self._screened(run), replay=replay)
 
     def _lookahead(self) -> int:
-        """Entries waiting to be delivered again at which nothing new is read."""
+        """Number of entries waiting to be delivered again at which no new ones are read."""
         options = self.topic.context.options
         per_consumer = options.key_shared_lookahead_per_consumer * max(1, len(self.consumers))
         return min(per_consumer, options.key_shared_lookahead_per_subscription)
 
     def _refresh_slots(self) -> None:
-        """Consumers that hold too much, or whose connection is full, get nothing now."""
+        """Pause consumers that hold too much or have a full connection."""
         limit = self.topic.context.options.unacked_messages_per_consumer_max
         for consumer, pending in self._pending.items():
             if limit > 0:
@@ -292,7 +299,7 @@ class ManyConsumers(Subscription):
 
     @abstractmethod
     def _offer(self, run: EntryRun, *, replay: bool) -> bool:
-        """Give out what consumers take of `run`; False if that was nothing."""
+        """Deliver the entries of `run` that consumers can take; return False if there were none."""
 
     def _hand_over(
         self,
@@ -303,7 +310,7 @@ class ManyConsumers(Subscription):
         counts: Sequence[int],
         hashes: Sequence[int] | None,
     ) -> None:
-        """Send entries to a consumer, which holds them from now on."""
+        """Send entries to a consumer, which holds them from then on."""
         pending = self._pending[consumer]
         replay = self._replay
         redelivered: list[int] | None = None

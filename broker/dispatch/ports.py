@@ -1,4 +1,4 @@
-"""What dispatch needs from outside: of the topic whose entries it gives out, and of the connections it writes to."""
+"""Interfaces that dispatch needs: the topic whose entries it delivers, and the connections it writes to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ S = TypeVar("S", contravariant=True)
 
 
 class Host(Protocol[S]):
-    """A topic, as its subscriptions know it."""
+    """Topic as used by its subscriptions."""
 
     context: Context
     name: TopicName
@@ -29,17 +29,17 @@ class Host(Protocol[S]):
     next_owner: str
 
     def check_consumers(self) -> None:
-        """ConsumerBusyError if there are as many as there may be."""
+        """Raise ConsumerBusyError if the limit of consumers is reached."""
 
     def drop_if_unused(self, subscription: S) -> None:
         """Forget a non-durable subscription that has no consumer left."""
 
     async def delete_subscription(self, subscription: S) -> None:
-        """Forget a subscription and its cursor, durably. ServiceNotReadyError."""
+        """Delete a subscription and its cursor durably. Raises ServiceNotReadyError."""
 
 
 class Place(Protocol):
-    """A topic, as its consumers know it."""
+    """Topic as used by its consumers."""
 
     @property
     def name(self) -> TopicName: ...
@@ -49,14 +49,14 @@ class Place(Protocol):
 
 
 class Source(Protocol):
-    """A subscription, as its consumers know it."""
+    """Subscription as used by its consumers."""
 
     @property
     def topic(self) -> Place: ...
 
 
 class Outlet(Protocol):
-    """A client's connection, as its consumers know it."""
+    """Client connection as used by its consumers."""
 
     client_version: str
 
@@ -65,7 +65,7 @@ class Outlet(Protocol):
 
     @property
     def output_below_bound(self) -> bool:
-        """Whether more may be dispatched to it."""
+        """Return whether more may be dispatched to it."""
 
     def write(self, parts: Sequence[Buffer]) -> None:
         """Queue output; it leaves when the pass ends."""

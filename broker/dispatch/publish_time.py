@@ -1,4 +1,4 @@
-"""Finds an entry by the time it was published, by binary search over the ledgers of a log and the entries of one."""
+"""Search for an entry by its publish time: binary search over the ledgers of a log and the entries of one."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from quire.wire.pulsar.metadata import read_metadata
 from quire.world.doors import Buffer
 
 LOOK_AROUND_MAX = 100
-"""Entries behind one whose metadata cannot be read, and before it in its ledger, that are asked in its place."""
+"""Entries after an unreadable one, and before it in its ledger, that are read in its place."""
 _READ_BYTES = 1 << 20
 
 
 async def first_published_at(ledger: ManagedLedger, publish_time_ms: int) -> Position:
-    """The first entry whose publish time is `publish_time_ms` or later; LATEST if there is none.
+    """Return the first entry whose publish time is `publish_time_ms` or later; LATEST if there is none.
 
-    Publish times are the producers' clocks; where they run backwards the answer is one of the places where they pass the
-    time. An entry whose metadata cannot be read counts as published when the next one was, or else the one before it; with
-    none that can be read in `LOOK_AROUND_MAX` either way, as published late: rather too much is delivered than too little.
-    ManagedLedgerError.
-    """
+    Publish times come from the producers' clocks. Where they run backwards, the answer is one of the places where they
+    pass the time. An entry with unreadable metadata has the time of the next readable one, or else of the one before
+    it. If none within `LOOK_AROUND_MAX` either way is readable, it counts as published late, since it is better to
+    deliver too much than too little.
+    Raises ManagedLedgerError."""
 
     async def published_at(position: Position) -> int | None:
-        """None: unknown."""
+        """Return the publish time of an entry; None: unknown."""
         run = await ledger.read(position, 1, 1)
         times = _times(run.payloads)
         if times or not run.payloads:
@@ -58,7 +58,7 @@ async def first_published_at(ledger: ManagedLedger, publish_time_ms: int) -> Pos
         return found is not None and found < publish_time_ms
 
     async def first_not_before(count: int, place: Callable[[int], Position]) -> int:
-        """Of `count` places in order, the number of the first that is not before the time; `count` if all are."""
+        """Return the number of the first of `count` ordered places that is not before the time; `count` if all are."""
         low, high = 0, count
         while low < high:
             middle = (low + high) // 2
@@ -78,7 +78,7 @@ async def first_published_at(ledger: ManagedLedger, publish_time_ms: int) -> Pos
 
 
 def _times(entries: Iterable[Buffer]) -> list[int]:
-    """The publish times of `entries` whose metadata can be read and has one."""
+    """Yield the publish times of `entries` whose metadata can be read and has one."""
     times: list[int] = []
     for entry in entries:
         try:

@@ -1,4 +1,4 @@
-"""Shared and Key_Shared: what a policy gives to whom, of the runs that are offered to it."""
+"""Shared and Key_Shared subscriptions: apply the policy's assignment to runs of entries."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from quire.wire.pulsar.metadata import chunk_of
 from quire.world.doors import Buffer
 
 AHEAD_MAX = 64
-"""Key_Shared: reads are at most so many times what there are permits for, while the keys that come are held up."""
+"""Key_Shared: maximum ratio of entries read to permits while the keys that arrive are held up."""
 
 
 class SharedSubscription(ManyConsumers):
-    """Round robin over the consumers of the highest priority that have permits; chunks of a message stay together."""
+    """Subscription with round robin over the consumers of the highest priority that have permits. Chunks of a message
+    stay together."""
 
     entry_cost = 3
     _policy: Shared[Consumer[Subscription]]
@@ -70,7 +71,7 @@ class SharedSubscription(ManyConsumers):
             taken_to = last + 1
             progress = progress or not replay
         if replay:
-            # What was acknowledged since need not be delivered again.
+            # Entries acknowledged since need not be delivered again.
             self._replay.discard_acked(self.cursor.is_acked, ledger_id, first, taken_to)
         else:
             self._advance(ledger_id, taken_to)
@@ -86,7 +87,7 @@ class SharedSubscription(ManyConsumers):
         *,
         replay: bool,
     ) -> tuple[int, bool]:
-        """Returns how many of the entries are done with, given or noted, and whether any was given."""
+        """Return how many of the entries are handled, delivered or noted, and whether any was delivered."""
         policy = self._policy
         assigned, blocked, taken = policy.assign_chunks(counts, chunks, () if replay else self._replay.hashes)
         hashes = [0 if chunk is None else chunk.key for chunk in chunks]
@@ -101,7 +102,7 @@ class SharedSubscription(ManyConsumers):
 
 
 class KeySharedSubscription(ManyConsumers):
-    """All messages of a key go to one consumer, in order, however consumers come and go."""
+    """Subscription in which all messages of a key go to one consumer, in order, as consumers join and leave."""
 
     entry_cost = 8
     _policy: KeyShared[Consumer[Subscription]]
@@ -138,7 +139,7 @@ class KeySharedSubscription(ManyConsumers):
             counts = self._message_counts(ledger_id, start, payloads)
             self._read_size.seen(count, sum(counts))
             if replay:
-                # Between those that wait there may be others, which are held.
+                # Entries held by consumers may lie between the waiting ones.
                 known = [waiting.hash_of(Position(ledger_id, start + index)) for index in range(count)]
                 hashes = [0 if key_hash is None else key_hash for key_hash in known]
             else:
@@ -160,7 +161,7 @@ class KeySharedSubscription(ManyConsumers):
 
 
 def chunk_key(payload: Buffer) -> Chunk | None:
-    """What Shared goes by: which chunked message an entry is a part of, and whether it is the last one; None: of none."""
+    """Return the chunked message an entry is a part of, and whether it is the last chunk; None if it is no chunk."""
     try:
         found = chunk_of(payload)
     except PulsarWireError:

@@ -23,7 +23,8 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 
 
 class SingleActiveSubscription(Subscription):
-    """Dispatch needs no policy here: what is read goes to the active consumer while it has permits."""
+    """Subscription with one active consumer. It needs no policy: entries go to the active consumer while it has
+    permits."""
 
     single_active = True
 
@@ -33,8 +34,8 @@ class SingleActiveSubscription(Subscription):
         self._permits: dict[Consumer[Subscription], int] = {}
         self._read_size = ReadSize()
         self._ranges: Ranges[Consumer[Subscription]] | None = None
-        """Exclusive: the hashes of the keys that the consumer asked for; None: of all. What has another key is passed over, and not
-        acknowledged."""
+        """Exclusive: the key hashes that the consumer asked for; None: all. Entries of other keys are passed over and
+        not acknowledged."""
         self._failover = kind == pb.CommandSubscribe.Failover
         hashing = topic.context.options.failover_consistent_hashing
         self._choice = FailoverChoice(topic.name.full, topic.name.partition, consistent_hashing=hashing)
@@ -71,7 +72,7 @@ class SingleActiveSubscription(Subscription):
         return None if self._failover else next(iter(self.consumers), None)
 
     def announce(self) -> None:
-        """Failover: everybody is told on a change; a newcomer is told where it stands."""
+        """Notify Failover consumers: all of them of a change, a new one of its state."""
         if not self._failover:
             return
         before = self.active
@@ -91,7 +92,7 @@ class SingleActiveSubscription(Subscription):
         for consumer in self.consumers:
             self._tell(consumer)
         if had_one and chosen is not None and not self.stopped:
-            # The one before may have acks on their way: dispatch begins a moment later.
+            # The previous consumer may have acks on their way, so dispatch begins a moment later.
             self._waiting = trio.CancelScope()
             self.topic.nursery.start_soon(self._begin_later, self._waiting, name=f"failover {self.name}")
 
@@ -120,12 +121,12 @@ class SingleActiveSubscription(Subscription):
         return self._permits.get(consumer, 0)
 
     def redeliver(self, consumer: Consumer[Subscription], positions: list[Position]) -> None:
-        """Ids do not matter here: everything unacknowledged comes again, in order."""
+        """Deliver again everything unacknowledged, in order; ids do not matter for this type."""
         if consumer is self.active:
             self.rewind()
 
     def _forget_deliveries(self) -> None:
-        """Nothing is kept per delivery: the mark-delete position and the ack ranges say it all."""
+        """Do nothing: no state is kept per delivery beyond the mark-delete position and the ack ranges."""
 
     def _pump(self) -> None:
         self.hungry = False
@@ -156,7 +157,7 @@ class SingleActiveSubscription(Subscription):
             self._deliver(self.active, run)
 
     def _deliver(self, consumer: Consumer[Subscription], run: EntryRun) -> None:
-        """Send what is not acknowledged of `run` while there are permits; the read position follows what was sent."""
+        """Send the unacknowledged entries of `run` while there are permits; the read position follows."""
         cursor = self.cursor
         run = self._screened(run)
         first, ledger_id = run.first_entry_id, run.ledger_id
@@ -198,7 +199,7 @@ class SingleActiveSubscription(Subscription):
     def _of_its_keys(
         self, ranges: Ranges[Consumer[Subscription]], run: EntryRun, runs: Sequence[tuple[int, int]]
     ) -> Iterator[tuple[int, int]]:
-        """Of `runs` in `run`, what has a key in `ranges`, as (first entry, count)."""
+        """Return the parts of `runs` in `run` that have a key in `ranges`, as (first entry, count)."""
         for start, count in runs:
             wanted = [
                 ranges.owner(range_hash(key_of(payload))) is not None
@@ -213,7 +214,9 @@ class SingleActiveSubscription(Subscription):
 
 
 def _ranges_of(consumer: Consumer[Subscription]) -> Ranges[Consumer[Subscription]] | None:
-    """ConsumerAssignError. Source: Pulsar's AbstractDispatcherSingleActiveConsumer."""
+    """Return the hash ranges of a Key_Shared consumer. Raises ConsumerAssignError.
+
+    Source: Pulsar's AbstractDispatcherSingleActiveConsumer."""
     meta = consumer.key_shared
     if meta is None or meta.keySharedMode != pb.STICKY or not meta.hashRanges:
         return None

@@ -1,7 +1,7 @@
-"""One subscription: its cursor, its consumers, and the pump that moves entries from the one to the others.
+"""One subscription: its cursor, its consumers, and the pump that moves entries from the cursor to the consumers.
 
 The pump is synchronous. It runs in the pass that made something possible (entries confirmed, permits given, acks,
-a consumer came or went), reads the tail from the cache, asks the policy who gets what, and queues the frames. Only a
+a consumer came or went), reads the tail from the cache, asks the policy for consumers, and queues the frames. Only a
 read that has to go to the bookies leaves the pass: one task, one at a time, whose result starts the pump again.
 It does no more in one pass than `broker.turn.PASS_WORK`, whatever there are permits for, and goes on in a later step.
 """
@@ -35,21 +35,22 @@ from quire.world.doors import Buffer
 log = get_logger(__name__)
 
 CATCH_UP_ENTRIES = 1000
-"""A cursor further behind than this does not keep the tail in the cache (Pulsar: managedLedgerCursorBackloggedThreshold)."""
+"""A cursor further behind than this does not keep the tail in the cache (Pulsar:
+managedLedgerCursorBackloggedThreshold)."""
 READ_BACKOFF_MIN_S = 0.1
 READ_BACKOFF_MAX_S = 15.0
 RUN_COST = 32
-"""What a run of entries counts against the work of a pass, beside its entries."""
+"""Cost of a run of entries in the work of a pass, beside its entries."""
 WORD_MASK = (1 << 64) - 1
 
 
 def wanted_messages(ack_set: Sequence[int]) -> int:
-    """How many messages of a batch its bitmap (signed words) still asks for, at least 1."""
+    """Return how many messages of a batch its bitmap (signed words) still asks for, at least 1."""
     return max(1, sum((word & WORD_MASK).bit_count() for word in ack_set))
 
 
 def key_of(payload: Buffer) -> bytes:
-    """What Key_Shared goes by. One whose metadata makes no sense has no key."""
+    """Return the key of an entry for Key_Shared. An entry with unreadable metadata has none."""
     try:
         return sticky_key(payload)
     except PulsarWireError:
@@ -57,11 +58,11 @@ def key_of(payload: Buffer) -> bytes:
 
 
 class Subscription(ABC):
-    """What all types have in common: life, seek, reads, the guard around the pump."""
+    """Common part of all types: life, seek, reads, the guard around the pump."""
 
     single_active = False
     entry_cost = 1
-    """What an entry counts against the work of a pass."""
+    """Cost of an entry in the work of a pass."""
 
     def __init__(self, topic: Host[Subscription], name: str, cursor: Cursor, kind: int, durable: bool) -> None:
         self.topic = topic
@@ -72,14 +73,14 @@ class Subscription(ABC):
         self.consumers: dict[Consumer[Subscription], None] = {}
         self.seeking = False
         self.hungry = False
-        """Somebody has permits and there was nothing to read: new entries start the pump."""
+        """Whether a consumer has permits and there was nothing to read, so that new entries start the pump."""
         self.stopped = False
         self.messages_out = 0
         self._turn = topic.context.turn
         self._pumping = False
         self._again = False
         self._is_put_off = False
-        """The pump goes on in a later step of the loop."""
+        """Whether the pump goes on in a later step of the loop."""
         self._reading: trio.CancelScope | None = None
         self._epoch = 0
         self._backoff: Backoff | None = None
@@ -92,12 +93,12 @@ class Subscription(ABC):
     # Consumers
 
     def add_consumer(self, consumer: Consumer[Subscription]) -> None:
-        """ConsumerBusyError, ConsumerAssignError, ServiceNotReadyError (a seek is under way)."""
+        """Add a consumer. Raises ConsumerBusyError, ConsumerAssignError, ServiceNotReadyError (a seek is under way)."""
         if self.seeking or self.stopped:
             raise ServiceNotReadyError("Subscription is fenced")
         limit = self.topic.context.options.consumers_per_subscription_max
         if limit and len(self.consumers) >= limit:
-            raise ConsumerBusyError(f"subscription {self.name!r} has {limit} consumers, the most it may have")
+            raise ConsumerBusyError(f"subscription {self.name!r} has {limit} consumers, the maximum")
         self.topic.check_consumers()
         first = not self.consumers
         self._admit(consumer)
@@ -107,7 +108,7 @@ class Subscription(ABC):
         self.pump()
 
     def remove_consumer(self, consumer: Consumer[Subscription]) -> None:
-        """The consumer is gone: what it held goes to others."""
+        """Remove a consumer; what it held is delivered to others."""
         if consumer not in self.consumers:
             return
         del self.consumers[consumer]
@@ -116,8 +117,9 @@ class Subscription(ABC):
         self.pump()
 
     def abandoned(self) -> None:
-        """If nobody is left (or came): nothing is read ahead or kept in the cache for this subscription, and one that is
-        not durable goes."""
+        """Release resources if there is no consumer.
+
+        Nothing is read ahead or kept in the cache then, and a non-durable subscription is removed."""
         if not self.consumers:
             self.hungry = False
             self._drop_read()
@@ -125,15 +127,16 @@ class Subscription(ABC):
             self.topic.drop_if_unused(self)
 
     def sole_holder(self) -> Consumer[Subscription] | None:
-        """The consumer that keeps others out, if there is one: its connection is probed before a newcomer is refused."""
+        """Return the consumer that keeps others out, if there is one. Its connection is probed before a new consumer is
+        refused."""
         return None
 
     @abstractmethod
     def permits_of(self, consumer: Consumer[Subscription]) -> int:
-        """Messages it may still be sent; below 0 after a batch larger than its permits."""
+        """Return the messages it may still be sent; below 0 after a batch larger than its permits."""
 
     def unacked_of(self, consumer: Consumer[Subscription]) -> int:
-        """Messages it was sent and has not acknowledged, as far as this type keeps count."""
+        """Return the messages it was sent and has not acknowledged, as far as this type counts them."""
         return 0
 
     def end_consumer(self, consumer: Consumer[Subscription], end: End) -> None:
@@ -148,7 +151,7 @@ class Subscription(ABC):
             self.remove_consumer(consumer)
 
     def disconnect_all(self) -> None:
-        """CLOSE_CONSUMER to everybody; they subscribe again."""
+        """Send CLOSE_CONSUMER to all consumers; they subscribe again."""
         consumers = list(self.consumers)
         for consumer in consumers:
             self.end_consumer(consumer, End.CUT)
@@ -156,61 +159,64 @@ class Subscription(ABC):
             self.end_consumer(consumer, End.LOST)
 
     def disconnect(self, consumer: Consumer[Subscription]) -> None:
-        """CLOSE_CONSUMER to one; what it held goes to others."""
+        """Send CLOSE_CONSUMER to one consumer; what it held is delivered to others."""
         self.end_consumer(consumer, End.CUT)
         self.end_consumer(consumer, End.LOST)
 
     def stop(self) -> None:
-        """No more dispatching; a read under way is dropped."""
+        """Stop dispatching; a read under way is dropped."""
         self.stopped = True
         self.hungry = False
         self._drop_read()
 
     @abstractmethod
     def announce(self) -> None:
-        """Called after a SUBSCRIBE was answered; Failover tells who is active."""
+        """Announce the active consumer (Failover). Called after a SUBSCRIBE was answered."""
 
-    # What the types differ in
+    # Differences between the types
 
     @abstractmethod
     def _admit(self, consumer: Consumer[Subscription]) -> None:
-        """A consumer joins, or is refused (ConsumerBusyError, ConsumerAssignError)."""
+        """Add a consumer. Raises ConsumerBusyError, ConsumerAssignError."""
 
     @abstractmethod
     def _dismiss(self, consumer: Consumer[Subscription]) -> None:
-        """A consumer is gone; what it held goes to others."""
+        """Remove a consumer; what it held is delivered to others."""
 
     @abstractmethod
     def _pump(self) -> None:
-        """Give out what can be given out now."""
+        """Deliver what can be delivered now."""
 
     @abstractmethod
     def _read_done(self, run: EntryRun, replay: bool) -> None:
-        """Entries came from the bookies; `replay`: they were delivered before."""
+        """Accept entries read at the bookies; `replay`: they were delivered before."""
 
     @abstractmethod
     def flow(self, consumer: Consumer[Subscription], permits: int) -> None:
-        """The consumer asks for so many more messages."""
+        """Add so many permits to the consumer."""
 
     @abstractmethod
     def redeliver(self, consumer: Consumer[Subscription], positions: list[Position]) -> None:
-        """What the consumer names, or all it holds, is delivered again."""
+        """Deliver again what the consumer names, or all it holds."""
 
     def held(self, consumer: Consumer[Subscription]) -> list[Position]:
-        """What the consumer was sent and has not acknowledged, in order, as far as this type keeps account of it."""
+        """Return what the consumer was sent and has not acknowledged, in order, as far as this type keeps account of
+        it."""
         return []
 
     @abstractmethod
     def _forget_deliveries(self) -> None:
-        """The cursor moved: nothing that was sent before counts."""
+        """Forget all deliveries, because the cursor moved."""
 
     # Acknowledgement
 
     def ack_individual(
         self, consumer: Consumer[Subscription], whole: list[Position], parts: list[tuple[Position, tuple[int, ...]]]
     ) -> None:
-        """InvalidAckError for positions that were never confirmed or are not of this topic; they have no effect, the
-        others have."""
+        """Acknowledge single positions.
+
+        Raises InvalidAckError for positions that were never confirmed or are not of this topic; they have no effect,
+        the others have."""
         invalid: list[InvalidAckError] = []
         if whole:
             try:
@@ -226,7 +232,8 @@ class Subscription(ABC):
             raise InvalidAckError([each for error in invalid for each in error.positions], invalid[0].reason)
 
     def ack_cumulative(self, position: Position, ack_set: tuple[int, ...]) -> None:
-        """Everything up to `position`; with an ack set, everything before it and the cleared indexes of its batch."""
+        """Acknowledge everything up to `position`; with an ack set, everything before it and the cleared indexes of its
+        batch."""
         self.cursor.ack_cumulative(position, ack_set)
 
     # Moving the cursor
@@ -255,13 +262,14 @@ class Subscription(ABC):
                 self.topic.nursery.start_soon(self._drop_later, name=f"reader {self.name}")
 
     async def _drop_later(self) -> None:
-        """A reader that a seek disconnected subscribes again at once; if it died instead, its subscription goes."""
+        """Remove the subscription of a reader that a seek disconnected, unless the reader has subscribed again."""
         await trio.sleep(self.topic.context.options.resubscribe_grace_s)
         if not self.stopped:
             self.abandoned()
 
     async def seek_time(self, publish_time_ms: int) -> None:
-        """Seek to the first entry published at or after `publish_time_ms` (milliseconds since 1970); to the end if none was."""
+        """Seek to the first entry published at or after `publish_time_ms` (milliseconds since 1970); to the end if none
+        was."""
         try:
             target = await first_published_at(self.topic.ledger, publish_time_ms)
         except ManagedLedgerError as error:
@@ -297,52 +305,55 @@ class Subscription(ABC):
         self.pump()
 
     def _tell_end(self) -> None:
-        """The log takes no more: who asks for messages is told when all are acknowledged. Source: Pulsar's dispatchers, which
-        do so on an ack and when a read finds nothing."""
+        """Notify consumers that the log is terminated, when all of it is acknowledged.
+
+        Source: Pulsar's dispatchers, which do so on an ack and when a read finds nothing."""
         if self.cursor.backlog() == 0:
             for consumer in self.consumers:
                 if self.permits_of(consumer) > 0:
                     consumer.tell_end()
 
     def _caught_up(self) -> None:
-        """Everything confirmed was given out: the next entries are kept in the cache for this cursor and start the pump."""
+        """Wait for new entries after everything confirmed was delivered: they are kept in the cache for this cursor and
+        start the pump."""
         self.hungry = True
         self.cursor.activate()
 
     @property
     def unread(self) -> int:
-        """Confirmed entries from the read position on."""
+        """Return the confirmed entries from the read position on."""
         ledger = self.topic.ledger
         count: int = ledger.count_between(ledger.previous_position(self.cursor.read_position), ledger.last_confirmed)
         return count
 
     @property
     def reading(self) -> bool:
-        """Whether a read at the bookies is under way."""
+        """Return whether a read at the bookies is under way."""
         return self._reading is not None
 
     def release_tail(self) -> None:
-        """A consumer that gives no permits does not keep the tail in the cache for ever; `_caught_up` takes it up again."""
+        """Stop keeping the tail in the cache for a consumer that gives no permits; `_caught_up` starts it again."""
         if self.cursor.active and self.unread > CATCH_UP_ENTRIES:
             self.cursor.deactivate()
 
     def _advance(self, ledger_id: int, next_entry: int) -> None:
-        """Entries of the ledger below `next_entry` were given out."""
+        """Advance the read position: entries of the ledger below `next_entry` were delivered."""
         if next_entry > 0:
             following = self.topic.ledger.next_position(Position(ledger_id, next_entry - 1))
-            # Acks, or trimming, may have moved the cursor on while the entries were read.
+            # Acks or trimming may have advanced the cursor while the entries were read.
             if following > self.cursor.read_position:
                 self.cursor.read_position = following
 
     def _ack_sets(self, ledger_id: int, entry_ids: Sequence[int]) -> list[list[int] | None] | None:
-        """Per entry the messages still wanted of a batch acknowledged in part; None where that applies to no entry."""
+        """Return per entry the messages still wanted of a partly acknowledged batch; None where that applies to no
+        entry."""
         cursor = self.cursor
         if not cursor.has_ack_sets:
             return None
         return [cursor.ack_set(Position(ledger_id, entry_id)) for entry_id in entry_ids]
 
     def _message_counts(self, ledger_id: int, first_entry_id: int, payloads: Sequence[Buffer]) -> list[int]:
-        """Messages of each entry that are still wanted: what it costs in permits."""
+        """Return the messages of each entry that are still wanted: its cost in permits."""
         if self.topic.screen.has_only(~BATCH, ledger_id, first_entry_id):
             counts = [1] * len(payloads)
         else:
@@ -356,8 +367,8 @@ class Subscription(ABC):
         return counts
 
     def _screened(self, run: EntryRun) -> EntryRun:
-        """`run` as it may be delivered. What no consumer could take is acknowledged, and so passed over. It counts against the work of
-        this pass."""
+        """Return `run` without undeliverable entries, which are acknowledged. They count against the work of this
+        pass."""
         self._turn.left -= len(run.payloads) * self.entry_cost + RUN_COST
         screen = self.topic.screen
         if (run.ledger_id, run.first_entry_id) > screen.known_after:  # as `knows`
@@ -371,7 +382,7 @@ class Subscription(ABC):
 
     @property
     def backlog(self) -> int:
-        """Entries not acknowledged."""
+        """Return the number of unacknowledged entries."""
         return self.cursor.backlog()
 
     def _start_read(self, position: Position, count_max: int, *, replay: bool = False) -> None:

@@ -1,1 +1,1 @@
-"""Which broker serves which topics: bundles of a namespace, leases on them, lookups, and who is better placed to have them."""
+"""Ownership of topics: bundles of a namespace, leases on them, lookups, and balance between brokers."""

@@ -1,4 +1,5 @@
-"""Load reports of this broker, and what the leader does with those of all: the shell around `load` and `load_reports`."""
+"""Load reports of this broker, and the leader's decisions over all reports: the shell around `load` and
+`load_reports`."""
 
 from __future__ import annotations
 
@@ -26,15 +27,15 @@ from quire.world.doors import Clock
 log = get_logger(__name__)
 
 SETTLE_S = 1.0
-"""After bundles were taken or lost, before that is reported: more may follow."""
+"""Wait after bundles were taken or lost before that is reported, since more may follow."""
 
 
 class Reporter:
-    """Measures, and says what the node of this broker should tell."""
+    """Measurement of this broker's load, and the report in its node."""
 
     def __init__(self, me: LocalBroker, options: OwnershipOptions, clock: Clock) -> None:
         self.value = b""
-        """LocalBrokerData as it was last decided to be."""
+        """LocalBrokerData of the last report that was due."""
         self._me = me
         self._options = options
         self._clock = clock
@@ -46,11 +47,11 @@ class Reporter:
         self._encode()
 
     def changed(self) -> None:
-        """Bundles were taken or lost: tell it soon."""
+        """Report soon, because bundles were taken or lost."""
         self._changed.set()
 
     def rate_of(self, name: TopicName) -> float:
-        """Messages per second of a loaded topic, in and out, as last measured."""
+        """Return the messages per second of a loaded topic, in and out, as last measured."""
         return self._meter.topic_rates.get(name, 0.0)
 
     async def run(
@@ -60,7 +61,7 @@ class Reporter:
         bundle_of: Callable[[TopicName], Bundle | None],
         owned: Callable[[], list[Bundle]],
     ) -> None:
-        """Report when there is something to tell, until cancelled."""
+        """Report whenever one is due, until cancelled."""
         while True:
             with trio.move_on_after(self._options.report_interval_s):
                 await self._changed.wait()
@@ -83,7 +84,7 @@ class Reporter:
 
 
 class Balanced(Protocol):
-    """What the balancer needs of the ownership."""
+    """Parts of Ownership that the balancer needs."""
 
     brokers: Brokers
     namespaces: Namespaces
@@ -96,14 +97,15 @@ class Balanced(Protocol):
 
 
 class Balancer:
-    """While this broker leads: moves bundles away from brokers that have too much, and splits those that are too large."""
+    """Balancer that runs while this broker leads: moves bundles away from overloaded brokers, and splits large
+    bundles."""
 
     def __init__(self, ownership: Balanced) -> None:
         self._ownership = ownership
         self._moved_at: dict[str, float] = {}
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Balance until cancelled."""
         options = self._ownership.options
         while True:
             await trio.sleep(options.shed_interval_s)
@@ -115,7 +117,7 @@ class Balancer:
                 await self.shed()
 
     async def shed(self) -> None:
-        """Once."""
+        """Move bundles away from overloaded brokers, once."""
         now, grace_s = trio.current_time(), self._ownership.options.shed_grace_s
         self._moved_at = {bundle: at for bundle, at in self._moved_at.items() if now - at < grace_s}
         reports = self._ownership.brokers.reports
@@ -131,7 +133,7 @@ class Balancer:
         return bundle is not None and heartbeat_broker(bundle.namespace) is None and text not in self._moved_at
 
     async def split(self) -> None:
-        """Once."""
+        """Split large bundles, once."""
         reports = self._ownership.brokers.reports
         namespaces = {bundle.rpartition("/")[0] for report in reports.values() for bundle in report.bundles}
         try:
@@ -152,7 +154,7 @@ class Balancer:
         source = self._ownership.brokers.reports.get(move.source)
         if bundle is None or source is None:
             return
-        log.info("bundle moves to a broker with less load", bundle=move.bundle, to=move.destination)
+        log.info("moving bundle to a broker with less load", bundle=move.bundle, to=move.destination)
         if move.source == self._ownership.brokers.me.id:
             await self._ownership.unload(bundle, destination=move.destination)
         else:
@@ -163,7 +165,7 @@ class Balancer:
         source = self._ownership.brokers.reports.get(broker_id)
         if bundle is None or source is None:
             return
-        log.info("bundle is too large and is split", bundle=text)
+        log.info("splitting bundle that is too large", bundle=text)
         if broker_id == self._ownership.brokers.me.id:
             await self._ownership.split(bundle)
         else:
@@ -171,7 +173,7 @@ class Balancer:
 
 
 def _bundle(text: str) -> Bundle | None:
-    """The bundle that a report names."""
+    """Return the bundle that a report names."""
     namespace, _, ends = text.rpartition("/")
     try:
         return Bundle(NamespaceName.parse(namespace), *parse_range(ends))

@@ -1,10 +1,10 @@
-"""The living brokers: our own registration, the others', and who leads.
+"""The registered brokers: this one, the others, and the leader.
 
     /loadbalance/brokers/<host:webport>     ephemeral, LocalBrokerData: the broker lives, and this is its load
     /loadbalance/leader                     ephemeral, LeaderBroker: the tie breaker
 
-A node of ours that another session has is one of our former session, or of the process before us at the same addresses:
-it is replaced. The leader is only an adviser: two of them do no harm but to the balance.
+A node of this broker that belongs to another session is from its former session, or from an earlier process at the same
+addresses, and is replaced. The leader only gives advice: two of them disturb only the balance.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LEADER = "/loadbalance/leader"
 
 
 class Brokers:
-    """See the module. Everything not `async` answers from memory, at once."""
+    """Registered brokers, as seen by this one; see the module. Everything not `async` answers from memory, at once."""
 
     def __init__(
         self,
@@ -51,12 +51,17 @@ class Brokers:
         report: Callable[[], bytes],
         on_change: Callable[[], None],
     ) -> None:
-        """`report`: the value of our node as it should be now. `on_change`: brokers came, went, or reported, or another leads."""
+        """Take the sources of this broker's node.
+
+        Args:
+            report: the value this node should have now.
+            on_change: called when brokers joined, left or reported, or the leader changed.
+        """
         self.me = me
         self.reports: dict[str, BrokerReport] = {}
-        """The living brokers, and what they told last, by id."""
+        """The registered brokers, and their last reports, by id."""
         self.leader: str | None = None
-        """The broker id of the leader; None: nobody leads."""
+        """The broker id of the leader; None: there is none."""
         self._metadata = metadata
         self._options = options
         self._report = report
@@ -64,7 +69,8 @@ class Brokers:
         self._leaving = False
         self._listed = False
         self._ready = trio.Event()
-        """Set when we are registered, and know the others and see ourselves among them; or when we leave before that."""
+        """Set when this broker is registered, has listed the brokers and is among them; or when it leaves before
+        that."""
         self._nursery: trio.Nursery
         self._following: dict[str, trio.CancelScope] = {}
 
@@ -73,7 +79,7 @@ class Brokers:
         return self.leader == self.me.id and not self._leaving
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled. Reports as started when we are registered and know the others."""
+        """Register and follow the others until cancelled. Reports as started when registered and all are listed."""
         recheck_s = self._options.recheck_s
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
@@ -88,16 +94,18 @@ class Brokers:
             task_status.started()
 
     async def publish(self) -> None:
-        """Tell the others our load. Quietly does nothing while the service is away: the next look tells."""
+        """Publish this broker's load. Does nothing while the service is away: the next look publishes it."""
         try:
             await self._look_at_own()
         except MetadataError as error:
             log.debug("load not reported", reason=str(error))
 
     async def leave(self) -> None:
-        """Nobody sends us clients any more, and another leads. Best effort: both nodes end with the session."""
+        """Deregister, so that no client is sent here and another broker leads.
+
+        Best effort: both nodes end with the session."""
         self._leaving = True
-        self._ready.set()  # who still waits for that would wait for ever
+        self._ready.set()  # release tasks that would wait for it forever
         for path in (f"{BROKERS}/{self.me.id}", LEADER):
             try:
                 node = await self._metadata.get(path)
@@ -168,17 +176,17 @@ class Brokers:
             except BrokerError as error:
                 log.warning("report of a broker cannot be read", broker=name, reason=str(error))
         if report is None:
-            # Away, or away for a moment: the list of all tells for good.
+            # The broker is away, or was for a moment: the list of all brokers decides.
             if self.reports.pop(name, None) is not None:
                 self._on_change()
         elif self.reports.get(name) != report:
             self.reports[name] = report
             self._reports_changed()
 
-    # Nodes of ours
+    # Nodes of this broker
 
     async def _take(self, path: str, value: bytes, is_ours: Callable[[bytes], bool]) -> None:
-        """Make `path` ours if nobody else has it."""
+        """Create the node `path` if no other broker has it."""
         while True:
             node = await self._metadata.get(path)
             if node is None:
@@ -213,5 +221,5 @@ class Brokers:
     def _is_me(self, value: bytes) -> bool:
         if decode_report(self.me.id, value).broker == self.me:
             return True
-        log.warning("another broker has our id", broker=self.me.id)
+        log.warning("another broker uses this broker's id", broker=self.me.id)
         return False

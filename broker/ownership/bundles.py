@@ -31,7 +31,7 @@ SPLIT_ALGORITHMS = (RANGE_EQUALLY, TOPIC_COUNT_EQUALLY, SPECIFIED_POSITIONS, FLO
 
 @lru_cache(maxsize=4096)
 def hash_of(name: TopicName) -> int:
-    """Where the topic is on its namespace's ring.
+    """Return the topic's place on its namespace's ring.
 
     >>> hex(hash_of(TopicName.parse("persistent://public/default/orders")))
     '0xb135b9dc'
@@ -51,7 +51,7 @@ class Bundle:
     low: int
     high: int
     path: str = field(init=False, compare=False, repr=False)
-    """Of its ephemeral node."""
+    """Path of its ephemeral node."""
 
     def __post_init__(self) -> None:
         assert 0 <= self.low < self.high <= RING_END, f"a bundle from {self.low:#x} to {self.high:#x}"
@@ -62,11 +62,11 @@ class Bundle:
         return f"0x{self.low:08x}_0x{self.high:08x}"
 
     def __contains__(self, place: object) -> bool:
-        """Whether a hash is of this bundle."""
+        """Return whether a hash is in this bundle."""
         return isinstance(place, int) and (self.low <= place < self.high or place == self.high == RING_END)
 
     def has(self, name: TopicName) -> bool:
-        """Whether the topic is of this bundle."""
+        """Return whether the topic is in this bundle."""
         return name.namespace_name == self.namespace and hash_of(name) in self
 
     def __str__(self) -> str:
@@ -74,34 +74,34 @@ class Bundle:
 
 
 class Bundles:
-    """The bundles of one namespace, in order, without gaps; a value."""
+    """The bundles of one namespace, in order, without gaps. Immutable."""
 
     __slots__ = ("_all", "_lows", "boundaries", "namespace")
 
     def __init__(self, namespace: NamespaceName, boundaries: Sequence[int]) -> None:
-        """ValueError if these are no boundaries: at least two, growing, from 0 to RING_END."""
+        """Take the boundaries: at least two, ascending, from 0 to RING_END. Raises ValueError."""
         if len(boundaries) < 2 or boundaries[0] != 0 or boundaries[-1] != RING_END:
             raise ValueError(f"the boundaries of {namespace} do not go from 0 to {RING_END:#x}")
         if any(low >= high for low, high in pairwise(boundaries)):
-            raise ValueError(f"the boundaries of {namespace} do not grow")
+            raise ValueError(f"the boundaries of {namespace} are not ascending")
         self.namespace = namespace
         self.boundaries = tuple(boundaries)
         self._all = tuple(Bundle(namespace, low, high) for low, high in pairwise(boundaries))
         self._lows = self.boundaries[:-1]
 
     def find(self, name: TopicName) -> Bundle:
-        """The topic's bundle."""
+        """Return the topic's bundle."""
         return self.at(hash_of(name))
 
     def at(self, place: int) -> Bundle:
-        """The bundle of a hash."""
+        """Return the bundle of a hash."""
         return self._all[bisect_right(self._lows, place) - 1]
 
     def all(self) -> tuple[Bundle, ...]:
         return self._all
 
     def bundle(self, text: str) -> Bundle:
-        """The bundle of a range like 0x00000000_0x40000000; NoSuchBundleError."""
+        """Return the bundle of a range like 0x00000000_0x40000000. Raises NoSuchBundleError."""
         for bundle in self._all:
             if bundle.range == text.lower():
                 return bundle
@@ -125,7 +125,9 @@ class Bundles:
         return f"Bundles({self.namespace}, {[hex(each) for each in self.boundaries]})"
 
     def split(self, bundle: Bundle, at: Sequence[int]) -> Bundles:
-        """With `bundle` cut at these hashes. NoSuchBundleError, BundleSplitError (a cut that is not inside)."""
+        """Return these bundles with `bundle` cut at these hashes.
+
+        Raises NoSuchBundleError, BundleSplitError (a cut that is not inside)."""
         if bundle not in self:
             raise NoSuchBundleError(f"namespace {self.namespace} has no bundle {bundle.range}")
         if not at or any(not bundle.low < cut < bundle.high for cut in at):
@@ -134,7 +136,7 @@ class Bundles:
 
 
 def even(namespace: NamespaceName, count: int) -> Bundles:
-    """`count` bundles of the same size, but for the last; ValueError if there cannot be so many.
+    """Return `count` bundles of the same size, but for the last. Raises ValueError for an invalid count.
 
     >>> [bundle.range for bundle in even(NamespaceName("public", "default"), 2).all()]
     ['0x00000000_0x80000000', '0x80000000_0xffffffff']
@@ -146,18 +148,18 @@ def even(namespace: NamespaceName, count: int) -> Bundles:
 
 
 def parse_boundary(text: str) -> int:
-    """A boundary as it is stored, `0x40000000`; ValueError."""
+    """Parse a boundary as it is stored, `0x40000000`. Raises ValueError."""
     value = int(text, 16)
     if not 0 <= value <= RING_END:
-        raise ValueError(f"{text} is no boundary")
+        raise ValueError(f"{text} is not a boundary")
     return value
 
 
 def parse_range(text: str) -> tuple[int, int]:
-    """The ends of a range like 0x00000000_0x40000000; ValueError."""
+    """Return the ends of a range like 0x00000000_0x40000000. Raises ValueError."""
     low, separator, high = text.partition("_")
     if not separator:
-        raise ValueError(f"{text} is no range of a bundle")
+        raise ValueError(f"{text} is not a bundle range")
     return parse_boundary(low), parse_boundary(high)
 
 
@@ -168,8 +170,14 @@ def split_points(
     positions: Iterable[int] = (),
     weights: Iterable[tuple[int, float]] = (),
 ) -> list[int]:
-    """Where an algorithm of the original would cut the bundle. `positions`: those of SPECIFIED_POSITIONS; `weights`: hash and
-    rate of every topic in the bundle. BundleSplitError if there is no such place, or no such algorithm."""
+    """Return the places at which an algorithm of the original cuts the bundle.
+
+    Raises BundleSplitError if there is no such place, or no such algorithm.
+
+    Args:
+        positions: the places for SPECIFIED_POSITIONS.
+        weights: hash and rate of every topic in the bundle.
+    """
     if algorithm == SPECIFIED_POSITIONS:
         cuts = sorted({cut for cut in positions if bundle.low < cut < bundle.high})
     elif algorithm == RANGE_EQUALLY:
@@ -186,7 +194,7 @@ def split_points(
 
 
 def _halves(weighted: Sequence[tuple[int, float]]) -> list[int]:
-    """A cut between two topics, with about half of the weight on either side; [] if there are not two."""
+    """Return a cut between two topics, with about half of the weight on either side; [] if there are not two."""
     total = sum(weight for _, weight in weighted)
     best: tuple[float, int] | None = None
     below = 0.0

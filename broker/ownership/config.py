@@ -9,7 +9,7 @@ from quire.service.config import MB, MINUTES_IN_S, MS_IN_S, PERCENT, conf_key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnershipOptions:
-    """Times in seconds, rates per second."""
+    """Options of ownership. Times in seconds, rates per second."""
 
     cluster_name: str = "standalone"
     """Of new namespaces; the broker's."""
@@ -28,19 +28,19 @@ class OwnershipOptions:
         doc="How long the topics of a bundle may take to close before it is given away all the same.",
     )
     lookup_timeout_s: float = 20.0
-    """How long a lookup is held while a bundle has no owner that answers; less than what clients wait (30 s)."""
+    """Time a lookup waits while a bundle has no owner that answers; less than clients wait (30 s)."""
     metadata_hold_s: float = 8.0
-    """How long a lookup is held while the metadata service is away, or knows of no broker: longer than a change of its leader
-    takes, and what follows if sessions end in it. Then the client may ask another broker."""
+    """Time a lookup waits while the metadata service is away or has no registered broker. Longer than a change of its
+    leader takes, with the sessions that end in it. After that the client may ask another broker."""
     recheck_s: float = 30.0
-    """After which what is watched is read again all the same: a watch may be late, or missed."""
+    """Interval at which watched nodes are read again, because a watch may be late or missed."""
     lease_fresh_s: float = 0.5
-    """For how long a look at a lease is good enough to load a topic by it. Well below a session's timeout: nobody else
-    can have taken the bundle within it."""
+    """Maximum age of a look at a lease for loading a topic. Well below a session's timeout: no other broker can have
+    taken the bundle within it."""
     probe_timeout_s: float = 1.0
-    """A broker that does not answer a CONNECT in this time is not sent clients to."""
+    """Time within which a broker has to answer a CONNECT to be sent clients."""
     probe_good_s: float = 0.25
-    """For how long its answer is believed."""
+    """Time for which that answer is valid."""
     probe_again_s: float = 0.25
     """Between attempts at one that does not."""
     load_balancing: bool = conf_key(

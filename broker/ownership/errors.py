@@ -1,4 +1,4 @@
-"""What can go wrong inside the room; what a client or an administrator sees is a `broker.errors` class."""
+"""Errors inside this package. Clients and administrators see classes of `broker.errors`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 
 
 class NotOwnerError(ServiceNotReadyError):
-    """The topic's bundle is not this broker's, or not any more. Passing: look the topic up again. HTTP: 503."""
+    """The topic's bundle is not, or no longer, this broker's. Passing: look the topic up again. HTTP: 503."""
 
 
 class NoBrokerError(ServiceNotReadyError):
@@ -15,8 +15,8 @@ class NoBrokerError(ServiceNotReadyError):
 
 
 class BeingUnloadedError(BrokerError):
-    """The bundle is on its way to another broker, for longer than the caller would wait. Passing: the client stays on its
-    connection and looks up again."""
+    """The bundle is being moved to another broker, for longer than the caller would wait. Passing: the client stays on
+    its connection and looks up again."""
 
     passing = True
 
@@ -24,31 +24,31 @@ class BeingUnloadedError(BrokerError):
 
 
 class NoSuchBundleError(BrokerError):
-    """The namespace has no bundle of that range. Final. HTTP: 404."""
+    """The namespace has no bundle of that range. Permanent. HTTP: 404."""
 
     code = pb.MetadataError
 
 
 class BundleSplitError(BrokerError):
-    """The bundle cannot be split like that. Final. HTTP: 412."""
+    """The bundle cannot be split in this way. Permanent. HTTP: 412."""
 
     code = pb.NotAllowedError
 
 
 class NamespaceExistsError(BrokerError):
-    """There is a tenant or namespace of that name. Final. HTTP: 409."""
+    """There is a tenant or namespace of that name. Permanent. HTTP: 409."""
 
     code = pb.MetadataError
 
 
 class NamespaceBusyError(BrokerError):
-    """A tenant that has namespaces, or a namespace that has topics, is not deleted. Final. HTTP: 409."""
+    """A tenant with namespaces, or a namespace with topics, cannot be deleted. Permanent. HTTP: 409."""
 
     code = pb.MetadataError
 
 
 class BundlesChangedError(ServiceNotReadyError):
-    """The boundaries of the namespace are others by now. Passing: read them, and find the topic's bundle anew."""
+    """The boundaries of the namespace have changed. Passing: read them, and look up the topic's bundle again."""
 
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Following a node: look at it now, after every change, and now and then in case a watch was missed."""
+"""Following of a node: look at it now, after every change, and periodically in case a watch was missed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from quire.service.log import get_logger
 log = get_logger(__name__)
 
 RETRY_S = 0.5
-"""Between looks while the service cannot be reached and no watch says that it can."""
+"""Time between looks while the service is unreachable and no watch reports its return."""
 
 
 class Tasks:
-    """A nursery for tasks of a part, while `run` runs."""
+    """Nursery for the tasks of one part, open while `run` runs."""
 
     def __init__(self) -> None:
         self.nursery: trio.Nursery | None = None
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
-        """Until cancelled, and then all tasks with it."""
+        """Run until cancelled, then cancel all tasks."""
         async with trio.open_nursery() as nursery:
             self.nursery = nursery
             try:
@@ -34,8 +34,9 @@ class Tasks:
 
 
 async def follow(store: MetadataStore, path: str, look: Callable[[], Awaitable[None]], *, recheck_s: float) -> None:
-    """Call `look` until cancelled; it is called again soon if it raises a MetadataError. SessionExpiredError if the store goes
-    on with no session."""
+    """Call `look` until cancelled; after a MetadataError it is called again soon.
+
+    Raises SessionExpiredError if the store goes on with no session."""
     watch = store.watch(path)
     try:
         while True:

@@ -16,15 +16,15 @@ ANSWER_BYTES_MAX = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Of a server, whatever its status."""
+    """Answer of a server, whatever its status."""
 
     status: int
     location: str
-    """Where a redirect points; empty if there is none."""
+    """Target of a redirect; empty if there is none."""
     body: bytes
 
     def json(self) -> Any:
-        """None if there is no body, or one that is no JSON."""
+        """Return the decoded body; None if there is none, or it is not JSON."""
         try:
             return json.loads(self.body) if self.body else None
         except ValueError:
@@ -81,7 +81,7 @@ def check_url(url: str) -> None:
         parts = urlsplit(url)
         host, scheme, _ = parts.hostname, parts.scheme, parts.port
     except ValueError as error:
-        raise OSError(f"{url} is no URL") from error
+        raise OSError(f"{url} is not a URL") from error
     if not host:
         raise OSError(f"{url} names no server")
     if scheme != "http":

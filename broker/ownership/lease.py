@@ -1,12 +1,14 @@
-"""One bundle's node: who has it, as last seen, and whether it is us.
+"""One bundle's node: its owner, as last seen, and whether that is this broker.
 
 What holds:
-- The lease is ours from the moment our ephemeral node is made until we let go of it, or until the node is seen with
-  another broker's value (confirmed loss). Neither a lost connection nor an expired session is a loss: then the node is
-  made again, if nobody else was quicker.
-- A node with our own addresses and another session is one of our own former session, or of the process before us: it is
+- The lease is held from the creation of this broker's ephemeral node until it is released, or until the node is seen
+  with another broker's value (confirmed loss). Neither a lost connection nor an expired session is a loss: then the
+  node is
+  made again, if no other broker was faster.
+- A node with this broker's addresses and another session is from its former session, or from an earlier process, and is
   replaced.
-- The lease is no proof: what makes two writers impossible is the fence of the ledgers and the compare-and-set of the list.
+- The lease is no proof: what makes two writers impossible is the fence of the ledgers and the compare-and-set of the
+  list.
 
 Source: reference names NamespaceEphemeralData, OwnershipCache, ResourceLock of the original.
 """
@@ -37,16 +39,16 @@ log = get_logger(__name__)
 
 
 class LeaseState(Enum):
-    """Whether the bundle is ours."""
+    """State of the bundle, as far as this broker is concerned."""
 
     NONE = "none"
     ACTIVE = "active"
     UNLOADING = "unloading"
-    """Ours still, and given up as soon as its topics are closed."""
+    """Still this broker's, until its topics are closed."""
 
 
 class Lease:
-    """See the module. `run` must run while anybody goes by what it tells."""
+    """Lease of one bundle; see the module. `run` must run while its state is used."""
 
     def __init__(
         self,
@@ -61,13 +63,13 @@ class Lease:
         self.bundle = bundle
         self.state = LeaseState.NONE
         self.owner: Owner | None = None
-        """Who has the node, as last seen; None: nobody, or a former session of our own."""
+        """The broker that has the node, as last seen; None: no broker, or a former session of this one."""
         self.inherited = False
-        """Whether the node is one of a former session of our own."""
+        """Whether the node belongs to a former session of this broker."""
         self.known = False
-        """Whether the node was looked at."""
+        """Whether the node was read."""
         self.changed = trio.Event()
-        """Set, and replaced, when anything of this changed."""
+        """Set, and replaced, at any change of the lease."""
         self._store = store
         self._me = me
         self._recheck_s = recheck_s
@@ -78,7 +80,7 @@ class Lease:
 
     @property
     def idle(self) -> bool:
-        """Neither ours nor about to be."""
+        """Return whether the bundle is neither this broker's nor about to be."""
         return self.state is LeaseState.NONE and not self._lock.locked()
 
     async def run(self) -> None:
@@ -86,7 +88,7 @@ class Lease:
         await follow(self._store, self.bundle.path, self.look, recheck_s=self._recheck_s)
 
     async def look(self) -> None:
-        """Read the node and make true what should be. MetadataUnavailableError: nothing is known, everything stays."""
+        """Read the node and act on it. At MetadataUnavailableError nothing changes."""
         async with self._lock:
             await self._look()
 
@@ -103,12 +105,12 @@ class Lease:
                     await self._store.create(path, self._value(), kind=Kind.EPHEMERAL, make_parents=True)
                 except NodeExistsError:
                     continue
-                log.info("bundle taken again in a new session", bundle=str(self.bundle))
+                log.info("bundle retaken in a new session", bundle=str(self.bundle))
                 self._is_ours(asked_at)
                 return
             if node.mine:
                 if self.state is LeaseState.NONE:
-                    # The answer to its making, or to its deletion, was lost.
+                    # The answer to its creation, or deletion, was lost.
                     await self._drop()
                     continue
                 if node.value != self._value():
@@ -126,7 +128,8 @@ class Lease:
             return
 
     async def ensure(self) -> bool:
-        """Whether the bundle is ours now, by a look that is not older than `fresh_s`. MetadataUnavailableError."""
+        """Return whether the bundle is this broker's, by a look not older than `fresh_s`. Raises
+        MetadataUnavailableError."""
         if self.state is LeaseState.ACTIVE and trio.current_time() - self._verified_at > self._fresh_s:
             asked_at = trio.current_time()
             async with self._lock:
@@ -135,8 +138,10 @@ class Lease:
         return self.state is LeaseState.ACTIVE
 
     async def acquire(self, checks: Sequence[Check]) -> bool:
-        """Take the bundle if nobody has it; whether it is ours then. `checks` must hold in the step that makes the node:
-        BundlesChangedError. MetadataUnavailableError: it may be ours later, and is let go then."""
+        """Take the bundle if no broker has it; return whether it is this broker's then.
+
+        `checks` must hold in the step that creates the node. Raises BundlesChangedError; MetadataUnavailableError,
+        after which the bundle may become this broker's later, and is released then."""
         path = self.bundle.path
         async with self._lock:
             while self.state is LeaseState.NONE:
@@ -163,7 +168,8 @@ class Lease:
             return self.state is LeaseState.ACTIVE
 
     async def disable(self) -> bool:
-        """Begin to let go: nothing is loaded any more, and the other brokers are told; whether it was ours to give."""
+        """Begin to release: no topic is loaded any more, and the other brokers see it. Return whether the bundle was
+        held."""
         if self.state is not LeaseState.ACTIVE:
             return False
         self.state = LeaseState.UNLOADING
@@ -175,7 +181,7 @@ class Lease:
         return self.state is LeaseState.UNLOADING
 
     async def release(self) -> None:
-        """Let go. What cannot be reached now is deleted when it can, by `run`, or ends with the session."""
+        """Release the bundle. A node that is unreachable now is deleted later by `run`, or ends with the session."""
         async with self._lock:
             if self.state is LeaseState.NONE:
                 return
@@ -186,7 +192,7 @@ class Lease:
                 self._seen(None)
                 log.warning("bundle not given up yet", bundle=str(self.bundle), reason=str(error))
             else:
-                log.info("bundle given up", bundle=str(self.bundle))
+                log.info("bundle released", bundle=str(self.bundle))
 
     # Inside
 
@@ -200,7 +206,7 @@ class Lease:
             pass
 
     def _owner_of(self, node: Node) -> Owner:
-        """Of one that cannot be read, nobody who could be asked."""
+        """Return the owner in a node; None if it cannot be read."""
         try:
             return decode_owner(node.value)
         except MetadataRefusedError as error:

@@ -1,4 +1,4 @@
-"""The leases of a broker: one per bundle that was asked about, each followed by a task."""
+"""The leases of a broker: one per requested bundle, each followed by a task."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from broker.ownership.values import Owner
 from quire.metadata.store import MetadataStore
 
 LEASES_MAX = 10_000
-"""Bundles of other brokers that are watched; beyond it those not asked about for longest are forgotten."""
+"""Maximum number of watched bundles of other brokers; the least recently requested are dropped."""
 
 
 class Leases:
-    """By the path of the node. `run` must run."""
+    """Leases by the path of their node. `run` must run."""
 
     def __init__(
         self, metadata: MetadataStore, me: Owner, options: OwnershipOptions, on_lost: Callable[[Lease], None]
@@ -29,7 +29,7 @@ class Leases:
         self._options = options
         self._on_lost = on_lost
         self._leases: dict[str, Lease] = {}
-        """Those not asked about for longest first."""
+        """In order of the last request, oldest first."""
         self._scopes: dict[str, trio.CancelScope] = {}
         self._tasks = Tasks()
 
@@ -38,24 +38,26 @@ class Leases:
         await self._tasks.run(task_status)
 
     def find(self, bundle: Bundle) -> Lease | None:
-        """The bundle's lease, if it was asked about; at once."""
+        """Return the bundle's lease, if there is one, at once."""
         return self._leases.get(bundle.path)
 
     def held(self) -> list[Lease]:
-        """Those that are ours, or still are while their topics are closed."""
+        """Return the leases of this broker, including those whose topics are being closed."""
         return [lease for lease in self._leases.values() if lease.state is not LeaseState.NONE]
 
     async def get(self, bundle: Bundle) -> Lease:
-        """The bundle's lease, looked at once at least. MetadataUnavailableError, ServiceNotReadyError (not running)."""
+        """Return the bundle's lease, looked at at least once.
+
+        Raises MetadataUnavailableError, ServiceNotReadyError (not running)."""
         path = bundle.path
         lease = self._leases.pop(path, None)
         if lease is None:
             lease = self._start(bundle)
         if len(self._leases) >= LEASES_MAX:
             self._forget_oldest()
-        self._leases[path] = lease  # as the newest
+        self._leases[path] = lease  # keep as the most recent
         if not lease.known:
-            with translated(f"who has {bundle} cannot be asked"):
+            with translated(f"cannot read the owner of {bundle}"):
                 await lease.look()
         return lease
 

@@ -1,4 +1,8 @@
-"""Where bundles should be: the decisions (pure). The leader makes them from what every broker reports.
+"""Placement of bundles: the leader's decisions from the reports of all brokers (pure).
+
+Why this is hard: reports are old when they are used, each move costs the clients of a bundle a reconnection, and a
+bundle that is moved takes its load with it. A decision must therefore improve the balance clearly, count the moves that
+reports do not contain yet, and leave recently moved bundles alone; otherwise bundles move to and fro.
 
 A broker's load is its messages in and out per second, and between equals the number of its bundles: what the original's
 LeastLongTermMessageRate goes by. Resources of the machine are not measured.
@@ -19,8 +23,9 @@ RATE_MIN = 10.0
 
 
 def choose(reports: Mapping[str, BrokerReport], assigned: Mapping[str, int]) -> str | None:
-    """The broker for one more bundle, None if there is none; `assigned`: bundles given to each since it reported, which
-    count as much as the average one."""
+    """Return the broker for one more bundle, None if there is none.
+
+    `assigned`: bundles given to each since its report; each counts as much as an average one."""
     if not reports:
         return None
     bundles = sum(len(report.bundles) for report in reports.values())
@@ -37,7 +42,7 @@ def choose(reports: Mapping[str, BrokerReport], assigned: Mapping[str, int]) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A bundle that another broker should have."""
+    """Planned move of a bundle to another broker."""
 
     bundle: str
     source: str
@@ -47,8 +52,9 @@ class Move:
 def to_shed(
     reports: Mapping[str, BrokerReport], may_move: Callable[[str], bool], options: OwnershipOptions
 ) -> list[Move]:
-    """Moves from brokers that are above the average by more than the threshold to the one that has least, as long as a move
-    makes the two more alike. `may_move`: whether a bundle has been where it is for long enough."""
+    """Return moves from brokers above the average by more than the threshold to the least loaded one.
+
+    Each move makes the two more alike. `may_move`: whether a bundle has been in its place for long enough."""
     if len(reports) < 2:
         return []
     rates = {broker_id: report.message_rate for broker_id, report in reports.items()}
@@ -63,7 +69,7 @@ def to_shed(
                 break
             rate = bundles[bundle].message_rate
             destination = min(rates, key=lambda each: (rates[each], each))
-            # The receiver must end up with clearly less than the giver had, or bundles would go to and fro.
+            # The receiver must end up with clearly less than the giver had; otherwise bundles would move to and fro.
             if rate <= 0 or rates[source] - rates[destination] - rate < RATE_MIN or not may_move(bundle):
                 continue
             moves.append(Move(bundle=bundle, source=source, destination=destination))
@@ -74,7 +80,7 @@ def to_shed(
 
 
 def is_too_large(load: BundleLoad, options: OwnershipOptions) -> bool:
-    """Whether the bundle should be split."""
+    """Return whether the bundle should be split."""
     return (
         load.topics > options.bundle_topics_max
         or load.producers + load.consumers > options.bundle_sessions_max
@@ -86,8 +92,10 @@ def is_too_large(load: BundleLoad, options: OwnershipOptions) -> bool:
 def to_split(
     reports: Mapping[str, BrokerReport], counts: Mapping[str, int], options: OwnershipOptions
 ) -> list[tuple[str, str]]:
-    """Bundles to split, with their brokers; `counts`: how many bundles each namespace has. One of a single topic is left: it
-    would not become smaller. A namespace is not split beyond its most."""
+    """Return bundles to split, with their brokers.
+
+    `counts`: the number of bundles of each namespace. A bundle of a single topic is left, because it would not become
+    smaller. A namespace is not split beyond its maximum."""
     counted = Counter(counts)
     found: list[tuple[str, str]] = []
     for broker_id in sorted(reports):

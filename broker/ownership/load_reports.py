@@ -1,4 +1,4 @@
-"""What this broker does per bundle, and when the others are told (pure)."""
+"""Load of this broker by bundle, and the decision when to report it (pure)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from broker.ownership.values import BundleLoad
 from quire.wire.pulsar.names import TopicName
 
 TOPICS_IN_STEP = 100
-"""Topics that are measured before others have their turn."""
+"""Topics that are measured before other tasks run."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicCounters:
-    """A loaded topic's counts since it was loaded, and who is connected."""
+    """Counts of a loaded topic since it was loaded, and its clients."""
 
     name: TopicName
     messages_in: int
@@ -27,7 +27,7 @@ class TopicCounters:
 
 
 class Meter:
-    """Turns counts into rates, by what was counted the last time."""
+    """Rates from successive counts."""
 
     def __init__(self, now: float) -> None:
         self._measured_at = now
@@ -42,8 +42,9 @@ class Meter:
         bundle_of: Callable[[TopicName], Bundle | None],
         owned: Iterable[Bundle],
     ) -> Generator[None, None, dict[str, BundleLoad]]:
-        """Of every owned bundle, by `str(bundle)`: what the generator returns, a step of the event loop per element. Bytes out
-        are not counted: they are taken from the messages out, with the average size of those that came in."""
+        """Measure every owned bundle, by `str(bundle)`: one element of the generator per step of the event loop.
+
+        Bytes out are not counted, but estimated from the messages out and the average size of incoming messages."""
         elapsed = max(now - self._measured_at, 1e-3)
         sums = {str(bundle): [0.0] * 7 for bundle in owned}
         current: dict[TopicName, TopicCounters] = {}
@@ -58,7 +59,7 @@ class Meter:
                 continue
             before = self._before.get(each.name)
             if before is None or before.messages_in > each.messages_in or before.messages_out > each.messages_out:
-                before = TopicCounters(each.name, 0, 0, 0, 0, 0)  # loaded, or loaded anew, since
+                before = TopicCounters(each.name, 0, 0, 0, 0, 0)  # loaded, or loaded again, since
             messages_in = (each.messages_in - before.messages_in) / elapsed
             messages_out = (each.messages_out - before.messages_out) / elapsed
             size = each.bytes_in / each.messages_in if each.messages_in else 0.0
@@ -95,8 +96,8 @@ def should_report(
     since_s: float,
     options: OwnershipOptions,
 ) -> bool:
-    """Whether the others should be told: the bundles are others, a rate has changed by more than the threshold, or it has
-    been long."""
+    """Return whether a report is due: the bundles have changed, a rate has changed by more than the threshold, or the
+    last report is old."""
     if reported.keys() != current.keys():
         return True
     if since_s >= options.report_max_s and dict(reported) != dict(current):
@@ -118,4 +119,4 @@ _FIGURES: tuple[tuple[Callable[[BundleLoad], float], float], ...] = (
     (lambda load: load.topics, 0.0),
     (lambda load: load.producers + load.consumers, 0.0),
 )
-"""What is compared, and the change below which it is noise."""
+"""Return the compared values, and the change of each below which it is noise."""

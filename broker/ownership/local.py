@@ -1,4 +1,4 @@
-"""Ownership where there is one broker: everything is its own, at once. The interface of `Ownership`."""
+"""Ownership where there is one broker, which has everything. Has the interface of `Ownership`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quire.wire.pulsar.names import TopicName
 
 
 class Owning(Protocol):
-    """What a broker asks of its ownership."""
+    """Interface of ownership as the broker uses it."""
 
     on_lost: Callable[[Bundle], None]
     on_unload: Callable[[Bundle, str | None], Awaitable[None]]
@@ -55,7 +55,7 @@ class Owning(Protocol):
 
 
 class OwnEverything:
-    """No bundles, no metadata, no await."""
+    """Ownership of everything, without bundles, metadata or await."""
 
     namespaces: Namespaces | None = None
     health_topic = "persistent://pulsar/system/healthcheck"

@@ -1,4 +1,8 @@
-"""What a lookup is answered, and why (pure). The table of docs/architecture.md#who-serves-a-topic.
+"""Decision about the answer of a lookup (pure). It follows the table of docs/architecture.md#who-serves-a-topic.
+
+Why this is hard: the registered brokers, the leader, the node of a bundle and whether its owner answers are seen at
+different times, and a broker may be dead though its node is there. Two brokers must not both take a bundle because each
+believes the other dead, and a client must not be sent in a circle, or to a broker that does not answer.
 
 Source: reference names LookupTopic, NamespaceService.findBrokerServiceUrl of the original.
 """
@@ -11,67 +15,67 @@ from enum import Enum, auto
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """The broker that serves the topic."""
+    """Answer: connect to this broker."""
 
     broker_url: str
     web_url: str
     mine: bool
-    """It is this one."""
+    """Whether it is this broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """Ask that broker."""
+    """Answer: ask that broker."""
 
     broker_url: str
     web_url: str
     authoritative: bool
-    """It shall take the bundle if nobody has it."""
+    """Whether that broker is to take the bundle if no broker has it."""
 
 
 class Has(Enum):
-    """Whose bundle it is."""
+    """State of a bundle's ownership."""
 
     NOBODY = auto()
     ME = auto()
     ME_BEFORE = auto()
-    """The process before this one had it, or this one in a session that is over: the others send clients here."""
+    """A former process of this broker, or this one in an expired session: the others send clients here."""
     ME_UNLOADING = auto()
     ANOTHER = auto()
     ANOTHER_UNLOADING = auto()
     ANOTHER_GONE = auto()
-    """Its node is there, and its broker is not, or does not answer."""
+    """Its node exists, but its broker is gone or does not answer."""
 
 
 class Leader(Enum):
-    """Who decides."""
+    """State of the leader, who places bundles."""
 
     ME = auto()
     ANOTHER = auto()
-    """Another broker, that answers."""
+    """Another broker leads, and answers."""
     NONE = auto()
 
 
 class Chosen(Enum):
-    """Who should have it, as seen from here."""
+    """Best broker for the bundle, as seen from here."""
 
     ME = auto()
     ANOTHER = auto()
     NOBODY = auto()
-    """There is no broker that could."""
+    """No broker can take it."""
 
 
 class Step(Enum):
-    """What to do."""
+    """Next step of a lookup."""
 
     CONNECT_TO_ME = auto()
     CONNECT_TO_OWNER = auto()
     WAIT = auto()
-    """Until something changes; then decide anew."""
+    """Wait until something changes, then decide again."""
     REDIRECT_TO_LEADER = auto()
     REDIRECT_TO_CHOSEN = auto()
     ACQUIRE = auto()
-    """Take it, and decide anew if another was quicker."""
+    """Take the bundle, and decide again if another broker was faster."""
     REFUSE = auto()
 
 
@@ -92,7 +96,8 @@ def decide(
     chosen: Chosen = Chosen.NOBODY,
     stopping: bool = False,
 ) -> Step:
-    """All but `has` matters only where nobody has it now. `stopping`: this broker takes nothing any more."""
+    """Decide the next step. All but `has` matters only if no broker has the bundle. `stopping`: this broker takes
+    nothing more."""
     if has is Has.ME_BEFORE:
         return Step.WAIT if stopping else Step.ACQUIRE
     if has is not Has.NOBODY:

@@ -4,9 +4,9 @@
     /admin/policies/<tenant>/<namespace>                Policies: what the administrator wants; the first boundaries
     /admin/local-policies/<tenant>/<namespace>          LocalPolicies: the boundaries that count, made on first use
 
-While `run` runs, a namespace that was used once is followed and answered from memory, also while the metadata service is
-away. Without it every call reads. A split by another broker may be seen late: whoever takes a bundle makes its node in
-one step with a check of `boundaries_check`, so nobody takes a bundle that is no more.
+While `run` runs, a namespace that was used once is followed and answered from memory, also while the metadata service
+is away. Without it every call reads. A split by another broker may be seen late: a broker that takes a bundle makes its
+node in one step with a check of `boundaries_check`, so no broker takes a bundle that no longer exists.
 
 A heartbeat namespace, `pulsar/<broker id>`, has no policies: it is one bundle, which is that broker's.
 """
@@ -47,24 +47,26 @@ log = get_logger(__name__)
 LOCAL_POLICIES = "/admin/local-policies"
 HEARTBEAT_TENANT = "pulsar"
 FOLLOWED_MAX = 10_000
-"""Namespaces kept in memory; beyond it those not used for longest are forgotten."""
+"""Maximum number of namespaces in memory; the least recently used are dropped."""
 RACES_MAX = 10
 
 
 def heartbeat_namespace(broker_id: str) -> NamespaceName:
-    """What a broker checks its health in. Source: NamespaceService.getHeartbeatNamespaceV2 of the original."""
+    """Return the namespace in which a broker checks its health.
+
+    Source: NamespaceService.getHeartbeatNamespaceV2 of the original."""
     return NamespaceName(HEARTBEAT_TENANT, broker_id)
 
 
 def heartbeat_broker(namespace: NamespaceName) -> str | None:
-    """The broker whose heartbeat namespace this is, if it is one."""
+    """Return the broker whose heartbeat namespace this is, if it is one."""
     host, colon, port = namespace.namespace.rpartition(":")
     pinned = namespace.tenant == HEARTBEAT_TENANT and host and colon and port.isdigit()
     return namespace.namespace if pinned else None
 
 
 class _Namespace:
-    """What is known of one, as of the last look."""
+    """State of one namespace as of the last look."""
 
     def __init__(self, name: NamespaceName) -> None:
         self.name = name
@@ -73,11 +75,12 @@ class _Namespace:
         self.local_version = -1
         self.scope = trio.CancelScope()
         self.lock = trio.Lock()
-        """One look at a time, so that none is overtaken."""
+        """Serializes looks, so that none is overtaken."""
 
 
 class Namespaces(Tenants):
-    """Calls that ask raise MetadataUnavailableError (of `broker.errors`) when the service cannot be asked."""
+    """Tenants' namespaces. Calls that read the store raise MetadataUnavailableError (of `broker.errors`) when it is
+    away."""
 
     def __init__(self, metadata: MetadataStore, options: OwnershipOptions) -> None:
         self.on_change: Callable[[NamespaceName, Bundles | None], None] = _ignore
@@ -88,7 +91,7 @@ class Namespaces(Tenants):
         self._tasks = Tasks()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Follow what is used, until cancelled."""
+        """Follow the namespaces in use until cancelled."""
         try:
             await self._tasks.run(task_status)
         finally:
@@ -97,24 +100,26 @@ class Namespaces(Tenants):
     # Namespaces
 
     def known_bundles(self, namespace: NamespaceName) -> Bundles | None:
-        """As `bundles`, from memory; None: ask."""
+        """Return `bundles` from memory; None: ask."""
         known = self._known.get(namespace)
         return None if known is None else known.bundles
 
     async def bundles(self, namespace: NamespaceName) -> Bundles:
-        """The bundles of a namespace. TopicNotFoundError, MetadataRefusedError (they cannot be read)."""
+        """Return the bundles of a namespace. Raises TopicNotFoundError, MetadataRefusedError (they cannot be read)."""
         found = (await self._get(namespace)).bundles
         assert found is not None, "a namespace that is there has bundles"
         return found
 
     async def policies(self, namespace: NamespaceName) -> Json:
-        """Its Policies; not to be changed. TopicNotFoundError."""
+        """Return the Policies of a namespace; not to be changed. Raises TopicNotFoundError."""
         found = (await self._get(namespace)).policies
         assert found is not None, "a namespace that is there has policies"
         return found
 
     async def boundaries_check(self, bundles: Bundles) -> list[Check]:
-        """What holds in the store as long as these are the boundaries; [] where they never change. BundlesChangedError."""
+        """Return checks that hold in the store as long as these are the boundaries; [] where they never change.
+
+        Raises BundlesChangedError."""
         if heartbeat_broker(bundles.namespace) is not None:
             return []
         known = await self._get(bundles.namespace)
@@ -123,13 +128,13 @@ class Namespaces(Tenants):
         return [Check(path=f"{LOCAL_POLICIES}/{bundles.namespace}", version=known.local_version)]
 
     async def reread(self, namespace: NamespaceName) -> None:
-        """Look at the boundaries as they are now, without waiting for the watch."""
+        """Read the current boundaries, without waiting for the watch."""
         if (known := self._known.get(namespace)) is not None:
             with translated(namespace):
                 await self._look(known)
 
     async def names(self, tenant: str) -> list[NamespaceName]:
-        """A tenant's namespaces, in order. TopicNotFoundError: no such tenant."""
+        """Return a tenant's namespaces, in order. Raises TopicNotFoundError: no such tenant."""
         with translated(tenant):
             try:
                 return [NamespaceName(tenant, name) for name in await self._metadata.children(f"{POLICIES}/{tenant}")]
@@ -139,8 +144,9 @@ class Namespaces(Tenants):
     # Changing
 
     async def create(self, namespace: NamespaceName, policies: Mapping[str, Any] | None = None) -> None:
-        """Make a namespace; fields not given are as the original makes them. NamespaceExistsError, TopicNotFoundError (no such
-        tenant), MetadataRefusedError (bundles that cannot be)."""
+        """Create a namespace; missing fields get the original's defaults.
+
+        Raises NamespaceExistsError, TopicNotFoundError (no such tenant), MetadataRefusedError (invalid bundles)."""
         given = dict(policies or {})
         bundles = decode_bundles(namespace, given, self._options.bundles_default)
         value = default_policies(bundles, [self._options.cluster_name]) | given | {"bundles": encode_bundles(bundles)}
@@ -154,7 +160,7 @@ class Namespaces(Tenants):
                 raise TopicNotFoundError(f"tenant {namespace.tenant} does not exist") from error
 
     async def delete(self, namespace: NamespaceName) -> None:
-        """Delete a namespace that has no topics, in one step. TopicNotFoundError, NamespaceBusyError."""
+        """Delete a namespace that has no topics, in one step. Raises TopicNotFoundError, NamespaceBusyError."""
         optional = [
             log_path(f"{namespace}/persistent"),
             log_path(str(namespace)),
@@ -178,8 +184,9 @@ class Namespaces(Tenants):
             await self.reread(namespace)
 
     async def update_policies(self, namespace: NamespaceName, change: Callable[[Json], Json]) -> Json:
-        """Change the Policies by compare-and-set; `change` gets a copy, with fields we do not know, and may be asked again.
-        Returns what is stored then. TopicNotFoundError."""
+        """Change the Policies by compare-and-set; return the stored value.
+
+        `change` gets a copy, with unknown fields, and may be called again. Raises TopicNotFoundError."""
 
         def changed(value: bytes) -> bytes | None:
             before = decode_json(value, f"the policies of {namespace}")
@@ -195,8 +202,9 @@ class Namespaces(Tenants):
         return decode_json(stored.value, f"the policies of {namespace}")
 
     async def update_bundles(self, bundles: Bundles, change: Callable[[Bundles], Bundles]) -> Bundles:
-        """Replace `bundles`, by one compare-and-set; returns the new ones, which are known on return. BundlesChangedError:
-        they are others. MetadataUnavailableError: look what they are."""
+        """Replace `bundles` by one compare-and-set; return the new ones, which are in memory then.
+
+        Raises BundlesChangedError if they have changed; MetadataUnavailableError, after which they have to be read."""
         namespace = bundles.namespace
         path = f"{LOCAL_POLICIES}/{namespace}"
         with translated(namespace):
@@ -229,7 +237,7 @@ class Namespaces(Tenants):
         return found
 
     def _keep(self, found: _Namespace) -> None:
-        """Follow it from now on, and forget the oldest if there are too many."""
+        """Follow the namespace from now on, and drop the oldest if there are too many."""
         if self._tasks.nursery is None or found.name in self._known:
             return
         self._known[found.name] = found
@@ -257,7 +265,7 @@ class Namespaces(Tenants):
                     nursery.start_soon(following, name=f"watch {path}")
 
     async def _look(self, found: _Namespace) -> None:
-        """Read both nodes; make the local policies if there are none yet."""
+        """Read both nodes; create the local policies if there are none."""
         async with found.lock:
             await self._look_now(found)
 
@@ -293,7 +301,7 @@ class Namespaces(Tenants):
         raise MetadataUnavailableError(f"namespace {namespace} is being changed by others")
 
     async def _local(self, namespace: NamespaceName, policies: Json) -> Node | None:
-        """The node of the local policies, made if there is none; None: it went meanwhile."""
+        """Return the node of the local policies, created if missing; None: it was deleted meanwhile."""
         path = f"{LOCAL_POLICIES}/{namespace}"
         node = await self._metadata.get(path)
         if node is None:

@@ -5,7 +5,8 @@ What holds:
   taken only in one step with a check of the namespace's boundaries.
 - A bundle that was lost, its node seen with another broker's value, is closed at once, and nothing is written for it.
 - While the metadata service is away, what is held goes on being served; nothing new is taken.
-- A lookup is not answered with a broker that does not answer itself: it is held until the bundle has an owner that does.
+- A lookup is not answered with a broker that does not answer itself: it is held until the bundle has an owner that
+  does.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ __all__ = ["LocalBroker", "Ownership", "OwnershipOptions"]
 log = get_logger(__name__)
 
 UNLOADS_AT_ONCE_MAX = 16
-"""Bundles that are given up at the same time."""
+"""Bundles that are released at the same time."""
 HAND_OVER_S = 1.0
-"""For which a client that comes before its bundle does is kept waiting."""
+"""Time that a client waits which arrives before its bundle does."""
 
 
 class Ownership:
-    """Of one broker. `run` must run; `owns` and `owned` answer from memory, at once."""
+    """Ownership of one broker. `run` must run; `owns` and `owned` answer from memory, at once."""
 
     def __init__(
         self, world: World, metadata: MetadataStore, me: LocalBroker, options: OwnershipOptions | None = None
@@ -59,7 +60,7 @@ class Ownership:
         self.on_lost: Callable[[Bundle], None] = _ignore
         """Set by the broker: close the bundle's topics at once, and write nothing for them. Must not raise or wait."""
         self.on_unload: Callable[[Bundle, str | None], Awaitable[None]] = _nothing_to_unload
-        """Set by the broker: close the bundle's topics; the second is the URL of the broker to come, if it is known."""
+        """Set by the broker: close the bundle's topics; the second argument is the URL of the next broker, if known."""
         self.counters: Callable[[], Iterable[TopicCounters]] = tuple
         """Set by the broker: the counts of its loaded topics."""
         self.peers = Peers(world.network, options)
@@ -80,8 +81,9 @@ class Ownership:
     # Life
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Register, lead or follow, keep the leases, report, until cancelled. Reports as started when registered.
-        SessionExpiredError if the store goes on with no session."""
+        """Register, lead or follow, keep the leases, and report, until cancelled. Reports as started when registered.
+
+        Raises SessionExpiredError if the store goes on with no session."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             try:
@@ -99,7 +101,7 @@ class Ownership:
         await self.reporter.run(self.brokers, lambda: self.counters(), self.bundle_of, self.owned)
 
     async def release_all(self) -> None:
-        """Graceful stop: deregister, close the topics of every bundle, let go of it. The caller sets the deadline."""
+        """Stop gracefully: deregister, close the topics of every bundle, release it. The caller sets the deadline."""
         self._placement.stopping = True
         await self.brokers.leave()
 
@@ -112,10 +114,10 @@ class Ownership:
             lease.state = LeaseState.UNLOADING
         await for_each(held, give_up, at_once=UNLOADS_AT_ONCE_MAX, name="give up bundles")
 
-    # What the broker asks
+    # Queries of the broker
 
     def owns(self, name: TopicName) -> bool:
-        """Whether the topic's bundle is ours, as far as is known: at once, from memory."""
+        """Return whether the topic's bundle is this broker's, from memory, at once."""
         bundles = self.namespaces.known_bundles(name.namespace_name)
         if bundles is None:
             return False
@@ -123,48 +125,53 @@ class Ownership:
         return lease is not None and lease.state is LeaseState.ACTIVE
 
     async def check(self, name: TopicName) -> None:
-        """NotOwnerError unless the topic's bundle is ours, by a recent look at its node. One whose node is of our former session
-        is taken again: the other brokers send clients here by that node for as long as it is there. TopicNotFoundError,
-        MetadataUnavailableError (then nothing new is loaded)."""
+        """Raise NotOwnerError unless the topic's bundle is this broker's, by a recent look at its node.
+
+        A bundle whose node is of a former session is retaken, since the other brokers send clients here while that node
+        exists. Raises TopicNotFoundError, MetadataUnavailableError (then nothing new is loaded)."""
         bundles = await self.namespaces.bundles(name.namespace_name)
         lease = await self.leases.get(bundles.find(name))
         if lease.state is LeaseState.NONE and lease.inherited:
             await self._placement.take_again(lease, bundles)
         if lease.state is LeaseState.NONE and lease.owner is not None and lease.owner.disabled:
             await self._expect(lease)
-        with translated(f"who owns {name.full} cannot be asked"):
+        with translated(f"cannot read the owner of {name.full}"):
             if await lease.ensure() and self.owns(name):
                 return
         raise NotOwnerError(
-            f"Namespace bundle for topic ({name.full}) not served by this instance:{self.me.id}. Please redo the lookup. "
+            f"Namespace bundle for topic ({name.full}) not served by this instance:{self.me.id}. Please redo the "
+            "lookup. "
             f"Request is denied: namespace={name.namespace_path}"
         )
 
     async def _expect(self, lease: Lease) -> None:
-        """Another broker unloads the bundle, and has perhaps told its clients that it comes here: it is about to be offered to
-        us. Wait a moment for that."""
+        """Wait a moment for a bundle that another broker is unloading, perhaps to this one: its clients may arrive
+        first."""
         with trio.move_on_after(HAND_OVER_S):
             while lease.state is LeaseState.NONE and (lease.owner is None or lease.owner.disabled):
                 await lease.changed.wait()
 
     def bundle_of(self, name: TopicName) -> Bundle | None:
-        """The topic's bundle, if the namespace is known."""
+        """Return the topic's bundle, if the namespace is known."""
         bundles = self.namespaces.known_bundles(name.namespace_name)
         return None if bundles is None else bundles.find(name)
 
     def owned(self) -> list[Bundle]:
-        """In order; those that are being unloaded too."""
+        """Return the owned bundles in order, including those that are being unloaded."""
         return sorted(lease.bundle for lease in self.leases.held())
 
     async def lookup(self, name: TopicName, *, authoritative: bool) -> Connect | Redirect:
-        """Who serves the topic, or whom to ask. Waits while that is being settled, for as long as the options say.
-        TopicNotFoundError (no such namespace), NoBrokerError, BeingUnloadedError, ServiceNotReadyError,
+        """Return the broker that serves the topic, or the one to ask. Waits for a result as long as the options allow.
+
+        Raises TopicNotFoundError (no such namespace), NoBrokerError, BeingUnloadedError, ServiceNotReadyError,
         MetadataUnavailableError."""
         return await self._placement.lookup(name, authoritative=authoritative)
 
     async def unload(self, bundle: Bundle, *, destination: str | None = None) -> None:
-        """Close the bundle's topics and give it up; with `destination`, a broker id, that one takes it, else whoever is
-        asked first. NotOwnerError, NoBrokerError (no such broker lives)."""
+        """Close the bundle's topics and release it.
+
+        The broker `destination` (an id) takes it, or else the next one that is asked. Raises NotOwnerError,
+        NoBrokerError (no such broker is registered)."""
         url: str | None = None
         if destination is not None:
             report = self.brokers.reports.get(destination)
@@ -173,7 +180,7 @@ class Ownership:
             if report.broker == self.me:
                 return
             url = report.broker.broker_url
-        # To its end, also if whoever asked goes away: a bundle that is half unloaded is nobody's.
+        # Completed even if the caller is cancelled: a half unloaded bundle has no owner.
         await self._see_through(partial(self._unload_to, bundle, url), f"unload {bundle}")
 
     async def _unload_to(self, bundle: Bundle, url: str | None) -> None:
@@ -182,7 +189,7 @@ class Ownership:
             raise NotOwnerError(f"{bundle} is not served by this instance:{self.me.id}")
         await self._unload(lease, url)
         if url is not None and not await self.peers.offer(url, bundle):
-            log.warning("bundle not taken by the broker that should", bundle=str(bundle), destination=url)
+            log.warning("bundle not taken by its destination", bundle=str(bundle), destination=url)
 
     async def split(
         self,
@@ -192,8 +199,9 @@ class Ownership:
         unload: bool = False,
         positions: Sequence[int] = (),
     ) -> None:
-        """Cut an own bundle; its parts are ours too, and no client notices. With `unload`, they are then given up.
-        NotOwnerError, BundleSplitError, NoSuchBundleError, BundlesChangedError, MetadataUnavailableError."""
+        """Split an owned bundle; the parts are owned too, and no client notices. With `unload` they are then released.
+
+        Raises NotOwnerError, BundleSplitError, NoSuchBundleError, BundlesChangedError, MetadataUnavailableError."""
         await self._see_through(partial(self._split_by, bundle, algorithm, positions), f"split {bundle}")
         if unload:
             for each in (await self.namespaces.bundles(bundle.namespace)).all():
@@ -221,8 +229,9 @@ class Ownership:
         self.reporter.changed()
 
     async def _split(self, before: Bundles, after: Bundles, parts: Sequence[Bundle]) -> None:
-        """First the parts' nodes, then the boundaries; the caller lets the whole's node go. So whichever boundaries somebody
-        knows, the bundle that he finds has an owner."""
+        """Create the parts' nodes first, then change the boundaries; the caller releases the whole bundle's node.
+
+        So a reader with stale boundaries still finds an owner."""
         leases = [await self.leases.get(part) for part in parts]
         try:
             with translated(f"{before.namespace} cannot be split"):
@@ -240,14 +249,14 @@ class Ownership:
             raise ServiceNotReadyError("the broker is not registered")
         await see_through(self._nursery, job, name=name)
 
-    # Letting go
+    # Releasing bundles
 
     async def _unload(self, lease: Lease, url: str | None) -> None:
-        """Close the topics of a lease that is being unloaded, then let go of it."""
+        """Close the topics of a lease that is being unloaded, then release it."""
         with trio.move_on_after(self.options.unload_timeout_s) as scope:
             await self.on_unload(lease.bundle, url)
         if scope.cancelled_caught:
-            log.warning("topics not closed in time; they are dropped", bundle=str(lease.bundle))
+            log.warning("topics not closed in time, dropping them", bundle=str(lease.bundle))
             self.on_lost(lease.bundle)
         await lease.release()
         self.reporter.changed()
@@ -257,14 +266,14 @@ class Ownership:
         self.reporter.changed()
 
     def _bundles_changed(self, namespace: NamespaceName, bundles: Bundles | None) -> None:
-        """Boundaries are others: what is no bundle any more is given up, unless it is we who split it."""
+        """Release bundles that no longer exist after a change of boundaries, unless this broker splits them."""
         if self._nursery is None:
             return
         for lease in self.leases.held():
             bundle = lease.bundle
             gone = bundle.namespace == namespace and (bundles is None or bundle not in bundles)
             if gone and bundle not in self._splitting and lease.state is LeaseState.ACTIVE:
-                self._nursery.start_soon(self._give_up, lease, name=f"give up {bundle}")
+                self._nursery.start_soon(self._give_up, lease, name=f"release {bundle}")
 
     async def _give_up(self, lease: Lease) -> None:
         if await lease.disable():

@@ -1,7 +1,7 @@
-"""Talking to other brokers: whether they answer, and asking one to take a bundle, or to give one up.
+"""Requests to other brokers: check whether they answer, ask one to take a bundle, or to release one.
 
-A broker that was killed still has its nodes until its session ends, and one that hangs does for longer: clients are only
-sent to one that has just answered a CONNECT. What it answers does not matter.
+A broker that was killed still has its nodes until its session ends, and one that hangs does for longer: clients are
+only sent to one that has just answered a CONNECT. What it answers does not matter.
 """
 
 from __future__ import annotations
@@ -27,25 +27,26 @@ from quire.world.streams import send_all
 log = get_logger(__name__)
 
 ANSWER_MAX = 64 << 10
-"""Bytes of an answer that are read."""
+"""Maximum bytes read of an answer."""
 KNOWN_MAX = 1000
-"""Brokers whose last answer is remembered."""
+"""Maximum number of brokers whose last answer is remembered."""
 
 T = TypeVar("T")
 
 
 class Peers:
-    """Connections of one request each."""
+    """Peers of this broker, asked over connections of one request each."""
 
     def __init__(self, network: Network, options: OwnershipOptions) -> None:
         self._network = network
         self._options = options
         self._known: dict[str, tuple[bool, float]] = {}
-        """Whether each answered, and until when that is believed."""
+        """Last answer of each, and the time until which it is valid."""
         self._asking: dict[str, trio.Event] = {}
 
     async def answers(self, broker_url: str) -> bool:
-        """Whether the broker at pulsar://host:port answers, now or a moment ago. Who asks meanwhile waits for the same."""
+        """Return whether the broker at pulsar://host:port answers, now or a moment ago. Concurrent callers share one
+        probe."""
         while (asking := self._asking.get(broker_url)) is not None:
             await asking.wait()
         if (known := self.known(broker_url)) is not None:
@@ -62,12 +63,13 @@ class Peers:
             self._asking.pop(broker_url).set()
 
     def known(self, broker_url: str) -> bool | None:
-        """As `answers`, if somebody asked a moment ago; None: ask."""
+        """Return a recent result of `answers`; None: ask."""
         answers, until = self._known.get(broker_url, (False, float("-inf")))
         return answers if until > trio.current_time() else None
 
     async def offer(self, broker_url: str, bundle: Bundle) -> bool:
-        """Ask a broker to take a bundle that nobody has, by a lookup that leaves the choice to it; whether it has it then."""
+        """Ask a broker to take a bundle without an owner, by a lookup that leaves the choice to it; return whether it
+        has it."""
         lookup = pb.BaseCommand(type=pb.BaseCommand.LOOKUP)
         lookup.lookupTopic.topic = topic_in(bundle).full
         lookup.lookupTopic.request_id = 1
@@ -79,12 +81,12 @@ class Peers:
         return found.response == found.Connect and found.brokerServiceUrl == broker_url
 
     async def unload(self, web_url: str, bundle: Bundle, destination: str) -> bool:
-        """Ask the owner of a bundle, by its REST, to hand it to the broker `destination`; whether it has done so."""
+        """Ask the owner of a bundle, by its REST, to hand it to the broker `destination`; return whether it did."""
         path = f"/admin/v2/namespaces/{bundle.namespace}/{bundle.range}/unload"
         return await self._put(f"{web_url}{path}?destinationBroker={quote(destination, safe='')}")
 
     async def split(self, web_url: str, bundle: Bundle, algorithm: str) -> bool:
-        """Ask the owner of a bundle, by its REST, to split it; whether it has done so."""
+        """Ask the owner of a bundle, by its REST, to split it; return whether it did."""
         path = f"/admin/v2/namespaces/{bundle.namespace}/{bundle.range}/split"
         return await self._put(f"{web_url}{path}?unload=false&splitAlgorithmName={algorithm}")
 
@@ -96,12 +98,12 @@ class Peers:
         except OSError as error:
             log.debug("another broker does not answer", url=url, reason=str(error))
         if answer is None or not 200 <= answer.status < 300:
-            log.warning("another broker did not do as asked", url=url, status=answer and answer.status)
+            log.warning("request to another broker failed", url=url, status=answer and answer.status)
             return False
         return True
 
     async def _ask(self, broker_url: str, asked: bytes, read: Callable[[Stream], Awaitable[T | None]]) -> T | None:
-        """Send, and read what comes; None if nothing does that makes sense."""
+        """Send, and read the answer; None without a valid one."""
         try:
             parts = urlsplit(broker_url)
             host, port = parts.hostname, parts.port
@@ -124,7 +126,7 @@ class Peers:
 
 
 def topic_in(bundle: Bundle) -> TopicName:
-    """A name whose place is in the bundle; nobody need have such a topic."""
+    """Return a topic name whose place is in the bundle; the topic need not exist."""
     names = (
         TopicName("persistent", bundle.namespace.tenant, bundle.namespace.namespace, f"__bundle-{number}")
         for number in count()
@@ -141,7 +143,7 @@ _HELLO = encode(
 
 
 async def _frame(stream: Stream, received: bytearray) -> bytes | None:
-    """The next command's bytes; None at the end, or if it is too large. `received` keeps what is behind it."""
+    """Return the next command's bytes; None at the end, or if it is too large. `received` keeps the remainder."""
     chunk = memoryview(bytearray(4096))
     while len(received) < 8 or len(received) < 4 + int.from_bytes(received[:4], "big"):
         if len(received) > ANSWER_MAX:

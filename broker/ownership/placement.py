@@ -1,4 +1,4 @@
-"""Lookups: who has a bundle, and if nobody has, who shall. The shell around `lookup` and `load`."""
+"""Lookups: the owner of a bundle or, if there is none, the broker to take it. The shell around `lookup` and `load`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from quire.wire.pulsar.names import TopicName
 
 
 class Placement:
-    """Of one broker; its `Ownership` runs what it stands on."""
+    """Lookups of one broker; its `Ownership` runs the parts this uses."""
 
     def __init__(
         self,
@@ -35,9 +35,9 @@ class Placement:
         peers: Peers,
         on_taken: Callable[[], None],
     ) -> None:
-        """`on_taken`: told when a bundle was taken."""
+        """Take the parts it uses. `on_taken` is called when a bundle was taken."""
         self.stopping = False
-        """This broker takes nothing any more."""
+        """Whether this broker takes no more bundles."""
         self._me = me
         self._options = options
         self._namespaces = namespaces
@@ -46,13 +46,13 @@ class Placement:
         self._peers = peers
         self._on_taken = on_taken
         self._assigned: Counter[str] = Counter()
-        """Bundles given to each broker that its report does not tell of yet."""
+        """Bundles given to each broker that its report does not contain yet."""
         self._changed = trio.Event()
-        """Set, and replaced, when brokers came, went, or reported."""
+        """Set, and replaced, when brokers joined, left, or reported."""
         self._last_reports: dict[str, BrokerReport] = {}
 
     async def lookup(self, name: TopicName, *, authoritative: bool) -> Connect | Redirect:
-        """As `Ownership.lookup`."""
+        """Look up a topic; see `Ownership.lookup`."""
         has = Has.NOBODY
         hold_until = trio.current_time() + self._options.metadata_hold_s
         with trio.move_on_after(self._options.lookup_timeout_s):
@@ -72,7 +72,7 @@ class Placement:
                         await self._acquire(lease, bundles)
                         continue
                 except (MetadataUnavailableError, NoBrokerError):
-                    # After a session that ended no broker is registered for a moment, not even this one.
+                    # After an expired session no broker is registered for a moment, not even this one.
                     if self.stopping or trio.current_time() >= hold_until:
                         raise
                     with trio.move_on_after(self._options.probe_again_s):
@@ -89,7 +89,7 @@ class Placement:
         raise ServiceNotReadyError(f"the owner of {name.full} does not answer, and no other may have its bundle yet")
 
     async def _has(self, lease: Lease) -> Has:
-        """Whose bundle it is, as far as is known."""
+        """Return the known state of a bundle's ownership."""
         if lease.state is not LeaseState.NONE:
             return Has.ME if lease.state is LeaseState.ACTIVE else Has.ME_UNLOADING
         owner = lease.owner
@@ -104,7 +104,7 @@ class Placement:
         return Has.ANOTHER if answers else Has.ANOTHER_GONE
 
     async def _answers_until(self, broker_url: str, changed: trio.Event) -> bool | None:
-        """Whether a broker answers; None if something changed before that was known."""
+        """Return whether a broker answers; None if something changed before the result."""
         answers = self._peers.known(broker_url)
         if answers is None:
             async with trio.open_nursery() as nursery:
@@ -119,7 +119,7 @@ class Placement:
         return answers
 
     async def _place(self, lease: Lease, bundles: Bundles, authoritative: bool) -> Redirect | None:
-        """A bundle that nobody has: take it, or say who should be asked. None: look again."""
+        """Take a bundle without an owner, or return the broker to ask. None: look again."""
         pinned = heartbeat_broker(lease.bundle.namespace)
         leader = None if pinned is not None else await self._answering(self._brokers.leader)
         chosen = await self._choose(pinned)
@@ -136,17 +136,18 @@ class Placement:
             self._assigned[chosen.id] += 1
             return Redirect(chosen.broker_url, chosen.web_url, authoritative=True)
         if step is not Step.ACQUIRE:
-            raise NoBrokerError(f"no broker is there to take {lease.bundle}")
+            raise NoBrokerError(f"no broker is available to take {lease.bundle}")
         await self._acquire(lease, bundles)
         return None
 
     async def take_again(self, lease: Lease, bundles: Bundles) -> None:
-        """Take a bundle whose node is of a former session of this broker, unless it is stopping; the caller looks again."""
+        """Retake a bundle whose node is of a former session of this broker, unless it is stopping. The caller looks
+        again."""
         if not self.stopping:
             await self._acquire(lease, bundles)
 
     async def _acquire(self, lease: Lease, bundles: Bundles) -> None:
-        """Take a bundle, if nobody was quicker and the boundaries are still these; the caller looks again."""
+        """Take a bundle, unless another broker was faster or the boundaries have changed. The caller looks again."""
         try:
             with translated(f"{lease.bundle} cannot be taken"):
                 if not await lease.acquire(await self._namespaces.boundaries_check(bundles)):
@@ -155,13 +156,13 @@ class Placement:
             await self._namespaces.reread(lease.bundle.namespace)
             return
         if self._leases.find(lease.bundle) is not lease:
-            await lease.release()  # it was forgotten meanwhile: nobody would know of it
+            await lease.release()  # the lease was dropped meanwhile and must be registered again
             return
         self._assigned[self._me.id] += 1
         self._on_taken()
 
     async def _answering(self, broker_id: str | None) -> LocalBroker | None:
-        """That broker, if it lives and answers."""
+        """Return that broker, if it is registered and answers."""
         if broker_id == self._me.id:
             return None if self.stopping else self._me
         while broker_id is not None and (report := self._brokers.reports.get(broker_id)) is not None:
@@ -171,7 +172,7 @@ class Placement:
         return None
 
     async def _choose(self, pinned: str | None) -> LocalBroker | None:
-        """The broker that should have one more bundle, of those that answer."""
+        """Return the best broker for one more bundle, of those that answer."""
         candidates = {each: report for each, report in self._brokers.reports.items() if pinned in (None, each)}
         while (broker_id := choose(candidates, self._assigned)) is not None:
             if (found := await self._answering(broker_id)) is not None:
@@ -180,7 +181,7 @@ class Placement:
         return None
 
     def brokers_changed(self) -> None:
-        """Brokers came, went, or reported."""
+        """Wake lookups, because brokers joined, left, or reported."""
         self._changed.set()
         self._changed = trio.Event()
         reports = self._brokers.reports

@@ -1,4 +1,4 @@
-"""Tenants: the owners of namespaces, as the administrator sees them. /admin/policies/<tenant>: TenantInfo."""
+"""Tenants, the owners of namespaces, as administrators manage them. /admin/policies/<tenant>: TenantInfo."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ POLICIES = "/admin/policies"
 
 
 class Tenants:
-    """Calls raise MetadataUnavailableError (of `broker.errors`) when the service cannot be asked."""
+    """Tenants of the cluster. Calls raise MetadataUnavailableError (of `broker.errors`) when the store is away."""
 
     def __init__(self, metadata: MetadataStore) -> None:
         self._metadata = metadata
 
     async def tenants(self) -> list[str]:
-        """In order."""
+        """Return tenant names in order."""
         with translated("tenants"):
             try:
                 return await self._metadata.children(POLICIES)
@@ -30,7 +30,7 @@ class Tenants:
                 return []
 
     async def tenant(self, name: str) -> Json:
-        """Its TenantInfo. TopicNotFoundError."""
+        """Return a tenant's TenantInfo. Raises TopicNotFoundError."""
         with translated(name):
             node = await self._metadata.get(f"{POLICIES}/{name}")
         if node is None:
@@ -38,7 +38,7 @@ class Tenants:
         return decode_json(node.value, f"tenant {name}")
 
     async def create_tenant(self, name: str, info: Mapping[str, Any]) -> None:
-        """NamespaceExistsError."""
+        """Create a tenant. Raises NamespaceExistsError."""
         with translated(name):
             try:
                 await self._metadata.create(f"{POLICIES}/{name}", encode_json(info), make_parents=True)
@@ -46,7 +46,7 @@ class Tenants:
                 raise NamespaceExistsError(f"tenant {name} exists") from error
 
     async def put_tenant(self, name: str, info: Mapping[str, Any]) -> None:
-        """Replace the fields given. TopicNotFoundError."""
+        """Replace the given fields of a tenant. Raises TopicNotFoundError."""
         with translated(name):
             try:
                 await update_node(
@@ -58,7 +58,7 @@ class Tenants:
                 raise TopicNotFoundError(f"tenant {name} does not exist") from error
 
     async def delete_tenant(self, name: str) -> None:
-        """TopicNotFoundError, NamespaceBusyError (it has namespaces)."""
+        """Delete a tenant. Raises TopicNotFoundError, NamespaceBusyError (it has namespaces)."""
         with translated(name):
             try:
                 await self._metadata.delete(f"{POLICIES}/{name}")

@@ -1,10 +1,10 @@
-"""Values of the nodes that brokers share, as Pulsar writes them (pure). Read leniently: fields we do not know are kept where
-we write back, and passed over where we do not.
+"""Values of the nodes that brokers share, as Pulsar writes them (pure). Unknown fields are kept in nodes that are
+written back, and skipped in others.
 
     /admin/policies/<tenant>                        TenantInfo
     /admin/policies/<tenant>/<namespace>            Policies
     /admin/local-policies/<tenant>/<namespace>      LocalPolicies: the boundaries that count
-    /namespace/<tenant>/<namespace>/<range>         NamespaceEphemeralData: who has the bundle
+    /namespace/<tenant>/<namespace>/<range>         NamespaceEphemeralData: the owner of the bundle
     /loadbalance/brokers/<host:webport>             LocalBrokerData: a living broker and its load
     /loadbalance/leader                             LeaderBroker
 
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 
 def encode_json(value: object) -> bytes:
-    """Compact, as the original writes it.
+    """Encode compact JSON, as the original writes it.
 
     >>> encode_json({"a": [1, None]})
     b'{"a":[1,null]}'
@@ -35,7 +35,7 @@ def encode_json(value: object) -> bytes:
 
 
 def decode_json(value: bytes, what: str) -> Json:
-    """MetadataRefusedError if it is no JSON object. Nothing at all is an empty one."""
+    """Decode a JSON object; {} for no bytes. Raises MetadataRefusedError."""
     if not value:
         return {}
     try:
@@ -51,12 +51,14 @@ def decode_json(value: bytes, what: str) -> Json:
 
 
 def encode_bundles(bundles: Bundles) -> Json:
-    """BundlesData."""
+    """Return the BundlesData."""
     return {"boundaries": [f"0x{each:08x}" for each in bundles.boundaries], "numBundles": len(bundles)}
 
 
 def decode_bundles(namespace: NamespaceName, fields: Mapping[str, Any], default: int) -> Bundles:
-    """The boundaries in policies or local policies; `default` even bundles where there are none. MetadataRefusedError."""
+    """Return the boundaries in policies or local policies; `default` even bundles where there are none.
+
+    Raises MetadataRefusedError."""
     data = fields.get("bundles")
     try:
         if not data:
@@ -70,12 +72,12 @@ def decode_bundles(namespace: NamespaceName, fields: Mapping[str, Any], default:
 
 
 def local_policies(bundles: Bundles) -> Json:
-    """LocalPolicies as they are first made."""
+    """Return LocalPolicies as they are first created."""
     return {"bundles": encode_bundles(bundles), "migrated": False}
 
 
 def default_policies(bundles: Bundles, clusters: Sequence[str]) -> Json:
-    """Policies of a new namespace: the fields, and their order, that the original writes."""
+    """Return the Policies of a new namespace, with the original's fields in its order."""
     return {
         "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
         "replication_clusters": list(clusters),
@@ -107,14 +109,14 @@ def default_policies(bundles: Bundles, clusters: Sequence[str]) -> Json:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Who has a bundle, as its node tells."""
+    """Owner of a bundle, as recorded in its node."""
 
     broker_url: str
     """pulsar://host:port"""
     web_url: str
     """http://host:port"""
     disabled: bool = False
-    """It is being unloaded."""
+    """Whether the bundle is being unloaded."""
 
     def is_at(self, broker_url: str) -> bool:
         return self.broker_url == broker_url
@@ -136,7 +138,7 @@ def encode_owner(owner: Owner) -> bytes:
 
 
 def decode_owner(value: bytes) -> Owner:
-    """MetadataRefusedError."""
+    """Decode the owner in a node. Raises MetadataRefusedError."""
     fields = decode_json(value, "the owner of a bundle")
     return Owner(
         broker_url=_text(fields, "nativeUrl"),
@@ -150,7 +152,7 @@ def decode_owner(value: bytes) -> Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalBroker:
-    """A broker as the others know it."""
+    """Public data of a broker."""
 
     id: str
     """advertised host:webport"""
@@ -160,7 +162,7 @@ class LocalBroker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleLoad:
-    """What one bundle does; rates per second."""
+    """Load of one bundle; rates per second."""
 
     topics: int = 0
     producers: int = 0
@@ -181,11 +183,11 @@ class BundleLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerReport:
-    """A living broker and what each of its bundles does."""
+    """Report of a registered broker and the load of each of its bundles."""
 
     broker: LocalBroker
     bundles: Mapping[str, BundleLoad]
-    """By `str(bundle)`."""
+    """Loads by `str(bundle)`."""
 
     @property
     def message_rate(self) -> float:
@@ -193,7 +195,7 @@ class BrokerReport:
 
 
 def encode_report(report: BrokerReport, *, version: str, started_ms: int, now_ms: int) -> bytes:
-    """LocalBrokerData. Resources other than rates are not measured, and say so by their limits of -1000."""
+    """Encode LocalBrokerData. Resources other than rates are not measured, which their limits of -1000 express."""
     loads = report.bundles
     unknown = {"usage": 0.0, "limit": -1000.0}
     return encode_json(
@@ -232,7 +234,7 @@ def encode_report(report: BrokerReport, *, version: str, started_ms: int, now_ms
 
 
 def decode_report(broker_id: str, value: bytes) -> BrokerReport:
-    """MetadataRefusedError if it does not say how to reach the broker."""
+    """Decode a report. Raises MetadataRefusedError if it lacks the broker's addresses."""
     fields = decode_json(value, f"the report of broker {broker_id}")
     broker = LocalBroker(
         id=broker_id, broker_url=_text(fields, "pulsarServiceUrl"), web_url=_text(fields, "webServiceUrl")
@@ -247,7 +249,7 @@ def decode_report(broker_id: str, value: bytes) -> BrokerReport:
 
 
 def _bundle_stats(load: BundleLoad) -> Json:
-    """NamespaceBundleStats."""
+    """Return the NamespaceBundleStats."""
     return {
         "msgRateIn": load.messages_in,
         "msgThroughputIn": load.bytes_in,
@@ -288,12 +290,12 @@ def encode_leader(broker: LocalBroker) -> bytes:
 
 
 def decode_leader(value: bytes) -> str:
-    """The leader's broker id. MetadataRefusedError."""
+    """Return the leader's broker id. Raises MetadataRefusedError."""
     return _text(decode_json(value, "the leader"), "brokerId")
 
 
 def _text(fields: Mapping[str, Any], key: str) -> str:
     found = fields.get(key)
     if not isinstance(found, str) or not found:
-        raise MetadataRefusedError(f"there is no {key} where one is needed")
+        raise MetadataRefusedError(f"the required field {key} is missing")
     return found

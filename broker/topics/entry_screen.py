@@ -1,10 +1,10 @@
-"""What stands between stored entries and consumers, and between SENDs and the log: which entries are what they should be.
+"""Screening of entries: invalid ones are not taken from producers, and stored ones are not delivered to consumers.
 
-One entry whose metadata cannot be read would stop every subscription of a topic for ever: official clients close the connection
-on it, connect again, and get it again. So such an entry is not taken from a producer, and one that is stored is passed over.
-What was published since the topic was loaded was looked at then and costs nothing more; older entries are looked at when they
-are read.
-"""
+Why this is hard: a single entry with unreadable metadata would stop every subscription of a topic forever, because
+official clients close the connection on it, reconnect, and receive it again. Such an entry is refused when it is
+published, and a stored one is passed over. Yet parsing each entry again on delivery would cost as much as the delivery
+itself. Entries published since the topic was loaded were checked then and cost nothing more; older entries are checked
+when they are read."""
 
 from __future__ import annotations
 
@@ -34,20 +34,23 @@ from quire.world.doors import Buffer
 log = get_logger(__name__)
 
 REFUSED = DELAYED | MARKER | TRANSACTION | UNREADABLE | BROKER_METADATA
-"""Features of an entry that is not taken from a producer."""
+"""Features for which an entry is not taken from a producer."""
 LOG_INTERVAL_S = 60.0
-"""At most one line per topic and reason in this time."""
+"""Time in which at most one line per topic and reason is logged."""
 
 UNREADABLE_METADATA = "unreadable metadata"
 SERVER_MARKER = "server marker"
 
 
 def why_refused(features: int) -> str:
-    """What a producer is told."""
+    """Return the error text for the producer."""
     if features & UNREADABLE:
         return "the metadata of the message cannot be read, or lacks a required field: no consumer could take it"
     if features & DELAYED:
-        return "deliver_at_time (deliverAt, deliverAfter) is not served: the message would be delivered at once. Send it without"
+        return (
+            "deliver_at_time (deliverAt, deliverAfter) is not served: the message would be delivered at once. Send "
+            "it without"
+        )
     if features & TRANSACTION:
         return "transactions are not served"
     if features & MARKER:
@@ -56,41 +59,46 @@ def why_refused(features: int) -> str:
 
 
 class Screened(NamedTuple):
-    """What of a run may be delivered."""
+    """Deliverable parts of a run."""
 
     run: EntryRun
     passed_over: list[Position]
-    """Entries in it that are to be acknowledged in place of their consumers."""
+    """Entries of it to acknowledge on behalf of their consumers."""
 
 
 class EntryScreen:
-    """Of one topic."""
+    """Screen of one topic."""
 
     __slots__ = ("_counts", "_features", "_logged", "_topic", "features", "known_after", "passed_over")
 
     def __init__(self, topic: TopicName, known_after: Position, passed_over: Counter[str]) -> None:
-        """`known_after`: entries behind it are published through `published`. `passed_over`: the broker's count by reason."""
+        """Take the position behind which entries pass `published`.
+
+        Args:
+            known_after: entries behind it are published through `published`.
+            passed_over: the broker's count by reason.
+        """
         self.known_after = known_after
         self.features = 0
-        """What any entry behind `known_after` has."""
+        """Features that any entry behind `known_after` has."""
         self.passed_over = passed_over
         self._topic = topic
         self._features: EntryFeatures | None = None
-        """From the first entry on that is looked at here."""
+        """Set from the first entry on that was checked here."""
         self._counts: Counter[str] | None = None
         self._logged: dict[str, float] | None = None
-        """Both from the first unusual entry on."""
+        """Both set from the first unusual entry on."""
 
     def knows(self, ledger_id: int, first_entry_id: int) -> bool:
-        """Return whether the entries from there on were looked at when they were published."""
+        """Return whether all entries from this position on were checked when they were published."""
         return (ledger_id, first_entry_id) > self.known_after
 
     def has_only(self, features: int, ledger_id: int, first_entry_id: int) -> bool:
-        """Return whether it is known that entries from there on have none but these features."""
+        """Return whether entries from this position on are known to have no features but these."""
         return not self.features & ~features and (ledger_id, first_entry_id) > self.known_after
 
     def screen(self, run: EntryRun) -> Screened | None:
-        """Look at entries that nobody has looked at yet; None: they can be delivered as they are."""
+        """Check entries that have not been checked; None: they can be delivered as they are."""
         if self._features is None:
             self._features = EntryFeatures()
         unusual = self._features.unusual(run.payloads)
@@ -126,12 +134,12 @@ class EntryScreen:
         self._logged[reason] = now
         count = self._counts.pop(reason)
         log.warning(
-            "entry of a topic is unusual", topic=self._topic.full, position=str(position), reason=reason, entries=count
+            "unusual entry in topic", topic=self._topic.full, position=str(position), reason=reason, entries=count
         )
 
 
 def is_passed_over(entry: Buffer) -> bool:
-    """Return whether no consumer gets the entry."""
+    """Return whether the entry is not delivered to any consumer."""
     return bool(features_of(entry, check=True) & (UNREADABLE | MARKER))
 
 

@@ -1,4 +1,4 @@
-"""The topics this broker has loaded, and how one gets loaded: once, however many ask at the same time."""
+"""The loaded topics of this broker, and their loading: once, however many requests arrive at the same time."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ NAMESPACES_MAX = 10_000
 NAMESPACE_TTL_S = 5.0
 """Seconds for which a namespace that was deleted may still be taken to exist."""
 TOPICS_IN_STEP = 100
-"""Topics that a walk over all of them looks at, or takes down, before others have their turn."""
+"""Topics that a walk over all of them looks at, or closes, before other tasks run."""
 _DONE = object()
 
 
@@ -59,11 +59,11 @@ def _in_order(namespace: str, components: list[str]) -> list[TopicName]:
 
 
 class _Loading:
-    """A topic on its way: those who want it wait here."""
+    """A topic that is being loaded; callers that want it wait here."""
 
     def __init__(self, create: bool) -> None:
         self.create = create
-        """Whether it may be made if it does not exist."""
+        """Whether it may be created if it does not exist."""
         self.done = trio.Event()
         self.topic: Topic | None = None
         self.error: BrokerError | None = None
@@ -87,9 +87,9 @@ class Topics:
         self._loaded: dict[str, Topic] = {}
         self._loading: dict[str, _Loading] = {}
         self._closing: dict[str, trio.Event] = {}
-        """Those that are being closed or deleted."""
+        """Topics that are being closed or deleted."""
         self.load_times = Histogram()
-        """Milliseconds, of topics that were loaded."""
+        """Milliseconds of each load that succeeded."""
         self.loads_failed = 0
         self._stopping = False
         self._namespaces: Recent[str, bool] = Recent(NAMESPACES_MAX, NAMESPACE_TTL_S)
@@ -113,11 +113,11 @@ class Topics:
 
     @property
     def count(self) -> int:
-        """How many are loaded."""
+        """Return how many are loaded."""
         return len(self._loaded)
 
     def find(self, name: TopicName) -> Topic | None:
-        """The topic, if it is loaded and open."""
+        """Return the topic, if it is loaded and open."""
         topic = self._loaded.get(name.full)
         return None if topic is None or topic.closing else topic
 
@@ -126,8 +126,9 @@ class Topics:
         return self._namespaces.get(name.namespace_path) is not None
 
     async def check_namespace(self, name: TopicName | NamespaceName) -> None:
-        """TopicNotFoundError if the namespace does not exist: what the clients expect, and expect first.
-        MetadataUnavailableError."""
+        """Raise TopicNotFoundError if the namespace does not exist, which clients expect before any other error.
+
+        Raises MetadataUnavailableError."""
         path = name.namespace_path if isinstance(name, TopicName) else str(name)
         if self._namespaces.get(path) is None:
             await self._look_for_namespace(name)
@@ -141,20 +142,20 @@ class Topics:
                 raise TopicNotFoundError(f"namespace {path} does not exist")
         self._namespaces.put(path, True)
 
-    # Which there are
+    # Existing topics
 
     async def exists(self, name: TopicName) -> bool:
-        """Whether the topic, or partition, has a log. MetadataUnavailableError."""
+        """Return whether the topic, or partition, has a log. Raises MetadataUnavailableError."""
         return name.full in self._loaded or await self._has(log_path(name.managed_ledger_path))
 
     async def names(self, namespace: NamespaceName) -> list[TopicName]:
-        """Topics that have a log, partitions one by one, in order. MetadataUnavailableError."""
+        """Return topics that have a log, partitions one by one, in order. Raises MetadataUnavailableError."""
         with translated(f"namespace {namespace}"):
             try:
                 components = await self._metadata.children(log_path(f"{namespace}/persistent"))
             except NoNodeError:
                 return []
-        # A worker's: to read 10,000 names and to put them in order takes longer than the event loop may be held.
+        # In a worker: reading and sorting 10,000 names takes longer than the event loop may be blocked.
         read = partial(_in_order, str(namespace), components)
         return await self._context.world.offload.run(read, name="names of topics")
 
@@ -162,7 +163,7 @@ class Topics:
         return await has_node(self._metadata, path)
 
     def partitions_at_once(self, name: TopicName, *, create: bool) -> int | None:
-        """As `partitions`, as far as it is known without asking; None: ask."""
+        """Return `partitions` from memory; None: ask."""
         count = 0 if name.partition >= 0 else self.partitioned.known(name)
         if count == 0:
             options = self._context.options
@@ -172,9 +173,10 @@ class Topics:
         return count
 
     async def partitions(self, name: TopicName, *, create: bool) -> int:
-        """How many partitions a client is to see; 0: one topic, which may have to be made when it is first used. With
-        `create`, a topic that does not exist is made here if such are to be partitioned.
-        TopicNotFoundError (it may not be made), BeingDeletedError, MetadataUnavailableError."""
+        """Return how many partitions a client is to see; 0: one topic, which may have to be created on its first use.
+
+        With `create`, a missing topic is created here if the configuration makes topics partitioned. Raises
+        TopicNotFoundError (it may not be created), BeingDeletedError, MetadataUnavailableError."""
         if name.partition < 0 and (count := await self.partitioned.get(name)):
             return count
         options = self._context.options
@@ -186,18 +188,20 @@ class Topics:
         if not create:
             raise TopicNotFoundError(f"topic {name.full} does not exist, and may not be created")
         if name.partition >= 0:
-            return 0  # a partition is made with its topic, and refused when it is used otherwise
+            return 0  # a partition is created with its topic, and refused otherwise
         try:
             async with self.partitioned.changing(name):
                 await self.partitioned.create(name, options.partitions_default)
         except TopicExistsError:
-            pass  # somebody else made it meanwhile, of one kind or the other
+            pass  # another client created it meanwhile, of one kind or the other
         return await self.partitioned.get(name)
 
     # Loading
 
     async def get(self, name: TopicName, *, create: bool = True) -> Topic:
-        """The topic, loaded if need be. TopicNotFoundError, NotOwnerError, ServiceNotReadyError, MetadataUnavailableError."""
+        """Return the topic, loaded if needed.
+
+        Raises TopicNotFoundError, NotOwnerError, ServiceNotReadyError, MetadataUnavailableError."""
         full = name.full
         create = create and self._context.options.allow_auto_topic_creation
         checked = False
@@ -252,14 +256,16 @@ class Topics:
             loading.error = ServiceNotReadyError(f"topic {full} could not be loaded")
         finally:
             if loading.topic is None and loading.error is None:
-                loading.error = ServiceNotReadyError(f"loading topic {full} was broken off")
+                loading.error = ServiceNotReadyError(f"loading of topic {full} was interrupted")
             self.loads_failed += loading.topic is None
             del self._loading[full]
             loading.done.set()
 
     async def create(self, name: TopicName) -> None:
-        """Make the log of a topic or partition, without loading it. TopicExistsError, NotAllowedError (a partition of no
-        such partitioned topic), BeingDeletedError, MetadataUnavailableError."""
+        """Create the log of a topic or partition, without loading it.
+
+        Raises TopicExistsError, NotAllowedError (a partition of no such partitioned topic), BeingDeletedError,
+        MetadataUnavailableError."""
         async with self.partitioned.changing(name.partitioned):
             count = await self.partitioned.get(name.partitioned)
             if name.partition < 0 and count:
@@ -275,7 +281,7 @@ class Topics:
                     raise TopicExistsError(f"topic {name.full} exists") from error
 
     def counters(self) -> Iterator[TopicCounters]:
-        """What the loaded topics have done so far."""
+        """Return the counts of the loaded topics."""
         for topic in list(self._loaded.values()):
             subscriptions = topic.subscriptions.values()
             yield TopicCounters(
@@ -290,14 +296,15 @@ class Topics:
     # Closing and deleting
 
     def lose(self, bundle: Bundle) -> None:
-        """Another broker has the bundle: its topics go at once, those too that are on their way out. Nothing is written. If
-        there are many, the first go in this step and the rest in steps of their own."""
+        """Drop the topics of a bundle that another broker has, including those being closed. Nothing is written.
+
+        If there are many, the first go in this step and the rest in later steps."""
         steps = self._lose(bundle)
         if next(steps, _DONE) is not _DONE:
             self._context.nursery.start_soon(run_through, steps, name=f"lose {bundle}")
 
     def _lose(self, bundle: Bundle) -> Generator[None, None, None]:
-        """A step of the event loop per element."""
+        """Drop topics, a step of the event loop per element."""
         for count, topic in enumerate(self.loaded(), 1):
             if bundle.has(topic.name) and self._loaded.get(topic.name.full) is topic:
                 log.warning("topic has another owner", topic=topic.name.full)
@@ -307,11 +314,13 @@ class Topics:
                 yield
 
     async def unload(self, bundle: Bundle, next_owner: str = "") -> None:
-        """Close the bundle's topics, and wait until they are; clients are told `next_owner`, a broker's URL, if it is known.
-        The bundle must be disabled: what is being loaded is not opened then, or closed."""
+        """Close the bundle's topics, and wait for it.
+
+        Clients are sent to `next_owner`, a broker's URL, if it is known. The bundle must be disabled, so that a topic
+        being loaded is not opened any more, or is closed."""
         waiting = True
         while waiting:
-            # Of one moment: what is not loaded yet is being loaded, and looked at again when it is.
+            # A snapshot: topics not in it are being loaded, and check the bundle again when they are.
             loaded, loading = self.loaded(), list(self._loading.items())
             async for topic in sliced(loaded, TOPICS_IN_STEP):
                 if bundle.has(topic.name):
@@ -324,7 +333,8 @@ class Topics:
                 await done.wait()
 
     def close_soon(self, topic: Topic) -> None:
-        """Take a topic down: it has another owner, its state is in doubt, or the broker stops. The next lookup reloads it."""
+        """Close a topic in the background: it has another owner, its state is uncertain, or the broker stops. The next
+        lookup reloads it."""
         full = topic.name.full
         if topic.closing or full in self._closing:
             return
@@ -344,15 +354,16 @@ class Topics:
             self._closing.pop(full).set()
 
     def check_unused(self, name: TopicName) -> None:
-        """TopicBusyError if producers or consumers are connected."""
+        """Raise TopicBusyError if producers or consumers are connected."""
         if (topic := self._loaded.get(name.full)) is not None:
             topic.check_unused()
 
     async def delete(self, name: TopicName, *, force: bool) -> None:
-        """Close the topic, or partition, and delete it: its log with every ledger, its subscriptions. Whoever comes
-        meanwhile waits, and finds nothing of it. With `force` producers and consumers are disconnected; they may make a
-        new one. TopicBusyError, TopicNotFoundError, NotOwnerError, ServiceNotReadyError (begun and not ended: delete it
-        again)."""
+        """Close the topic, or partition, and delete it: its log with every ledger, and its subscriptions.
+
+        Clients that arrive meanwhile wait, and find nothing of it. With `force` producers and consumers are
+        disconnected; they may create a new one. Raises TopicBusyError, TopicNotFoundError, NotOwnerError,
+        ServiceNotReadyError (incomplete: delete it again)."""
         full = name.full
         await self._ownership.check(name)
         with trio.move_on_after(self._context.options.topic_load_timeout_s) as scope:
@@ -394,7 +405,7 @@ class Topics:
         for name in await self.names(namespace):
             try:
                 await self._factory.delete(name.managed_ledger_path)
-                log.info("topic of a deleted namespace deleted", topic=name.full)
+                log.info("leftover topic of a deleted namespace removed", topic=name.full)
             except NoSuchManagedLedgerError:
                 pass
             except (ManagedLedgerError, CursorError) as error:
@@ -413,5 +424,5 @@ class Topics:
             self.close_soon(topic)
         while self._closing:
             for closed in list(self._closing.values()):
-                if not closed.is_set():  # to wait for one that is set takes a pass of the event loop
+                if not closed.is_set():  # waiting on a set event costs a pass of the event loop
                     await closed.wait()

@@ -1,14 +1,16 @@
-"""Which topics are partitioned, and into how many: nodes in the metadata store, as the original lays them out.
+"""Partitioned topics and their partition counts: nodes in the metadata store, in the original's layout.
 
-    /admin/partitioned-topics/<tenant>/<namespace>/persistent/<topic>      {"partitions":N,"deleted":false,"properties":{}}
-    /managed-ledgers/<tenant>/<namespace>/persistent/<topic>-partition-I   the log of a partition, empty until it is used
+    /admin/partitioned-topics/<tenant>/<namespace>/persistent/<topic>
+        {"partitions":N,"deleted":false,"properties":{}}
+    /managed-ledgers/<tenant>/<namespace>/persistent/<topic>-partition-I
+        the log of a partition, empty until it is used
 
 What holds:
 - The node, the logs it names, and the subscriptions of new partitions appear in one write: there is no half-made topic,
   and nothing is published to a partition before every subscription of the topic is on it.
 - Deletion goes the other way round, and can be repeated from any point: first the node is marked `deleted`, which keeps
-  clients from loading (and so making) a partition; then the partitions go, whoever does that; the node goes last.
-  So what is left of a deletion that was broken off has a name, and no client finds half a topic.
+  clients from loading (and so making) a partition; then the partitions are deleted, then the node. So the rest of an
+  interrupted deletion has a name, and no client finds half a topic.
 
 Source: the original's PartitionedTopicMetadata; reference names in docs/formats.md.
 """
@@ -48,17 +50,17 @@ log = get_logger(__name__)
 ROOT = "/admin/partitioned-topics"
 NAMES_MAX = 10_000
 NAME_TTL_S = 5.0
-"""Seconds for which a count that another broker changed may still be taken for true."""
+"""Seconds for which a count changed by another broker may still be used."""
 RACES_MAX = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partitioning:
-    """The value of a node."""
+    """Value of the node."""
 
     partitions: int
     deleted: bool = False
-    """It is being deleted."""
+    """Whether it is being deleted."""
     properties: tuple[tuple[str, str], ...] = ()
 
 
@@ -72,7 +74,7 @@ def encode(value: Partitioning) -> bytes:
 
 
 def decode(value: bytes) -> Partitioning:
-    """MetadataRefusedError if it cannot be read. Fields we do not know are passed over."""
+    """Decode a node, ignoring unknown fields. Raises MetadataRefusedError if it cannot be read."""
     try:
         fields = json.loads(value)
         count = fields["partitions"]
@@ -105,25 +107,26 @@ class _Changing:
 
 
 class PartitionedTopics:
-    """Every call but `known` raises MetadataUnavailableError when the store cannot be asked."""
+    """Partitioned topics of a cluster. Every call but `known` raises MetadataUnavailableError when the store is
+    away."""
 
     def __init__(self, metadata: MetadataStore, *, partitions_max: int = 0) -> None:
         self.on_half_deleted: Callable[[TopicName], None] = _ignore
-        """Told of a topic that is marked as deleted and still there."""
+        """Called with a topic that is marked as deleted and still exists."""
         self._metadata = metadata
         self._partitions_max = partitions_max
         self._counts: Recent[str, int] = Recent(NAMES_MAX, NAME_TTL_S)
         self._changes = 0
         self._changing: dict[str, trio.Event] = {}
 
-    # Asking
+    # Queries
 
     def known(self, name: TopicName) -> int | None:
-        """As `get`, from memory; None if it has to be asked for."""
+        """Return `get` from memory; None: it has to be read."""
         return self._counts.get(name.full)
 
     async def get(self, name: TopicName) -> int:
-        """How many partitions; 0: it is not partitioned. BeingDeletedError."""
+        """Return the number of partitions; 0: not partitioned. Raises BeingDeletedError."""
         if (known := self._counts.get(name.full)) is not None:
             return known
         changes = self._changes
@@ -140,34 +143,36 @@ class PartitionedTopics:
         return count
 
     async def names(self, namespace: NamespaceName) -> list[TopicName]:
-        """Of a namespace, in order."""
+        """Return the partitioned topics of a namespace, in order."""
         return sorted(topics_in(str(namespace), await self._children(f"{ROOT}/{namespace}/persistent")))
 
     async def find(self, name: TopicName) -> Partitioning | None:
-        """What the node says now; None: not partitioned."""
+        """Return the current value of the node; None: not partitioned."""
         found = await self._read(name)
         return None if found is None else found[0]
 
     async def existing_partitions(self, name: TopicName) -> list[TopicName]:
-        """Partitions that have a log, whether or not the node names them, in the order of their numbers."""
+        """Return partitions that have a log, whether or not the node counts them, in the order of their numbers."""
         prefix = f"{encode_name(name.local)}-partition-"
         components = await self._children(log_path(f"{name.namespace_path}/persistent"))
         found = topics_in(name.namespace_path, (each for each in components if each.startswith(prefix)))
         return sorted((each for each in found if each.partitioned == name), key=lambda each: each.partition)
 
-    # Changing
+    # Changes
 
     def changing(self, name: TopicName) -> _Changing:
         """Inside `async with`, nobody else of this broker changes the topic's kind or its partitions."""
         return _Changing(self._changing, name.full)
 
     def is_changing(self, name: TopicName) -> bool:
-        """Whether somebody holds `changing`."""
+        """Return whether `changing` is held."""
         return name.full in self._changing
 
     async def create(self, name: TopicName, partitions: int, properties: Mapping[str, str] | None = None) -> None:
-        """Make it, with the logs of its partitions; logs that are there (their node was lost) are taken as they are.
-        TopicExistsError, PartitionCountError, InvalidTopicError, BeingDeletedError. Hold `changing`."""
+        """Create it with the logs of its partitions. Existing logs (of a lost node) are used as they are. Hold
+        `changing`.
+
+        Raises TopicExistsError, PartitionCountError, InvalidTopicError, BeingDeletedError."""
         if "-partition-" in name.local:
             raise InvalidTopicError("the name of a partitioned topic cannot hold `-partition-`")
         self._check_count(partitions)
@@ -191,13 +196,14 @@ class PartitionedTopics:
                 await self._write(name, ops)
                 return
             except NodeExistsError:
-                continue  # somebody made one of them meanwhile: look again
+                continue  # another broker created one of them meanwhile: look again
         raise MetadataUnavailableError(f"topic {name.full} is being changed by others")
 
     async def grow(self, name: TopicName, partitions: int) -> int:
-        """Have so many partitions from now on; returns how many there were. New ones get every durable subscription of the
-        others, at their first entry; logs that are missing are made. NotPartitionedError, PartitionCountError,
-        BeingDeletedError. Hold `changing`."""
+        """Grow to so many partitions; return the former number. Hold `changing`.
+
+        New ones get every durable subscription of the others, at their first entry. Missing logs are created. Raises
+        NotPartitionedError, PartitionCountError, BeingDeletedError."""
         self._check_count(partitions)
         for _ in range(RACES_MAX):
             found = await self._read(name)
@@ -223,7 +229,7 @@ class PartitionedTopics:
         raise MetadataUnavailableError(f"topic {name.full} is being changed by others")
 
     async def mark(self, name: TopicName, *, deleted: bool) -> None:
-        """First step of a deletion, and its taking back. NotPartitionedError. Hold `changing`."""
+        """Set or clear the mark of the first step of a deletion. Raises NotPartitionedError. Hold `changing`."""
         for _ in range(RACES_MAX):
             found = await self._read(name)
             if found is None:
@@ -241,7 +247,7 @@ class PartitionedTopics:
         raise MetadataUnavailableError(f"topic {name.full} is being changed by others")
 
     async def delete(self, name: TopicName) -> None:
-        """Last step of a deletion: the node goes; fine if it is gone. Hold `changing`."""
+        """Delete the node, the last step of a deletion; a missing node is no error. Hold `changing`."""
         with translated(name.full):
             try:
                 await self._metadata.delete(_path(name))
@@ -264,8 +270,9 @@ class PartitionedTopics:
         ]
 
     async def _new_cursors(self, name: TopicName, before: int, partitions: int) -> list[Op]:
-        """Nodes of cursors that begin with the first entry of logs that are new: as a cursor is before its first
-        acknowledgement, and before any ledger there is."""
+        """Return nodes of cursors that begin with the first entry of new logs.
+
+        They have the state of a cursor before its first acknowledgement, and before any ledger exists."""
         values: dict[str, bytes] = {}
         for index in range(before):
             path = log_path(name.with_partition(index).managed_ledger_path)
@@ -284,7 +291,7 @@ class PartitionedTopics:
         return ops
 
     async def _first_node(self, like: str) -> bytes:
-        """The value of a new cursor, with what the user gave with the one at path `like`."""
+        """Return the value of a new cursor, with the user's properties of the one at path `like`."""
         info = pb.ManagedCursorInfo(
             cursorsLedgerId=NO_LEDGER, markDeleteLedgerId=EARLIEST.ledger_id, markDeleteEntryId=EARLIEST.entry_id
         )
@@ -293,14 +300,14 @@ class PartitionedTopics:
         try:
             node = None if found is None else decode_node(found.value)[0]
         except CursorDamagedError:
-            node = None  # whoever loads that partition says so
+            node = None  # reported when that partition is loaded
         for key, text in () if node is None else node.cursor_properties:
             info.cursorProperties.add(name=key, value=text)
         return info.SerializeToString()
 
     async def subscriptions(self, partition: TopicName) -> list[str]:
-        """Names of the durable subscriptions of a topic or partition, from the store, in order; [] if there is no such
-        topic."""
+        """Return the names of the durable subscriptions of a topic or partition, from the store, in order; [] if there
+        is no such topic."""
         return sorted(map(decode_name, await self._children(log_path(partition.managed_ledger_path))))
 
     # The store
@@ -322,7 +329,8 @@ class PartitionedTopics:
                 return []
 
     async def _write(self, name: TopicName, ops: list[Op]) -> None:
-        """NodeExistsError, BadVersionError, NoNodeError: nothing was written, look again."""
+        """Write the nodes of a change. At NodeExistsError, BadVersionError, NoNodeError nothing was written: look
+        again."""
         try:
             await self._metadata.multi(ops)
         except (NodeExistsError, BadVersionError, NoNodeError):
@@ -333,13 +341,13 @@ class PartitionedTopics:
             self._changed(name)
 
     def _changed(self, name: TopicName) -> None:
-        """What is known, or being asked for, may be true no more."""
+        """Drop a cached, or pending, value that may be outdated."""
         self._changes += 1
         self._counts.forget(name.full)
 
 
 def topics_in(namespace: str, components: Iterable[str]) -> Iterator[TopicName]:
-    """The topics whose nodes have these names, in a folder of the namespace; what is no topic's node is passed over."""
+    """Return the topics whose nodes have these names, in a folder of the namespace, skipping other nodes."""
     for component in components:
         try:
             yield TopicName.from_managed_ledger_path(f"{namespace}/persistent/{component}")

@@ -4,8 +4,8 @@ next ledger is known from memory.
     watched: /admin/policies/<t>/<ns>                                 the namespace's
              /admin/topic-policies/local/<t>/<ns>/persistent          the folder of its topics' own
 
-One task per namespace watches both, however many topics there are. A watch on a folder tells of its children's coming and
-going, not of their values: who changes the value of a child therefore writes the folder in the same transaction.
+One task per namespace watches both, however many topics there are. A watch on a folder reports new and deleted
+children, not changes of their values. So a change of a child's value writes the folder in the same transaction.
 
 While the metadata store cannot be reached, what was known last stays true.
 
@@ -42,13 +42,13 @@ log = get_logger(__name__)
 
 ROOT = "/admin/topic-policies/local"
 NAMES_IN_STEP = 500
-"""Topics of a namespace that a change of policies looks at before others have their turn."""
+"""Topics of a namespace that a change of policies looks at before other tasks run."""
 RETRY_S = 1.0
-"""Between attempts to read while the store cannot be reached and does not say when it can."""
+"""Time between attempts to read while the store is unreachable and does not announce its return."""
 
 
 def topic_path(name: TopicName) -> str:
-    """Where the policies of a topic are; a partition has those of its topic.
+    """Return the path of the policies of a topic; a partition has those of its topic.
 
     >>> topic_path(TopicName.parse("persistent://a/b/x y-partition-3"))
     '/admin/topic-policies/local/a/b/persistent/x+y'
@@ -57,7 +57,7 @@ def topic_path(name: TopicName) -> str:
 
 
 class _Topic:
-    """The own policies of a topic; None if it has none. Lives as long as somebody can ask for them."""
+    """Policies of one topic; None if it has none. Lives as long as a reference to it."""
 
     __slots__ = ("__weakref__", "known", "own", "path")
 
@@ -68,7 +68,7 @@ class _Topic:
 
 
 class _Namespace:
-    """What is known of one namespace and of those of its topics that are in use."""
+    """Known policies of one namespace and of its topics in use."""
 
     def __init__(self, name: NamespaceName, *, watched: bool) -> None:
         self.path = f"{POLICIES}/{name}"
@@ -76,13 +76,13 @@ class _Namespace:
         self.own: Json | None = None
         """The namespace's policies."""
         self.topics: WeakValueDictionary[str, _Topic] = WeakValueDictionary()
-        """By path."""
+        """Topics by path."""
         self.refreshes = 0
         self.watched = watched
         self.forgotten = False
-        """It is watched no longer: whoever asks next begins anew."""
+        """Whether it is no longer watched; the next caller starts again."""
         self.ready = trio.Event()
-        """The first read is done, or has failed for good."""
+        """Set when the first read is done, or has failed permanently."""
 
     @property
     def is_known(self) -> bool:
@@ -124,8 +124,10 @@ class Held:
 
 
 class TopicPolicies:
-    """`run` watches, in a nursery of its owner; before it runs, and where it does not, everything is read when it is asked
-    for. `default`: what broker.conf says."""
+    """Policies of topics.
+
+    `run` watches, in a nursery of its owner. Before it runs, and where it does not, every call reads. `default`: the
+    values of broker.conf."""
 
     def __init__(self, metadata: MetadataStore, default: LogConfig) -> None:
         self.default = default
@@ -134,7 +136,7 @@ class TopicPolicies:
         self._tasks = Tasks()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep what is known true, until cancelled."""
+        """Keep the known policies up to date, until cancelled."""
         await self._tasks.run(task_status)
 
     # For logs
@@ -157,15 +159,17 @@ class TopicPolicies:
         """As `load`, of the topic whose managed ledger has that name."""
         return await self.load(TopicName.from_managed_ledger_path(log_name))
 
-    # For who asks and changes
+    # For the admin API
 
     async def get(self, name: TopicName) -> Json | None:
-        """The topic's own policies, as they are stored now. MetadataUnavailableError."""
+        """Return the topic's own policies, as currently stored. Raises MetadataUnavailableError."""
         return await self._read(topic_path(name))
 
     async def update(self, name: TopicName, change: Callable[[Json], Json]) -> None:
-        """Change the topic's own policies; fields that are not known are kept. Seen by this broker when it returns, by the
-        others a moment later. `change` may be asked again, and may raise. MetadataUnavailableError."""
+        """Change the topic's own policies; unknown fields are kept.
+
+        This broker uses the change when the call returns, the others a moment later. `change` may be called again, and
+        may raise. Raises MetadataUnavailableError."""
         path = topic_path(name)
         folder = paths.parent(path)
         with translated(path):
@@ -183,11 +187,11 @@ class TopicPolicies:
                         )
                     break
                 except (BadVersionError, NodeExistsError, NoNodeError):
-                    continue  # somebody else changes it too
+                    continue  # another broker changes it too
         self._note(name, made)
 
     async def delete(self, name: TopicName) -> None:
-        """Those of a topic that is gone; fine if there are none. MetadataUnavailableError."""
+        """Delete the policies of a deleted topic; none is no error. Raises MetadataUnavailableError."""
         path = topic_path(name)
         with translated(path):
             try:
@@ -197,7 +201,7 @@ class TopicPolicies:
         self._note(name, None)
 
     async def delete_namespace(self, namespace: NamespaceName) -> None:
-        """All of a namespace that is gone. MetadataUnavailableError."""
+        """Delete all policies of a deleted namespace. Raises MetadataUnavailableError."""
         folder = f"{ROOT}/{namespace}/persistent"
         with translated(folder):
             while True:
@@ -210,12 +214,12 @@ class TopicPolicies:
                     await self._metadata.multi([*ops, Delete(path=folder)])
                     return
                 except (NoNodeError, NotEmptyError):
-                    continue  # somebody else changes them too
+                    continue  # another broker changes them too
 
     # Watching
 
     def _note(self, name: TopicName, own: Json | None) -> None:
-        """We have just stored it."""
+        """Keep a value that was just stored."""
         namespace = self._namespaces.get(name.namespace_path)
         topic = None if namespace is None else namespace.topics.get(topic_path(name))
         if topic is not None:
@@ -225,7 +229,7 @@ class TopicPolicies:
         key = str(name)
         namespace = self._namespaces.get(key)
         if self._tasks.nursery is None:
-            # Nobody watches: what is known is as old as this.
+            # Not watched: the value is as old as this read.
             if namespace is None:
                 namespace = self._namespaces[key] = _Namespace(name, watched=False)
             await self._refresh(namespace)
@@ -235,13 +239,13 @@ class TopicPolicies:
             self._tasks.nursery.start_soon(self._watch, key, namespace, name=f"policies of {name}")
         await namespace.ready.wait()
         if namespace.forgotten:
-            return await self._known(name)  # the namespace was made again
+            return await self._known(name)  # the namespace was recreated
         if self._namespaces.get(key) is not namespace:
             raise MetadataUnavailableError(f"policies of {name} cannot be read now")
         return namespace
 
     async def _watch(self, key: str, namespace: _Namespace) -> None:
-        """Two watches, one reader."""
+        """Watch two nodes, with one reader."""
         changed = trio.Event()
 
         async def listen(watch: Watch) -> None:
@@ -273,7 +277,7 @@ class TopicPolicies:
                     changed = trio.Event()
                 nursery.cancel_scope.cancel()
         except* SessionExpiredError:
-            pass  # the store is done for, and with it the broker
+            pass  # the store has failed, and the broker with it
         finally:
             for watch in watches:
                 watch.close()
@@ -283,7 +287,7 @@ class TopicPolicies:
                 namespace.ready.set()
 
     async def _refresh(self, namespace: _Namespace) -> None:
-        """Topics without policies of their own, which is most, cost nothing: the folder says which have any."""
+        """Read the policies of topics that have any, which the folder lists. Others, the majority, cost nothing."""
         namespace.refreshes += 1
         namespace.own = await self._read(namespace.path)
         topics = list(namespace.topics.values())
@@ -295,7 +299,7 @@ class TopicPolicies:
                 await trio.lowlevel.checkpoint()
 
     async def _topics_having(self, namespace: _Namespace) -> frozenset[str]:
-        """Paths of the topics of a namespace that have policies of their own."""
+        """Return the paths of the topics of a namespace that have policies of their own."""
         with translated(namespace.folder):
             try:
                 names = await self._metadata.children(namespace.folder)

@@ -1,4 +1,4 @@
-"""What policies say about the ledgers of a topic, and what holds in the end (pure).
+"""Policies about the ledgers of a topic, and their effective values (pure).
 
     /admin/policies/<t>/<ns>                                            of all topics of a namespace
         "persistence"         {"bookkeeperEnsemble":3,"bookkeeperWriteQuorum":3,"bookkeeperAckQuorum":2,
@@ -32,16 +32,16 @@ TOPIC_RETENTION = "retentionPolicies"
 DEDUPLICATION = "deduplicationEnabled"
 
 QUORUM_MAX = 5
-"""Of E, Qw and Qa each. Source: the original's managedLedgerMaxEnsembleSize and its like."""
+"""Maximum of E, Qw and Qa each. Source: the original's managedLedgerMaxEnsembleSize and its like."""
 INT32_MAX = (1 << 31) - 1
 
 
 class PolicyError(ValueError):
-    """A policy that cannot be. The message says why."""
+    """Invalid policy. The message gives the reason."""
 
 
 def persistence(value: object) -> Json:
-    """A `persistence` value, checked. PolicyError."""
+    """Return a checked `persistence` value. Raises PolicyError."""
     if not isinstance(value, Mapping):
         raise PolicyError("persistence must be an object with bookkeeperEnsemble, WriteQuorum and AckQuorum")
     ensemble = _number(value, "bookkeeperEnsemble", 1, QUORUM_MAX)
@@ -61,7 +61,7 @@ def persistence(value: object) -> Json:
 
 
 def retention(value: object) -> Json:
-    """A retention value, checked. PolicyError."""
+    """Return a checked retention value. Raises PolicyError."""
     if not isinstance(value, Mapping):
         raise PolicyError("retention must be an object with retentionTimeInMinutes and retentionSizeInMB")
     minutes = _number(value, "retentionTimeInMinutes", -1, INT32_MAX)
@@ -75,7 +75,7 @@ def retention(value: object) -> Json:
 
 
 def effective(default: LogConfig, namespace: Mapping[str, Any] | None, topic: Mapping[str, Any] | None) -> LogConfig:
-    """What holds for the ledgers of a topic."""
+    """Return the effective values for the ledgers of a topic."""
     found = default
     for policies, key in ((namespace, NAMESPACE_RETENTION), (topic, TOPIC_RETENTION)):
         if policies is None:
@@ -104,7 +104,7 @@ def effective(default: LogConfig, namespace: Mapping[str, Any] | None, topic: Ma
 
 
 def asks_deduplication(namespace: Mapping[str, Any] | None, topic: Mapping[str, Any] | None) -> bool:
-    """Whether duplicates of a producer are to be dropped.
+    """Return whether a producer's duplicates are to be dropped.
 
     >>> asks_deduplication({"deduplicationEnabled": True}, {"deduplicationEnabled": None})
     True
@@ -116,7 +116,7 @@ def asks_deduplication(namespace: Mapping[str, Any] | None, topic: Mapping[str, 
 
 
 def persistence_of(config: LogConfig) -> Json:
-    """The `persistence` value that says the same."""
+    """Return the equivalent `persistence` value."""
     return {
         "bookkeeperEnsemble": config.ensemble_size,
         "bookkeeperWriteQuorum": config.write_quorum,
@@ -126,12 +126,12 @@ def persistence_of(config: LogConfig) -> Json:
 
 
 def retention_of(config: LogConfig) -> Json:
-    """The retention value that says the same."""
+    """Return the equivalent retention value."""
     return {"retentionTimeInMinutes": config.retention_minutes, "retentionSizeInMB": config.retention_mb}
 
 
 def decode(value: bytes) -> Json:
-    """The fields of a node; none of a value that is no JSON object: others may have written it."""
+    """Return the fields of a node; none of a value that is not a JSON object, which other programs may have written."""
     try:
         return decode_json(value, "a node")
     except MetadataRefusedError:

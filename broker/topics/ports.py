@@ -1,4 +1,4 @@
-"""What producers need from outside: of the topic they publish to, and of their client's connection."""
+"""Interfaces that producers need: the topic they publish to, and their client's connection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ P = TypeVar("P", contravariant=True)
 
 
 class Home(Protocol[P]):
-    """A topic, as its producers and their connections know it."""
+    """Topic as used by its producers and their connections."""
 
     context: Context
     name: TopicName
@@ -34,7 +34,7 @@ class Home(Protocol[P]):
 
 
 class Client(Protocol[P]):
-    """A client's connection, as its producers know it."""
+    """Client connection as used by its producers."""
 
     requests_in_flight: int
     client_version: str

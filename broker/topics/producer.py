@@ -1,4 +1,4 @@
-"""One producer: its sends on their way, and receipts in order."""
+"""One producer: its pending sends, and receipts in order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from quire.world.doors import Buffer
 
 
 class Producer:
-    """What a connection knows under a producer id."""
+    """Object registered under a producer id of a connection."""
 
     __slots__ = (
         "_deferred",
@@ -49,17 +49,19 @@ class Producer:
         """It is cut when everything it sent is answered; what fails until then is not told."""
         self.messages_in = 0
         self.sent = 0
-        """Sends handed to the managed ledger."""
+        """Number of sends given to the managed ledger."""
         self.answered = 0
-        """Of those, the ones that are durable or failed."""
+        """Number of those that are durable or failed."""
         self._deferred: list[tuple[int, bytes | None]] = []
         """Frames to be sent when so many sends are answered; None: it is cut."""
         self._receipts = ReceiptEncoder(producer_id)
         self.features = EntryFeatures()
 
     def accepted(self, run: SendRun) -> Iterator[tuple[SendRun, int]]:
-        """The parts of `run` that may be stored, with their features, each to be published before the next is asked for: the
-        sends between them are answered with SEND_ERROR, in the order of all."""
+        """Yield the parts of `run` that may be stored, with their features.
+
+        Each has to be published before the next is requested: the sends between them are answered with SEND_ERROR in
+        order."""
         start = 0
         features = 0
         size_max = self.topic.context.options.message_size_max
@@ -86,7 +88,7 @@ class Producer:
         self.after_sends(replies.send_error(self.producer_id, sequence_id, code, why))
 
     def confirmed(self, run: SendRun, offset: int, ledger_id: int, first_entry_id: int, count: int) -> None:
-        """`count` sends of `run`, from its `offset`, are durable as entries from `first_entry_id`."""
+        """Confirm `count` sends of `run`, from its `offset`, which are durable as entries from `first_entry_id`."""
         connection = self.connection
         connection.sends_answered(count)
         self.answered += count
@@ -104,7 +106,7 @@ class Producer:
             self._release()
 
     def failed(self, run: SendRun, offset: int, message: str) -> None:
-        """The sends of `run` from `offset` on were not stored, or it is not known."""
+        """Fail the sends of `run` from `offset` on, which were not stored, or whose outcome is unknown."""
         count = len(run.sequence_ids) - offset
         self.connection.sends_answered(count)
         self.answered += count
@@ -115,7 +117,8 @@ class Producer:
         self._release()
 
     def after_sends(self, frame: bytes) -> None:
-        """Send `frame` behind the receipts of everything sent so far: answers keep the order of what they answer."""
+        """Send `frame` after the receipts of everything sent so far, so that answers keep the order of their
+        commands."""
         if self.answered == self.sent:
             self.connection.write((frame,))
         else:
@@ -152,14 +155,17 @@ def _why_flags(flags: int) -> str:
 
 
 def _why_size(entry: Buffer, size_max: int) -> str:
-    """The limit is one of the payload, without its metadata: clients check that before they send, and official consumers take
-    a larger one for damaged and drop it. Parts of a chunked message are bounded by their frame alone, as by consumers."""
+    """Return why the payload is too large, or an empty text.
+
+    The limit applies to the payload without its metadata. Clients check that before they send, and official consumers
+    treat a larger payload as damaged and drop it. Parts of a chunked message are bounded by their frame alone, as in
+    consumers."""
     size = len(entry) - metadata_span(entry)[1]
     return f"the payload of {size} bytes is above maxMessageSize={size_max}" if size > size_max else ""
 
 
 class PublishSink:
-    """Links one run of sends to the managed ledger's confirmations; one object per run, not per message."""
+    """Link from one run of sends to the managed ledger's confirmations; one object per run, not per message."""
 
     __slots__ = ("_done", "_producer", "_run", "_size", "_topic")
 

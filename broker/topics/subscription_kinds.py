@@ -1,4 +1,4 @@
-"""Which class serves a subscription, by the type that a SUBSCRIBE asks for."""
+"""Class of a subscription, by the type that a SUBSCRIBE asks for."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What an existing cluster has stored of a namespace and this broker does not obey keeps its topics from being loaded.
+"""Refusal of topics that an existing cluster left with policies which this broker does not obey.
 
-Policies that are passed over lose data: a topic whose own retention is not known is trimmed by the namespace's. So a topic is
-opened, which may trim it, only after a look at
+Policies that are passed over lose data: a topic whose own retention is not known is trimmed by the namespace's. So a
+topic is opened, which may trim it, only after a look at
     /admin/policies/<t>/<ns>                            fields that are not obeyed
     /admin/topic-policies/local/<t>/<ns>/persistent/..  the same, of the topic
-    persistent://<t>/<ns>/__change_events               the topic in which Pulsar keeps policies of topics, which is not read here:
+    persistent://<t>/<ns>/__change_events               the topic of Pulsar with policies of topics, not read here:
                                                         if something was ever written to it
 quireAcceptUnsupportedPolicies (--accept-unsupported-policies) goes on all the same, with a line in the log.
 """
@@ -33,7 +33,7 @@ CHANGE_EVENTS: Final = "__change_events"
 COMPACTOR: Final = "__compaction"
 KNOWN_MAX: Final = 10_000
 KNOWN_TTL_S: Final = 60.0
-"""How long a look at a namespace's __change_events counts: a broker of the original beside ours may write to it."""
+"""Time a look at a namespace's __change_events is valid: a broker of the original may write to it meanwhile."""
 
 
 class _Look:
@@ -45,7 +45,7 @@ class _Look:
 
 
 class Takeover:
-    """Decides for each topic before it is opened. `refused` says why, by namespace; kept while it holds."""
+    """Decision about each topic before it is opened. `refused` has the reason by namespace, while it holds."""
 
     def __init__(self, partitioned: PartitionedTopics, factory: ManagedLedgerFactory, *, accept: bool) -> None:
         self.refused: dict[str, str] = {}
@@ -78,13 +78,14 @@ class Takeover:
         if self._accept:
             if key not in self._accepted:
                 self._accepted.add(key)
-                log.warning("policies that are not obeyed are accepted", namespace=key, reason=why)
+                log.warning("accepting policies that are not obeyed", namespace=key, reason=why)
             return
         if shared and self.refused.get(key) != shared:
             self.refused[key] = shared
-            log.warning("topics of the namespace are not loaded: policies are not obeyed", namespace=key, reason=why)
+            log.warning("topics of the namespace not loaded: unsupported policies", namespace=key, reason=why)
         raise UnsupportedPoliciesError(
-            f"{name.full} is not loaded, since policies would not be obeyed: {why}. Take them back, or start the broker with "
+            f"{name.full} is not loaded, since policies would not be obeyed: {why}. Remove them, or start the "
+            "broker with "
             "--accept-unsupported-policies"
         )
 
@@ -96,7 +97,7 @@ class Takeover:
         return known[1]
 
     async def _may_have_change_events(self, namespace: NamespaceName) -> bool:
-        """Where policies are accepted, what cannot be looked at is no hindrance either."""
+        """Return whether there may be change events. Where policies are accepted, a failed look counts as none."""
         try:
             return await self._has_change_events(namespace)
         except (BrokerError, ManagedLedgerError):
@@ -105,7 +106,7 @@ class Takeover:
             raise
 
     async def _has_change_events(self, namespace: NamespaceName) -> bool:
-        """One look at a time for a namespace, however many topics of it are being loaded; all get its outcome."""
+        """Return whether there are change events. Concurrent callers for a namespace share one look."""
         key = str(namespace)
         while (known := self._change_events.get(key)) is None:
             look = self._looks.get(key)

@@ -41,13 +41,13 @@ from quire.wire.pulsar.splitter import MARKER, SHADOW, TRANSACTION, SendRun
 log = get_logger(__name__)
 
 RECEIPTS_GRACE_S = 5.0
-"""How long the producers of a topic that is closed wait for the receipts of what is on its way."""
+"""Time that producers of a topic being closed wait for receipts of pending sends."""
 NOT_SERVED = TRANSACTION | MARKER | SHADOW
 """SENDs with these flags are refused."""
 
 
 class Topic:
-    """A loaded topic. Everything in it happens on the event loop; what awaits says so."""
+    """A loaded topic. Methods run on the event loop without waiting, except those that await."""
 
     __slots__ = (
         "_close_soon",
@@ -69,7 +69,7 @@ class Topic:
     def __init__(
         self, context: Context, name: TopicName, ledger: ManagedLedger, close_soon: Callable[[Topic], None]
     ) -> None:
-        """`close_soon`: takes the topic down in the background; the next lookup reloads it."""
+        """Take the topic's parts. `close_soon` closes the topic in the background; the next lookup reloads it."""
         self.context = context
         self.name = name
         self.ledger = ledger
@@ -78,12 +78,12 @@ class Topic:
         self.subscriptions: dict[str, Subscription] = {}
         self.closing = False
         self.next_owner = ""
-        """While it is closed: the URL of the broker that will have it, if that is known; told to its clients."""
+        """While it is closed: the URL of the next broker, if known, which clients are sent to."""
         self.screen = EntryScreen(name, ledger.last_confirmed, context.passed_over)
-        """Which entries are what they should be."""
+        """Screening of entries."""
         self._close_soon = close_soon
         self._creating: dict[str, trio.Event] | None = None
-        """Subscriptions that are being made; None: there are none."""
+        """Subscriptions that are being created; None: there are none."""
         self.bytes_in = 0
         self.messages_in = 0
         self.entries_in = 0
@@ -98,7 +98,8 @@ class Topic:
     # Publishing
 
     def add_producer(self, connection: Client[Producer], producer_id: int, name: str, epoch: int) -> Producer:
-        """TopicTerminatedError. ProducerBusyError if a living producer has the name; the caller probes the holder first."""
+        """Add a producer. Raises TopicTerminatedError; ProducerBusyError if a connected producer has the name, which
+        the caller then probes."""
         self.check_open()
         if why := self.context.no_room():
             raise NoRoomError(why)
@@ -133,8 +134,9 @@ class Topic:
             producer.drain()
 
     def publish(self, producer: Producer, run: SendRun) -> None:
-        """Hand a run of entries to the managed ledger; receipts follow when they are durable. What must not be stored is
-        answered with SEND_ERROR."""
+        """Give a run of entries to the managed ledger; receipts follow when they are durable.
+
+        Entries that must not be stored are answered with SEND_ERROR."""
         if why := self.context.no_room():
             self._refuse(producer, run, NoRoomError(why))
             return
@@ -143,7 +145,8 @@ class Topic:
         features = producer.features.union(payloads)
         if features & REFUSED or run.flags & NOT_SERVED or size > self.context.options.message_size_max:
             for part, has in producer.accepted(run):
-                if self.producers.get(producer.name) is not producer:  # an append failed: nothing goes behind the gap
+                # an append failed: nothing may be stored behind the gap
+                if self.producers.get(producer.name) is not producer:
                     producer.connection.sends_answered(len(part.sequence_ids))
                     continue
                 self.screen.features |= has
@@ -162,7 +165,7 @@ class Topic:
         self.ledger.append(payloads, PublishSink(producer, run, self, size))
 
     def _refuse(self, producer: Producer, run: SendRun, error: Exception) -> None:
-        """Store nothing of a run, and have the producers connect again, which tells them why they cannot."""
+        """Store nothing of a run, and make the producers reconnect, which returns the reason to them."""
         producer.sent += len(run.sequence_ids)
         self.publish_failed(error)
         producer.failed(run, 0, str(error))
@@ -172,7 +175,8 @@ class Topic:
         self._close_soon(self)
 
     def publish_failed(self, error: Exception) -> None:
-        """An append failed: producers reconnect and send again; a fenced log has another owner, so the topic goes."""
+        """Handle a failed append: producers reconnect and send again. A fenced log has another owner, so the topic is
+        closed."""
         if self.closing:
             return
         if isinstance(error, ManagedLedgerFencedError) or not self.producers:
@@ -180,12 +184,13 @@ class Topic:
         self.log.warning("append failed; producers have to connect again", reason=str(error))
         producers = list(self.producers.values())
         for producer in producers:
-            # From here on their sends are ignored: nothing may be stored behind a gap, before what failed is sent again.
+            # From here on their sends are ignored: nothing may be stored behind a gap before the failed sends are
+            # repeated.
             self.end_producer(producer, End.FAILED)
         self.nursery.start_soon(self._disconnect_later, producers, name="disconnect producers")
 
     async def _disconnect_later(self, producers: list[Producer]) -> None:
-        # After the SEND_ERRORs of this pass, so that the client sees them in order.
+        # After the SEND_ERRORs of this pass, so that the client receives them in order.
         await trio.lowlevel.checkpoint()
         for producer in producers:
             self.end_producer(producer, End.CUT)
@@ -193,8 +198,10 @@ class Topic:
     # Subscriptions
 
     async def subscription(self, subscribe: pb.CommandSubscribe) -> Subscription:
-        """The subscription a SUBSCRIBE names, made (durably) if it is new; in that step there is no consumer yet, so the
-        caller adds one, or calls its `abandoned`. ConsumerBusyError, NotAllowedError, ServiceNotReadyError."""
+        """Return the subscription a SUBSCRIBE names, created (durably) if it is new.
+
+        It has no consumer in that step, so the caller adds one, or calls its `abandoned`. Raises ConsumerBusyError,
+        NotAllowedError, ServiceNotReadyError."""
         self.check_open()
         name = subscribe.subscription
         while (creating := self._being_made(name)) is not None:
@@ -241,15 +248,18 @@ class Topic:
         return changed
 
     def restore_subscriptions(self) -> None:
-        """Cursors found in metadata hold data and positions before any consumer is back."""
+        """Restore subscriptions from stored cursors, which retain entries and positions before any consumer
+        connects."""
         for name, cursor in self.ledger.cursors.items():
             subscribe = pb.CommandSubscribe(subscription=name, subType=pb.CommandSubscribe.Exclusive, durable=True)
             self.subscriptions[name] = make_subscription(self, name, cursor, subscribe)
 
     async def create_subscription(self, name: str, position: Position) -> None:
-        """A durable subscription that delivers the entry at `position` next, or the one that comes after it: EARLIEST, or
-        before the first entry: the first; LATEST, or beyond the end: the next to come. Durable on return.
-        SubscriptionExistsError, ServiceNotReadyError."""
+        """Create a durable subscription that delivers the entry at `position` next, or the one after it. Durable on
+        return.
+
+        EARLIEST, or a position before the first entry, means the first; LATEST, or one beyond the end, the next to
+        come. Raises SubscriptionExistsError, ServiceNotReadyError."""
         self.check_open()
         while (creating := self._being_made(name)) is not None:
             await creating.wait()
@@ -269,8 +279,10 @@ class Topic:
             self._making_ends(name)
 
     async def delete_subscription_by_name(self, name: str, *, force: bool) -> None:
-        """SubscriptionNotFoundError, SubscriptionBusyError (it has consumers, without `force`), ServiceNotReadyError as
-        `delete_subscription`."""
+        """Delete a subscription by name.
+
+        Raises SubscriptionNotFoundError, SubscriptionBusyError (it has consumers, without `force`), and
+        ServiceNotReadyError as `delete_subscription`."""
         self.check_open()
         found = self.subscriptions.get(name)
         if found is None:
@@ -279,12 +291,13 @@ class Topic:
             raise SubscriptionBusyError(f"subscription {name!r} of {self.name.full} has consumers")
         found.stop()
         found.disconnect_all()
-        if self.subscriptions.get(name) is found:  # one that is not durable went with its consumers
+        if self.subscriptions.get(name) is found:  # a non-durable one was removed with its consumers
             await self.delete_subscription(found)
 
     async def delete_subscription(self, subscription: Subscription) -> None:
-        """Forget the subscription and its cursor, durably. ServiceNotReadyError: it may or may not be gone, and the
-        topic is loaded anew to find out."""
+        """Delete the subscription and its cursor durably.
+
+        After ServiceNotReadyError the outcome is unknown, and the topic is loaded again to find out."""
         subscription.stop()
 
         async def delete() -> None:
@@ -292,7 +305,7 @@ class Topic:
             if self.subscriptions.get(subscription.name) is subscription:
                 del self.subscriptions[subscription.name]
 
-        # Not in a task of the connection: one that breaks meanwhile must not leave half of it undone.
+        # Not in a task of the connection: if it breaks meanwhile, the deletion must still be completed.
         await see_through(self.nursery, delete, name=f"delete subscription {subscription.name}")
 
     async def _delete_cursor(self, subscription: Subscription) -> None:
@@ -300,16 +313,16 @@ class Topic:
             try:
                 await self.ledger.delete_cursor(subscription.name)
             except NoSuchCursorError:
-                pass  # another UNSUBSCRIBE was quicker
+                pass  # another UNSUBSCRIBE was faster
             except (ManagedLedgerError, CursorError) as error:
-                # Its cursor has stopped for good; a new one has to be read from where it is stored.
+                # Its cursor has stopped permanently; a new one has to be read from the store.
                 self._close_soon(self)
                 raise ServiceNotReadyError(f"subscription {subscription.name!r}: {error}") from error
         else:
             self.ledger.drop_reader_cursor(subscription.cursor)
 
     def drop_if_unused(self, subscription: Subscription) -> None:
-        """A non-durable subscription goes with its last consumer, unless a seek disconnected it."""
+        """Remove a non-durable subscription after its last consumer, unless a seek disconnected it."""
         if not subscription.durable and not subscription.consumers and not subscription.seeking:
             subscription.stop()
             self.ledger.drop_reader_cursor(subscription.cursor)
@@ -322,29 +335,30 @@ class Topic:
                 subscription.pump()
 
     def release_tail(self) -> None:
-        """Called every now and then: subscriptions that do not keep up stop keeping the tail in the cache."""
+        """Stop keeping the tail in the cache for slow subscriptions. Called periodically."""
         for subscription in self.subscriptions.values():
             subscription.release_tail()
 
-    # Life
+    # Lifecycle
 
     def check_unused(self) -> None:
-        """TopicBusyError if producers or consumers are connected."""
+        """Raise TopicBusyError if producers or consumers are connected."""
         consumers = sum(len(subscription.consumers) for subscription in self.subscriptions.values())
         if self.producers or consumers:
-            counts = f"{len(self.producers)} producers and {consumers} consumers"
+            counts = f"{len(self.producers)} producers and {consumers} consumers are connected"
             raise TopicBusyError(f"topic {self.name.full} has {counts} connected")
 
     def check_subscriptions(self) -> None:
-        """NotAllowedError if there are as many as there may be, those on their way included."""
+        """Raise NotAllowedError if the limit of subscriptions is reached, including those being created."""
         limit = self.context.options.subscriptions_per_topic_max
         if limit and len(self.subscriptions) + len(self._creating or ()) >= limit:
             raise NotAllowedError(
-                f"Exceed the maximum number of subscriptions of the topic: {self.name.full} ({limit}, maxSubscriptionsPerTopic)"
+                f"Exceed the maximum number of subscriptions of the topic: {self.name.full} ({limit}, "
+                "maxSubscriptionsPerTopic)"
             )
 
     def check_consumers(self) -> None:
-        """ConsumerBusyError if there are as many as there may be."""
+        """Raise ConsumerBusyError if the limit of consumers is reached."""
         limit = self.context.options.consumers_per_topic_max
         if limit and sum(len(subscription.consumers) for subscription in self.subscriptions.values()) >= limit:
             raise ConsumerBusyError(
@@ -356,14 +370,15 @@ class Topic:
             raise ServiceNotReadyError(f"topic {self.name.full} is being closed; look it up again")
 
     async def close(self) -> None:
-        """Disconnect everybody, then close the managed ledger (which writes nothing if it is another owner's now). A producer
-        gets its receipts first: what it has no receipt for, it sends again."""
+        """Disconnect all clients, then close the managed ledger (which writes nothing if it has another owner).
+
+        A producer gets its pending receipts first; what has no receipt, it sends again."""
         leaving = list(self.producers.values())
         for producer in leaving:
             self.end_producer(producer, End.UNLOADED)
         self._disconnect_all()
         waiting = trio.CancelScope()
-        if leaving:  # not for each of thousands of silent topics
+        if leaving:  # skipped for thousands of silent topics
             self.nursery.start_soon(self._cut_off, waiting, leaving, name=f"cut off {self.name.full}")
         try:
             await self.ledger.close()
@@ -373,14 +388,15 @@ class Topic:
                 self.end_producer(producer, End.CUT)
 
     async def _cut_off(self, waiting: trio.CancelScope, producers: list[Producer]) -> None:
-        """Bookies that do not answer do not keep clients from the next owner for ever."""
+        """Cut off pending sends, so that unresponsive bookies do not keep clients from the next owner."""
         with waiting:
             await trio.sleep(RECEIPTS_GRACE_S)
             for producer in producers:
                 self.end_producer(producer, End.CUT)
 
     def abandon(self) -> None:
-        """Another broker has it: disconnect everybody, and write nothing any more, neither entries nor positions. At once."""
+        """Disconnect all clients at once, because another broker has the topic. Nothing more is written, neither
+        entries nor positions."""
         self._disconnect_all()
         self.ledger.abandon()
 

@@ -1,1 +1,1 @@
-"""The one door in: `quire ...`."""
+"""Command line of Quire: `quire ...`."""

@@ -1,9 +1,11 @@
-"""`quire doctor`: what is damaged in the folders of a stopped server, and what can be done. It writes nothing.
+"""`quire doctor`: damage in the folders of a stopped server, and remedies. It writes nothing.
 
-A standalone's data directory: FORMAT, the metadata (files, rows, lists of ledgers, ids), the bookie's folders, and whether the bookie has
-every entry of every closed ledger. A bookie of a cluster: its folders; what it should have, the cluster knows (`verify-replicas`).
+A standalone's data directory: FORMAT, the metadata (files, rows, lists of ledgers, ids), the bookie's folders, and
+whether the bookie has every entry of every closed ledger. A bookie of a cluster: its folders; `verify-replicas` checks
+its entries.
 
-Exit codes: 0 nothing that was stored is damaged, 1 something is, 2 it could not look: the server runs, or there is no such folder.
+Exit codes: 0 nothing that was stored is damaged, 1 something is, 2 it could not check: the server runs, or there is no
+such folder.
 """
 
 from __future__ import annotations
@@ -40,15 +42,18 @@ LEDGERS_ROOT: Final = "/ledgers"
 _REPORT_S: Final = 5.0
 _COPY: Final = "Bring the data directory back from a copy"
 _STANDALONE: Final = Remedies(
-    journal="Bring the file back from a copy. Without one, start once with skipReplayJournalInvalidRecord=true: what is in the damaged "
+    journal="Bring the file back from a copy. Without one, start once with skipReplayJournalInvalidRecord=true: what "
+    "is "
+    "in the damaged "
     'groups is lost (docs/operating.md, "When the journal is damaged")',
-    storage="Bring the data directory back from a copy. Without one, what is damaged stays unreadable; the rest can be read if the "
+    storage="Bring the data directory back from a copy. Without one, what is damaged stays unreadable; the rest can be "
+    "read if the "
     'server starts (docs/operating.md, "What doctor finds")',
 )
 
 
 class InUseError(CliError):
-    """A server has the folders."""
+    """A running server uses the folders."""
 
 
 def run_doctor(data_dir: Path | None, conf: Path | None, *, as_json: bool) -> int:
@@ -61,7 +66,7 @@ def run_doctor(data_dir: Path | None, conf: Path | None, *, as_json: bool) -> in
     log.configure("error", sys.stderr)
     try:
         if (data_dir is None) == (conf is None):
-            raise CliError("name one of --data-dir (of a standalone server) and --conf (a bookie's bk_server.conf)")
+            raise CliError("give one of --data-dir (of a standalone server) and --conf (a bookie's bk_server.conf)")
         with _progress(sys.stderr) as progress:
             if data_dir is not None:
                 found = examine_standalone(RealDisk(), look_into, str(data_dir.absolute()), progress)
@@ -80,7 +85,7 @@ def run_doctor(data_dir: Path | None, conf: Path | None, *, as_json: bool) -> in
 
 
 def tell(found: Examined, out: TextIO, *, as_json: bool) -> None:
-    """Everything that was found, and the sum in the last line."""
+    """Print all findings, and the totals in the last line."""
     findings = sorted(dict.fromkeys(found.findings), key=lambda finding: not finding.loses)
     damaged = len({finding.file for finding in found.damaged})
     for finding in findings:
@@ -94,7 +99,7 @@ def tell(found: Examined, out: TextIO, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"files": found.files, "damagedFiles": damaged, "healthy": not damaged}), file=out)
     else:
-        print(f"{found.files} files looked at: {f'{damaged} damaged' if damaged else 'healthy'}", file=out)
+        print(f"{found.files} files examined: {f'{damaged} damaged' if damaged else 'healthy'}", file=out)
 
 
 # --- a bookie
@@ -103,7 +108,7 @@ def tell(found: Examined, out: TextIO, *, as_json: bool) -> None:
 def examine_bookie(
     disk: Disk, look: Look, bookie_id: str, folders: tuple[str, str, str], progress: Progress
 ) -> Examined:
-    """The folders of journal, entry logs and indexes. InUseError, CliError, OSError."""
+    """Examine the folders of journal, entry logs and indexes. Raises InUseError, CliError, OSError."""
     rebuild = f'Rebuild the bookie from the others: {rebuild_command(bookie_id)} (docs/operating.md, "replace-disk")'
     for folder in folders:
         if not disk.exists(folder):
@@ -121,10 +126,10 @@ def _bookie(disk: Disk, look: Look, folders: tuple[str, str, str], remedies: Rem
 
 
 def examine_standalone(disk: Disk, look: Look, root: str, progress: Progress) -> Examined:
-    """A data directory. InUseError, CliError, OSError."""
+    """Examine a data directory. Raises InUseError, CliError, OSError."""
     names = disk.names(root)
     if FORMAT_NAME not in names and "metadata" not in names:
-        raise CliError(f"{root} is no data directory of quire: it holds neither {FORMAT_NAME} nor metadata")
+        raise CliError(f"{root} is not a data directory of quire: it contains neither {FORMAT_NAME} nor metadata")
     folders = _folders(root)
     locks = [f"{root}/{LOCK_NAME}", f"{folders[0]}/{LOCK_FILE}", f"{folders[1]}/{LOCK_FILE}"]
     with _locked(disk, locks):
@@ -184,7 +189,7 @@ def _metadata(disk: Disk, look: Look, root: str, found: Examined) -> None:
 
 
 def _nodes(nodes: dict[str, bytes], entries: dict[int, int]) -> Iterator[str]:
-    """What does not go together in the metadata, and between them and the bookie, of which each ledger has so many `entries`."""
+    """Yield inconsistencies in the metadata, and between them and the bookie's number of entries of each ledger."""
     ledgers: dict[int, LedgerMetadata] = {}
     for path, value in nodes.items():
         ledger_id = _ledger_id(path)
@@ -201,11 +206,14 @@ def _nodes(nodes: dict[str, bytes], entries: dict[int, int]) -> Iterator[str]:
         if ledger_id >= limit:
             yield f"has ledger {ledger_id}, and gives out ids from {limit} on: they would be given out twice"
         if metadata.state is LedgerState.CLOSED and entries.get(ledger_id, 0) <= metadata.last_entry_id:
-            yield f"names {metadata.last_entry_id + 1} entries of ledger {ledger_id}, and the bookie has {entries.get(ledger_id, 0)}"
+            yield (
+                f"names {metadata.last_entry_id + 1} entries of ledger {ledger_id}, and the bookie has "
+                f"{entries.get(ledger_id, 0)}"
+            )
 
 
 def _ledger_id(path: str) -> int | None:
-    """The ledger whose metadata this node is, None if it is another node."""
+    """Return the ledger whose metadata this node is, None if it is another node."""
     digits = path.removeprefix(f"{LEDGERS_ROOT}/").replace("/", "").replace("L", "")
     if not digits.isascii() or not digits.isdigit():
         return None
@@ -213,7 +221,7 @@ def _ledger_id(path: str) -> int | None:
 
 
 def _cookies(disk: Disk, root: str, nodes: dict[str, bytes]) -> Iterator[tuple[str, str]]:
-    """The bookie's cookies are those that the metadata know."""
+    """Check that the bookie's cookies are those in the metadata."""
     known = [value for path, value in nodes.items() if path.startswith(f"{LEDGERS_ROOT}/cookies/")]
     for folder in dict.fromkeys(_folders(root)):
         path = f"{folder}/current/{VERSION_FILE}"
@@ -226,7 +234,7 @@ def _cookies(disk: Disk, root: str, nodes: dict[str, bytes]) -> Iterator[tuple[s
 
 @contextmanager
 def _locked(disk: Disk, paths: list[str]) -> Iterator[None]:
-    """Hold the lock files that there are; none is made. InUseError."""
+    """Hold the existing lock files; none is created. Raises InUseError."""
     with ExitStack() as stack:
         for path in paths:
             if not disk.exists(path):
@@ -234,10 +242,10 @@ def _locked(disk: Disk, paths: list[str]) -> Iterator[None]:
             try:
                 lock: DiskLock = disk.lock(path)
             except BlockingIOError:
-                raise InUseError(f"{path} is held: a server runs on these folders. Stop it first") from None
+                raise InUseError(f"{path} is locked: a server runs on these folders. Stop it first") from None
             except OSError as error:
                 if error.errno in (errno.EROFS, errno.EACCES):
-                    continue  # what cannot be written here is written by no server either
+                    continue  # a file that is not writable here is not written by any server either
                 raise
             stack.callback(lock.release)
         yield
@@ -245,7 +253,7 @@ def _locked(disk: Disk, paths: list[str]) -> Iterator[None]:
 
 @contextmanager
 def _progress(err: TextIO) -> Iterator[Progress]:
-    """A bar on a terminal, else a line every few seconds."""
+    """Show a bar on a terminal, else a line every few seconds."""
     if err.isatty():
         from rich.console import Console
         from rich.progress import Progress as Bar
@@ -262,6 +270,6 @@ def _progress(err: TextIO) -> Iterator[Progress]:
         nonlocal reported
         if time.monotonic() - reported >= _REPORT_S:
             reported = time.monotonic()
-            print(f"{count} {what} looked at", file=err, flush=True)
+            print(f"{count} {what} examined", file=err, flush=True)
 
     yield line

@@ -1,5 +1,5 @@
-"""`quire ...`: the one door in. Each command imports what it needs when it runs, so that `--help` is quick and a
-server loads nothing it does not serve with."""
+"""`quire ...`: the command line. Each command imports what it needs when it runs, so that `--help` is quick and a
+server loads only what it serves with."""
 
 from __future__ import annotations
 
@@ -89,11 +89,11 @@ def standalone(
 
 @app.command()
 def zookeeper(
-    data_dir: Annotated[Path, typer.Option(help="Where it keeps its data.")] = Path("data/zookeeper"),
+    data_dir: Annotated[Path, typer.Option(help="Data directory.")] = Path("data/zookeeper"),
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",
     port: Annotated[int, typer.Option(help="Port for clients.")] = 2181,
     conf: Annotated[
-        Path | None, typer.Option(help="A zoo.cfg, which says all of this itself, and may name an ensemble.")
+        Path | None, typer.Option(help="A zoo.cfg, which replaces the other options, and may configure an ensemble.")
     ] = None,
     log_level: Annotated[str, typer.Option(help="ZooKeeper's own: debug, info, warn or error.")] = "warn",
     jars: Annotated[
@@ -158,7 +158,7 @@ def autorecovery(
     conf: Annotated[Path | None, typer.Option(help="A bk_server.conf, the original's or ours.")] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
-    """Run auto recovery: find ledgers whose copies are missing, and copy them again.
+    """Run auto recovery: find ledgers with missing copies, and restore the copies.
 
     Prints a line "ready autorecovery=... pid=..." when it works. SIGTERM stops it; so does Ctrl-C.
     """
@@ -177,14 +177,14 @@ def initialize_cluster_metadata(
             "-md",
             "--zookeeper",
             "-zk",
-            help="Where its metadata is: zk:host:2181,host:2181/chroot.",
+            help="Its metadata store: zk:host:2181,host:2181/chroot.",
         ),
     ],
     web_service_url: Annotated[
-        str, typer.Option("--web-service-url", "-uw", help="Where its admin REST is: http://host:8080.")
+        str, typer.Option("--web-service-url", "-uw", help="URL of its admin REST: http://host:8080.")
     ],
     broker_service_url: Annotated[
-        str, typer.Option("--broker-service-url", "-ub", help="Where clients connect: pulsar://host:6650.")
+        str, typer.Option("--broker-service-url", "-ub", help="URL for its clients: pulsar://host:6650.")
     ] = "",
     web_service_url_tls: Annotated[str, typer.Option("--web-service-url-tls", "-tw", help="The same with TLS.")] = "",
     broker_service_url_tls: Annotated[
@@ -197,7 +197,7 @@ def initialize_cluster_metadata(
             "-cms",
             "--configuration-store",
             "-cs",
-            help="The same as --metadata-store, which is what it is if left out.",
+            help="The same as --metadata-store, its default.",
         ),
     ] = "",
     existing_bk_metadata_service_uri: Annotated[
@@ -205,19 +205,19 @@ def initialize_cluster_metadata(
         typer.Option(
             "--existing-bk-metadata-service-uri",
             "--bookkeeper-metadata-service-uri",
-            help="Of bookies that are there: make no place for bookies.",
+            help="URI of existing bookies: create no metadata for bookies.",
         ),
     ] = "",
     default_namespace_bundle_number: Annotated[int, typer.Option(help="Bundles of the first two namespaces.")] = 16,
     initial_num_transaction_coordinators: Annotated[
-        int, typer.Option(help="Partitions of the original's topic for them.")
+        int, typer.Option(help="Partitions of the original's topic for transaction coordinators.")
     ] = 16,
     initial_num_stream_storage_containers: Annotated[
-        int, typer.Option(help="Of the original's stream storage; 0: none.")
+        int, typer.Option(help="Containers of the original's stream storage; 0: none.")
     ] = 16,
-    zookeeper_session_timeout_ms: Annotated[int, typer.Option(help="How long to wait for ZooKeeper.")] = 30_000,
+    zookeeper_session_timeout_ms: Annotated[int, typer.Option(help="Time to wait for ZooKeeper.")] = 30_000,
 ) -> None:
-    """Make what a new cluster's metadata holds: tenants, namespaces, a place for bookies. What is there stays."""
+    """Create the metadata of a new cluster: tenants, namespaces, nodes for bookies. Existing nodes are kept."""
     from quire.metadata.zookeeper.config import ConnectString
     from quire.servers.initialize_cluster import NewCluster, own_address, run_initialize, servers_of
     from quire.service import log
@@ -252,7 +252,7 @@ def initialize_cluster_metadata(
 
 @app.command()
 def localbookie(
-    count: Annotated[int, typer.Argument(help="How many bookies.")] = 3,
+    count: Annotated[int, typer.Argument(help="Number of bookies.")] = 3,
     data_dir: Annotated[Path, typer.Option(help="Where everything is kept.")] = Path("data/localbookie"),
     port: Annotated[int, typer.Option(help="Port of the first bookie; the others follow.")] = 3181,
     zookeeper_port: Annotated[int, typer.Option(help="Port of ZooKeeper.")] = 2181,
@@ -280,9 +280,9 @@ def doctor(
     conf: Annotated[Path | None, typer.Option(help="A bookie's bk_server.conf, which names its folders.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One value a line, for programs.")] = False,
 ) -> None:
-    """Look for damage in the folders of a stopped server, and say what can be done. Nothing is written.
+    """Look for damage in the folders of a stopped server, and print remedies. Nothing is written.
 
-    Exit codes: 0 healthy, 1 damaged, 2 it could not look (the server runs, there is no such folder).
+    Exit codes: 0 healthy, 1 damaged, 2 it could not check (the server runs, there is no such folder).
     """
     from quire.cli.doctor import run_doctor
 
@@ -294,7 +294,7 @@ def doctor(
     add_help_option=False,
 )
 def shell(context: typer.Context) -> None:
-    """Look at a cluster and its bookies, and change them: the commands of BookKeeper's shell.
+    """Inspect and change a cluster and its bookies: the commands of BookKeeper's shell.
 
     "quire shell help" lists them.
     """
@@ -333,7 +333,7 @@ def _run_standalone(data_dir: str, conf: Path | None, overrides: dict[str, Any],
     async def serve(stop: trio.Event) -> None:
         await run_standalone(world, config, data_dir=data_dir, ready=ready, stop=stop, http=http)
 
-    remedy = f"`quire doctor --data-dir {data_dir}` names everything that is damaged, and what can be done"
+    remedy = f"`quire doctor --data-dir {data_dir}` lists all damage and the remedies"
     return run_server("standalone", serve, remedy=remedy)
 
 
@@ -344,7 +344,7 @@ def _load_config(conf: Path | None, overrides: dict[str, Any]) -> StandaloneConf
 
 
 def _seconds_since_process_start() -> float:
-    """Real seconds since the kernel made this process; since this module was loaded where it does not tell."""
+    """Return the seconds since the kernel made this process, or since this module was loaded where that is unknown."""
     try:
         started_ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         return time.clock_gettime(time.CLOCK_BOOTTIME) - started_ticks / os.sysconf("SC_CLK_TCK")
@@ -356,7 +356,7 @@ _LOADED_S = time.perf_counter()
 
 
 def main() -> None:
-    """The console script."""
+    """Run the console script."""
     open_missing()
     app()
 

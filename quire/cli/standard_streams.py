@@ -7,14 +7,16 @@ import sys
 
 
 def open_missing() -> None:
-    """Give a closed standard input, output or error to /dev/null. Else the first file or socket that is opened gets its
-    number, and whatever writes to standard error writes into it; and a log line fails for want of a stream."""
+    """Replace a closed standard input, output or error by /dev/null.
+
+    Otherwise the first file or socket that is opened gets its number, and receives output for standard error; and a log
+    line fails without a stream."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
             opened = os.open(os.devnull, os.O_RDWR)
-            if opened != number:  # something else was opened before a lower number
+            if opened != number:  # another file has a lower number
                 os.dup2(opened, number)
                 os.close(opened)
     if sys.stdout is None:

@@ -1,1 +1,1 @@
-"""A client of Pulsar brokers on trio: connections, readers by position, producers, and the subscriptions that hold data."""
+"""Client of Pulsar brokers on trio: connections, readers by position, producers, and subscriptions that retain data."""

@@ -1,4 +1,5 @@
-"""What is attached to the broker that owns a topic, and comes again by itself after every loss."""
+"""Common part of readers, producers and subscriptions: attachment to the broker that owns a topic, renewed after every
+loss."""
 
 from __future__ import annotations
 
@@ -22,12 +23,12 @@ from quire.world.doors import Rng, World
 log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 5.0
-"""How long a close waits for the broker's answer."""
+"""Time a close waits for the broker's answer."""
 
 
 @dataclass(slots=True)
 class Home:
-    """What a client gives to everything it opens."""
+    """Common parts that a client gives to everything it opens."""
 
     world: World
     options: ClientOptions
@@ -39,13 +40,13 @@ class Home:
         return self.world.rng
 
     def next_id(self) -> int:
-        """For a consumer or producer: unique in the client, so in each connection too."""
+        """Return an id for a consumer or producer, unique in the client, and so in each connection too."""
         self.last_id += 1
         return self.last_id
 
 
 class Attachment(ABC):
-    """One reader, producer or subscription. `live` has to run in a task; a subclass says how to attach.
+    """One reader, producer or subscription. `live` has to run in a task; a subclass implements how to attach.
 
     While it is not attached, callers wait, each for `operation_timeout_s` after the loss or after their call, whichever
     is later.
@@ -53,17 +54,17 @@ class Attachment(ABC):
 
     def __init__(self, home: Home, topic: str, what: str) -> None:
         self.topic = topic
-        """Its full name."""
+        """Full name of its topic."""
         self._home = home
         self._options = home.options
         self._what = what
-        """In errors: what it is, and of which topic."""
+        """Description for errors: its kind, and its topic."""
         self._connection: Connection | None = None
-        """Where it is attached, while it is."""
+        """Connection to which it is attached, while it is."""
         self._cause: ClientError | None = None
-        """Why it is not attached."""
+        """Reason why it is not attached."""
         self._failure: ClientError | None = None
-        """Why it never will be again."""
+        """Reason why it never will be again."""
         self._lost_at = trio.current_time()
         self._gone = trio.Event()
         self._changed = trio.Event()
@@ -72,19 +73,20 @@ class Attachment(ABC):
     def __str__(self) -> str:
         return self._what
 
-    # What a subclass does
+    # Implemented by subclasses
 
     @abstractmethod
     async def _attach(self, connection: Connection) -> None:
-        """Register with the connection, and ask its broker; ClientError. What was begun is undone by `_detach`."""
+        """Register with the connection, and with its broker. Raises ClientError. `_detach` undoes an incomplete
+        attempt."""
 
     @abstractmethod
     def _detach(self, connection: Connection) -> None:
-        """The connection is not to tell of anything any more."""
+        """Unregister from the connection, which then reports no more events."""
 
     @abstractmethod
     def _close(self, request_id: int) -> pb.BaseCommand:
-        """The command that ends it at the broker."""
+        """Return the command that ends it at the broker."""
 
     # Life
 
@@ -103,7 +105,7 @@ class Attachment(ABC):
             self._wake()
 
     async def _attach_once(self, backoff: Backoff) -> None:
-        """One try; if it succeeds, until the attachment is lost."""
+        """Try to attach once; on success, return when the attachment is lost."""
         self._gone = trio.Event()
         connection: Connection | None = None
         attached = False
@@ -127,19 +129,19 @@ class Attachment(ABC):
             if connection is not None:
                 self._detach(connection)
                 if not attached:
-                    connection.tell(self._close)  # the broker may have done it all the same
+                    connection.tell(self._close)  # the broker may have executed it all the same
         log.debug("%s is not attached: %s", self._what, self._cause)
         self._lost_at = trio.current_time()
         self._wake()
 
     def _attached_to(self, connection: Connection) -> None:
-        """From now on callers may use the connection."""
+        """Let callers use the connection from now on."""
         self._connection = connection
         self._cause = None
         self._wake()
 
     def lost(self, error: ClientError) -> None:
-        """The connection is over, or the broker has closed this one, or it does not behave."""
+        """Detach: the connection ended, the broker closed this attachment, or the broker violates the protocol."""
         self._connection = None
         self._cause = error
         self._lost_at = trio.current_time()
@@ -147,7 +149,7 @@ class Attachment(ABC):
         self._wake()
 
     def _fail(self, error: ClientError) -> None:
-        """Never again: every call raises `error` from now on."""
+        """Fail permanently: every call raises `error` from now on."""
         if self._failure is None:
             self._failure = error
         self._gone.set()
@@ -158,7 +160,7 @@ class Attachment(ABC):
         self._changed = trio.Event()
 
     async def close(self) -> None:
-        """End it here and at the broker, which is waited for a moment. Safe twice."""
+        """Close it here and at the broker, waiting briefly for the broker's answer. A second call has no effect."""
         connection = self._connection
         self._fail(ClosedError(f"{self._what} is closed"))
         self._connection = None
@@ -171,14 +173,14 @@ class Attachment(ABC):
         with trio.move_on_after(CLOSE_TIMEOUT_S), suppress(ClientError):
             await connection.request(self._close)
 
-    # For callers
+    # Used by callers
 
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
 
     async def _attached(self) -> Connection:
-        """Wait, without a deadline, until it is attached; raises why it never will be."""
+        """Wait, without a deadline, until it is attached; raise the reason if it never will be."""
         while True:
             self._check()
             if self._connection is not None:
@@ -186,7 +188,7 @@ class Attachment(ABC):
             await self._changed.wait()
 
     async def opened(self) -> None:
-        """Wait until it is attached for the first time. ClientError, after which it is of no use."""
+        """Wait until it is attached for the first time. Raises ClientError, after which it cannot be used."""
         try:
             with trio.move_on_after(self._options.operation_timeout_s):
                 await self._attached()
@@ -200,7 +202,7 @@ class Attachment(ABC):
         return gave_up(self._cause, self._what, self._options.operation_timeout_s)
 
     async def _request(self, make: Callable[[int], pb.BaseCommand]) -> pb.BaseCommand:
-        """Ask the broker, wherever it is, until it answers. `make` is called for each try."""
+        """Send a request to the owning broker and retry until it answers. `make` is called for each try."""
 
         async def attempt() -> pb.BaseCommand:
             connection = await self._attached()
@@ -208,7 +210,7 @@ class Attachment(ABC):
                 return await connection.request(make)
             except ServerRefusedError as error:
                 if error.code == pb.ConsumerNotFound and self._connection is connection:
-                    self.lost(error)  # the broker has forgotten it, and we were not told
+                    self.lost(error)  # the broker has forgotten it without a notification
                 raise
 
         return await retrying(self._options, self._home.rng, self._what, attempt, lambda: self._cause)

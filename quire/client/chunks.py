@@ -1,17 +1,17 @@
-"""Chunked messages: their pieces are entries of their own, and the message stands where its last piece stands.
+"""Chunked messages: their pieces are separate entries, and a message has the position of its last piece.
 
-A producer sends the pieces of one message in order, those of its other messages and of other producers between them. It may
-send some again after a lost connection, from the first piece or from the first without a receipt. So they are put together
-as the official clients do it, over the pieces of one message (producer and uuid) in the order of the topic:
+A producer sends the pieces of one message in order, those of its other messages and of other producers between them. It
+may send some again after a lost connection, from the first piece or from the first without a receipt. So they are put
+together as the official clients do it, over the pieces of one message (producer and uuid) in the order of the topic:
 
     piece 0               begins, whatever was there before
     the piece expected    is taken; with the last one the message is complete, and everything begins again
     a piece had before    is passed over
     a piece too early     one was lost: nothing comes of it until piece 0 comes again
 
-What is read is a range of the topic, and it may begin behind some of a message's pieces. Whoever reads the range then looks
-at entries before it (rule: emit at the last piece and look back), which never change: any two readers of a range come to
-the same. Source of the rules: ConsumerImpl.cc of Pulsar's C++ client (processMessageChunk).
+What is read is a range of the topic, and it may begin behind some of a message's pieces. A reader of the range then
+looks at entries before it (rule: emit at the last piece and look back), which never change: any two readers of a range
+come to the same. Source of the rules: ConsumerImpl.cc of Pulsar's C++ client (processMessageChunk).
 """
 
 from __future__ import annotations
@@ -37,24 +37,25 @@ _MESSAGES_MAX = 4096
 
 @dataclass(slots=True)
 class ChunkGap:
-    """A chunked message whose last piece is in the range, while its first ones are before it. Its row is there already, with
-    the value None, and waits to be filled or taken out."""
+    """A chunked message whose last piece is in the range and whose first pieces precede it.
+
+    Its row exists already, with the value None, and is to be filled or removed."""
 
     uuid: str
     producer_name: str
     ledger_id: int
     entry_id: int
-    """Where its last piece stands: the message's position."""
+    """Position of its last piece: the message's position."""
     chunks: int
     missing_chunk_ids: list[int]
-    """Pieces not found yet, ascending. [] for a message that is complete, and for one that only repeats the end of a message
-    which stands before."""
+    """Pieces not found yet, ascending. [] for a complete message, and for one that only repeats the end of an earlier
+    message."""
     row: int
-    """Its row in the `Messages` it was opened into."""
+    """Its row in the `Messages` given to `open`."""
     metadata: MessageMetadata
-    """Of the last piece."""
+    """Metadata of the last piece."""
     begun: bool = False
-    """Piece 0 was found: what is still missing is not further back."""
+    """Whether piece 0 was found; missing pieces are not further back then."""
 
     @property
     def name(self) -> Name:
@@ -63,23 +64,25 @@ class ChunkGap:
 
 @dataclass(slots=True)
 class _Pieces:
-    """What is known of one message, in no order until it is asked for."""
+    """Known pieces of one message, unordered."""
 
     chunks: int
     at: dict[Position, tuple[int, bytes]] = field(default_factory=dict)
-    """The number and the bytes of the piece at each position."""
+    """Number and bytes of the piece at each position."""
     begun: bool = False
-    """Piece 0 was in the range: what is missing now is not before the range."""
+    """Whether piece 0 was in the range; missing pieces do not precede the range then."""
     done: bool = False
-    """It was complete, or given up, and nothing new has begun."""
+    """Whether it was completed, or given up, and nothing new has begun."""
     gaps: int = 0
-    """Open gaps that need the pieces: nothing is thrown away."""
+    """Number of open gaps that need the pieces; while above 0 none is dropped."""
     size: int = 0
 
 
 class Chunks:
-    """The pieces of a range, and of what was before it as far as somebody asked. At most `size_max` bytes are kept: the
-    pieces held longest go first, and are looked back for when their message's last piece comes."""
+    """Pieces of a range, and of entries before it that were requested.
+
+    At most `size_max` bytes are kept. The pieces held longest are dropped first, and are searched for again when the
+    last piece of their message arrives."""
 
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
@@ -90,8 +93,10 @@ class Chunks:
     def add(
         self, metadata: MessageMetadata, payload: bytes, ledger_id: int, entry_id: int, row: int
     ) -> bytes | ChunkGap | None:
-        """One piece of the range: the whole payload if it completes its message, the gap if it is a last piece without its
-        first ones. `row`: where the message goes. CorruptEntryError: the piece makes no sense, or is too much to keep."""
+        """Add one piece of the range.
+
+        Returns the whole payload if it completes its message, or the gap if it is a last piece without its first ones.
+        `row`: the row for the message. Raises CorruptEntryError: the piece is invalid, or too large to keep."""
         self._check(metadata)
         name = _name(metadata)
         chunk, chunks = metadata.chunk_id, metadata.num_chunks_from_msg
@@ -126,7 +131,8 @@ class Chunks:
         return None if found is None else b"".join(found)
 
     def look_back(self, metadata: MessageMetadata, payload: bytes, ledger_id: int, entry_id: int) -> None:
-        """One piece from before the range, in any order; what no open gap needs is passed over. CorruptEntryError."""
+        """Add one piece from before the range, in any order. Pieces that no open gap needs are ignored. Raises
+        CorruptEntryError."""
         name = _name(metadata)
         pieces = self._messages.get(name)
         position = (ledger_id, entry_id)
@@ -135,21 +141,22 @@ class Chunks:
             self._keep(name, pieces, position, metadata.chunk_id, payload)
 
     def open_gaps(self) -> list[ChunkGap]:
-        """The gaps that entries further back may still fill."""
+        """Return the gaps that earlier entries may still fill."""
         for gap in self._gaps:
             if gap.missing_chunk_ids and not gap.begun:
                 _, gap.missing_chunk_ids, gap.begun = _assemble(self._messages[gap.name], (gap.ledger_id, gap.entry_id))
         return [gap for gap in self._gaps if not gap.begun]
 
     def settle(self, gap: ChunkGap) -> bytes | None:
-        """The whole payload of a gap's message, or None if it did not become complete; `missing_chunk_ids` says why. The gap
-        is closed, and its pieces are gone with the message's last gap."""
+        """Return the whole payload of a gap's message, or None if it is incomplete; `missing_chunk_ids` has the reason.
+
+        The gap is closed, and its pieces are dropped with the message's last gap."""
         self._gaps.remove(gap)
         pieces = self._messages[gap.name]
         found, gap.missing_chunk_ids, gap.begun = _assemble(pieces, (gap.ledger_id, gap.entry_id))
         pieces.gaps -= 1
         if not pieces.gaps and not pieces.begun:
-            # What may come of it again in the range is known by this: its beginning is before.
+            # A repetition in the range is recognised by this: its beginning precedes the range.
             pieces = self._renew(gap.name, gap.chunks)
             pieces.begun = pieces.done = True
         return None if found is None else b"".join(found)
@@ -183,8 +190,10 @@ class Chunks:
 
 
 def _assemble(pieces: _Pieces, end: Position) -> tuple[list[bytes] | None, list[int], bool]:
-    """Go through the pieces up to and with the one at `end`, which is a last one: what it completes, in order, or None; the
-    numbers of the pieces missing (see ChunkGap); whether piece 0 was there."""
+    """Assemble the pieces up to and including the last piece at `end`.
+
+    Returns the complete payload in order, or None; the numbers of the missing pieces (see ChunkGap); and whether piece
+    0 was there."""
     taken: list[bytes] = []
     had: set[int] = set()
     begun = lost = False

@@ -1,4 +1,4 @@
-"""Client: the way to the topics of a cluster.
+"""Client of a cluster: access to its topics.
 
     async with open_client(world, "pulsar://localhost:6650") as client:
         reader = await client.reader("orders", MessageId.EARLIEST)
@@ -43,8 +43,19 @@ _DEFAULTS = ClientOptions()
 async def open_client(
     world: World, service_url: str, options: ClientOptions = _DEFAULTS
 ) -> AsyncGenerator[Client, None]:
-    """A client of the cluster at `service_url`, pulsar://host:port[,host:port...]; ValueError if it is none. Nothing is
-    connected before something is asked for."""
+    """Open a client of a cluster. It connects at the first request.
+
+    Args:
+        world: the doors to clock, network and randomness.
+        service_url: address of the cluster, pulsar://host:port[,host:port...].
+        options: deadlines, back-off and bounds.
+
+    Returns:
+        A context manager of the client. On exit it closes everything that was opened.
+
+    Raises:
+        ValueError: `service_url` is invalid.
+    """
     service = parse_service_url(service_url)
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
@@ -52,7 +63,7 @@ async def open_client(
         try:
             yield Client(Home(world, options, connections), nursery)
         except Exception as error:
-            failure = error  # raised outside, so that it is not wrapped in the nursery's group
+            failure = error  # raised outside the nursery, so that it is not wrapped in an exception group
         finally:
             connections.close()
             nursery.cancel_scope.cancel()
@@ -61,22 +72,43 @@ async def open_client(
 
 
 class Client:
-    """Asks about topics, and opens what reads and writes them. Topic names may be short: see quire.wire.pulsar.names."""
+    """Client of one cluster, made by `open_client`. Topic names may be short: see quire.wire.pulsar.names."""
 
     def __init__(self, home: Home, nursery: trio.Nursery) -> None:
         self._home = home
         self._nursery = nursery
 
     async def partitions(self, topic: str, *, create: bool = False) -> int:
-        """How many partitions the topic has; 0: it is not partitioned. `create`: a topic that does not exist is made, if the
-        cluster does that. TopicNotFoundError and other ClientErrors."""
+        """Return the number of partitions of a topic.
+
+        Args:
+            topic: name of the topic.
+            create: create a missing topic, if the cluster allows that.
+
+        Returns:
+            The number of partitions; 0: the topic is not partitioned.
+
+        Raises:
+            TopicNotFoundError: the topic or its namespace does not exist.
+            ClientError: the request failed.
+        """
         name = _full_name(topic)
         ask = partial(commands.partitions, topic=name, create=create)
         answer = await self._ask(ask, f"partitions of {name}")
         return answer.partitionMetadataResponse.partitions
 
     async def topics(self, namespace: str) -> list[str]:
-        """Full names of the persistent topics of `tenant/namespace`, partitions one by one, sorted. ClientError."""
+        """Return the persistent topics of a namespace.
+
+        Args:
+            namespace: `tenant/namespace`.
+
+        Returns:
+            Full names, partitions one by one, sorted.
+
+        Raises:
+            ClientError: the request failed.
+        """
         try:
             name = str(NamespaceName.parse(namespace))
         except InvalidNameError as error:
@@ -87,26 +119,61 @@ class Client:
         )
 
     async def reader(self, topic: str, start: MessageId, *, window: int = 1000, name: str = "") -> Reader:
-        """A reader of every entry from the entry `start` on (EARLIEST, LATEST: the ends), attached on return. The topic must
-        exist: TopicNotFoundError; other ClientErrors. `window`: messages under way or queued; `name`: what operators see."""
+        """Open a reader of every entry of an existing topic from a position on.
+
+        Args:
+            topic: name of the topic or partition.
+            start: first entry to read (inclusive); EARLIEST and LATEST are the ends.
+            window: maximum messages in flight or queued.
+            name: name shown to operators.
+
+        Returns:
+            The reader, attached to its broker.
+
+        Raises:
+            TopicNotFoundError: the topic does not exist.
+            ClientError: the reader could not be attached.
+        """
         return await self._open(partial(Reader, self._home, _full_name(topic), start, window, name))
 
     async def producer(
         self, topic: str, *, name: str = "", pending_bytes_max: int = 32 << 20, pending_max: int = 1000
     ) -> Producer:
-        """A producer, attached on return; ClientError. At most so many bytes and entries are under way without a receipt.
-        Without a `name` the broker makes one."""
+        """Open a producer.
+
+        Args:
+            topic: name of the topic or partition.
+            name: name of the producer; empty: the broker generates one.
+            pending_bytes_max: bytes sent without receipt at which `send` waits.
+            pending_max: entries sent without receipt at which `send` waits.
+
+        Returns:
+            The producer, attached to its broker.
+
+        Raises:
+            ClientError: the producer could not be attached.
+        """
         make = partial(Producer, self._home, _full_name(topic), name, pending_bytes_max, pending_max)
         return await self._open(make)
 
     async def subscription(
         self, topic: str, name: str, *, start: MessageId | None = None, create_topic: bool = True
     ) -> Subscription:
-        """A durable subscription, attached on return. If it does not exist it is made: with `start` as its next entry, or
-        from the first entry there is. A topic that does not exist is made too, unless `create_topic` says no.
+        """Open a durable subscription, and create it if it does not exist.
 
-        ConsumerBusyError if another consumer holds it all the while; other ClientErrors. Brokers of Apache Pulsar pay no
-        heed to `start`, and begin at the first entry: they hold more, never less.
+        Args:
+            topic: name of the topic or partition.
+            name: name of the subscription.
+            start: next entry of a new subscription; None: the first entry there is. Brokers of Apache Pulsar ignore it
+                and begin at the first entry, so they retain more, never less.
+            create_topic: create a missing topic.
+
+        Returns:
+            The subscription, attached to its broker.
+
+        Raises:
+            ConsumerBusyError: another consumer held it during the whole operation timeout.
+            ClientError: the subscription could not be attached.
         """
         return await self._open(partial(Subscription, self._home, _full_name(topic), name, start, create_topic))
 

@@ -1,4 +1,4 @@
-"""What a client asks, as commands, and what the answers mean (pure). Every `required` field is set.
+"""Commands of a client, and the meaning of their answers (pure). Every `required` field is set.
 
 Source: docs/formats.md#errors; which answer carries which error was read from the official clients.
 """
@@ -25,11 +25,11 @@ ANSWERS = {
     int(pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE): "getTopicsOfNamespaceResponse",
     int(pb.BaseCommand.ACK_RESPONSE): "ackResponse",
 }
-"""The part of each answer that has a request_id."""
+"""Field of each answer that has a request_id."""
 
 
 def connect(client_name: str, proxy_to: str) -> pb.BaseCommand:
-    """`proxy_to`: host:port of the broker that a proxy shall go to; "": none."""
+    """Return CONNECT. `proxy_to`: host:port of the broker to which a proxy forwards; "": none."""
     command = pb.BaseCommand(type=pb.BaseCommand.CONNECT)
     command.connect.client_version = client_name
     command.connect.protocol_version = PROTOCOL_VERSION
@@ -75,7 +75,7 @@ def subscribe(
     create_topic: bool,
     name: str,
 ) -> pb.BaseCommand:
-    """An Exclusive consumer, whose next entry is `start` if the subscription is new (None: the first there is)."""
+    """Return SUBSCRIBE of an Exclusive consumer. A new subscription starts at `start` (None: the first entry)."""
     command = pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE)
     request = command.subscribe
     request.topic = topic
@@ -101,7 +101,7 @@ def flow(consumer_id: int, permits: int) -> pb.BaseCommand:
 
 
 def acknowledge(request_id: int, consumer_id: int, through: MessageId) -> pb.BaseCommand:
-    """A cumulative ACK of the whole entry and all before it, to be answered."""
+    """Return a cumulative ACK, with answer, of a whole entry and all before it."""
     command = pb.BaseCommand(type=pb.BaseCommand.ACK)
     command.ack.consumer_id = consumer_id
     command.ack.ack_type = pb.CommandAck.Cumulative
@@ -141,7 +141,8 @@ def close_consumer(request_id: int, consumer_id: int) -> pb.BaseCommand:
 
 
 def producer(request_id: int, producer_id: int, topic: str, *, name: str, given: bool, epoch: int) -> pb.BaseCommand:
-    """`name` "": the broker makes one. `given`: it is the caller's. `epoch` grows with each time it comes again."""
+    """Return PRODUCER. `name` "": the broker generates one. `given`: the caller chose it. `epoch` grows with each
+    reconnection."""
     command = pb.BaseCommand(type=pb.BaseCommand.PRODUCER)
     command.producer.topic = topic
     command.producer.producer_id = producer_id
@@ -161,7 +162,7 @@ def close_producer(request_id: int, producer_id: int) -> pb.BaseCommand:
 
 
 def refusal(answer: pb.BaseCommand) -> ServerRefusedError | None:
-    """The error in an answer, in whatever form its type has for it."""
+    """Return the error in an answer, in whichever form its type has."""
     kind = answer.type
     if kind == pb.BaseCommand.ERROR:
         return ServerRefusedError(answer.error.error, answer.error.message)

@@ -21,21 +21,31 @@ from quire.client.errors import CorruptEntryError
 from quire.wire.pulsar.PulsarApi_pb2 import LZ4, NONE, SNAPPY, ZLIB, ZSTD
 
 KINDS = {"none": NONE, "lz4": LZ4, "zlib": ZLIB, "zstd": ZSTD, "snappy": SNAPPY}
-"""What an option may say, and the wire's CompressionType."""
+"""Values of the option, and the wire's CompressionType."""
 
-_ZSTD_LEVEL = 3  # as the official clients
+_ZSTD_LEVEL = 3  # same as the official clients
 
 
 def decompress(kind: int, data: bytes, size: int, *, size_max: int) -> bytes:
-    """The payload that `data` was made from; `kind` is the wire's CompressionType, `size` what the metadata says (bytes).
+    """Decompress a payload.
 
-    CorruptEntryError if `size` is above `size_max`, if `data` cannot be read, or if not just `size` bytes come out.
+    Args:
+        data: the compressed bytes.
+        kind: the wire's CompressionType.
+        size: uncompressed size in bytes, according to the metadata.
+        size_max: upper bound of `size`.
+
+    Returns:
+        The payload, of exactly `size` bytes.
+
+    Raises:
+        CorruptEntryError: `size` is above `size_max`, or `data` does not decompress to exactly `size` bytes.
     """
     if kind == NONE:
         return data
     codec = _DECOMPRESSORS.get(kind)
     if codec is None:
-        raise CorruptEntryError(f"compression {kind} is not known")
+        raise CorruptEntryError(f"unknown compression {kind}")
     if size > size_max:
         raise CorruptEntryError(f"{len(data)} compressed bytes stand for {size}, and the limit is {size_max}")
     try:
@@ -49,12 +59,12 @@ def decompress(kind: int, data: bytes, size: int, *, size_max: int) -> bytes:
 
 
 def compress(kind: int, data: bytes) -> bytes:
-    """`data` in the form that `decompress` and the official clients read."""
+    """Compress `data` in the form that `decompress` and the official clients read."""
     return data if kind == NONE else _COMPRESSORS[kind](data)
 
 
 def _into(codec: Callable[[bytes, bytearray], int]) -> Callable[[bytes, int], bytes]:
-    """A decompressor that writes into a buffer of the promised size and fails if that is too small."""
+    """Decompressor into a buffer of the promised size, which fails if that is too small."""
 
     def decompress_into(data: bytes, size: int) -> bytes:
         buffer = bytearray(size)
@@ -65,7 +75,7 @@ def _into(codec: Callable[[bytes, bytearray], int]) -> Callable[[bytes, int], by
 
 
 def _inflate(data: bytes, size: int) -> bytes:
-    """One byte more than promised is allowed for, so that a stream that goes on is noticed."""
+    """Decompress zlib. One byte more than promised is allowed for, to detect a longer stream."""
     return zlib.decompressobj().decompress(data, size + 1)
 
 

@@ -4,9 +4,9 @@ The reader receives up to 256 KiB, cuts every whole frame in one synchronous pas
 producers; what they send meanwhile leaves with one write. Requests are answered by id. Nothing per message is awaited
 or made, but its bytes.
 
-Bound: while more than `receive_bytes_max` bytes wait to be taken, the connection is not read. But somebody who waits for
-something else that comes over it (an answer, a receipt, another reader's entries) must not wait for ever, so with
-somebody waiting it is read on; what comes then is bounded by the permits that readers have given.
+Bound: while more than `receive_bytes_max` bytes wait to be taken, the connection is not read. But a caller that waits
+for other data from it (an answer, a receipt, another reader's entries) must not wait forever, so it is read while any
+caller waits. What arrives then is bounded by the permits of the readers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OUT_BYTES_MAX = 1 << 40  # producers bound what they have under way, and reques
 
 
 class Consumer(Protocol):
-    """What gets messages of a connection, by a consumer id. No method may raise."""
+    """Receiver of the messages of a connection, registered by consumer id. The methods must not raise."""
 
     @property
     def queued_bytes(self) -> int:
@@ -42,32 +42,32 @@ class Consumer(Protocol):
 
     @property
     def waiting(self) -> bool:
-        """Somebody waits for messages, and there are none."""
+        """Whether a caller waits for messages, and there are none."""
 
     def delivered(self, run: MessageRun) -> None: ...
 
     def lost(self, error: ClientError) -> None:
-        """The connection is over, or the broker has closed this one."""
+        """Detach: the connection ended, or the broker closed this consumer."""
 
 
 class Sender(Protocol):
-    """What gets receipts of a connection, by a producer id. No method may raise."""
+    """Receiver of the receipts of a connection, registered by producer id. The methods must not raise."""
 
     @property
     def waiting(self) -> bool:
-        """Receipts are to come."""
+        """Whether receipts are expected."""
 
     def receipts(self, run: ReceiptRun) -> None: ...
 
     def refused(self, error: ServerRefusedError, sequence_id: int) -> None:
-        """A SEND was not stored."""
+        """Handle a SEND that was not stored."""
 
     def lost(self, error: ClientError) -> None:
-        """The connection is over, or the broker has closed this one."""
+        """Detach: the connection ended, or the broker closed this producer."""
 
 
 class _Waiter:
-    """Somebody who waits for an answer."""
+    """A caller that waits for an answer."""
 
     __slots__ = ("answer", "done", "error")
 
@@ -78,14 +78,15 @@ class _Waiter:
 
 
 class Connection:
-    """Made connected; `serve` has to run in a task. Every other method but `request` is synchronous."""
+    """Connection to one broker, made connected; `serve` has to run in a task. Every method but `request` is
+    synchronous."""
 
     def __init__(self, stream: Stream, options: ClientOptions) -> None:
         self.consumers: dict[int, Consumer] = {}
         self.producers: dict[int, Sender] = {}
         self.closed = False
         self.message_size_max = options.message_size_max
-        """Bytes of metadata and payload of one message."""
+        """Maximum bytes of metadata and payload of one message."""
         self._stream = stream
         self._options = options
         self._splitter = ClientSplitter(options.message_size_max + FRAME_HEADROOM)
@@ -106,13 +107,13 @@ class Connection:
 
     @property
     def error(self) -> ClientError:
-        """Why it is over."""
-        return self._why or ConnectionLostError(f"the connection to {self.peer} is over")
+        """Reason of its end."""
+        return self._why or ConnectionLostError(f"the connection to {self.peer} has ended")
 
     # Life
 
     async def serve(self, proxy_to: str, ready: Callable[[], None]) -> None:
-        """Shake hands, call `ready`, and serve until the end, whose reason is `error`."""
+        """Exchange CONNECT, call `ready`, and serve until the end, the reason of which is `error`."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._outbox.run, name=f"outbox to {self.peer}")
@@ -194,34 +195,34 @@ class Connection:
         return self._queued() > self._options.receive_bytes_max and not somebody_waits
 
     async def _pause(self) -> None:
-        """Do not read until somebody takes, or waits for, something. The broker hears of us meanwhile."""
+        """Stop reading until a caller takes, or waits for, something. Keep-alive continues meanwhile."""
         while self._must_pause() and self._why is None:
             self._may_read = trio.Event()
             with trio.move_on_after(self._options.keep_alive_interval_s / 2) as quiet:
                 await self._may_read.wait()
-            self._heard_at = trio.current_time()  # it is we who do not listen
+            self._heard_at = trio.current_time()  # this side does not read, so the peer's silence does not count
             if quiet.cancelled_caught:
                 self.send(commands.PING)
 
     def look_again(self) -> None:
-        """Something was taken, or is waited for: perhaps there is reason to read on."""
+        """Check whether to resume reading, because something was taken or is waited for."""
         self._may_read.set()
 
     # Output
 
     def send(self, frame: bytes) -> None:
-        """Send a frame with the end of this pass."""
+        """Send a frame at the end of this pass."""
         self.write((frame,), len(frame))
 
     def write(self, parts: Sequence[Buffer], size: int) -> None:
-        """Send `parts`, of `size` bytes, with the end of this pass. They must not change any more."""
+        """Send `parts`, of `size` bytes, at the end of this pass. They must not change afterwards."""
         self._outbox.write(parts, size)
         self._unflushed += size
         self._written.set()
 
     @property
     def unflushed(self) -> int:
-        """Bytes written in this pass."""
+        """Return the bytes written in this pass."""
         return self._unflushed
 
     async def _flush(self) -> None:
@@ -235,8 +236,9 @@ class Connection:
     # Requests
 
     async def request(self, make: Callable[[int], pb.BaseCommand]) -> pb.BaseCommand:
-        """Ask, by a command made with a request id, and wait for the answer, without a deadline. ServerRefusedError,
-        ConnectionLostError."""
+        """Send a command made with a request id, and wait for its answer, without a deadline.
+
+        Raises ServerRefusedError, ConnectionLostError."""
         if self._why is not None:
             raise ConnectionLostError(str(self._why))
         self._request_id += 1
@@ -254,7 +256,7 @@ class Connection:
         return waiter.answer
 
     def tell(self, make: Callable[[int], pb.BaseCommand]) -> None:
-        """Ask, and do not wait for the answer."""
+        """Send a command without waiting for its answer."""
         if self._why is None:
             self._request_id += 1
             self.send(encode(make(self._request_id)))
@@ -264,7 +266,7 @@ class Connection:
     def _work(self, items: Sequence[ClientItem]) -> None:
         for item in items:
             if isinstance(item, MessageRun):
-                # Those of a consumer that was closed a moment ago are nobody's.
+                # Entries of a recently closed consumer are dropped.
                 if (consumer := self.consumers.get(item.consumer_id)) is not None:
                     consumer.delivered(item)
             elif isinstance(item, ReceiptRun):
@@ -292,7 +294,7 @@ class Connection:
                 self.message_size_max = command.connected.max_message_size
                 self._splitter.accept(self.message_size_max + FRAME_HEADROOM)
             self._connected.set()
-        # PONG has been heard, and that is all it says. Everything else tells of features we did not ask for.
+        # PONG was noted when it arrived. The other commands belong to features this client does not use.
 
     def _closed_by_broker(self, owner: Consumer | Sender | None) -> None:
         if owner is not None:
@@ -305,4 +307,4 @@ class Connection:
             waiter.answer, waiter.error = answer, refusal
             waiter.done.set()
         elif refusal is not None and (request_id == NO_REQUEST or not self._connected.is_set()):
-            self._fail(refusal)  # the broker refuses the connection itself, such as for want of a password
+            self._fail(refusal)  # the broker refuses the connection itself, for example without a password

@@ -1,4 +1,4 @@
-"""All connections of a client, one per broker, and the way from a topic to the right one."""
+"""All connections of a client, one per broker, and the lookup of a topic's broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REDIRECTS_MAX = 20
 
 
 class _Slot:
-    """A connection that is made, or was."""
+    """A connection that is being made, or was made."""
 
     __slots__ = ("connection", "error", "ready")
 
@@ -29,7 +29,7 @@ class _Slot:
 
 
 class Connections:
-    """Connections are made when they are first needed, in tasks of `nursery`, and forgotten when they end."""
+    """Connections of a client, made on first use in tasks of `nursery`, and dropped when they end."""
 
     def __init__(
         self, world: World, options: ClientOptions, nursery: trio.Nursery, service: tuple[Address, ...]
@@ -43,15 +43,19 @@ class Connections:
         self._closed = False
 
     def close(self) -> None:
-        """No more connections; those that are there end with the nursery."""
+        """Refuse new connections; existing ones end with the nursery."""
         self._closed = True
 
     async def of_service(self) -> Connection:
-        """To one of the addresses of the service URL: the one that worked last. ConnectionLostError, ServerRefusedError."""
+        """Return a connection to one of the addresses of the service URL, the last that worked first.
+
+        Raises ConnectionLostError, ServerRefusedError."""
         return await self._to_service("")
 
     async def of_topic(self, topic: str) -> Connection:
-        """To the broker that owns `topic`: one lookup, with its redirects. ConnectionLostError, ServerRefusedError."""
+        """Return a connection to the broker that owns `topic`: one lookup, with its redirects.
+
+        Raises ConnectionLostError, ServerRefusedError."""
         connection = await self.of_service()
         authoritative = False
         for _ in range(REDIRECTS_MAX):
@@ -102,9 +106,9 @@ class Connections:
             await connection.serve(proxy_to, ready)
             slot.error = connection.error
         except OSError as error:
-            slot.error = ConnectionLostError(f"{address} cannot be reached: {error}")
+            slot.error = ConnectionLostError(f"cannot connect to {address}: {error}")
         except trio.TooSlowError:
-            slot.error = ConnectionLostError(f"{address} cannot be reached in {self._options.connect_timeout_s:g} s")
+            slot.error = ConnectionLostError(f"no connection to {address} within {self._options.connect_timeout_s:g} s")
         finally:
             del self._slots[key]
             slot.ready.set()
@@ -114,4 +118,4 @@ def _address_of(answer: pb.CommandLookupTopicResponse) -> Address:
     try:
         return parse_service_url(answer.brokerServiceUrl)[0]
     except ValueError as error:
-        raise ServerRefusedError(pb.ServiceNotReady, f"the lookup leads nowhere: {error}") from None
+        raise ServerRefusedError(pb.ServiceNotReady, f"the lookup returned an invalid address: {error}") from None

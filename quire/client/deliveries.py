@@ -1,4 +1,4 @@
-"""Deliveries: entries as a reader got them."""
+"""Deliveries: entries as received by a reader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Deliveries:
     ledger_ids: list[int] = field(default_factory=list)
     entry_ids: list[int] = field(default_factory=list)
     entries: list[bytes] = field(default_factory=list)
-    """As stored: [0x0e02 broker metadata] 0x0e01 crc32c metadataSize metadata payload."""
+    """Entries as stored: [0x0e02 broker metadata] 0x0e01 crc32c metadataSize metadata payload."""
 
     def __len__(self) -> int:
         return len(self.entries)

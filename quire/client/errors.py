@@ -1,4 +1,5 @@
-"""What can go wrong between a client and its brokers, and with what it reads. Each class says final or passing."""
+"""Errors between a client and its brokers, and of entries it reads. Each class says whether it is permanent or
+passing."""
 
 from __future__ import annotations
 
@@ -30,24 +31,25 @@ class ClientError(Exception):
 
 
 class ConnectionLostError(ClientError):
-    """The connection ended, or was never made. Passing: the client makes another and goes on by itself, so that a caller
-    sees this only as the cause of a ServiceUnavailableError."""
+    """The connection ended, or was never made.
+
+    Passing: the client reconnects by itself, so a caller sees this only as the cause of a ServiceUnavailableError."""
 
     passing = True
 
 
 class ClosedError(ConnectionLostError):
-    """The client, reader, producer or subscription was closed by its owner. Final: open another."""
+    """The client, reader, producer or subscription was closed by its owner. Permanent: open another."""
 
     passing = False
 
 
 class TopicNotFoundError(ClientError):
-    """The topic, or its namespace, does not exist, and is not made by asking for it. Final."""
+    """The topic, or its namespace, does not exist, and the request does not create it. Permanent."""
 
 
 class NotAllowedError(ClientError):
-    """The broker's policy forbids it, or it does not serve this. Final: ask for something else."""
+    """The broker's policy forbids the request, or the broker does not support it. Permanent."""
 
 
 class ConsumerBusyError(ClientError):
@@ -55,8 +57,9 @@ class ConsumerBusyError(ClientError):
 
 
 class ServiceUnavailableError(ClientError):
-    """The deadline passed while what is passing was tried again and again; names the topic and the last cause. Passing:
-    once the brokers are back, ask again."""
+    """Retries of a passing error did not succeed before the deadline. The text names the topic and the last cause.
+
+    Passing: retry when the brokers are back."""
 
     passing = True
 
@@ -70,20 +73,20 @@ class ServerRefusedError(ClientError):
         self.code = code
         """The wire's ServerError."""
         self.message = message
-        """The broker's words."""
+        """Error text of the broker."""
 
 
 class CorruptEntryError(ClientError):
-    """An entry is not what its producer sent: its checksum, its metadata, its batch or its compression is wrong. Final for
-    that entry; the message names it."""
+    """An entry has an invalid checksum, metadata, batch or compression. Permanent for that entry, which the text
+    names."""
 
 
 class EncryptedEntryError(ClientError):
-    """An entry's payload is encrypted, and this client has no keys. Final for that entry."""
+    """An entry's payload is encrypted, and this client has no keys. Permanent for that entry."""
 
 
 def error_name(code: int) -> str:
-    """The protocol's name of an error code.
+    """Return the protocol's name of an error code.
 
     >>> error_name(6), error_name(999)
     ('ServiceNotReady', 'error 999')

@@ -1,4 +1,4 @@
-"""MessageId: where a message stands, in the form that official clients write into files and properties."""
+"""MessageId: position of a message, in the form that official clients write into files and properties."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _U64 = 0xFFFF_FFFF_FFFF_FFFF
 _SIGN = 1 << 63
 
 
-class _Fields(NamedTuple):  # a NamedTuple of its own cannot have constants
+class _Fields(NamedTuple):  # a NamedTuple cannot have constants
     ledger_id: int
     entry_id: int
     partition: int = -1
@@ -20,18 +20,27 @@ class _Fields(NamedTuple):  # a NamedTuple of its own cannot have constants
 
 
 class MessageId(_Fields):
-    """A place in a topic, with a `partition` (-1: the topic has none, or it does not matter) and the message's number in its
-    batch (-1: the whole entry). Ordered as the topic is, within one partition."""
+    """Position in a topic. Ordered as the topic is, within one partition.
+
+    `partition` is -1 if the topic has none or it does not matter. `batch_index` is the message's number in its batch;
+    -1: the whole entry."""
 
     __slots__ = ()
 
     EARLIEST: ClassVar[MessageId]
-    """Before everything. As the last message id of a topic: it has none."""
+    """Position before everything. As the last message id of a topic: the topic is empty."""
     LATEST: ClassVar[MessageId]
-    """Behind everything."""
+    """Position behind everything."""
 
     def to_bytes(self, batch_size: int = 0) -> bytes:
-        """MessageIdData, as official clients serialize a message id. `batch_size`: messages in the entry, if it is a batch."""
+        """Serialize to MessageIdData, as official clients do.
+
+        Args:
+            batch_size: messages in the entry, if it is a batch.
+
+        Returns:
+            The serialized message id.
+        """
         data = MessageIdData(ledgerId=self.ledger_id & _U64, entryId=self.entry_id & _U64)
         if self.partition >= 0:
             data.partition = self.partition
@@ -43,10 +52,14 @@ class MessageId(_Fields):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> MessageId:
-        """The reverse; ValueError.
+        """Parse what `to_bytes` returns.
 
-        >>> MessageId.from_bytes(MessageId(3, 7, batch_index=2).to_bytes())
-        MessageId(ledger_id=3, entry_id=7, partition=-1, batch_index=2)
+        Raises:
+            ValueError: `data` is not a message id.
+
+        Example:
+            >>> MessageId.from_bytes(MessageId(3, 7, batch_index=2).to_bytes())
+            MessageId(ledger_id=3, entry_id=7, partition=-1, batch_index=2)
         """
         try:
             parsed = MessageIdData.FromString(data)
@@ -58,15 +71,19 @@ class MessageId(_Fields):
 
     @classmethod
     def of(cls, data: MessageIdData) -> MessageId:
-        """From the wire's form, where -1 is 2^64-1."""
+        """Convert the wire's form, where -1 is 2^64-1."""
         return cls(signed(data.ledgerId), signed(data.entryId), data.partition, data.batch_index)
 
     @classmethod
     def parse(cls, text: str) -> MessageId:
-        """Read "ledger:entry" or "ledger:entry:batch"; ValueError.
+        """Parse "ledger:entry" or "ledger:entry:batch".
 
-        >>> MessageId.parse("12:0")
-        MessageId(ledger_id=12, entry_id=0, partition=-1, batch_index=-1)
+        Raises:
+            ValueError: `text` has neither form.
+
+        Example:
+            >>> MessageId.parse("12:0")
+            MessageId(ledger_id=12, entry_id=0, partition=-1, batch_index=-1)
         """
         parts = text.split(":")
         try:
@@ -90,7 +107,7 @@ MessageId.LATEST = MessageId(_SIGN - 1, _SIGN - 1)
 
 
 def signed(value: int) -> int:
-    """An id of the wire (64 bits without sign) as it is meant.
+    """Convert an unsigned 64-bit id of the wire to a signed one.
 
     >>> signed(2**64 - 1), signed(5)
     (-1, 5)

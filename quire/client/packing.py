@@ -1,10 +1,10 @@
-"""Messages to entries: what a producer sends. Pure.
+"""Packing of messages into the entries that a producer sends. Pure.
 
-    entry      0x0e01 crc32c metadataSize MessageMetadata payload                   see batches.py for the payload of a batch
+    entry      0x0e01 crc32c metadataSize MessageMetadata payload         see batches.py for the payload of a batch
 
-Metadata is written by hand in the order of the field numbers: name, sequence id and publish time are known only when the
-entry is sent, and everything behind them is made here. Messages with a key share a batch only with messages of that key, so
-that Key_Shared subscriptions find one key per entry. A batch of one is sent as a plain message.
+Metadata is written by hand in the order of the field numbers: name, sequence id and publish time are known only when
+the entry is sent, and everything behind them is made here. Messages with a key share a batch only with messages of that
+key, so that Key_Shared subscriptions find one key per entry. A batch of one is sent as a plain message.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from quire.wire.pulsar.PulsarApi_pb2 import NONE
 _HEAD = Struct("!HII")
 _SIZE = Struct("!I")
 _ENVELOPE_MAX = 256
-"""Bytes for what `Packed.encode` adds: sizes, the producer's name, sequence id, publish time."""
+"""Bytes reserved for what `Packed.encode` adds: sizes, the producer's name, sequence id, publish time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """An entry ready but for its producer's name, its sequence id and its publish time."""
+    """An entry that lacks only its producer's name, its sequence id and its publish time."""
 
     count: int
     """Messages in it, at least 1: the num_messages of SEND."""
     size: int
-    """Bytes of payload and metadata, without what `encode` adds."""
+    """Bytes of payload and metadata, without the additions of `encode`."""
     fields: bytes
-    """MessageMetadata behind publish_time."""
+    """Part of MessageMetadata behind publish_time."""
     payload: bytes
 
     def encode(self, producer_name: str, sequence_id: int, publish_ms: int) -> bytes:
-        """The entry, from 0x0e01 on."""
+        """Return the entry, from 0x0e01 on."""
         name = producer_name.encode()
         metadata = b"\x0a%b%b\x10%b\x18%b%b" % (
             encode_varint(len(name)), name, encode_varint(sequence_id), encode_varint(publish_ms), self.fields
@@ -61,12 +61,23 @@ def pack(
     batch_bytes_max: int = 128 << 10,
     message_size_max: int = MESSAGE_SIZE_MAX,
 ) -> list[Packed]:
-    """The entries for these messages, which are parallel columns; a column left out is one without anything.
+    """Pack messages, given as parallel columns, into entries. Order is kept within each key, and among those without
+    one.
 
-    A value None is a message without a value, a key None one without a key, an event time None or 0 (ms since 1970) none.
-    Order is kept within each key, and among those without one. `compression`: one of compression.KINDS; a payload that does
-    not become smaller is left as it is. `batch_bytes_max` bounds a batch before compression. Raises ValueError for a message
-    above `message_size_max` (bytes with its metadata, as sent), an event time below 0, or an unknown compression.
+    A value None is a message without a value, a key None one without a key, an event time None or 0 (ms since 1970)
+    none. An omitted column counts as all None.
+
+    Args:
+        compression: one of compression.KINDS. A payload that does not become smaller is left uncompressed.
+        batch_messages_max: maximum messages of a batch.
+        batch_bytes_max: maximum bytes of a batch before compression.
+        message_size_max: maximum bytes of a message with its metadata, as sent.
+
+    Returns:
+        The entries, for `Producer.send`.
+
+    Raises:
+        ValueError: a message is above `message_size_max`, an event time is below 0, or the compression is unknown.
     """
     if compression not in KINDS:
         raise ValueError(f"compression {compression!r} is not one of {', '.join(KINDS)}")
@@ -81,7 +92,7 @@ def pack(
 
 
 def _by_key(keys: Sequence[bytes | str | None] | None, count: int) -> Sequence[Sequence[int]]:
-    """The rows of each key, in the order in which the keys come."""
+    """Return the rows of each key, in the order in which the keys appear."""
     if keys is None:
         return [range(count)]
     groups: dict[bytes | None, list[int]] = {}
@@ -97,7 +108,7 @@ def _by_key(keys: Sequence[bytes | str | None] | None, count: int) -> Sequence[S
 
 
 class _Packer:
-    """Columns, and the bytes of their rows."""
+    """Columns, and the encoding of their rows."""
 
     def __init__(
         self,
@@ -116,7 +127,7 @@ class _Packer:
         self._size_max = message_size_max - _ENVELOPE_MAX
 
     def plain(self, row: int) -> Packed:
-        """A message that is an entry of its own."""
+        """Return the entry of a message that is not in a batch."""
         value = self._values[row]
         # Fields 4, 6 | 12 | 17, 25 of MessageMetadata, around those of the compression.
         key = self._keys[row] if self._keys is not None else None
@@ -132,7 +143,7 @@ class _Packer:
         return self._packed(1, fields, value or b"", f"message {row}")
 
     def batches(self, rows: Sequence[int], messages_max: int, bytes_max: int, into: list[Packed]) -> None:
-        """The entries of messages that share a key, or have none: batches as large as the bounds allow."""
+        """Return the entries of messages that share a key, or have none: batches as large as the bounds allow."""
         values = self._values
         key = self._keys[rows[0]] if self._keys is not None and rows else None
         key_field, encoded = (b"", False) if key is None else _key(b"\x12", key)
@@ -189,7 +200,7 @@ class _Packer:
         size = len(metadata) + len(payload)
         if size > self._size_max:
             raise ValueError(
-                f"{name} has {size} bytes with its metadata and {_ENVELOPE_MAX} more may come to them when it is sent;"
+                f"{name} has {size} bytes with its metadata, and sending may add {_ENVELOPE_MAX};"
                 f" the limit is {self._size_max + _ENVELOPE_MAX} bytes"
             )
         return Packed(count, size, metadata, payload)
@@ -208,14 +219,14 @@ class _Packer:
 
 
 def _key(tag: bytes, key: bytes | str) -> tuple[bytes, bool]:
-    """The field with the key, and whether it is base64."""
+    """Return the field with the key, and whether it is base64."""
     text, encoded = key_text(key)
     raw = text.encode()
     return tag + encode_varint(len(raw)) + raw, encoded
 
 
 def _property(tag: bytes, name: str, value: str) -> bytes:
-    """A field with a KeyValue."""
+    """Return a field with a KeyValue."""
     raw_name, raw_value = name.encode(), value.encode()
     pair = b"\x0a%b%b\x12%b%b" % (encode_varint(len(raw_name)), raw_name, encode_varint(len(raw_value)), raw_value)
     return tag + encode_varint(len(pair)) + pair

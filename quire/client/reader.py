@@ -17,16 +17,16 @@ from quire.wire.pulsar.frames import encode
 from quire.wire.pulsar.metadata import batch_counts
 
 FIRST_PART = 8
-"""As long as the size of messages is not known, one part of so many of the window is asked for."""
+"""Fraction of the window requested as long as the size of messages is unknown."""
 
 
 class Reader(Attachment):
-    """An Exclusive consumer of a subscription that is not durable and that nobody else knows.
+    """Reader of one topic, opened by `Client.reader`.
 
-    It holds no data: entries that retention takes away before they are read are passed over, which shows as a gap in the
-    ids. What has arrived waits in a queue; the broker may send `window` messages more than were taken, fewer if they are so
-    large that they would not fit into `receive_bytes_max`, and goes on when half of them are taken. After a loss it
-    subscribes behind the last entry that came.
+    It holds no data: entries that retention takes away before they are read are passed over, which shows as a gap in
+    the ids. What has arrived waits in a queue; the broker may send `window` messages more than were taken, fewer if
+    they are so large that they would not fit into `receive_bytes_max`, and goes on when half of them are taken. After a
+    loss it subscribes behind the last entry that came.
     """
 
     def __init__(self, home: Home, topic: str, start: MessageId, window: int, name: str) -> None:
@@ -39,20 +39,28 @@ class Reader(Attachment):
         self._comings = 0
         self._consumer_id = -1
         self._last: tuple[int, int] | None = None
-        """The last entry that came, or, before the first, the one behind which it begins."""
+        """The last entry received, or, before the first, the one behind which reading begins."""
         self._queue = Deliveries()
         self._permits = 0
-        """Messages that the broker may have sent or may send, and that nobody took yet."""
+        """Messages that the broker may have sent or may send, and that no caller has taken yet."""
         self._message_bytes = max(1.0, home.options.receive_bytes_max / window * FIRST_PART)
-        """Mean size of a message, of what was taken last; at first a careful guess."""
+        """Mean size of a message among those taken last; at first a cautious estimate."""
         self.queued_bytes = 0
-        """Of entries that came and were not taken."""
+        """Bytes of received entries that were not taken."""
         self.waiting = False
-        """Somebody waits, and the queue is empty."""
+        """Whether a caller waits, and the queue is empty."""
 
     async def receive(self) -> Deliveries:
-        """Everything that has arrived, at least one entry: waits for the first. ServiceUnavailableError when the broker
-        stays away for too long, TopicNotFoundError when the topic was deleted; other ClientErrors when closed."""
+        """Return all received entries, after waiting for at least one.
+
+        Returns:
+            At least one entry, in order.
+
+        Raises:
+            ServiceUnavailableError: no broker was available for the operation timeout.
+            TopicNotFoundError: the topic was deleted.
+            ClientError: the reader was closed, or permanently refused.
+        """
         await trio.lowlevel.checkpoint()
         begun = trio.current_time()
         while not self._queue.entries:
@@ -72,11 +80,17 @@ class Reader(Attachment):
         return self._take()
 
     async def last_message_id(self) -> MessageId:
-        """The last message there is in the topic; EARLIEST (-1, -1): none. ClientError."""
+        """Return the id of the last message of the topic; EARLIEST (-1, -1): there is none.
+
+        Raises:
+            ClientError: the request failed.
+        """
         return last_message_of(await self._request(lambda number: commands.last_message_id(number, self._consumer_id)))
 
     async def close(self) -> None:
-        """Drop what has arrived, and end it here and at the broker, which is waited for a moment. Safe twice."""
+        """Drop received entries, and close the reader here and at the broker, waiting briefly for the broker's answer.
+
+        A second call has no effect."""
         self._queue = Deliveries()
         self.queued_bytes = 0
         await super().close()
@@ -94,17 +108,17 @@ class Reader(Attachment):
         return taken
 
     def _replenish(self) -> None:
-        """Give permits, once half of a window can be given."""
+        """Send permits, once half of a window can be granted."""
         window = min(self._window, max(1, int(self._options.receive_bytes_max / self._message_bytes)))
         missing = window - self._permits
         if self._connection is not None and 2 * missing >= window:
             self._connection.send(encode(commands.flow(self._consumer_id, missing)))
             self._permits = window
 
-    # What the connection tells
+    # Events of the connection
 
     def delivered(self, run: MessageRun) -> None:
-        """Entries came."""
+        """Handle received entries."""
         passed = 0
         if self._last is not None and (run.ledger_ids[0], run.entry_ids[0]) <= self._last:
             passed = self._drop_known(run)
@@ -122,7 +136,7 @@ class Reader(Attachment):
             self._replenish()
 
     def _drop_known(self, run: MessageRun) -> int:
-        """Leave out what came before; returns how many messages that were."""
+        """Drop entries received before; return how many messages those were."""
         assert self._last is not None, "something came before"
         known = 0
         while known < len(run.entries) and (run.ledger_ids[known], run.entry_ids[known]) <= self._last:
@@ -135,8 +149,8 @@ class Reader(Attachment):
     # Attachment
 
     async def _attach(self, connection: Connection) -> None:
-        # A new id and name each time: what is under way to the last ones is nobody's, and the broker need not find out
-        # first that our last connection is dead.
+        # A new id and name each time: messages in flight for the old ones are dropped, and the broker need not find out
+        # first that the last connection is dead.
         self._comings += 1
         self._consumer_id = self._home.next_id()
         name = self._name if self._comings == 1 else f"{self._name}-{self._comings}"
@@ -155,7 +169,7 @@ class Reader(Attachment):
             )
         )
         if start == MessageId.LATEST:
-            # To come again at this very end, not at a later one, if the connection is lost before the first entry.
+            # Resume at this end, not at a later one, if the connection is lost before the first entry.
             ask = partial(commands.last_message_id, consumer_id=self._consumer_id)
             end = (await connection.request(ask)).getLastMessageIdResponse
             known = end.HasField("consumer_mark_delete_position")
@@ -175,14 +189,16 @@ class Reader(Attachment):
 
 
 def _resume(ledger_id: int, entry_id: int) -> MessageId:
-    """Where to begin in order to go on behind an entry: with itself, for it is known to be there; it is passed over. An
-    entry -1 stands before the first of its ledger."""
+    """Return where to begin in order to continue behind an entry: at the entry itself, which exists and is then
+    dropped.
+
+    An entry -1 is before the first of its ledger."""
     if ledger_id < 0:
         return MessageId.EARLIEST
     return MessageId(ledger_id, max(entry_id, 0))
 
 
 def last_message_of(answer: pb.BaseCommand) -> MessageId:
-    """From a GET_LAST_MESSAGE_ID_RESPONSE; EARLIEST if the topic has no entry."""
+    """Return the id in a GET_LAST_MESSAGE_ID_RESPONSE; EARLIEST if the topic has no entry."""
     last = MessageId.of(answer.getLastMessageIdResponse.last_message_id)
     return last if last.entry_id >= 0 else MessageId.EARLIEST

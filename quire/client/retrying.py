@@ -1,4 +1,4 @@
-"""What is tried again, how often, and what is told when it does not help."""
+"""Retries: which errors are retried, how often, and the error after the last try."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def client_backoff(options: ClientOptions, rng: Rng) -> Backoff:
 
 
 def final(error: ClientError, what: str) -> ClientError:
-    """What callers get for an error that another try does not help against; `what` was asked for."""
+    """Return the caller's error for a permanent failure; `what` describes the request."""
     if not isinstance(error, ServerRefusedError):
         return error
     text = f"{what}: {error}"
@@ -43,7 +43,7 @@ def final(error: ClientError, what: str) -> ClientError:
 
 
 def gave_up(cause: ClientError | None, what: str, seconds: float) -> ClientError:
-    """What callers get when passing errors did not pass in time."""
+    """Return the caller's error for passing failures that did not pass in time."""
     text = f"{what}: no success in {seconds:g} s; last: {cause or 'no answer'}"
     if isinstance(cause, ServerRefusedError) and cause.code == pb.ConsumerBusy:
         return ConsumerBusyError(text)
@@ -57,7 +57,7 @@ async def retrying(
     attempt: Callable[[], Awaitable[T]],
     known_cause: Callable[[], ClientError | None] = lambda: None,
 ) -> T:
-    """Try until it works; what is final is raised at once, ServiceUnavailableError after `operation_timeout_s`.
+    """Try until success. Permanent errors are raised at once, ServiceUnavailableError after `operation_timeout_s`.
 
     `known_cause`: why an attempt that still goes on has not succeeded, if somebody knows.
     """

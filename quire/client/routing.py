@@ -1,4 +1,4 @@
-"""Which partition a key goes to, as the official clients route it, and how keys are written."""
+"""Partition of a key, as the official clients route it, and the form of keys."""
 
 from __future__ import annotations
 
@@ -21,15 +21,28 @@ _BOOST_FACTOR = 0xDF44_2D22_CE48_59B9
 
 @lru_cache(maxsize=1 << 16)
 def partition_of(key: bytes | str, partitions: int, scheme: HashingScheme = "JavaStringHash") -> int:
-    """The partition, from 0, of a message with this key. A key that is no text is hashed as the base64 it is sent as.
+    """Return the partition of a message with this key.
 
-    JavaStringHash goes by UTF-16 units, as Java does; the C++ and Go clients go by bytes, which is the same for ASCII alone.
-    BoostHash is the default of the official C++ and Python clients, in builds with Boost 1.81 or newer on 64 bits.
-    ValueError: no such scheme, or fewer than one partition. Source: JavaStringHash.java, Murmur3Hash32.java and
-    RoundRobinPartitionMessageRouterImpl.java of Pulsar's client.
+    A key that is not text is hashed as the base64 it is sent as. JavaStringHash uses UTF-16 units, as Java does; the
+    C++ and Go clients use bytes, which is the same for ASCII only. BoostHash is the default of the official C++ and
+    Python clients, in builds with Boost 1.81 or newer on 64 bits.
 
-    >>> partition_of("key-17", 4), partition_of(b"key-17", 4, "Murmur3_32Hash")
-    (0, 3)
+    Args:
+        key: key of the message.
+        partitions: number of partitions.
+        scheme: JavaStringHash, Murmur3_32Hash or BoostHash.
+
+    Returns:
+        The partition, from 0.
+
+    Raises:
+        ValueError: unknown scheme, or fewer than one partition.
+
+    Source: JavaStringHash.java, Murmur3Hash32.java and RoundRobinPartitionMessageRouterImpl.java of Pulsar's client.
+
+    Example:
+        >>> partition_of("key-17", 4), partition_of(b"key-17", 4, "Murmur3_32Hash")
+        (0, 3)
     """
     if partitions < 1:
         raise ValueError(f"a topic of {partitions} partitions")
@@ -46,7 +59,7 @@ def partition_of(key: bytes | str, partitions: int, scheme: HashingScheme = "Jav
 
 
 def java_string_hash(text: str) -> int:
-    """Java's String.hashCode without its sign bit.
+    """Return Java's String.hashCode without its sign bit.
 
     >>> java_string_hash("hello"), java_string_hash("")
     (99162322, 0)
@@ -59,9 +72,9 @@ def java_string_hash(text: str) -> int:
 
 
 def boost_hash(data: bytes) -> int:
-    """Boost's hash of a string since 1.81, on 64 bits: each word of 8 bytes (little endian, the last one short) is added to a
-    running step, multiplied to 128 bits, folded, and mixed in. Source: the description of Boost.ContainerHash; checked against
-    partitions that the official Python client 3.13 chose.
+    """Boost's hash of a string since 1.81, on 64 bits: each word of 8 bytes (little endian, the last one short) is
+    added to a running step, multiplied to 128 bits, folded, and mixed in. Source: the description of
+    Boost.ContainerHash; checked against partitions that the official Python client 3.13 chose.
 
     >>> boost_hash(b"key-17") % 64, boost_hash(b"abcdefghi") % 64
     (44, 46)
@@ -81,7 +94,8 @@ def _folded_product(word: int) -> int:
 
 
 def key_text(key: bytes | str) -> tuple[str, bool]:
-    """A key as it stands in metadata, and whether that is base64: partition_key is text, so bytes that are none need it.
+    """Return a key as it is stored in metadata, and whether that is base64: partition_key is text, so other bytes need
+    it.
 
     >>> key_text(b"a"), key_text(b"\\xff\\x00")
     (('a', False), ('/wA=', True))

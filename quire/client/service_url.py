@@ -1,4 +1,4 @@
-"""Service URLs: where a client finds its first broker."""
+"""Service URLs: addresses of a client's first broker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 DEFAULT_PORT = 6650
 _SCHEME = "pulsar://"
 _REMEDIES = {
-    "pulsar+ssl://": "TLS is not served yet; use pulsar://",
+    "pulsar+ssl://": "TLS is not supported yet; use pulsar://",
     "http://": "this is the web service's scheme; use pulsar:// and the broker's port, usually 6650",
     "https://": "this is the web service's scheme; use pulsar:// and the broker's port, usually 6650",
 }
@@ -24,7 +24,7 @@ class Address(NamedTuple):
 
 
 def parse_service_url(url: str) -> tuple[Address, ...]:
-    """The addresses in a URL, in its order; ValueError with the remedy.
+    """Return the addresses in a URL, in its order. Raises ValueError with the remedy.
 
     >>> parse_service_url("pulsar://one:6650,[::1]:6651,three")
     (Address(host='one', port=6650), Address(host='::1', port=6651), Address(host='three', port=6650))

@@ -1,4 +1,4 @@
-"""Subscription: takes no messages, but holds a topic's data from a position on, and moves that position."""
+"""Subscription: receives no messages, but retains a topic's data from a position on, and moves that position."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from quire.wire.pulsar.client_splitter import MessageRun
 
 
 class Subscription(Attachment):
-    """An Exclusive consumer of a durable subscription that never asks for messages. The data is held whether it is attached
-    or not; being attached keeps others from moving the position."""
+    """Exclusive consumer of a durable subscription that never requests messages, opened by `Client.subscription`.
+
+    The data is retained whether it is attached or not; while attached, it prevents others from moving the position."""
 
     queued_bytes = 0
     waiting = False
@@ -27,33 +28,57 @@ class Subscription(Attachment):
         self._create_topic = create_topic
         self._consumer_id = -1
         self._acknowledged: MessageId | None = None
-        """What is known to be durable, to save asking for it again."""
+        """Position known to be durable, to avoid repeated requests."""
 
     async def mark_delete(self) -> MessageId:
-        """The last entry that the subscription does not hold; the one behind it is the next. ClientError."""
+        """Return the last entry that the subscription does not retain; the one behind it is the next.
+
+        Raises:
+            ClientError: the request failed.
+        """
         answer = await self._ask_last()
         return MessageId.of(answer.getLastMessageIdResponse.consumer_mark_delete_position)
 
     async def last_message_id(self) -> MessageId:
-        """The last message there is in the topic; EARLIEST (-1, -1): none. ClientError."""
+        """Return the id of the last message of the topic; EARLIEST (-1, -1): there is none.
+
+        Raises:
+            ClientError: the request failed.
+        """
         return last_message_of(await self._ask_last())
 
     async def acknowledge(self, through: MessageId) -> None:
-        """Let go of everything up to the entry `through`, as a whole; durable on return. A position before the present one
-        changes nothing. ClientError; then it may have happened or not, and may be asked again."""
+        """Release everything up to the entry `through`, as a whole; durable on return.
+
+        Args:
+            through: last entry to release (inclusive). A position before the present one changes nothing.
+
+        Raises:
+            ClientError: the outcome is unknown, and the call may be repeated.
+        """
         if self._acknowledged is not None and through <= self._acknowledged:
             return
         await self._request(lambda number: commands.acknowledge(number, self._consumer_id, through))
         self._acknowledged = through
 
     async def seek(self, position: MessageId) -> None:
-        """Make `position` the next entry, wherever that is; durable on return. EARLIEST and LATEST are the ends. ClientError;
-        then it may have happened or not, and may be asked again."""
+        """Make `position` the next entry; durable on return.
+
+        Args:
+            position: any position; EARLIEST and LATEST are the ends.
+
+        Raises:
+            ClientError: the outcome is unknown, and the call may be repeated.
+        """
         self._acknowledged = None
         await self._request(lambda number: commands.seek(number, self._consumer_id, position))
 
     async def unsubscribe(self) -> None:
-        """Delete the subscription: it holds nothing any more. ClientError; else this object is closed."""
+        """Delete the subscription, which then retains nothing, and close this object.
+
+        Raises:
+            ClientError: the request failed; this object stays open.
+        """
         await self._request(lambda number: commands.unsubscribe(number, self._consumer_id))
         await self.close()
 
@@ -61,7 +86,7 @@ class Subscription(Attachment):
         return await self._request(lambda number: commands.last_message_id(number, self._consumer_id))
 
     def delivered(self, run: MessageRun) -> None:
-        """Nothing was asked for, so nothing is taken."""
+        """Ignore entries: none were requested."""
 
     async def _attach(self, connection: Connection) -> None:
         self._consumer_id = self._home.next_id()
@@ -78,7 +103,7 @@ class Subscription(Attachment):
                 name=self.name,
             )
         )
-        self._create_topic = False  # a topic that was deleted since must not come back empty
+        self._create_topic = False  # a topic deleted since must not be recreated empty
 
     def _detach(self, connection: Connection) -> None:
         connection.consumers.pop(self._consumer_id, None)

@@ -1,11 +1,11 @@
-"""Stored entries to messages, in columns: what the source's rows are made of. Pure.
+"""Unpacking of stored entries into columns of messages, the source of the rows. Pure.
 
     entry      [0x0e02 size BrokerEntryMetadata] [0x0e01 crc32c] metadataSize MessageMetadata payload
     payload    of one message; of a batch (num_messages_in_batch is there), see batches.py; of a piece, see chunks.py
                compressed as a whole (compression.py)
 
-The plain entry, one message neither compressed nor chunked nor encrypted, is read from its bytes; all others go through protobuf
-once per entry. Nothing is made per message but what the columns hold.
+The plain entry, one message neither compressed nor chunked nor encrypted, is read from its bytes; all others go through
+protobuf once per entry. Nothing is made per message but what the columns hold.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from quire.wire.pulsar.metadata import metadata_span, read_metadata
 from quire.wire.pulsar.PulsarApi_pb2 import MessageMetadata
 
 _HEAD = struct.Struct("!HII")
-# Of an entry's metadata, behind the tag of sequence_id: its value and publish_time. Longer varints are left to protobuf.
+# Part of an entry's metadata behind the tag of sequence_id: its value and publish_time. Longer varints are left to
+# protobuf.
 _times_at = re.compile(rb"[\x80-\xff]{0,8}[\x00-\x7f]\x18([\x80-\xff]{0,8}[\x00-\x7f])").match
 _MAGIC = MAGIC.to_bytes(2, "big")
 _COMPRESSION_FIELD = 8
-_COPY_MAX = 4096  # bytes; up to here a copy is cheaper than two views
+_COPY_MAX = 4096  # bytes; up to this size a copy is cheaper than two views
 
 
 @dataclass(slots=True)
@@ -47,27 +48,27 @@ class Messages:
     ledger_ids: list[int] = field(default_factory=list)
     entry_ids: list[int] = field(default_factory=list)
     batch_indexes: list[int] = field(default_factory=list)
-    """Number in its batch; -1: not of a batch."""
+    """Number in its batch; -1: not in a batch."""
     batch_sizes: list[int] = field(default_factory=list)
-    """Messages in its batch; 0: not of a batch."""
+    """Messages in its batch; 0: not in a batch."""
     publish_ms: list[int] = field(default_factory=list)
     event_ms: list[int] = field(default_factory=list)
-    """0: none."""
+    """Event time in ms since 1970; 0: none."""
     properties: list[Properties] = field(default_factory=list)
-    """Names and values. Lists may be shared: not to be changed."""
+    """Names and values. Lists may be shared and must not be changed."""
     size_bytes: int = 0
-    """Bytes of everything here, uncompressed: values, keys, properties and the metadata they came in."""
+    """Uncompressed bytes of everything here: values, keys, properties and their metadata."""
 
     def __len__(self) -> int:
         return len(self.values)
 
     def clear(self) -> None:
-        """Empty, to be filled again."""
+        """Remove all messages, so that it can be filled again."""
         self._cut(0)
         self.size_bytes = 0
 
     def remove(self, row: int) -> None:
-        """Take one message out; those behind it move up. Their bytes go on counting."""
+        """Remove one message; those behind it move up. Its bytes stay counted."""
         for column in self._columns():
             del column[row]
 
@@ -81,7 +82,7 @@ class Messages:
 
 
 class Opener:
-    """Opens the entries of one range of a topic, in order. Keeps the pieces of chunked messages not yet complete.
+    """Unpacking of the entries of one range of a topic, in order. Keeps the pieces of incomplete chunked messages.
 
     gaps = opener.open(deliveries, messages)
     if gaps:                                            # rare: a chunked message that begins before the range
@@ -90,8 +91,12 @@ class Opener:
     """
 
     def __init__(self, *, uncompressed_max: int = 64 << 20, chunked_max: int = 256 << 20) -> None:
-        """Bytes: of one entry's payload uncompressed, and of one chunked message (compressed and uncompressed) and all the pieces
-        kept."""
+        """Set bounds in bytes.
+
+        Args:
+            uncompressed_max: maximum uncompressed payload of one entry.
+            chunked_max: maximum size of one chunked message (compressed and uncompressed) and of all pieces kept.
+        """
         self._uncompressed_max = uncompressed_max
         self._chunked_max = chunked_max
         self._chunks = Chunks(chunked_max)
@@ -99,12 +104,24 @@ class Opener:
     def open(
         self, deliveries: Deliveries, into: Messages, *, first: int = 0, stop: int | None = None
     ) -> list[ChunkGap]:
-        """Append the messages of the entries `first` to `stop` (exclusive) to `into`.
+        """Append the messages of some entries to `into`.
 
-        Server's markers and messages that were compacted out are left out. A chunked message stands where its last piece
-        stands; one whose first pieces are not in the range has its row, with None for its value, and a ChunkGap is returned
-        for it. Raises CorruptEntryError (checksum, metadata, batch, compression) and EncryptedEntryError, which name the
-        entry; `into` has then nothing of this call.
+        Server markers and messages removed by compaction are left out. A chunked message has the place of its last
+        piece. If its first pieces are not in the range, its row has None for its value, and a ChunkGap describes it.
+
+        Args:
+            deliveries: the entries.
+            into: receives the messages.
+            first: index of the first entry to open.
+            stop: index behind the last one; None: all.
+
+        Returns:
+            The gaps of incomplete chunked messages.
+
+        Raises:
+            CorruptEntryError: invalid checksum, metadata, batch or compression; the text names the entry, and `into`
+                has nothing of this call.
+            EncryptedEntryError: an entry is encrypted; otherwise the same.
         """
         entries, ledger_ids, entry_ids = deliveries.entries, deliveries.ledger_ids, deliveries.entry_ids
         stop = len(entries) if stop is None else stop
@@ -160,15 +177,21 @@ class Opener:
         return gaps
 
     def look_back(self, deliveries: Deliveries) -> list[ChunkGap]:
-        """Look at entries before the range, in any order, for pieces of open gaps. Returns the gaps for which looking further
-        back can find more: when there is none, stop. CorruptEntryError: a piece needed makes no sense, or is too much."""
+        """Look for pieces of open gaps in entries before the range, in any order.
+
+        Returns:
+            The gaps that even earlier entries may fill. If there are none, stop.
+
+        Raises:
+            CorruptEntryError: a needed piece is invalid, or too large.
+        """
         for ledger_id, entry_id, entry in zip(
             deliveries.ledger_ids, deliveries.entry_ids, deliveries.entries, strict=True
         ):
             try:
                 metadata, payload = _checked(bytes(entry))
             except (CorruptEntryError, EncryptedEntryError):
-                continue  # it is not of the range; if it was a piece, its gap stays
+                continue  # it is not in the range; if it was a piece, its gap stays open
             if metadata.num_chunks_from_msg > 1 and not metadata.HasField("num_messages_in_batch"):
                 try:
                     self._chunks.look_back(metadata, payload, ledger_id, entry_id)
@@ -177,11 +200,17 @@ class Opener:
         return self._chunks.open_gaps()
 
     def complete(self, gaps: list[ChunkGap], into: Messages) -> list[ChunkGap]:
-        """Fill the rows of these gaps of `into`, all that it has; take out the rows of those that stay incomplete, and return
-        them if pieces are missing (a message that only repeats the end of an earlier one is none). CorruptEntryError, after which `into` is
-        not to be used."""
+        """Fill the rows of `gaps`, which must be all those of `into`, and remove the rows of incomplete messages.
+
+        Returns:
+            The gaps with missing pieces. A message that only repeats the end of an earlier one is not among them.
+
+        Raises:
+            CorruptEntryError: `into` must not be used any more.
+        """
         lost: list[ChunkGap] = []
-        for gap in sorted(gaps, key=lambda each: each.row, reverse=True):  # so that taking one out moves none to come
+        # from the end, so that a removal does not move the next ones
+        for gap in sorted(gaps, key=lambda each: each.row, reverse=True):
             payload = self._chunks.settle(gap)
             if payload is None:
                 into.remove(gap.row)
@@ -197,7 +226,7 @@ class Opener:
         return lost[::-1]
 
     def _open_other(self, entry: bytes, ledger_id: int, entry_id: int, into: Messages) -> ChunkGap | None:
-        """Any entry, by protobuf."""
+        """Open any entry, by protobuf."""
         metadata, payload = _checked(entry)
         if metadata.HasField("marker_type"):
             return None
@@ -238,7 +267,7 @@ class Opener:
     def _uncompressed(self, metadata: MessageMetadata, payload: bytes, size_max: int) -> bytes:
         kind, size = metadata.compression, metadata.uncompressed_size
         if not kind and size and size != len(payload):
-            # A codec that protobuf does not know of is an unknown field to it.
+            # A codec unknown to protobuf is an unknown field to it.
             unknown = UnknownFieldSet(metadata)
             kinds = [unknown[i].data for i in range(len(unknown)) if unknown[i].field_number == _COMPRESSION_FIELD]
             kind = kinds[-1] if kinds else kind
@@ -246,7 +275,8 @@ class Opener:
 
 
 def _checked(entry: bytes) -> tuple[MessageMetadata, bytes]:
-    """Metadata and payload of an entry whose checksum, if it has one, is right and that is not encrypted."""
+    """Return metadata and payload of an entry, after a check of its checksum, if it has one, and that it is not
+    encrypted."""
     try:
         start, stop = metadata_span(entry)
         # The checksum covers everything from the metadata's size on.
@@ -266,7 +296,7 @@ def _checked(entry: bytes) -> tuple[MessageMetadata, bytes]:
 
 
 def _add_ids(into: Messages, deliveries: Deliveries, first: int, stop: int) -> None:
-    """The ids of a run of entries that gave one plain message each."""
+    """Append the ids of a run of entries with one plain message each."""
     if first < stop:
         into.ledger_ids += deliveries.ledger_ids[first:stop]
         into.entry_ids += deliveries.entry_ids[first:stop]

@@ -1,1 +1,1 @@
-"""Processes: what a server is made of, its configuration and its web port."""
+"""Server processes: composition, configuration and web ports."""

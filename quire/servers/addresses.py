@@ -1,4 +1,4 @@
-"""Where a started server is found, and the line that says so."""
+"""Addresses of a started server, and its `ready` line."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def host_port(address: tuple[str, int]) -> str:
 
 @contextmanager
 def naming(key: str, host: str, port: int) -> Iterator[None]:
-    """Around what listens: a port that cannot be had is a PortError with the address, the key that says it, and the remedy."""
+    """Translate the failure to listen inside to a PortError with the address, its configuration key, and the remedy."""
     try:
         yield
     except (OSError, ExceptionGroup) as error:
@@ -43,17 +43,17 @@ def naming(key: str, host: str, port: int) -> Iterator[None]:
         if not isinstance(cause, OSError):
             raise
         at, why = host_port((host, port)), cause.strerror or str(cause)
-        text = f"{key}={port}: cannot listen on {at}: {why}; end what listens there, or set {key} to another port"
+        text = f"{key}={port}: cannot listen on {at}: {why}; stop the program that listens there, or set {key} to another port"
         raise PortError(text) from error
 
 
 def free_port() -> int:
-    """One that nobody listens on now."""
+    """Return a port that no program listens on now."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])
 
 
 def ready_line(addresses: Addresses, *, data: str, pid: int, start_s: float) -> str:
-    """`ready broker=pulsar://127.0.0.1:6650 web=http://127.0.0.1:8080 data=... pid=... start_s=0.42`"""
+    """Return `ready broker=pulsar://127.0.0.1:6650 web=http://127.0.0.1:8080 data=... pid=... start_s=0.42`."""
     return f"ready broker={addresses.broker_url} web={addresses.web_url} data={data} pid={pid} start_s={start_s:.2f}"

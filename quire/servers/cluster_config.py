@@ -65,7 +65,7 @@ class ClusterConfig:
 
     @property
     def layout(self) -> LedgerLayout | None:
-        """The layout that is asked for; None if any will do. InvalidConnectStringError."""
+        """Return the requested layout; None if any will do. Raises InvalidConnectStringError."""
         name = self.connect_string.layout
         if name is not None:
             return LAYOUTS[name]

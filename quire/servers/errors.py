@@ -1,4 +1,4 @@
-"""What can keep a command from doing its work. Each is told in one line, without a traceback."""
+"""Errors that end a command. Each is printed in one line, without a traceback."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import ClassVar
 
 
 class CliError(Exception):
-    """Root: catching it catches every failure of the package. Final: the message says what to do."""
+    """Root: catching it catches every failure of the package. Permanent: the message has the remedy."""
 
     passing: ClassVar[bool] = False
     """Whether the same call may succeed when it is made again: in a class whose docstring says "Passing"."""
 
 
 class InternalError(CliError):
-    """A mistake of the program in a callback. Final: start the server again, and report the traceback that its log has."""
+    """Internal error in a callback. Permanent: restart the server, and report the traceback in its log."""
 
 
 class DataDirectoryError(CliError):

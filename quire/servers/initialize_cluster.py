@@ -1,4 +1,4 @@
-"""`quire initialize-cluster-metadata`: what a cluster's metadata store holds before its first bookie and broker start.
+"""`quire initialize-cluster-metadata`: create a cluster's metadata before its first bookie and broker start.
 
     /ledgers                      INSTANCEID, available/readonly; LAYOUT comes with the first server
     /bookies                      the rack map, empty
@@ -7,7 +7,7 @@
     /admin/partitioned-topics/... that of transactions, which the original wants
     /stream, /pulsar/functions    places of services of the original that run beside brokers
 
-What is there stays. A second cluster on the same store is added to the tenants and namespaces.
+Existing nodes are left unchanged. A second cluster on the same store is added to the tenants and namespaces.
 
 Source: Pulsar's PulsarClusterMetadataSetup; tests/golden/pulsar/zk-initialized.json. The values of `/stream` without content
 of their own are the address of the host that made them: ZooKeeper's client library puts it where nothing is given.
@@ -39,7 +39,7 @@ from quire.wire.pulsar.frames import encode_varint
 from quire.wire.pulsar.names import NamespaceName
 
 BUNDLES = 16
-"""Of the first two namespaces, whatever broker.conf says of others."""
+"""Bundles of the first two namespaces, whatever broker.conf has for others."""
 COORDINATORS = 16
 STORAGE_CONTAINERS = 16
 TENANTS = ("public", "pulsar")
@@ -50,7 +50,7 @@ _DL_HEAD = b"1\nBKDL\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCluster:
-    """What is asked for."""
+    """Arguments of the command."""
 
     name: str
     web_url: str
@@ -59,20 +59,20 @@ class NewCluster:
     broker_url_tls: str = ""
     coordinators: int = COORDINATORS
     storage_containers: int = STORAGE_CONTAINERS
-    """0: nothing for stream storage."""
+    """0: no metadata for stream storage."""
     bundles: int = BUNDLES
     servers: str = ""
-    """Of the metadata store, host:port with commas."""
+    """Servers of the metadata store, host:port, comma-separated."""
     chroot: str = "/"
     own_address: str = "127.0.0.1"
     existing_bookies: bool = False
-    """Ledgers and bookies are somewhere else, and not made here."""
+    """Whether ledgers and bookies are in another store, and not created here."""
 
     def __post_init__(self) -> None:
         try:
             NamespaceName.parse(f"{self.name}/x")
         except InvalidNameError as error:
-            raise ConfigError(f"--cluster: {self.name!a} cannot be the name of a cluster") from error
+            raise ConfigError(f"--cluster: {self.name!a} is not a valid cluster name") from error
         if self.coordinators < 1:
             raise ConfigError("--initial-num-transaction-coordinators: at least 1")
         if self.storage_containers < 0:
@@ -82,7 +82,7 @@ class NewCluster:
 
 
 def cluster_data(cluster: NewCluster) -> dict[str, Any]:
-    """The value of the cluster's node; what is empty is left out."""
+    """Return the value of the cluster's node, without empty fields."""
     urls = {
         "serviceUrl": cluster.web_url,
         "serviceUrlTls": cluster.web_url_tls,
@@ -101,7 +101,7 @@ def cluster_data(cluster: NewCluster) -> dict[str, Any]:
 
 
 def nodes(cluster: NewCluster, instance_id: str) -> dict[str, bytes]:
-    """Every node but the chroot itself, parents first (pure)."""
+    """Return every node but the chroot itself, parents first (pure)."""
     found: dict[str, bytes] = {}
 
     def put(path: str, value: bytes = b"") -> None:
@@ -138,7 +138,9 @@ def nodes(cluster: NewCluster, instance_id: str) -> dict[str, bytes]:
 
 
 def _distributed_log(cluster: NewCluster) -> bytes:
-    """Where the original's log library finds the cluster: Thrift's JSON. Source: DistributedLog's BKDLConfig."""
+    """Return the address of the cluster for the original's log library: Thrift's JSON.
+
+    Source: DistributedLog's BKDLConfig."""
     servers = {"str": cluster.servers}
     root = f"{cluster.chroot.rstrip('/')}/ledgers"
     fields = {
@@ -154,7 +156,7 @@ def _distributed_log(cluster: NewCluster) -> bytes:
 
 
 def _joined(path: str, value: bytes, cluster: NewCluster) -> bytes | None:
-    """A node that is there, with this cluster added; None if nothing is to be changed (pure)."""
+    """Return an existing node with this cluster added; None if nothing changes (pure)."""
     fields = decode(value)
     if path in [f"/admin/policies/{tenant}" for tenant in TENANTS]:
         key = "allowedClusters"
@@ -174,11 +176,11 @@ def _joined(path: str, value: bytes, cluster: NewCluster) -> bytes | None:
 
 
 async def initialize(store: MetadataStore, cluster: NewCluster, rng: Random) -> int:
-    """Make what is missing, in one write; returns how many nodes that was, 0 if the cluster is there. MetadataError."""
+    """Create the missing nodes, in one write; return how many, 0 if the cluster exists. Raises MetadataError."""
     while True:
         wanted = nodes(cluster, new_instance_id(rng))
         if await store.get("/ledgers") is not None:
-            # A bookie tier that is there is taken as it is, as the original does.
+            # An existing bookie tier is used as it is, the same as in the original.
             wanted = {path: value for path, value in wanted.items() if not f"{path}/".startswith("/ledgers/")}
         ops: list[Op] = []
         made = 0
@@ -193,7 +195,7 @@ async def initialize(store: MetadataStore, cluster: NewCluster, rng: Random) -> 
             await store.multi(ops)
             return made
         except (NodeExistsError, BadVersionError):
-            continue  # somebody else does the same
+            continue  # another process creates the same
 
 
 # --- the command
@@ -207,7 +209,9 @@ def run_initialize(
     session_timeout_ms: int,
     cluster: Callable[[ConnectString], NewCluster],
 ) -> int:
-    """The command. Returns the exit code: 0 done, 1 the store cannot be reached or written, 2 the options are wrong."""
+    """Run the command; return the exit code.
+
+    0: done, 1: the store cannot be reached or written, 2: the options are invalid."""
     from quire.metadata.zookeeper.store import open_store
     from quire.servers.process import closing, run_server
     from quire.world.real import real_world
@@ -233,14 +237,14 @@ def run_initialize(
     async def main(stop: trio.Event) -> None:
         async with closing(await open_store(world, config)) as store:
             made = await initialize(store, wanted, world.rng)
-        said = f"{made} nodes made" if made else "nothing to do: it is there"
+        said = f"{made} nodes created" if made else "nothing to do: it exists"
         print(f"cluster {wanted.name} at {metadata_store}: {said}", flush=True)
 
     return run_server("initialize-cluster-metadata", main)
 
 
 def own_address() -> str:
-    """Of this host, as ZooKeeper's client library takes it."""
+    """Return the address of this host, in the form of ZooKeeper's client library."""
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError:
@@ -248,5 +252,5 @@ def own_address() -> str:
 
 
 def servers_of(where: ConnectString) -> str:
-    """`host:port,host:port`"""
+    """Return `host:port,host:port`."""
     return ",".join(map(host_port, where.servers))

@@ -3,7 +3,7 @@
     <data directory>/zookeeper            ZooKeeper's
     <data directory>/bookie-<port>/journal, ledgers
 
-What is there is used again; the cluster is made at the first start.
+An existing cluster is used again; it is created at the first start.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HOST = "127.0.0.1"
 
 
 def bookie_config(data_dir: Path, port: int, uri: str) -> BookieServerConfig:
-    """One bookie of a local cluster."""
+    """Return the configuration of one bookie of a local cluster."""
     folder = data_dir.absolute() / f"bookie-{port}"
     return BOOKIE.build(
         {
@@ -44,14 +44,14 @@ def bookie_config(data_dir: Path, port: int, uri: str) -> BookieServerConfig:
 
 
 def metadata_uri(port: int) -> str:
-    """Of a local cluster's ZooKeeper."""
+    """Return the URI of a local cluster's ZooKeeper."""
     return f"zk+hierarchical://{HOST}:{port}/ledgers"
 
 
 async def serve_all(
     world: World, configs: list[BookieServerConfig], store_config: ZooKeeperConfig, root: str, stop: trio.Event
 ) -> None:
-    """Serve N bookies until `stop`; prints the line when all are ready. Raises as `serve` does."""
+    """Serve N bookies until `stop`; print the line when all are ready. Raises as `serve` does."""
     async with closing(await open_store(world, store_config)) as first:
         if not await exists(first, root):
             await init_new_cluster(first, root, rng=world.rng)
@@ -64,7 +64,7 @@ async def serve_all(
             all_ready.set()
 
     async def one(config: BookieServerConfig) -> None:
-        # A session for each, as they would have on machines of their own.
+        # A session for each, the same as on separate machines.
         async with closing(await open_store(world, store_config)) as store:
             await serve(world, config, store, ready=announce, stop=stop)
 

@@ -36,7 +36,8 @@ TASK_TREE_SIGNAL = signal.SIGUSR1
 IGNORED_SIGNALS = (signal.SIGUSR2,)
 """Without a receiver they would end the process at once."""
 GC_THRESHOLDS = (50_000, 20, 50)
-"""Cycles are rare on the hot path, and each collection stops it: one young collection per so many new containers."""
+"""Collector threshold: cycles are rare on the hot path, and each collection interrupts it, so one young collection per
+so many new containers."""
 
 ENDS = "internal error, the server ends"
 FAULT_GRACE_S = 10.0
@@ -44,7 +45,8 @@ FAULT_GRACE_S = 10.0
 
 
 def exit_code(error: BaseException) -> int | None:
-    """Of what an operator can mend: CliError, ConfigError, OSError, damaged or newer data, a failed disk. None: our mistake."""
+    """Return the exit code for errors an operator can fix: CliError, ConfigError, OSError, damaged or newer data, a
+    failed disk; None for internal errors."""
     causes = list(leaves(error))
     if not all(isinstance(cause, _mendable()) for cause in causes):
         return None
@@ -61,11 +63,13 @@ def run_server(
     """Run `serve(stop)` until it ends; SIGTERM, SIGINT and SIGHUP set `stop`, a second one cuts; SIGHUP of a process that was
     started to ignore it (nohup) and SIGUSR2 change nothing, SIGUSR1 writes the task tree into the log. Returns the exit code.
 
-    A failure for which there is an exit code is told on standard error, each cause in a line, and, if it is damage, `remedy`; any other
-    is our mistake, goes with its traceback into the log, and has the exit code of an InternalError."""
+    SIGTERM, SIGINT and SIGHUP set `stop`, a second one cancels. SIGUSR1, SIGUSR2 and, in a process started to ignore it
+    (nohup), SIGHUP change nothing. A failure with an exit code is printed on standard error, each cause in a line, with
+    `remedy` if it is damage. Any other is an internal error: its traceback goes into the log, and the exit code is that
+    of an InternalError."""
     raise_descriptor_limit()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    # What is loaded by now stays: the collector need not look at it again, and young garbage is nearly all there is.
+    # Objects loaded by now are frozen: the collector skips them, and nearly all garbage is young.
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
@@ -90,7 +94,7 @@ def run_server(
 
 
 def _is_damage(cause: BaseException) -> bool:
-    """Return whether something that was stored is not as it was written."""
+    """Return whether stored data differ from what was written."""
     from bookie.errors import JournalDamagedError, StorageDamagedError
     from quire.metadata.errors import MalformedMetadataError
 
@@ -100,7 +104,7 @@ def _is_damage(cause: BaseException) -> bool:
 
 
 def _mendable() -> tuple[type[BaseException], ...]:
-    """Imported when something failed: no start waits for it."""
+    """Return the exit codes by class. Imports happen only after a failure, so that no start waits for them."""
     from bookie.errors import BookieError
     from quire.metadata import errors
 
@@ -119,7 +123,8 @@ def _mendable() -> tuple[type[BaseException], ...]:
 
 @asynccontextmanager
 async def closing(store: Store) -> AsyncIterator[Store]:
-    """The store, closed when the block ends; of one that is cut too, for a store's thread must end, or the process does not."""
+    """Yield the store, and close it when the block ends, even if cancelled: a store's thread must end, or the process
+    does not."""
     try:
         yield store
     finally:
@@ -128,7 +133,7 @@ async def closing(store: Store) -> AsyncIterator[Store]:
 
 
 async def end_when(failed: trio.Event, error: Exception) -> None:
-    """A task that fails with `error` when the event comes."""
+    """Fail with `error` when the event is set. Run it in a task."""
     await failed.wait()
     raise error
 

@@ -1,4 +1,4 @@
-"""What the processes of servers have in common while they serve."""
+"""Common serving parts of server processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def broker_port(
     connections_max: int,
     stop: trio.Event,
 ) -> Callable[..., Awaitable[None]]:
-    """To be started: serves the broker's clients until `stop` is set, and then those that are there for `grace_s` at most."""
+    """Serve the broker's clients until `stop` is set, and then connected ones for at most `grace_s`. Start it in a
+    nursery."""
     return partial(
         serve_connections,
         listener,

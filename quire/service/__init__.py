@@ -1,1 +1,1 @@
-"""The shell of every server: configuration, log, metrics, serving."""
+"""Common parts of every server: configuration, log, metrics, serving."""

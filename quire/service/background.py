@@ -1,4 +1,4 @@
-"""Jobs of a server that run for as long as it does, and never end it."""
+"""Background jobs of a server, which run as long as it does and never end it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = get_logger(__name__)
 
 PAUSE_MIN_S: Final = 1.0
 PAUSE_MAX_S: Final = 60.0
-"""Seconds between a failure and the next try: doubled from the one to the other."""
+"""Seconds between a failure and the next try, doubled from the first to the second value."""
 
 
 def job_backoff(rng: Rng) -> Backoff:
@@ -24,15 +24,15 @@ def job_backoff(rng: Rng) -> Backoff:
 
 
 class JobFailures:
-    """How often each background job failed for a reason that its own error handling does not know."""
+    """Failure counts of each background job for unexpected exceptions."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
 
     def add(self, job: str) -> None:
-        """Count and log the exception that is being handled."""
+        """Count and log the current exception."""
         self.counts[job] = self.counts.get(job, 0) + 1
-        log.exception("a background job failed, it will be tried again", job=job)
+        log.exception("background job failed, retrying", job=job)
 
 
 async def keep_trying(job: str, run: Callable[[], Awaitable[None]], failures: JobFailures, rng: Rng) -> None:

@@ -84,7 +84,7 @@ PERCENT: Final = Unit("percent")
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a value must keep to; None is no bound. `choices` for text."""
+    """Bounds of a value, inclusive; None is no bound. `choices` for text."""
 
     minimum: float | None = None
     maximum: float | None = None

@@ -1,4 +1,4 @@
-"""What can go wrong around a server, before and beside its work."""
+"""Errors around a server, outside its work."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ class ServiceError(Exception):
 
 
 class ConfigError(ServiceError):
-    """The configuration cannot be used. Final: the message names file, line and key, one problem a line."""
+    """The configuration is invalid. Permanent: the message names file, line and key, one problem a line."""

@@ -40,26 +40,26 @@ from quire.service.serve import ConnectionCounts, serve_connections
 from quire.world.real_network import check_descriptors
 
 HEALTH_CHECK_S = 60.0
-"""How long a health check may take, in seconds."""
+"""Deadline of a health check, in seconds."""
 GRACE_S = 2.0
-"""How long requests in flight may take when the server stops, in seconds."""
+"""Time for requests in flight when the server stops, in seconds."""
 CONNECTIONS_MAX = 2048
-"""Of one web port. Source: maxHttpServerConnections."""
+"""Maximum connections of one web port. Source: maxHttpServerConnections."""
 LINES_IN_STEP = 256
-"""Lines of the metrics that are made before others have their turn: about 2 ms."""
+"""Lines of the metrics made before other tasks run: about 2 ms."""
 
 log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a server tells how it is."""
+    """Readiness and health checks of a server."""
 
     is_ready: Callable[[], bool]
     check: Callable[[], Awaitable[None]]
-    """Does the work of the server once, end to end; raises what is wrong."""
+    """Does the work of the server once, end to end; raises on failure."""
     no_room: Callable[[], str] = str
-    """Why the server takes nothing new, "" otherwise. It goes on serving what it has, so it is ready all the same."""
+    """Reason why the server accepts nothing new, "" otherwise. It still serves its data, so it counts as ready."""
 
 
 def make_app(metrics: Metrics, health: Health, routes: Sequence[BaseRoute] = ()) -> Starlette:
@@ -123,8 +123,8 @@ async def _scrape(metrics: Metrics, request: Request) -> Response:
 
 
 class Exposition(Response):
-    """The metrics, written in short steps: neither is the text ever in memory as a whole, nor does a scrape keep others
-    waiting, however many topics there are."""
+    """The metrics, written in short steps: the text is never in memory as a whole, and a scrape does not delay other
+    tasks, however many topics there are."""
 
     media_type = CONTENT_TYPE
 
@@ -149,7 +149,7 @@ class Exposition(Response):
 
 
 def _reason(status: int, reason: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """Errors as Pulsar's admin API writes them."""
+    """Return an error in the form of Pulsar's admin API."""
     return JSONResponse({"reason": reason}, status_code=status, headers=headers)
 
 
@@ -218,7 +218,8 @@ async def serve_web(
 
 
 class _Connection:
-    """One, with what hypercorn asks of a stream. When the peer has closed it, nothing waits for its next request any more."""
+    """Connection with the interface hypercorn expects of a stream. A connection closed by its peer does not wait for
+    another request."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.context = WorkerContext(None)
@@ -226,7 +227,7 @@ class _Connection:
         self.send_all, self.send_eof, self.aclose = stream.send_all, stream.send_eof, stream.aclose
         self._stream = stream
         self.peer = ""
-        with suppress(OSError):  # it may have gone already
+        with suppress(OSError):  # it may be closed already
             host, port = stream.socket.getpeername()[:2]
             self.peer = f"{host}:{port}"
 
@@ -241,7 +242,7 @@ class _Connection:
 
 
 class _Listener:
-    """One address of the web port. What connects waits while the descriptors that are left are kept for files."""
+    """One address of the web port. New connections wait while the remaining descriptors are reserved for files."""
 
     capacity = 0
 
@@ -258,7 +259,7 @@ class _Listener:
 
 
 class _ServerLog(HypercornLogger):
-    """What hypercorn has to say, as lines of our log; access lines are left out."""
+    """Messages of hypercorn as lines of the log; access lines are dropped."""
 
     def __init__(self, config: Config) -> None:
         self.access_logger = None

@@ -152,15 +152,15 @@ class Logger:
         self._write("warning", event, pairs)
 
     def error(self, event: str, **pairs: Any) -> None:
-        """A human must look."""
+        """Log an event that a person must look at."""
         self._write("error", event, pairs)
 
     def exception(self, event: str, **pairs: Any) -> None:
-        """An error with the traceback of the exception being handled, on the same line."""
+        """Log an error with the traceback of the current exception, on the same line."""
         self._write("error", event, {"exc_info": True, **pairs})
 
     def critical(self, event: str, **pairs: Any) -> None:
-        """The server cannot go on."""
+        """Log that the server cannot continue."""
         self._write("critical", event, pairs)
 
     def _write(self, level: str, event: str, pairs: Event) -> None:
@@ -172,13 +172,13 @@ class Logger:
 
 
 def get_logger(name: str) -> Logger:
-    """The logger of one module: `get_logger(__name__)`."""
+    """Return the logger of one module: `get_logger(__name__)`."""
     return Logger({"logger": name})
 
 
 @contextmanager
 def captured() -> Iterator[list[Event]]:
-    """Every event of every level while inside, as dicts with `level`, `logger` and `event`; for tests."""
+    """Capture every event of every level while inside, as dicts with `level`, `logger` and `event`; for tests."""
     events: list[Event] = []
     _taps.append(events)
     try:
@@ -245,11 +245,11 @@ def _machine_time() -> datetime:
 
 
 class _Lines:
-    """Where structlog's rendered lines go. A log that cannot be written must not stop the server."""
+    """Sink of structlog's rendered lines. A log that cannot be written must not stop the server."""
 
     def msg(self, line: str) -> None:
         stream = _stream if _stream is not None else sys.stderr
-        if stream is None:  # a process that was started with standard error closed
+        if stream is None:  # standard error was closed at the start of the process
             return
         try:
             stream.write(line + "\n")

@@ -29,23 +29,24 @@ if TYPE_CHECKING:
 
 Kind: TypeAlias = Literal["counter", "gauge"]
 Samples: TypeAlias = Iterable[tuple[Sequence[str], float] | None]
-"""Label values, in the order of the family's label names, and the number. None: no sample yet, and a good place for others
-to have their turn."""
+"""Label values, in the order of the family's label names, and the number. None: no sample yet; other tasks may run
+here."""
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 LATENCY_MS = (0.5, 1.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 1000.0)
-"""Bounds of Pulsar's latency buckets, in milliseconds."""
+"""Upper bounds of Pulsar's latency buckets, in milliseconds."""
 
 
 class Histogram:
-    """Counts by bucket, without an object per observation. Bounds are inclusive upper bounds; above the last is one more."""
+    """Histogram without an object per observation. Bounds are inclusive upper bounds; one more bucket is above the
+    last."""
 
     __slots__ = ("bounds", "counts", "total")
 
     def __init__(self, bounds: Sequence[float] = LATENCY_MS) -> None:
         self.bounds = tuple(bounds)
-        assert list(self.bounds) == sorted(set(self.bounds)), f"bounds must rise: {bounds}"
+        assert list(self.bounds) == sorted(set(self.bounds)), f"bounds must be ascending: {bounds}"
         self.counts = [0] * (len(self.bounds) + 1)
         self.total = 0.0
         """Sum of everything observed."""
@@ -74,7 +75,7 @@ class _HistogramFamily:
 
 
 class Metrics:
-    """What one server exposes; a collector for prometheus_client, in a registry of its own unless one is given."""
+    """Metrics of one server; a collector for prometheus_client, in a registry of its own unless one is given."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self._families: dict[str, _Family | _HistogramFamily] = {}
@@ -82,19 +83,19 @@ class Metrics:
             registry.register(self)
 
     def counter(self, name: str, doc: str, read: Callable[[], float]) -> None:
-        """A number that only grows while the server runs, without labels."""
+        """Register a number that only grows while the server runs, without labels."""
         self.family("counter", name, doc, (), lambda: (((), read()),))
 
     def gauge(self, name: str, doc: str, read: Callable[[], float]) -> None:
-        """A number that goes up and down, without labels."""
+        """Register a number that goes up and down, without labels."""
         self.family("gauge", name, doc, (), lambda: (((), read()),))
 
     def family(self, kind: Kind, name: str, doc: str, label_names: Sequence[str], read: Callable[[], Samples]) -> None:
-        """One number for each set of label values."""
+        """Register one number for each set of label values."""
         self._add(_Family(kind, name, doc, tuple(label_names), read))
 
     def histogram(self, name: str, doc: str, histogram: Histogram) -> None:
-        """A histogram without labels, read where it stands."""
+        """Register a histogram without labels, read in place."""
         self._add(_HistogramFamily(name, doc, (), lambda: (((), histogram),)))
 
     def histogram_family(
@@ -104,7 +105,7 @@ class Metrics:
         label_names: Sequence[str],
         read: Callable[[], Iterable[tuple[Sequence[str], Histogram]]],
     ) -> None:
-        """One histogram for each set of label values."""
+        """Register one histogram for each set of label values."""
         self._add(_HistogramFamily(name, doc, tuple(label_names), read))
 
     def _add(self, family: _Family | _HistogramFamily) -> None:
@@ -124,13 +125,15 @@ class Metrics:
         return ()
 
     def lines(self) -> Iterator[str]:
-        """The text that Prometheus scrapes, CONTENT_TYPE, line by line, each with its end; "" for a None among the samples.
-        Everything is read when its line is asked for."""
+        """Yield the text that Prometheus scrapes, CONTENT_TYPE, line by line, with line ends; "" for a None among the
+        samples.
+
+        Each number is read when its line is requested."""
         for family in list(self._families.values()):
             yield from _number_lines(family) if isinstance(family, _Family) else _bucket_lines(family)
 
     def exposition(self) -> bytes:
-        """All of `lines` at once: for few samples."""
+        """Return all of `lines` at once, for few samples."""
         return "".join(self.lines()).encode()
 
 
@@ -140,7 +143,8 @@ def _head(name: str, doc: str, kind: str) -> str:
 
 
 def _labels(order: Sequence[tuple[str, int]], values: Sequence[str]) -> str:
-    """`name="value"` parted by commas. `order`: the names as they are written, and where their values are."""
+    """Return comma-separated `name="value"`. `order`: the names as they are written, and the indexes of their
+    values."""
     parts = []
     for name, index in order:
         value = values[index]

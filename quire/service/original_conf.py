@@ -1,4 +1,4 @@
-"""What becomes of the keys of an original's configuration file, by one rule for every process.
+"""Treatment of the keys of an original's configuration file, by one rule for every process.
 
     obeyed      the process has a field of the key, or of the newer name that it is an alias of
     harmless    tunes what is not there (threads, the JVM), or does not concern the process: any value is taken

@@ -27,14 +27,14 @@ class OriginalKey:
     first_version: str
     last_version: str
     defaults: tuple[str, ...]
-    """Of all versions, the newest last. Empty if there is none, or if it is computed at run time."""
+    """Defaults of all versions, the newest last. Empty if there is none, or if it is computed at run time."""
     shipped: tuple[str, ...]
     """Other values in the configuration files that came with those versions."""
 
 
 @cache
 def original_keys() -> Mapping[str, tuple[OriginalKey, ...]]:
-    """By name; a name that both products have is there with both."""
+    """Return the keys by name; a name that both products have is there with both."""
     found: dict[str, tuple[OriginalKey, ...]] = {}
     for line in FILE.read_text(encoding="ascii").splitlines():
         if line and not line.startswith("#"):
@@ -60,18 +60,19 @@ def is_original_key(name: str) -> bool:
 
 
 def keys_of_product(product: str) -> Iterator[OriginalKey]:
-    """Those of pulsar or of bookkeeper, in the order of their names."""
+    """Return the keys of pulsar or of bookkeeper, in the order of their names."""
     return (key for keys in original_keys().values() for key in keys if key.product == product)
 
 
 def is_original_value(name: str, value: str) -> bool:
-    """Whether `value` says nothing: it is empty, a default of the originals, or in the files that came with them."""
+    """Return whether `value` asks for nothing: it is empty, a default of the originals, or in the files that came with
+    them."""
     keys = original_keys().get(name, ())
     return value == "" or any(same_value(value, each) for key in keys for each in (*key.defaults, *key.shipped))
 
 
 def same_value(one: str, other: str) -> bool:
-    """Compare values as a program reads them.
+    """Return whether values are equal to a program that reads them.
 
     >>> same_value("1.0", "1"), same_value("True", "true"), same_value("a, b", "a,b"), same_value("a", "b")
     (True, True, True, False)

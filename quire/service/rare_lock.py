@@ -1,4 +1,4 @@
-"""RareLock: a lock of an object of which there are thousands, and which is nearly always free."""
+"""RareLock: a lock for objects of which there are thousands, and which is nearly always free."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import trio
 
 
 class RareLock:
-    """As trio.Lock, in `async with` only: first come, first served, and the task that has it must not take it again. To take it
-    while it is free costs no turn of the event loop, and it has a place for waiting tasks only while there are some."""
+    """Lock like trio.Lock, for `async with` only: first come, first served, not reentrant.
+
+    Taking a free lock costs no turn of the event loop, and it has a queue of waiting tasks only while there are
+    some."""
 
     __slots__ = ("_held",)
 
@@ -29,4 +31,4 @@ class RareLock:
         if held is True or not held:
             self._held = False
         else:
-            held.unpark()  # the first that waits has it now
+            held.unpark()  # the first waiting task has it now

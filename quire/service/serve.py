@@ -1,4 +1,4 @@
-"""Accepting connections, serving each in a task of its own, and taking them down kindly.
+"""Accepting of connections, each served in a task of its own, and their graceful end.
 
 Two nurseries: the inner one accepts, the outer one serves. Stopping reads from the inside out:
 
@@ -24,15 +24,15 @@ from quire.world.unwrap import reason_of
 
 _EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS))
 ACCEPT_PAUSE_S = 0.1
-"""How long to accept nothing after the machine ran out of descriptors or memory, in seconds."""
+"""Pause of accepting after the machine ran out of descriptors or memory, in seconds."""
 ACCEPT_QUIET_S = 3.0
-"""How long it must not have run out of them before that is said to be over: one that ends makes room for one."""
+"""Time without a shortage before its end is logged: a single closed connection makes room for one."""
 
 log = get_logger(__name__)
 
 
 class Accepted(Protocol):
-    """A connection, as far as it matters here."""
+    """Parts of a connection used here."""
 
     @property
     def peer(self) -> str: ...
@@ -45,7 +45,7 @@ A_co = TypeVar("A_co", bound=Accepted, covariant=True)
 
 
 class Accepting(Protocol[A_co]):
-    """As `quire.world.doors.Listener`, of connections of any kind."""
+    """Parts of a listener, for connections of any kind; see `quire.world.doors.Listener`."""
 
     @property
     def capacity(self) -> int: ...
@@ -62,9 +62,9 @@ class ConnectionCounts:
     opened: int = 0
     closed: int = 0
     refused: int = 0
-    """Accepted above the limit, and closed again."""
+    """Connections accepted above the limit, and closed again."""
     failed: int = 0
-    """Ended by an exception that nobody handled: our mistake."""
+    """Connections ended by an unexpected exception, an internal error."""
 
     @property
     def active(self) -> int:
@@ -87,10 +87,9 @@ async def serve_connections(
     """Serve until `stop` is set and the connections have ended, or `grace_s` seconds have passed since.
 
     `handle` serves one connection; when it returns or fails the stream is closed. With `connections_max` (0: no limit)
-    served at once, or as many as the listener has room for, the next one is given to `refuse`, which may send a last word
-    without waiting, and closed. Where the machine has nothing left for a connection, those that come wait for it. Each of the
-    two is one line in the log when it begins, and one when it ends.
-    """
+    connections served at once, or as many as the listener has room for, the next one is given to `refuse`, which may
+    send a last message without waiting, and closed. Where the machine has no descriptors left, new connections wait for
+    them. Each of the two is one line in the log when it begins, and one when it ends."""
     limit = min(filter(None, (connections_max, listener.capacity)), default=0)
     if limit < connections_max:
         remedy = "raise the limit of open files (ulimit -n, LimitNOFILE)"
@@ -115,7 +114,7 @@ async def serve_connections(
     async def accept(connections: trio.Nursery) -> None:
         full = False
         well_at = math.inf
-        """When it may be said that there are descriptors again; inf: that there are none was not said."""
+        """Time at which the end of the shortage may be logged; inf: no shortage was logged."""
         refused_before = 0
         while True:
             stream: A | None = None
@@ -168,6 +167,6 @@ def _send_off(stream: A, refuse: Callable[[A], None] | None) -> None:
         if refuse is not None:
             refuse(stream)
     except OSError:
-        pass  # gone already, which is what was wanted
+        pass  # closed already, which is the goal
     finally:
         stream.close()

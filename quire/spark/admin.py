@@ -1,4 +1,4 @@
-"""What planning asks of a broker's REST resources: ledgers of a topic, positions by time, subscriptions. Blocking.
+"""REST requests of the planner: ledgers of a topic, positions by time, subscriptions. Blocking.
 
 Used by the process that plans, never by tasks. Requests are tried again while the cause is passing, up to a deadline.
 """
@@ -27,19 +27,19 @@ BACKOFF_MIN_S = 0.05
 BACKOFF_MAX_S = 2.0
 PARALLEL_MAX = 8
 _PASSING_STATUS = frozenset((429, 500, 502, 503, 504))
-"""Pulsar's brokers answer 500 and 503 while a topic moves, and 307 to the owner."""
+"""Statuses to retry: Pulsar's brokers answer 500 and 503 while a topic moves, and 307 to the owner."""
 
 
 class TopicMissingError(SparkSourceError):
-    """The broker knows no topic of that name. Final, unless somebody makes it."""
+    """The broker has no topic of that name. Permanent, unless the topic is created."""
 
 
 class AdminRefusedError(SparkSourceError):
-    """A broker said no to a request of the planner. Final; the text has its words."""
+    """A broker refused a request of the planner. Permanent; the text has its reason."""
 
 
 class Admin:
-    """One HTTP client, made at the first request. Not pickled: whoever needs one makes it."""
+    """One HTTP client, made at the first request. Not pickled: each process makes its own."""
 
     def __init__(self, url: str, *, timeout_s: float = 60.0) -> None:
         self._url = url.rstrip("/")
@@ -58,35 +58,38 @@ class Admin:
             pool.shutdown(wait=False)
 
     def internal_stats(self, topic: str) -> dict[str, Any]:
-        """`GET .../internalStats` of one topic or partition: ledgers, last confirmed entry, cursors. TopicMissingError."""
+        """Return `GET .../internalStats` of one topic or partition: ledgers, last confirmed entry, cursors.
+
+        Raises TopicMissingError."""
         found: dict[str, Any] = self._ask("GET", topic, "internalStats").json()
         return found
 
     def many_internal_stats(self, topics: Sequence[str]) -> list[dict[str, Any] | None]:
-        """The same of several, in their order, some at a time; None for a topic that does not exist."""
+        """Return the internal stats of several, in their order, some concurrently; None for a missing topic."""
         return self._map(self._stats_or_none, topics)
 
     def partitions(self, topic: str) -> int:
-        """0: not partitioned, or not there."""
+        """Return the number of partitions; 0: not partitioned, or missing."""
         return int(self._ask("GET", topic, "partitions").json()["partitions"])
 
     def message_id_at(self, topic: str, epoch_ms: int) -> MessageId:
-        """The first entry published at or after `epoch_ms`; where the next one will stand if there is none."""
+        """Return the first entry published at or after `epoch_ms`, or else the position of the next one."""
         found = self._ask("GET", topic, f"messageid/{epoch_ms}").json()
         return MessageId(int(found["ledgerId"]), int(found["entryId"]))
 
     def subscriptions(self, topic: str) -> list[str]:
-        """Names of the topic's durable subscriptions."""
+        """Return the names of the topic's durable subscriptions."""
         return [str(name) for name in self._ask("GET", topic, "subscriptions").json()]
 
     def create_subscription(self, topic: str, name: str, position: MessageId) -> bool:
-        """Make a durable subscription whose next entry is the one at `position`; False if there is one of that name."""
+        """Create a durable subscription whose next entry is the one at `position`; return False if one of that name
+        exists."""
         body = {"ledgerId": position.ledger_id, "entryId": position.entry_id, "partitionIndex": -1}
         response = self._ask("PUT", topic, f"subscription/{_component(name)}", json=body, fine=(409,))
         return response.status_code != 409
 
     def delete_subscription(self, topic: str, name: str, *, force: bool = False) -> bool:
-        """Drop a subscription and what only it holds; False if there is none of that name."""
+        """Delete a subscription and the data that only it retains; return False if there is none of that name."""
         query = "?force=true" if force else ""
         response = self._ask("DELETE", topic, f"subscription/{_component(name)}{query}", fine=(404,))
         return response.status_code != 404
@@ -100,7 +103,7 @@ class Admin:
     def _map(self, ask: Callable[[str], T], topics: Sequence[str]) -> list[T]:
         if len(topics) < 2:
             return [ask(topic) for topic in topics]
-        self._http()  # made once, before several threads want it
+        self._http()  # made once, before several threads need it
         if self._pool is None:
             self._pool = ThreadPoolExecutor(PARALLEL_MAX, thread_name_prefix="quire-admin")
         return list(self._pool.map(ask, topics))
@@ -134,7 +137,8 @@ class Admin:
             pause_s = backoff.next()
             if time.monotonic() + pause_s > deadline:
                 raise SourceUnavailableError(
-                    f"{method} {resource} of {topic} at {self._url} failed for {self._timeout_s:g} s (option operationTimeoutMs), last"
+                    f"{method} {resource} of {topic} at {self._url} failed for {self._timeout_s:g} s (option "
+                    "operationTimeoutMs), last"
                     f" with {cause}; option admin.url says where the brokers' REST interface is"
                 )
             time.sleep(pause_s)
@@ -153,7 +157,7 @@ class Admin:
 
 
 def topic_path(topic: str) -> str:
-    """A topic in the path of a resource: domain/tenant/namespace/local, the local name escaped as one part.
+    """Return a topic as part of a resource's path: domain/tenant/namespace/local, the local name escaped as one part.
 
     >>> topic_path("persistent://public/default/a b/c")
     'persistent/public/default/a%20b%2Fc'

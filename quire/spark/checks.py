@@ -1,4 +1,4 @@
-"""Is there what Spark needs of this process? Each check returns, or raises one clear line.
+"""Checks of what Spark needs in this process. Each returns, or raises an error of one clear line.
 
 Without them the user sees Spark's own words, which hide the cause: a missing pyarrow shows as "Python worker exited
 unexpectedly (crashed)", a missing Java as "JAVA_HOME is not set" among a traceback of the gateway.
@@ -19,7 +19,7 @@ from quire import install_command
 from quire.spark.errors import MissingDependencyError
 
 PYSPARK_MIN = (4, 2)
-"""The first version that asks a source for offsets within a limit, and knows `availableNow` for Python sources."""
+"""First version that asks a source for offsets within a limit, and supports `availableNow` for Python sources."""
 
 PYARROW_MIN = (18, 0)
 """pyspark's own minimum."""
@@ -33,23 +33,24 @@ _JAVA_ANSWER_S = 20.0
 
 
 def require_packages() -> None:
-    """pyspark and pyarrow are here and new enough; MissingDependencyError otherwise. Imports neither."""
+    """Check that pyspark and pyarrow are installed and new enough. Imports neither. Raises MissingDependencyError."""
     require_package("pyspark", PYSPARK_MIN)
     require_package("pyarrow", PYARROW_MIN)
 
 
 def require_package(name: str, minimum: tuple[int, ...]) -> None:
-    """The package `name` can be imported and is at least version `minimum`; MissingDependencyError otherwise."""
+    """Check that the package `name` can be imported and is at least version `minimum`. Raises
+    MissingDependencyError."""
     wanted = ".".join(map(str, minimum))
     if not _is_there(name):
-        raise MissingDependencyError(f"quire needs {name} >= {wanted}, and it is not installed here; {REMEDY}")
+        raise MissingDependencyError(f"quire needs {name} >= {wanted}, which is not installed here; {REMEDY}")
     found = _version(name)
     if found and parse_version(found) < minimum:
-        raise MissingDependencyError(f"quire needs {name} >= {wanted}, and this is {found}; {REMEDY}")
+        raise MissingDependencyError(f"quire needs {name} >= {wanted}, but {found} is installed; {REMEDY}")
 
 
 def parse_version(text: str) -> tuple[int, ...]:
-    """The numbers a version begins with; empty if it begins with none.
+    """Return the numbers a version begins with; empty if there are none.
 
     >>> parse_version("4.2.0.dev1"), parse_version("18"), parse_version("")
     ((4, 2, 0), (18,), ())
@@ -59,17 +60,17 @@ def parse_version(text: str) -> tuple[int, ...]:
 
 
 def require_java(environment: Mapping[str, str] | None = None) -> int:
-    """The major version of the Java that Spark will start: `$JAVA_HOME/bin/java`, else the one on the path.
+    """Return the major version of the Java that Spark will start: `$JAVA_HOME/bin/java`, else the one on the path.
 
-    MissingDependencyError if there is none, it does not run, or it is older than JAVA_MIN. Source: Spark's `spark-class`.
-    """
+    Raises MissingDependencyError if there is none, it does not run, or it is older than JAVA_MIN. Source: Spark's
+    `spark-class`."""
     given = os.environ if environment is None else environment
     home = given.get("JAVA_HOME", "")
-    remedy = f"install Java {JAVA_MIN} or newer, and let JAVA_HOME name its folder"
+    remedy = f"install Java {JAVA_MIN} or newer, and set JAVA_HOME to its folder"
     path = str(Path(home, "bin", "java")) if home else shutil.which("java", path=given.get("PATH"))
     if path is None:
         raise MissingDependencyError(
-            f"Spark needs Java, and there is none: JAVA_HOME is not set, no java on PATH; {remedy}"
+            f"Spark needs Java, which was not found (JAVA_HOME is not set, no java on PATH); {remedy}"
         )
     what = f"JAVA_HOME is {home}, but {path}" if home else path
     try:
@@ -77,18 +78,20 @@ def require_java(environment: Mapping[str, str] | None = None) -> int:
             [path, "-version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_JAVA_ANSWER_S, check=True
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise MissingDependencyError(f"Spark needs Java, and {what} does not run ({error}); {remedy}") from None
+        raise MissingDependencyError(f"Spark needs Java, but {what} does not run ({error}); {remedy}") from None
     text = (answer.stderr + answer.stdout).decode(errors="replace")
     version = java_major(text)
     if version is None:
-        raise MissingDependencyError(f"Spark needs Java, and {what} says no version ({text.strip()[:80]!r}); {remedy}")
+        raise MissingDependencyError(
+            f"Spark needs Java, but {what} prints no version ({text.strip()[:80]!r}); {remedy}"
+        )
     if version < JAVA_MIN:
-        raise MissingDependencyError(f"Spark needs Java {JAVA_MIN} or newer, and {path} is Java {version}; {remedy}")
+        raise MissingDependencyError(f"Spark needs Java {JAVA_MIN} or newer, but {path} is Java {version}; {remedy}")
     return version
 
 
 def java_major(text: str) -> int | None:
-    """The major version in what `java -version` says; None if it is not there.
+    """Return the major version in the output of `java -version`; None if there is none.
 
     >>> java_major('openjdk version "17.0.15" 2025-04-15'), java_major('java version "1.8.0_402"'), java_major("?")
     (17, 8, None)
@@ -104,7 +107,7 @@ def _is_there(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
     except ImportError:
-        # (something that guards imports here does not let it through)
+        # an import guard in this process refuses it
         return False
 
 
@@ -112,5 +115,5 @@ def _version(name: str) -> str:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        # (a folder on the path, without metadata: what it says of itself)
+        # a folder on the path, without metadata: use its own version attribute
         return ""

@@ -1,4 +1,4 @@
-"""The way to the brokers for blocking code: questions to a leased client, errors in this package's words, a sample of entries."""
+"""Blocking access to the brokers: requests to a leased client, this package's errors, a sample of entries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SAMPLE_TIMEOUT_S = 1.0
 
 
 class Cluster:
-    """The client of a query's planner, leased at the first question."""
+    """Client of a query's planner, leased at the first request."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -35,7 +35,7 @@ class Cluster:
 
     @property
     def client(self) -> Client:
-        """For what is called on the loop. SourceUnavailableError."""
+        """Return the client; call on the loop. Raises SourceUnavailableError."""
         if self._lease is None:
             options = self._options
             try:
@@ -45,22 +45,24 @@ class Cluster:
         return self._lease.client
 
     def call(self, function: Callable[..., Awaitable[T]], *args: object) -> T:
-        """`await function(*args)` on the loop; its error as it is."""
+        """Run `await function(*args)` on the loop; raise its error unchanged."""
         return runtime().call(function, *args)
 
     def ask(self, question: Callable[..., Awaitable[T]], *args: object) -> T:
-        """`await question(client, *args)`. TopicMissingError, SourceUnavailableError, SparkSourceError for what is refused."""
+        """Run `await question(client, *args)` on the loop.
+
+        Raises TopicMissingError, SourceUnavailableError, SparkSourceError for refusals."""
         try:
             return runtime().call(question, self.client, *args)
         except TopicNotFoundError as error:
-            raise TopicMissingError(f"{error}: make it, or publish to it, and start the query then") from error
+            raise TopicMissingError(f"{error}: create it or publish to it, then start the query") from error
         except ServiceUnavailableError as error:
             raise SourceUnavailableError(str(error)) from error
         except ClientError as error:
             raise SparkSourceError(f"{self._options.service_url}: {error}") from error
 
     def close(self) -> None:
-        """Give the client back. Idempotent."""
+        """Release the client. Idempotent."""
         lease, self._lease = self._lease, None
         if lease is not None:
 
@@ -71,7 +73,7 @@ class Cluster:
 
 
 async def sample(client: Client, places: Mapping[str, Place]) -> dict[str, float]:
-    """How many messages the next entries hold, on average; what does not answer in time is left out."""
+    """Return the average number of messages in the next entries. Partitions that do not answer in time are left out."""
     found: dict[str, float] = {}
 
     async def one(name: str, place: Place) -> None:
@@ -81,7 +83,7 @@ async def sample(client: Client, places: Mapping[str, Place]) -> dict[str, float
                 try:
                     counts = batch_counts((await reader.receive()).entries[:SAMPLE_ENTRIES])
                 finally:
-                    with trio.CancelScope(shield=True):  # it has a deadline of its own, and must not stay behind
+                    with trio.CancelScope(shield=True):  # it has a deadline of its own, and must not be left running
                         await reader.close()
             except ClientError as error:
                 _log.info("entries of %s were not sampled: %s", name, error)

@@ -1,6 +1,7 @@
-"""What can go wrong between Spark and topics. Each class says final or passing, and what to do.
+"""Errors between Spark and topics. Each class says whether it is permanent or passing, and how to handle it.
 
-All of them pickle (Spark carries them from a worker to the driver), so each is made from its message alone, or says how it is made again.
+All of them pickle (Spark carries them from a worker to the driver), so each is made from its message alone, or says how
+it is made again.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ class SparkSourceError(Exception):
 
 
 class OptionError(SparkSourceError, ValueError):
-    """An option is missing, unknown, malformed, or does not fit another. Final: change the option; the text says how.
+    """An option is missing, unknown, malformed, or contradicts another. Permanent: change the option as the text says.
 
-    `option` is its name as the documentation has it, `value` what was given (None: it was not given), `remedy` what to do.
-    """
+    `option` is its name as in the documentation, `value` the given value (None: not given), `remedy` what to do."""
 
     def __init__(self, option: str, value: str | None, remedy: str) -> None:
         given = f"option {option!r}" if value is None else f"option {option!r} is {value!r}"
@@ -33,16 +33,19 @@ class OptionError(SparkSourceError, ValueError):
 
 
 class OffsetError(SparkSourceError, ValueError):
-    """A stored offset is not one of ours, or of a newer version. Final: a checkpoint that another source wrote, or a newer one."""
+    """A stored offset has another format, or a newer version: the checkpoint of another source, or a newer one.
+    Permanent."""
 
 
 class DataLossError(SparkSourceError):
-    """Entries that were to be read are gone, or are not what they should be. Final for the query: `failOnDataLoss=false`
-    reads on behind them. The text names the topic, the range and that option."""
+    """Entries that were to be read are deleted or invalid. Permanent for the query: `failOnDataLoss=false` skips them.
+
+    The text names the topic, the range and that option."""
 
 
 class SourceUnavailableError(SparkSourceError):
-    """The brokers could not be asked within the operation timeout. Passing: start the query again; it goes on at its checkpoint."""
+    """The brokers were unavailable for the operation timeout. Passing: start the query again; it continues at its
+    checkpoint."""
 
     passing = True
 

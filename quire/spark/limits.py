@@ -1,8 +1,8 @@
-"""How much of the backlog one trigger takes: limits in messages and in bytes, shared between partitions. Pure.
+"""Limits of the backlog one trigger takes, in messages and in bytes, shared between partitions. Pure.
 
-Spark's own limits name one unit (`ReadMaxRows` or `ReadMaxBytes`); the options may give both, and then both hold.
-Messages are counted by what a partition's entries held lately, for brokers count entries, each of which may be a batch.
-"""
+Why this is hard: Spark's own limits have one unit (`ReadMaxRows` or `ReadMaxBytes`); the options may give both, and
+then both apply. Brokers count entries, each of which may be a batch, so messages are estimated from recent entries of
+the partition. And an uneven share between partitions would make a watermark drop rows as late."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 MESSAGES_PER_ENTRY_MIN = 0.01
-"""An entry costs at least this, be it that the sample held pieces of chunked messages only."""
+"""Minimum cost of an entry in messages, for samples that held only pieces of chunked messages."""
 
 _STEPS = 48
 _EPSILON = 1e-6
@@ -21,16 +21,18 @@ _EPSILON = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Most messages and bytes that one trigger takes. None: no limit of this kind."""
+    """Maximum messages and bytes that one trigger takes. None: no limit of this kind."""
 
     messages_max: int | None = None
     bytes_max: int | None = None
 
     @classmethod
     def of(cls, limit: object, configured: Limits) -> Limits:
-        """What a ReadLimit of Spark's asks for, with the limits of the options. `ReadAllAvailable` asks for no limit. `ReadMaxRows`
-        and `ReadMaxBytes` name one unit: the other limit that is configured holds as well, and of two numbers the smaller. Others
-        (rows at least, files) are not ours. Source: pyspark.sql.streaming.datasource."""
+        """Combine a ReadLimit of Spark with the limits of the options.
+
+        `ReadAllAvailable` has no limit. `ReadMaxRows` and `ReadMaxBytes` have one unit: the other configured limit
+        applies as well, and of two numbers the smaller. Other limits (minimum rows, files) do not apply. Source:
+        pyspark.sql.streaming.datasource."""
         rows, size = getattr(limit, "max_rows", None), getattr(limit, "max_bytes", None)
         if rows is None and size is None:
             return cls()
@@ -42,12 +44,12 @@ def _least(first: int | None, second: int | None) -> int | None:
 
 
 class Backlog:
-    """The entries of one partition that could be taken, from its place on: what the first n of them cost."""
+    """Available entries of one partition from its position on, and the cost of the first n of them."""
 
     __slots__ = ("_bytes", "_entries", "_messages_per_entry", "entries")
 
     def __init__(self, pieces: Sequence[tuple[int, int]], messages_per_entry: float = 1.0) -> None:
-        """`pieces`: (entries, about how many bytes) by ledger, in order."""
+        """Take `pieces`: (entries, approximate bytes) by ledger, in order."""
         self.entries = sum(entries for entries, _ in pieces)
         self._entries = list(accumulate((entries for entries, _ in pieces), initial=0))
         self._bytes = list(accumulate((max(size, entries) for entries, size in pieces), initial=0))
@@ -57,7 +59,7 @@ class Backlog:
         return entries * self._messages_per_entry
 
     def bytes(self, entries: float) -> float:
-        """Even within a ledger."""
+        """Return the approximate bytes of the first entries, assumed to be even within a ledger."""
         at = min(bisect_right(self._entries, entries), len(self._entries) - 1)
         if at == 0:
             return 0.0
@@ -66,7 +68,7 @@ class Backlog:
         return start + (end - start) * (entries - first) / (stop - first)
 
     def within(self, messages: float, size: float) -> int:
-        """The most entries that cost no more than this."""
+        """Return the maximum number of entries that cost no more than this."""
         taken = self.entries
         if messages < self.messages(taken):
             taken = int((messages + _EPSILON) / self._messages_per_entry)
@@ -79,12 +81,13 @@ class Backlog:
 
 
 def share(backlogs: Sequence[Backlog], limits: Limits, *, turn: int = 0) -> list[int]:
-    """Entries to take of each partition.
+    """Return the entries to take of each partition.
 
-    Every partition gives the same fraction of its backlog, so that all come to their ends together, as with Kafka's source. A
-    fixed share for each would read short partitions ahead of long ones, and a watermark, which follows the newest event time,
-    would then drop rows of the long ones as late. What is left of the limits (less than an entry of each) goes by turns,
-    beginning with partition `turn`. If there are entries, at least one is taken, even above a limit.
+    Every partition gives the same fraction of its backlog, so that all come to their ends together, as with Kafka's
+    source. A fixed share for each would read short partitions ahead of long ones, and a watermark, which follows the
+    newest event time, would then drop rows of the long ones as late. What is left of the limits (less than an entry of
+    each) goes by turns, beginning with partition `turn`. If there are entries, at least one is taken, even above a
+    limit.
     """
     messages_max = math.inf if limits.messages_max is None else limits.messages_max
     bytes_max = math.inf if limits.bytes_max is None else limits.bytes_max

@@ -1,9 +1,10 @@
-"""Offsets: for each partition the next message to read, in a form that a person reads and Spark compares as text. Pure.
+"""Offsets: the next message to read of each partition, in a form that people can read and Spark compares as text. Pure.
 
     {"v": 1, "p": {"persistent://public/default/x-partition-0": [12, 40], ...}}
 
 [ledger, entry] is the next entry to read; the entry need not exist (yet, or any more). A third number, the index in the
-batch of the next message, occurs only where a user started in the middle of a batch, and goes with the first batch read.
+batch of the next message, occurs only where a user started in the middle of a batch, and goes with the first batch
+read.
 
 What holds: equal offsets have equal text (keys are sorted; Spark takes another text for news and runs empty batches for
 ever); a partition that is not in there begins at its earliest entry.
@@ -26,7 +27,7 @@ _PLACE = re.compile(r"(\d{1,19}):(\d{1,19})(?::(\d{1,9}))?", re.ASCII)
 
 
 class Place(NamedTuple):
-    """The next entry to read of a log, and which message of its batch. Ordered as the log is: ledger ids only grow.
+    """The next entry to read of a log, and the first message of its batch. Ordered as the log is: ledger ids only grow.
 
     >>> Place.parse("12:40:3")
     Place(ledger_id=12, entry_id=40, batch_index=3)
@@ -37,11 +38,11 @@ class Place(NamedTuple):
     ledger_id: int
     entry_id: int
     batch_index: int = 0
-    """Messages of the entry that are left out, from its start."""
+    """Number of messages of the entry to leave out, from its start."""
 
     @classmethod
     def parse(cls, text: str) -> Place:
-        """`ledger:entry[:batch]`; ValueError."""
+        """Parse `ledger:entry[:batch]`. Raises ValueError."""
         match = _PLACE.fullmatch(text.strip())
         if match is None:
             raise ValueError(f"{text!r} is not ledger:entry[:batch]")
@@ -57,18 +58,19 @@ class Place(NamedTuple):
 
 EARLIEST_MARK = -2
 LATEST_MARK = -1
-"""In offsets that a user gives, as Kafka has them."""
+"""Marks in offsets given by a user, the same as Kafka's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boundary:
-    """Where a user wants to begin or end, not yet looked up: `planning.ranges.resolve` makes offsets of it."""
+    """Start or end given by a user, not yet looked up: `planning.ranges.resolve` makes offsets of it."""
 
     kind: Literal["earliest", "latest", "places", "timestamp"]
     places: tuple[tuple[str, Place | int], ...] = ()
-    """Full name of a partition (or of a partitioned topic, for a mark only) and its place, or EARLIEST_MARK, LATEST_MARK."""
+    """Full name of a partition (or of a partitioned topic, for a mark only) and its place, or EARLIEST_MARK,
+    LATEST_MARK."""
     timestamp_ms: int = 0
-    """Publish time, since the epoch: the first entry that is not older."""
+    """Publish time in ms since 1970: the first entry that is not older."""
 
 
 EARLIEST = Boundary(kind="earliest")
@@ -76,7 +78,7 @@ LATEST = Boundary(kind="latest")
 
 
 class Offsets(Mapping[str, Place]):
-    """Partition (full name) to place. Immutable; iterates by name."""
+    """Offsets by partition (full name). Immutable; iterates by name."""
 
     __slots__ = ("_places",)
 
@@ -99,23 +101,24 @@ class Offsets(Mapping[str, Place]):
         return f"Offsets({self.to_json_dict()['p']})"
 
     def with_places(self, places: Mapping[str, Place]) -> Offsets:
-        """These places put in; the others stay."""
+        """Return offsets with these places replaced; the others stay."""
         return Offsets({**self._places, **places})
 
     def to_json_dict(self) -> dict[str, object]:
-        """What Spark is given: it stores `json.dumps` of it."""
+        """Return the dict given to Spark, which stores `json.dumps` of it."""
         return {
             "v": VERSION,
             "p": {name: list(place if place.batch_index else place[:2]) for name, place in self._places.items()},
         }
 
     def text(self) -> str:
-        """The very text that Spark keeps and compares. Source: pyspark's python_streaming_source_runner (json.dumps)."""
+        """Return the exact text that Spark stores and compares. Source: pyspark's python_streaming_source_runner
+        (json.dumps)."""
         return json.dumps(self.to_json_dict())
 
     @classmethod
     def from_json(cls, value: Mapping[str, object] | str) -> Offsets:
-        """What `to_json_dict` or `text` made. OffsetError: not ours, or of a newer version."""
+        """Parse the result of `to_json_dict` or `text`. Raises OffsetError: another format, or a newer version."""
         data: object = value
         if isinstance(value, str):
             try:

@@ -1,4 +1,4 @@
-"""Errors as Spark shows them to the user."""
+"""Display of errors by Spark."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from quire.client.errors import ClientError
 from quire.spark.errors import SparkSourceError
 
 _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
-"""Set, Spark shows the user an error without our stack. Source: pyspark.util.handle_worker_exception."""
+"""Variable that makes Spark show an error without the Python stack. Source: pyspark.util.handle_worker_exception."""
 _WORKER_MARKS = ("PYTHON_WORKER_FACTORY_SECRET", "PYTHON_WORKER_FACTORY_PORT", "PYTHON_WORKER_FACTORY_SOCK_DIR")
-"""One of them is set in the processes that Spark starts, and not in the user's own."""
+"""Variables of which one is set in the processes that Spark starts, and none in the user's own."""
 
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Raise errors that this package explains as one line: in a process of Spark's, which ends with the error, without the
-    stack; a client's error as a SparkSourceError. Any other error is our mistake and keeps its stack."""
+    """Raise errors that this package explains as one line.
+
+    In a process of Spark, which ends with the error, without the stack; a client's error as a SparkSourceError. Any
+    other error is internal and keeps its stack."""
     try:
         yield
     except ClientError as error:
@@ -30,6 +32,6 @@ def plain_errors() -> Iterator[None]:
 
 
 def hide_traceback() -> None:
-    """Have Spark show the error that follows without its stack, if this is a process of Spark's."""
+    """Make Spark show the following error without its stack, if this is a process of Spark's."""
     if any(mark in os.environ for mark in _WORKER_MARKS):
         os.environ[_HIDE_TRACEBACK] = "1"

@@ -1,8 +1,8 @@
-"""One event loop per process, in a thread of its own, and one client per cluster in it: what blocking code calls.
+"""One event loop per process, in its own thread, with one client per cluster, for use by blocking code.
 
 Spark's processes are plain blocking Python. The loop is made at the first call (never at import, never when a reader is
-made or pickled), and made anew in a forked child, where threads do not follow. Clients are leased: as long as somebody
-holds a lease the client stays; IDLE_S after the last one is given back its connections are closed. Nothing has to be
+made or pickled), and again in a forked child, where threads do not follow. Clients are leased: a client stays as long
+as there is a lease; IDLE_S after the last one is given back its connections are closed. Nothing has to be
 closed for correctness: when the process ends, its sockets do.
 """
 
@@ -28,13 +28,13 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 IDLE_S = 30.0
-"""How long a client that nobody leases keeps its connections."""
+"""Time a client without leases keeps its connections."""
 START_DEADLINE_S = 30.0
 STOP_DEADLINE_S = 5.0
 
 
 def client_options(options: Options) -> ClientOptions:
-    """How the clients of a query behave."""
+    """Return the client options of a query."""
     timeout_s = options.operation_timeout_ms / 1000
     return ClientOptions(
         operation_timeout_s=timeout_s, connect_timeout_s=min(timeout_s, 10.0), client_name="Quire-Spark"
@@ -42,7 +42,7 @@ def client_options(options: Options) -> ClientOptions:
 
 
 class Lease:
-    """The use of a client. Give it back with `release`, once or more often."""
+    """Lease of a client. Return it with `release`, once or more often."""
 
     def __init__(self, entry: _Entry, client: Client) -> None:
         self.client = client
@@ -66,7 +66,7 @@ class _Entry:
         self.client: Client | None = None
         self.error: Exception | None = None
         self.unused = trio.Event()
-        """Set when the last lease came back; made anew by who waited for it."""
+        """Set when the last lease was returned; replaced by the waiting task."""
 
 
 class Runtime:
@@ -88,12 +88,14 @@ class Runtime:
             raise RuntimeError(f"the event loop did not start in {START_DEADLINE_S:g} s")
 
     def call(self, function: Callable[..., Awaitable[T]], *args: object) -> T:
-        """Run `await function(*args)` on the loop and wait; its error is raised here. From any thread but the loop's."""
+        """Run `await function(*args)` on the loop, wait, and raise its error. Call from any thread but the loop's."""
         assert self._token is not None, "the loop runs since __init__"
         return trio.from_thread.run(function, *args, trio_token=self._token)
 
     async def lease(self, service_url: str, options: ClientOptions) -> Lease:
-        """On the loop: the client of that cluster, opened if it is not. ValueError (the URL), ClientError."""
+        """Return the client of a cluster, opened if it is not; on the loop.
+
+        Raises ValueError (the URL), ClientError."""
         key = (service_url, options)
         entry = self._entries.get(key)
         if entry is None:
@@ -115,11 +117,11 @@ class Runtime:
 
     @property
     def clients(self) -> int:
-        """Clients that are open now."""
+        """Return the number of open clients."""
         return len(self._entries)
 
     def close(self) -> None:
-        """Close every client and end the loop; waits for it, not long. Idempotent."""
+        """Close every client and end the loop; waits briefly for it. Idempotent."""
         token, stop = self._token, self._stop
         if token is not None and stop is not None and self.pid == os.getpid():
             try:
@@ -129,7 +131,7 @@ class Runtime:
             self._thread.join(STOP_DEADLINE_S)
 
     async def _keep(self, key: tuple[str, ClientOptions], entry: _Entry) -> None:
-        """Open a client, keep it while it is in use, close it when it was not for a while."""
+        """Open a client, keep it while it is in use, and close it when it was unused for a while."""
         assert self._world is not None, "the loop runs since __init__"
         try:
             async with open_client(self._world, *key) as client:
@@ -137,11 +139,11 @@ class Runtime:
                 entry.ready.set()
                 while not await self._idle(entry):
                     pass
-                # Off the map before anything is awaited: nobody may lease a client that is closing.
+                # Removed from the map before any await, so that a closing client cannot be leased.
                 del self._entries[key]
         except Exception as error:
             if entry.ready.is_set():
-                _log.error("the client of %s ended: %r", key[0], error, exc_info=error)
+                _log.error("client of %s ended: %r", key[0], error, exc_info=error)
             entry.error = error
         finally:
             if self._entries.get(key) is entry:
@@ -149,7 +151,7 @@ class Runtime:
             entry.ready.set()
 
     async def _idle(self, entry: _Entry) -> bool:
-        """Wait until nobody leases the client, and then for the pause; whether nobody leased it meanwhile."""
+        """Wait until the client is unleased, and then for the pause; return whether it was not leased meanwhile."""
         await entry.unused.wait()
         entry.unused = trio.Event()
         if entry.leases:
@@ -177,7 +179,7 @@ _lock = threading.Lock()
 
 
 def runtime() -> Runtime:
-    """The loop of this process, made at the first call; another one in a forked child."""
+    """Return the loop of this process, made at the first call; another one in a forked child."""
     global _runtime
     with _lock:
         if _runtime is None or _runtime.pid != os.getpid():
@@ -186,7 +188,7 @@ def runtime() -> Runtime:
 
 
 def close_runtime() -> None:
-    """End this process's loop, if there is one; the next `runtime()` makes another."""
+    """End this process's loop, if there is one. The next `runtime()` makes another."""
     global _runtime
     with _lock:
         made, _runtime = _runtime, None
@@ -195,7 +197,7 @@ def close_runtime() -> None:
 
 
 def _forget_lock() -> None:
-    """In a forked child: the parent's thread that held the lock, if one did, is not there to release it."""
+    """Replace the lock in a forked child, because the parent's thread that may hold it does not exist there."""
     global _lock
     _lock = threading.Lock()
 

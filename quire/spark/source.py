@@ -1,11 +1,11 @@
-"""`format("quire")` for readers: the classes that Spark calls. Thin; planning/planner.py plans, reading/scan.py reads.
+"""The classes of `format("quire")` that Spark calls. Thin: planning/planner.py plans, reading/scan.py reads.
 
-Spark makes a DataSource in the user's process, pickles it into others, and makes a reader there: in a process that plans, kept
-for the life of a stream, and pickled from there into the workers that read. So nothing here connects before it must, and
-nothing a planner learns is visible to a worker but what is in its partition.
+Spark makes a DataSource in the user's process, pickles it into others, and makes a reader there: in a process that
+plans, kept for the life of a stream, and pickled from there into the workers that read. So nothing here connects before
+it must, and nothing a planner learns is visible to a worker but what is in its partition.
 
-`stop` does nothing, and is not even called (the process that plans just ends): a connection that breaks off is what tells the
-broker, and the subscription stays, for it holds the data between two runs.
+`stop` does nothing, and is not even called (the process that plans just ends): the broker notices the closed
+connection, and the subscription stays, because it retains the data between two runs.
 """
 
 from __future__ import annotations
@@ -38,21 +38,37 @@ from quire.spark.trace import Trace
 
 
 class RangePartition(InputPartition):  # type: ignore[misc]  # (pyspark's classes are not seen by the type checker)
-    """What one task reads."""
+    """Input partition of one task."""
 
     def __init__(self, work: TopicRange) -> None:
         self.work = work
 
 
 class QuireDataSource(DataSource):  # type: ignore[misc]
-    """Topics as tables; options are in options/, columns in reading/columns.py."""
+    """Data source of Apache Pulsar topics: `spark.read.format("quire")` and `spark.readStream.format("quire")`.
+
+    Options are in docs/spark-options.md (quire.spark.options.table), columns in quire.spark.reading.columns.
+
+    Example:
+        frame = (
+            spark.readStream.format("quire")
+            .option("service.url", "pulsar://localhost:6650")
+            .option("topic", "orders")
+            .option("subscription", "orders-archive")
+            .load()
+        )
+    """
 
     @classmethod
     def name(cls) -> str:
         return "quire"
 
     def schema(self) -> str:
-        """All columns, or those of the option `columns`."""
+        """Return the schema in Spark's notation: all columns, or those of the option `columns`.
+
+        Raises:
+            OptionError: the option `columns` has an unknown or repeated column.
+        """
         with plain_errors():
             asked = self.options.get("columns")
             return ddl() if asked is None else ddl(names_of_option(asked))
@@ -62,8 +78,17 @@ class QuireDataSource(DataSource):  # type: ignore[misc]
             return QuireReader(Options.parse(dict(self.options), use="batch"), names_of_schema(schema))
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
-        """Return a reader in any case: PySpark's runner hides what is raised here behind an UnboundLocalError of its own (its
-        `finally` stops a reader that was never made). What is wrong is raised by the reader's first call."""
+        """Return a reader for a stream, even for invalid options: its first call raises their error.
+
+        PySpark's runner hides an exception raised here behind an UnboundLocalError of its own (its `finally` stops a
+        reader that was never made).
+
+        Args:
+            schema: the StructType of the columns to read.
+
+        Returns:
+            The reader, whose calls raise OptionError if the options are invalid.
+        """
         try:
             return QuireStreamReader(Options.parse(dict(self.options), use="stream"), names_of_schema(schema))
         except SparkSourceError as error:
@@ -77,7 +102,7 @@ class QuireDataSource(DataSource):  # type: ignore[misc]
 
 
 class _Reading:
-    """What both readers do in a worker. Pickles: options and names only."""
+    """Common part of both readers in a worker. Pickles: options and names only."""
 
     def __init__(self, options: Options, names: tuple[str, ...]) -> None:
         self._options = options
@@ -85,7 +110,8 @@ class _Reading:
         self._trace = Trace(options.trace)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition, as record batches. Of the empty one that Spark makes when there is none: nothing."""
+        """Yield the rows of one partition, as record batches; none for the empty partition that Spark makes when there
+        is none."""
         if not isinstance(partition, RangePartition):
             return iter(())
         return self._read(partition.work)
@@ -102,7 +128,7 @@ class _Reading:
 
 
 class QuireReader(_Reading, DataSourceReader):  # type: ignore[misc]
-    """Batch: the log as it is when the ranges are planned, which is once for each DataFrame."""
+    """Batch reader of the log as it is when the ranges are planned, which is once for each DataFrame."""
 
     def partitions(self) -> list[RangePartition]:
         with plain_errors():
@@ -114,18 +140,19 @@ class QuireReader(_Reading, DataSourceReader):  # type: ignore[misc]
 
 
 class QuireStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Stream. Offsets go in and out as Spark keeps them, in the one canonical form."""
+    """Stream reader. Offsets go in and out as Spark stores them, in the one canonical form."""
 
     def __init__(self, options: Options, names: tuple[str, ...]) -> None:
         super().__init__(options, names)
         self._planner: Planner | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        # A worker reads and does not plan; connections do not travel.
+        # A worker reads and does not plan, so no connection is pickled.
         return {**self.__dict__, "_planner": None}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Spark knows limits of one kind; with both, that of rows goes through it, and that of bytes holds all the same."""
+        """Return the read limit. Spark has limits of one kind; with both, rows are limited by Spark, and bytes by the
+        planner."""
         limits = self._options.limits
         self._trace.note("getDefaultReadLimit")
         if limits.messages_max is not None:
@@ -168,7 +195,7 @@ class QuireStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         self._trace.note("commit", end=end)
 
     def stop(self) -> None:
-        """Nothing: see the module."""
+        """Do nothing; see the module."""
         self._trace.note("stop")
 
     def _plan(self) -> Planner:
@@ -178,7 +205,8 @@ class QuireStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """A stream that cannot be: every call raises why. Source: pyspark.sql.streaming.python_streaming_source_runner.main."""
+    """Reader of an invalid stream: every call raises its error. Source:
+    pyspark.sql.streaming.python_streaming_source_runner.main."""
 
     def __init__(self, error: SparkSourceError) -> None:
         self._error = error
@@ -207,8 +235,9 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
 
 def _batch_id() -> int | None:
-    """The number of the micro-batch that this task belongs to; None outside a stream. Not in Spark's contract: a test pins
-    it."""
+    """Return the number of the micro-batch that this task belongs to; None outside a stream.
+
+    Not in Spark's contract: a test pins it."""
     context = TaskContext.get()
     found = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
     return None if found is None else int(found)

@@ -1,4 +1,4 @@
-"""Which topics a query reads: names, partitions, patterns. Pure; who exists is asked elsewhere.
+"""Topics of a query: names, partitions, patterns. Pure; their existence is checked elsewhere.
 
 orders                                     persistent://public/default/orders
 acme/shop/orders-partition-3               one partition of a partitioned topic, read by itself
@@ -19,28 +19,29 @@ PARTITION_MARK = "-partition-"
 
 
 def full_name(text: str) -> str:
-    """The full name of a topic; ValueError says what is wrong with it."""
+    """Return the full name of a topic. Raises ValueError for an invalid one."""
     try:
         name = TopicName.parse(text.strip())
     except InvalidNameError as error:
         raise ValueError(str(error)) from None
     if name.domain != PERSISTENT:
-        raise ValueError(f"{name.full} is not persistent: it has no positions to read from or to go back to")
+        raise ValueError(f"{name.full} is not persistent: it has no positions to read from")
     return name.full
 
 
 def partition_names(topic: str, partitions: int) -> list[str]:
-    """The names to read for a topic (full) of so many partitions; 0: it is not partitioned, or is itself a partition."""
+    """Return the full names to read for a topic of so many partitions; 0: it is not partitioned, or is itself a
+    partition."""
     return [f"{topic}{PARTITION_MARK}{index}" for index in range(partitions)] or [topic]
 
 
 def partitioned_name(name: str) -> str:
-    """The topic that a partition (full name) is of; the name itself if it does not look like one's."""
+    """Return the topic of a partition (full name); the name itself if it is not a partition."""
     return TopicName.parse(name).partitioned.full
 
 
 def partition_index(name: str) -> int:
-    """The number at the end of a partition's name; -1: there is none."""
+    """Return the number at the end of a partition's name; -1: there is none."""
     return TopicName.parse(name).partition
 
 
@@ -53,12 +54,12 @@ class TopicsPattern:
     """
 
     namespace: str
-    """tenant/namespace, to ask the broker for."""
+    """tenant/namespace, for the request to the broker."""
     local: str
 
     @classmethod
     def parse(cls, text: str) -> TopicsPattern:
-        """ValueError says what is wrong with it."""
+        """Parse a pattern. Raises ValueError for an invalid one."""
         rest = text.strip().removeprefix(f"{PERSISTENT}://")
         if "://" in rest:
             raise ValueError(f"{text!r} does not begin with {PERSISTENT}://")
@@ -75,11 +76,11 @@ class TopicsPattern:
         try:
             re.compile(local)
         except re.error as error:
-            raise ValueError(f"{local!r} is no regular expression: {error}") from None
+            raise ValueError(f"{local!r} is not a regular expression: {error}") from None
         return cls(namespace, local)
 
     def matches(self, name: str) -> bool:
-        """Whether a topic, or the topic of a partition, by its full name, is meant."""
+        """Return whether a topic, or the topic of a partition, by its full name, matches."""
         topic = TopicName.parse(name).partitioned
         if topic.domain != PERSISTENT or topic.namespace_path != self.namespace:
             return False
@@ -88,5 +89,6 @@ class TopicsPattern:
         return re.fullmatch(self.local, topic.local) is not None
 
     def topics(self, listed: Iterable[str]) -> list[str]:
-        """Of the topics of the namespace (full names, partitions one by one) those that match, each partitioned one once; sorted."""
+        """Return the matching ones of the topics of the namespace (full names, partitions one by one), each partitioned
+        one once; sorted."""
         return sorted({partitioned_name(name) for name in listed if self.matches(name)})

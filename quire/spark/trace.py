@@ -1,6 +1,7 @@
-"""What the processes of a query do, one JSON line per event in one file: for tests, and for a person who wants to see
-the order of Spark's calls. Off unless the option `trace` names a file.
-"""
+"""Trace of the processes of a query, one JSON line per event in one file, for tests and for a look at the order of
+Spark's calls.
+
+Off unless the option `trace` names a file."""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ import time
 
 
 class Trace:
-    """Appends events to a file that several processes share. Pickles; opens the file anew for each event."""
+    """Trace file that several processes append to. Pickles; opens the file for each event."""
 
     def __init__(self, path: str = "") -> None:
         self._path = path
 
     def note(self, event: str, **fields: object) -> None:
-        """Append `{"event": ..., "pid": ..., "ms": wall clock, ...}`; one write, so that lines of processes do not mix."""
+        """Append `{"event": ..., "pid": ..., "ms": wall clock, ...}`; one write, so that lines do not mix."""
         if not self._path:
             return
         line = json.dumps(
@@ -30,7 +31,7 @@ class Trace:
 
 
 def read_trace(path: str) -> list[dict[str, object]]:
-    """The events of a trace file, in the order they were written; [] if there is none yet."""
+    """Return the events of a trace file, in the order they were written; [] if there is none yet."""
     try:
         with open(path, encoding="utf-8") as file:
             return [json.loads(line) for line in file if line.endswith("\n")]

@@ -6,12 +6,12 @@
     kill -9 the leader; then, for the follower to become the leader:
     scripts/examples/replicated_wal zk+hierarchical://127.0.0.1:2181/ledgers lead  --file follower.wal < more lines
 
-The log is a list of ledgers in one metadata node. Its last ledger is the one written to. Who wants to lead recovers that ledger,
-which fences whoever wrote it; brings its file up to the end; makes a new ledger; and puts it into the list by compare-and-set,
-in the same write that creates it. Who loses that race has lost nothing but a ledger.
+The log is a list of ledgers in one metadata node. Its last ledger is the one written to. A new leader recovers that
+ledger, which fences its writer; completes its file; makes a new ledger; and puts it into the list
+by compare-and-set, in the same write that creates it. The loser of that race loses only a ledger.
 
-A line is in the leader's file, and told on standard output, when two bookies have it on the disk. So the files are equal
-byte for byte: a follower's is never ahead of what is confirmed, nor is a leader's.
+A line is in the leader's file, and printed on standard output, when two bookies have it on the disk. So the files are
+equal byte for byte: a follower's is never ahead of what is confirmed, nor is a leader's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LIST_POLL_S = 0.2
 
 
 class WalFile:
-    """A copy of the log: entries end to end, each a line. How many are in it is counted at the start; a torn last line, of a
+    """A copy of the log: concatenated entries, each a line. They are counted at the start; a torn last line, from a
     crash, is cut."""
 
     def __init__(self, path: Path) -> None:
@@ -57,7 +57,7 @@ class WalFile:
 
 
 class Log:
-    """The list of ledgers, [[ledger id, number of its first line in the log], ...], in one node."""
+    """List of ledgers, [[ledger id, number of its first line in the log], ...], in one node."""
 
     def __init__(self, store: MetadataStore, client: LedgerClient, path: str) -> None:
         self.client = client
@@ -65,12 +65,12 @@ class Log:
         self._path = path
 
     async def ledgers(self) -> tuple[list[list[int]], int]:
-        """And the node's version; -1 if there is none."""
+        """Return the list and the node's version; -1 if there is none."""
         node = await self._store.get(self._path)
         return ([], -1) if node is None else (json.loads(node.value), node.version)
 
     async def catch_up(self, file: WalFile, ledgers: list[list[int]], *, recover: bool) -> int:
-        """Append to the file what the ledgers have and it has not; returns how many lines the log has then."""
+        """Append to the file the entries it lacks; return how many lines the log has then."""
         end = 0
         for index, (ledger_id, first) in enumerate(ledgers):
             is_last = index == len(ledgers) - 1
@@ -85,7 +85,7 @@ class Log:
         return end
 
     async def lead(self, file: WalFile) -> LedgerWriter:
-        """Become the only writer; the file then has everything. LedgerError or MetadataError if that fails."""
+        """Become the only writer; the file is complete then. Raises LedgerError or MetadataError."""
         while True:
             ledgers, version = await self.ledgers()
             end = await self.catch_up(file, ledgers, recover=True)
@@ -101,17 +101,17 @@ class Log:
                     ensemble_size=3, write_quorum=3, ack_quorum=2, password=PASSWORD, also=with_list
                 )
             except (BadVersionError, NodeExistsError):
-                continue  # somebody else leads now; fence that one
+                continue  # another process leads now; fence that one
 
 
 async def copy(reader: LedgerReader, first: int, file: WalFile) -> None:
-    """What the reader knows to be confirmed and the file has not; `first` is the line of its entry 0."""
+    """Append to the file the entries confirmed according to the reader; `first` is the line of its entry 0."""
     while file.count - first <= reader.last_entry_id:
         file.append(await reader.read(file.count - first, reader.last_entry_id, size_max=READ_SIZE))
 
 
 async def lead(log: Log, file: WalFile) -> None:
-    """Append the lines of standard input, as they come, until it ends; tell each when it is safe."""
+    """Append the lines of standard input, as they come, until it ends; print each when it is safe."""
     writer = await log.lead(file)
     print(f"leading from={file.count} ledger={writer.ledger_id}", flush=True)
     rest = b""
@@ -129,7 +129,7 @@ async def lead(log: Log, file: WalFile) -> None:
 
 
 async def follow(log: Log, file: WalFile) -> None:
-    """Keep the file as close to the leader's as the bookies know, for ever."""
+    """Keep the file up to date with the confirmed entries, forever."""
     print(f"following from={file.count}", flush=True)
     while True:
         before = file.count

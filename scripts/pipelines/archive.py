@@ -1,4 +1,4 @@
-"""Topics to Parquet by publish date, each message once for who reads the manifest.
+"""Topics to Parquet by publish date, each message once for readers of the manifest.
 
 For spark-submit, or for a Python that has quire-broker[spark]; everything is in quire.spark.pipelines.archive.
 """

@@ -1,8 +1,9 @@
-"""What must hold of a whole cluster, beside what holds of single ledgers and of what clients see.
+"""Invariants of a whole cluster, beside those of single ledgers and of clients.
 
-    after a confirmation       FencedOwnersNeverConfirm: nothing that a broker appended after another had stored the topic's list
-    after a repair             RepairedFragmentsAreWhole: who takes a member's place has every entry of it
-    after a write of a list    ListsAgreeWithLedgers: what it says of closed ledgers is what their metadata say
+    after a confirmation       FencedOwnersNeverConfirm: nothing that a broker appended after another had stored the
+                               topic's list
+    after a repair             RepairedFragmentsAreWhole: a replacement of a member has every entry of it
+    after a write of a list    ListsAgreeWithLedgers: it agrees with the metadata of closed ledgers
     at the end                 LedgersNeverLeak, EveryLedgerHasItsCopies, ReplicasAreEqual, OneOwnerPerBundle
 
 Pure: facts in, ViolationError out.
@@ -27,7 +28,7 @@ Process: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Where one copy of an entry must be."""
+    """Required place of one copy of an entry."""
 
     ledger_id: int
     entry_id: int
@@ -35,7 +36,7 @@ class Copy:
 
 
 class ClusterChecker(LedgerChecker):
-    """Of all ledgers of a cluster: of topics, and of cursors."""
+    """Checker of all ledgers of a cluster: of topics, and of cursors."""
 
     def __init__(
         self,
@@ -46,22 +47,22 @@ class ClusterChecker(LedgerChecker):
         self.lists: dict[str, LedgerList] = {}
         """Stored lists of ledgers, by topic."""
         self.owners: dict[str, Process] = {}
-        """Who stored the list last."""
+        """The process that stored each list last."""
         self.writers: dict[int, Process] = {}
         self.disowned: dict[int, int] = {}
-        """By ledger: the LAP when somebody else had the topic."""
+        """By ledger: the LAP at the time when another process had the topic."""
         self.repaired = 0
-        """Members that were replaced in fragments which get no more entries."""
+        """Replaced members of fragments that get no more entries."""
 
     # --- ledgers
 
     def opened(self, ledger_id: int, writer: Process) -> LedgerHistory:
-        """A writer was made."""
+        """Note a new writer."""
         self.writers[ledger_id] = writer
         return self.created(ledger_id, writer[0])
 
     def appended(self, history: LedgerHistory, first: int, payloads: Sequence[Buffer]) -> None:
-        """Its writer has sent entries from `first` on."""
+        """Note that the writer has sent entries from `first` on."""
         if first != history.lap + 1:
             text = f"appended after {history.lap}"
             raise LedgerViolationError("NoOutOfOrderEntries", history.ledger_id, first, text)
@@ -70,7 +71,10 @@ class ClusterChecker(LedgerChecker):
     def confirmed(self, history: LedgerHistory, first: int, last: int) -> None:
         lap = self.disowned.get(history.ledger_id)
         if lap is not None and last > lap:
-            text = f"confirmed to {self.writers[history.ledger_id]}, who appended it after another had the topic (LAP {lap})"
+            text = (
+                f"confirmed to {self.writers[history.ledger_id]}, who appended it after another had the topic (LAP "
+                f"{lap})"
+            )
             raise LedgerViolationError("FencedOwnersNeverConfirm", history.ledger_id, last, text)
         super().confirmed(history, first, last)
 
@@ -81,7 +85,8 @@ class ClusterChecker(LedgerChecker):
         super().metadata_changed(ledger_id, value)
 
     def _fragments_follow(self, ledger_id: int, before: LedgerMetadata, after: LedgerMetadata) -> None:
-        """Fragments stay where they begin; members of those that get no more entries are replaced by who has all of theirs."""
+        """Check that fragments keep their start, and that members of finished ones are replaced by bookies with all
+        their entries."""
         closed = before.state is LedgerState.CLOSED
         fixed = before.fragments if closed else before.fragments[:-1]
         starts = [each.first_entry_id for each in fixed]
@@ -114,7 +119,7 @@ class ClusterChecker(LedgerChecker):
     # --- lists
 
     def list_changed(self, topic: str, value: LedgerList | None, writer: Process) -> None:
-        """A topic's list was stored, or deleted."""
+        """Check a topic's list that was stored, or deleted."""
         if value is None:
             self.lists.pop(topic, None)
             return
@@ -145,8 +150,9 @@ class ClusterChecker(LedgerChecker):
     # --- the end
 
     def check_leaks(self, cursor_ledgers: Collection[int]) -> None:
-        """Every ledger is named: by a list (in it, or as one to be deleted), or by a cursor's node. And every ledger of a
-        list is there."""
+        """Check that every ledger is named, and that every ledger of a list exists.
+
+        Named means: in a list, in its ledgers to be deleted, or in a cursor's node."""
         named = set(cursor_ledgers)
         for topic, value in self.lists.items():
             for info in value.ledgers:
@@ -160,7 +166,7 @@ class ClusterChecker(LedgerChecker):
                 raise LedgerViolationError("LedgersNeverLeak", ledger_id, -1, text)
 
     def closed_copies(self) -> Iterator[Copy]:
-        """Every copy that closed ledgers are to have."""
+        """Yield every copy that closed ledgers must have."""
         for ledger_id, metadata in sorted(self.stored.items()):
             if metadata.state is not LedgerState.CLOSED:
                 continue
@@ -171,14 +177,16 @@ class ClusterChecker(LedgerChecker):
                     yield Copy(ledger_id, entry_id, bookies[index])
 
     def missing(self) -> Copy | None:
-        """A copy of a closed ledger that is not there, if there is one; every bookie must be up, or lost."""
+        """Return a missing copy of a closed ledger, if there is one; every bookie must be up, or lost."""
         return next(
             (each for each in self.closed_copies() if not self._has(each.bookie_id, each.ledger_id, each.entry_id)),
             None,
         )
 
     def check_copies(self, read: Callable[[Copy], bytes | str]) -> int:
-        """Each copy is what was appended. `read` answers its payload, or why it is none. Returns how many there are."""
+        """Check that each copy equals what was appended; return their number.
+
+        `read` returns its payload, or the reason why there is none."""
         count = 0
         for copy in self.closed_copies():
             count += 1
@@ -193,7 +201,9 @@ class ClusterChecker(LedgerChecker):
 
 
 def check_owners(owned: Mapping[str, Sequence[str]], nodes: Mapping[str, str]) -> None:
-    """`owned`: by broker, the bundles that it believes to have; `nodes`: by bundle, the broker that its node names."""
+    """Check that bundles have one owner.
+
+    `owned`: by broker, the bundles it believes to own; `nodes`: by bundle, the broker in its node."""
     holders: dict[str, str] = {}
     for broker, bundles in owned.items():
         for bundle in bundles:

@@ -1,4 +1,4 @@
-"""Clients of a simulated cluster: each asks any broker who serves its topic, and connects to that one.
+"""Clients of a simulated cluster: each asks any broker for its topic's owner, and connects to that one.
 
 These are written for the simulator; those of quire.client are in `own_clients`.
 """
@@ -18,7 +18,7 @@ from simulation.common.pulsar_client import ClientError, Connection
 from simulation.standalone.clients import Clients
 
 LOOKUP_S = 25.0
-"""Virtual seconds for a lookup with its redirects: brokers hold it until there is an owner."""
+"""Virtual seconds for a lookup with its redirects. Brokers hold it until there is an owner."""
 CONNECT_S = 3.0
 REDIRECTS_MAX = 5
 
@@ -28,22 +28,24 @@ class ClusterClients(Clients):
     """All clients of one history."""
 
     brokers: Sequence[str] = ()
-    """Their hosts."""
+    """Hosts of the clients."""
     lookups: int = 0
     redirects: int = 0
     front: str | None = None
-    """The one broker that all clients ask, as where the service URL names but one; None: any."""
+    """The single broker that all clients ask, as with a service URL of one address; None: any."""
     own_front: str | None = None
-    """The same for clients of quire.client, which keep the addresses that they began with."""
+    """The same for clients of quire.client, which keep their first addresses."""
     asking: dict[object, tuple[str, str, float]] = field(default_factory=dict)
-    """Lookups under way: topic, the broker that was asked, since when."""
+    """Lookups under way: topic, asked broker, start time."""
     _settled: dict[tuple[str, str], dict[str, set[Place]]] = field(default_factory=dict)
-    """By broker and topic, by subscription: acknowledgements that were answered before the broker began to load the topic,
-    or answered by it since."""
+    """By broker and topic, by subscription: acknowledgements that were answered before the broker began to load the
+    topic, or answered by it since."""
 
     def topic_loading(self, broker: str, history: TopicHistory) -> None:
-        """A broker begins to load a topic. One that has lost it and does not know yet may go on to deliver what others have
-        acknowledged since; one that loads it may not."""
+        """Note that a broker begins to load a topic.
+
+        A broker that has lost it unknowingly may deliver what others have acknowledged since; one that loads it may
+        not."""
         self._settled[broker, history.topic] = {
             name: set(seen.answered) for name, seen in history.subscriptions.items()
         }

@@ -1,8 +1,6 @@
-"""The nemesis of a whole cluster: beside what harms any cluster, a bookie that is lost for good, brokers that sleep longer than
-their sessions last, and operators who unload and split bundles meanwhile.
-
-What is never done, as the loss would be ours: a second bookie lost, or the last one that could take the place of the first, or one
-while others lie.
+"""The nemesis of a whole cluster: beside the faults of any cluster, a permanently lost bookie, brokers that pause for
+longer than their sessions last, and operators who unload and split bundles meanwhile. Excluded are losses that no cluster
+could survive: a second bookie lost, or the last one that could take the place of the first, or one while others lie.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ BUNDLES_MAX = 8
 
 
 class ClusterNemesis(FlippingNemesis):
-    """Of one history of a cluster."""
+    """Nemesis of one history of a cluster."""
 
     def __init__(self, story: ClusterRecord) -> None:
         super().__init__(story)
@@ -39,7 +37,7 @@ class ClusterNemesis(FlippingNemesis):
         }
 
     def _pair(self) -> tuple[str, str]:
-        """A client of bookies and a bookie; or a client of brokers and a broker; or two brokers."""
+        """Return a client of bookies and a bookie, or a client of brokers and a broker, or two brokers."""
         rng, story = self.rng, self.story
         brokers = [node.name for node in story.brokers]
         chosen = rng.random()
@@ -51,7 +49,7 @@ class ClusterNemesis(FlippingNemesis):
         return one, other
 
     async def _lose_bookie(self) -> bool:
-        """Its disk is gone. Once; and only while others can take its place."""
+        """Destroy a bookie's disk, once, and only while others can take its place."""
         story = self.story
         living = [node for node in self._nodes() if isinstance(node, BookieNode)]
         if story.lost is not None or self._down or len(story.bookies) <= story.swarm.quorums[0] or not living:
@@ -64,7 +62,7 @@ class ClusterNemesis(FlippingNemesis):
         return True
 
     async def _sleep(self) -> bool:
-        """A broker that has bundles stops for longer than its session lasts, then goes on."""
+        """Pause a broker that has bundles for longer than its session lasts."""
         node = self._owner()
         if node is None:
             return False
@@ -77,13 +75,14 @@ class ClusterNemesis(FlippingNemesis):
             await trio.sleep(seconds)
             node.host.resume()
             if self.rng.random() < 0.5:
-                await trio.sleep(self.rng.uniform(0.0, 1.0))  # it goes on, and cannot know yet
+                await trio.sleep(self.rng.uniform(0.0, 1.0))  # it resumes, and cannot know yet
             node.mend_metadata()
             self.story.tell(node.name, "HostResumed")
         return True
 
     async def _overtake(self) -> bool:
-        """A broker that has bundles loses its session, and what it sends to bookies comes late; some of its clients go to others."""
+        """Expire the session of a broker that has bundles, delay its requests to bookies, and move some of its
+        clients."""
         rng, story = self.rng, self.story
         node = self._owner()
         if node is None:
@@ -104,7 +103,7 @@ class ClusterNemesis(FlippingNemesis):
         return True
 
     async def _fail_over(self) -> bool:
-        """A broker that has bundles crashes, and stays away until others have them."""
+        """Crash a broker that has bundles, and keep it down until others have them."""
         node = self._owner()
         if node is None:
             return False
@@ -116,7 +115,7 @@ class ClusterNemesis(FlippingNemesis):
         return True
 
     async def _crash_client(self) -> bool:
-        """One that produces or consumes; it begins anew."""
+        """Crash a client that produces or consumes, and restart it."""
         host = self.story.universe.host(self.rng.choice(self.story.users.names))
         self.note("client crash", host=host.name)
         await host.crash()
@@ -124,8 +123,10 @@ class ClusterNemesis(FlippingNemesis):
         return True
 
     async def restart_brokers(self, session_s: float) -> None:
-        """Kill all brokers while they cannot reach the metadata service, and start them when they can; their former sessions live
-        for `session_s` more, as after a restart of the service. Returns when all are ready."""
+        """Kill all brokers while the metadata service is unreachable to them, and start them when it is back.
+
+        Their former sessions live for `session_s` more, as after a restart of the service. Returns when all are
+        ready."""
         story = self.story
         self.note("brokers anew", hosts=" ".join(node.name for node in story.brokers))
         for node in story.brokers:
@@ -145,7 +146,7 @@ class ClusterNemesis(FlippingNemesis):
                 await trio.sleep(0.05)
 
     async def force_takeover(self) -> None:
-        """Faults until a topic has gone from one broker to another."""
+        """Inject faults until a topic has moved from one broker to another."""
         while not self.story.takeovers:
             await self._fail_over()
             await trio.sleep(1.0)
@@ -155,11 +156,11 @@ class ClusterNemesis(FlippingNemesis):
         return self.rng.choice(owners) if owners else None
 
     def _past_session(self) -> float:
-        """Seconds that are more than a session lasts."""
+        """Return a number of seconds longer than a session."""
         return self.story.swarm.session_timeout_s * self.rng.uniform(1.1, 2.5)
 
     def _send_away(self, node: BrokerNode) -> None:
-        """Some clients lose their connection to a broker, and look for another."""
+        """Disconnect some clients from a broker, so that they look for another."""
         for name in self.story.users.names:
             if self.rng.random() < 0.6:
                 self.network.reset(name, node.name)

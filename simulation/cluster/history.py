@@ -1,9 +1,11 @@
-"""A whole cluster: brokers, bookies, auditors and workers, one metadata service, clients, and everything that can happen to them.
+"""A whole cluster: brokers, bookies, auditors and workers, one metadata service, clients, and everything that can
+happen to them.
 
-Producers and consumers ask any broker for the owner of their topic and go where they are sent. The nemesis harms hosts, links,
-disks and sessions, loses a bookie for good, puts owners to sleep, and has bundles unloaded and split. Checkers look at each
-confirmation, each delivery, each write of metadata. In the end everything is healed but the bookie that is lost: then every
-message must be delivered, every bundle have one owner, every ledger have its copies, and none be without a name.
+Producers and consumers ask any broker for the owner of their topic and go where they are sent. The nemesis harms hosts,
+links, disks and sessions, loses a bookie for good, puts owners to sleep, and has bundles unloaded and split. Checkers
+look at each confirmation, each delivery, each write of metadata. In the end everything is healed but the bookie that is
+lost: then every message must be delivered, every bundle have one owner, every ledger have its copies, and none be
+without a name.
 """
 
 from __future__ import annotations
@@ -40,9 +42,9 @@ FAULTS_MAX = 16
 LIVENESS_S = 200.0
 """Virtual seconds in which the healed cluster must deliver everything, and again to have all copies."""
 FORMER_SESSIONS_S = 60.0
-"""Virtual seconds that the sessions of killed brokers live on, after the metadata service was away."""
+"""Virtual seconds that the sessions of killed brokers live on, after an outage of the metadata service."""
 ANSWER_S = 5.0
-"""Virtual seconds, beside the timeout of a session, in which a lookup is answered and a bundle taken where nothing is amiss."""
+"""Virtual seconds, beside a session timeout, in which a lookup is answered and a bundle taken without faults."""
 KINDS = (
     pb.CommandSubscribe.Exclusive,
     pb.CommandSubscribe.Shared,
@@ -118,7 +120,7 @@ class ClusterStory(ClusterRecord):
         await self.nemesis.heal()
         if self.swarm.begin_anew:
             await self._begin_anew()
-        # First: who has lost a topic and does not know yet answers from what it remembers.
+        # First: a broker that has lost a topic unknowingly answers from memory.
         await self._until("OneOwnerPerBundle", self._misowned)
         await self._until("Liveness", self._has_enough)
         self.users.finish.set()
@@ -137,8 +139,10 @@ class ClusterStory(ClusterRecord):
         return self._summary(self._check_end())
 
     async def _begin_anew(self) -> None:
-        """The metadata service was away, all brokers were killed and started again, and the nodes of their former sessions name
-        them still. Everything is well otherwise, so clients that know one broker alone are served soon."""
+        """Check clients after an outage of the metadata service and a restart of all brokers, with the nodes of their
+        former sessions alive.
+
+        Everything else works, so clients with the address of one broker are served soon."""
         self.users.front = self.users.own_front
         await self.nemesis.restart_brokers(FORMER_SESSIONS_S)
         begun = trio.current_time()
@@ -154,14 +158,14 @@ class ClusterStory(ClusterRecord):
         self.tell("", "Reached", what="BundlesAreTaken")
 
     def _unserved(self) -> str:
-        """A topic that no broker serves; all have clients that want it."""
+        """Return a topic that no broker serves; all have clients that want it."""
         for topic in self.topics:
             if not any([node.up is not None and node.up.owns(TopicName.parse(topic)) for node in self.brokers]):
                 return f"no broker has taken {topic}, its bundles name {dict(self.bundles)}"
         return ""
 
     async def _read_all(self, topic: str, history: TopicHistory) -> None:
-        """Compare everything that is there with what clients were told; again, if they were told more meanwhile."""
+        """Compare all entries with what clients saw; repeat if they saw more meanwhile."""
         while True:
             before = len(history.confirmed), len(history.delivered)
             found = await self.own.read_all(topic)
@@ -177,7 +181,7 @@ class ClusterStory(ClusterRecord):
         raise self.violation
 
     async def _until(self, name: str, wrong: Callable[[], str]) -> None:
-        """Wait until nothing is wrong; ViolationError with what still is when the time is over."""
+        """Wait until there is no problem. Raises ViolationError with the remaining one at the deadline."""
         with trio.move_on_after(LIVENESS_S):
             while wrong():
                 await trio.sleep(0.2)
@@ -196,7 +200,7 @@ class ClusterStory(ClusterRecord):
         return ""
 
     def _misowned(self) -> str:
-        """What is wrong with the bundles; brokers may be about to learn who owns them."""
+        """Return the problem with the bundles; brokers may not have noticed a change of owner yet."""
         urls = {f"pulsar://{node.name}:{cluster_swarm.BROKER_PORT}": node.name for node in self.brokers}
         owned = {
             node.name: [str(each) for each in node.up.owned() if str(each).startswith(f"{NAMESPACE}/")]
@@ -210,15 +214,15 @@ class ClusterStory(ClusterRecord):
         return ""
 
     async def _stop(self, node: Node) -> None:
-        """For good, in good order."""
+        """Stop everything permanently, in order."""
         node.crashed = True
         with trio.fail_after(LIVENESS_S):
             await node.host.stop()
         self.tell(node.name, "ProcessStopped")
 
     async def _check_all(self, store: MemoryStore) -> None:
-        """Have an auditor read every copy, from disk, as an operator may: the next one that begins finds that it was never
-        done."""
+        """Make an auditor read every copy, from disk, as an operator may: the next elected one finds no earlier
+        check."""
         for bookie in self.bookies:
             await bookie.crash(lose_unsynced=False)
             await bookie.restart()
@@ -232,14 +236,14 @@ class ClusterStory(ClusterRecord):
             await node.restart()
 
     def _unrepaired(self, excepted: Collection[int] = ()) -> str:
-        """A ledger that names the bookie that is lost."""
+        """Return a ledger that names the lost bookie."""
         for ledger_id, metadata in self.checker.stored.items():
             if ledger_id not in excepted and self._names_lost(ledger_id):
                 return f"ledger {ledger_id} ({metadata.state.name}) names the lost bookie: {metadata.fragments}"
         return ""
 
     def _missed(self) -> str:
-        """A copy that never reached its bookie; no auditor was asked to look at all ledgers yet."""
+        """Return a copy that never reached its bookie; no auditor was asked to check all ledgers yet."""
         copy = self.checker.missing()
         return "" if copy is None else f"{copy.bookie_id} lacks {copy.ledger_id}:{copy.entry_id}"
 
@@ -312,9 +316,11 @@ def run_cluster_history(
     tale: Tale | None = None,
     full_disks: bool = False,
 ) -> ClusterSummary:
-    """One history. ViolationError if an invariant does not hold, TooSlowError if the healed cluster makes no progress.
-    `lines` gets the trace, with every step of every task if `steps`; `tale` what is worth telling. `full_disks`: bookies run
-    out of room, too."""
+    """Run one history.
+
+    Raises ViolationError if an invariant does not hold, TooSlowError if the healed cluster makes no progress. `lines`
+    gets the trace, with every step of every task if `steps`; `tale` its main events. `full_disks`: disks of bookies
+    fill up, too."""
 
     async def main(universe: Universe) -> ClusterSummary:
         if lines is not None:

@@ -23,18 +23,18 @@ from simulation.machines.power import PowerCut
 from simulation.machines.scheduler import HOST
 
 JOB_S = 60.0
-"""Virtual seconds that an operator waits for what a broker was asked to do."""
+"""Virtual seconds that an operator waits for a broker's answer."""
 
 
 class ServerCluster(Cluster, Protocol):
-    """The history, as its brokers and recovery processes see it."""
+    """History as used by its brokers and recovery processes."""
 
     @property
     def swarm(self) -> ClusterSwarm: ...
 
 
 class BrokerNode(Node):
-    """A broker."""
+    """Host of a broker."""
 
     def __init__(self, story: ServerCluster, name: str) -> None:
         super().__init__(story, name)
@@ -42,7 +42,7 @@ class BrokerNode(Node):
         self.id = f"{name}:{self.config.listen.web_port}"
         self.ready = trio.Event()
         self.ownership: Ownership | None = None
-        """Of this incarnation, once it runs."""
+        """Broker of this incarnation, once it runs."""
 
     async def serve(self, world: World, metadata: HostMetadata, stop: trio.Event) -> None:
         self.ready = trio.Event()
@@ -62,11 +62,11 @@ class BrokerNode(Node):
 
     @property
     def up(self) -> Ownership | None:
-        """What it owns, while it serves."""
+        """Return the ownership, while it serves."""
         return self.ownership if self.host.running and self.ready.is_set() else None
 
     async def ask(self, what: str, job: Callable[[], Awaitable[None]]) -> None:
-        """Have the broker do something that an operator may ask for. It may fail, or crash meanwhile."""
+        """Make the broker do something for an operator. It may fail, or crash meanwhile."""
 
         async def run() -> None:
             HOST.set(self.name)
@@ -81,7 +81,7 @@ class BrokerNode(Node):
 
 
 class RecoveryNode(Node):
-    """A process with auditor and replication worker."""
+    """Host of a process with auditor and replication worker."""
 
     def __init__(self, story: ServerCluster, name: str) -> None:
         super().__init__(story, name)

@@ -1,6 +1,8 @@
-"""quire.client in a simulated cluster: a producer, a reader that follows a topic, and one that reads all of it in the end.
+"""quire.client in a simulated cluster: a producer, a reader that follows a topic, and one that reads all of it in the
+end.
 
-It finds brokers, and finds them again after a loss, by itself; what reaches its caller is tried again from where it stood.
+It finds brokers, and finds them again after a loss, by itself; what reaches its caller is tried again from where it
+stood.
 """
 
 from __future__ import annotations
@@ -24,16 +26,16 @@ from simulation.common.checkers import Place, SubscriptionHistory, TopicHistory,
 from simulation.standalone.clients import QUIET_S, key_of
 
 FOLLOWER = "follower"
-"""What a reader is called where subscriptions are."""
+"""Name of a reader in place of a subscription's."""
 
 
 @dataclass
 class OwnClients:
-    """Of one history."""
+    """Clients of one history."""
 
     users: ClusterClients
     flushed: dict[tuple[str, str], int] = field(default_factory=dict)
-    """By topic and producer: messages that a flush has covered."""
+    """Messages covered by a flush, by topic and producer."""
 
     @asynccontextmanager
     async def _client(self, world: World) -> AsyncGenerator[Client, None]:
@@ -52,7 +54,7 @@ class OwnClients:
             yield client
 
     def start(self, name: str, history: TopicHistory, subscribed: Sequence[trio.Event], *, follow: bool) -> None:
-        """A producer, or a follower, on a host of its own, once all subscriptions are made."""
+        """Start a producer, or a follower, on a host of its own, once all subscriptions exist."""
 
         async def main(world: World, stop: trio.Event) -> None:
             for each in subscribed:
@@ -91,7 +93,7 @@ class OwnClients:
         await trio.sleep_forever()
 
     async def _follow(self, world: World, client: Client, history: TopicHistory) -> None:
-        """Read on from behind the last entry, with one Reader after the other."""
+        """Read from behind the last entry, with one Reader after the other."""
         rng, seen = world.rng, history.subscriptions[FOLLOWER].delivered
         while True:
             last = max(seen, default=None)
@@ -108,7 +110,7 @@ class OwnClients:
             await reader.close()
 
     def check(self, history: TopicHistory, found: dict[Place, bytes]) -> None:
-        """What a flush covered is there."""
+        """Check that flushed messages exist."""
         there = {numbered(payload) for payload in found.values()}
         for (topic, name), count in self.flushed.items():
             if topic == history.topic:
@@ -116,7 +118,7 @@ class OwnClients:
                 require(not missing, "AllAckedEntriesAreReadable", f"{topic} {name}: {missing[:5]} of {count} are lost")
 
     async def read_all(self, topic: str) -> dict[Place, bytes]:
-        """Everything from the beginning."""
+        """Read everything from the beginning."""
         found: dict[Place, bytes] = {}
         over = trio.Event()
 

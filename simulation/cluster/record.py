@@ -1,6 +1,7 @@
-"""The hosts of a simulated cluster, and what is seen of them from outside while they run: what they store, append, get confirmed.
+"""Hosts of a simulated cluster, and the events observed from outside: what they store, append, and get confirmed.
 
-Checkers are asked at each of these events. The first violation is kept, for servers may take it for an error of their own.
+Checkers are asked at each of these events. The first violation is kept, for servers may take it for an error of their
+own.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ MARK = re.compile(r"/ledgers/underreplication/ledgers/.*/urL([0-9]+)$")
 
 
 class ClusterRecord:
-    """Of one history: its hosts, and what is known of it."""
+    """Record of one history: its hosts, and their known state."""
 
     def __init__(self, universe: Universe, tale: Tale) -> None:
         self.universe = universe
@@ -54,11 +55,11 @@ class ClusterRecord:
         self.brokers = [BrokerNode(self, f"br{number}") for number in range(self.swarm.brokers)]
         self.recoverers = [RecoveryNode(self, f"a{number}") for number in range(self.swarm.recoverers)]
         self.lost: BookieNode | None = None
-        """The bookie whose disk is gone for good."""
+        """The bookie whose disk is permanently lost."""
         self.lost_at = 0.0
         self.named_late: set[int] = set()
-        """Ledgers that name it since it has long been known to be lost: a writer that slept had chosen it before, and stored it
-        then. No audit comes for them but the periodic one, or that of the next auditor."""
+        """Ledgers that name it although it has long been lost: a paused writer had chosen it before, and stored it
+        afterwards. Only the periodic audit, or that of the next auditor, finds them."""
         self.users = ClusterClients(
             universe,
             "",
@@ -79,22 +80,22 @@ class ClusterRecord:
         self.marks: dict[int, None] = {}
         """Ledgers that are marked as lacking copies."""
         self.bundles: dict[str, str] = {}
-        """By bundle, the broker's URL that its node names."""
+        """Broker URL in the node of each bundle."""
         self.checked = False
-        """Whether an auditor has read every copy since it was asked to."""
+        """Whether an auditor has read every copy since the request."""
         self.cursors: dict[str, bytes] = {}
-        """Values of the cursors' nodes, by path."""
+        """Values of the cursors' nodes by path."""
         self.violation: ViolationError | None = None
         self.violated = trio.Event()
 
     @property
     def bookies(self) -> list[BookieNode]:
-        """Those that are not lost."""
+        """Return the bookies that are not lost."""
         return [node for node in self.all_bookies if node is not self.lost]
 
     @property
     def clients(self) -> Sequence[Node]:
-        """Who talks to bookies."""
+        """Return the hosts with clients of bookies."""
         return [*self.brokers, *self.recoverers]
 
     @property
@@ -108,13 +109,13 @@ class ClusterRecord:
     # --- what happened
 
     def tell(self, host: str, name: str, /, **fields: Any) -> None:
-        """Note an event for the tale, and for the digest."""
+        """Record an event for the tale, and for the digest."""
         self.tale.add(host, name, fields)
         self.universe.trace.event(host, name, **{key: str(value) for key, value in fields.items()})
 
     @contextmanager
     def _checking(self) -> Iterator[None]:
-        """Keep the first violation for who runs the history: servers may take it for an error of their own."""
+        """Keep the first violation for the caller of the history, because servers may handle it as their own error."""
         try:
             yield
         except ViolationError as error:

@@ -1,4 +1,4 @@
-"""What one history of a cluster was, in one line."""
+"""One-line summary of a history of a cluster."""
 
 from __future__ import annotations
 
@@ -14,28 +14,31 @@ class ClusterSummary:
     answered_acks: int
     ledgers: int
     loads: int
-    """Times that a broker loaded a topic."""
+    """Number of loads of topics."""
     takeovers: int
-    """Times that a topic's list went from one process to another."""
+    """Number of moves of a topic's list between processes."""
     redirects: int
     recoveries: int
     repaired: int
     """Members of ensembles that workers replaced."""
     copies: int
-    """Copies compared in the end."""
+    """Copies compared at the end."""
     lost_bookie: bool
     crashes: int
     dropping_crashes: int
     faults: tuple[tuple[str, int], ...] = ()
-    """How many of each kind."""
+    """Faults by kind."""
     virtual_s: float = 0.0
 
     def __str__(self) -> str:
         faults = ", ".join(f"{count} {kind}" for kind, count in self.faults)
         return (
-            f"seed {self.seed}: {self.confirmed} confirmed, {self.delivered} delivered, {self.answered_acks} acks answered,"
-            f" {self.loads} loads of topics, {self.takeovers} takeovers, {self.redirects} redirects, {self.ledgers} ledgers,"
+            f"seed {self.seed}: {self.confirmed} confirmed, {self.delivered} delivered, {self.answered_acks} "
+            "acks answered,"
+            f" {self.loads} loads of topics, {self.takeovers} takeovers, {self.redirects} redirects, "
+            f"{self.ledgers} ledgers,"
             f" {self.recoveries} recoveries, {self.repaired} members replaced, {self.copies} copies compared,"
             f" {sum(count for _, count in self.faults)} faults ({faults}), {self.crashes} crashes"
-            f" ({self.dropping_crashes} dropped unsynced writes), {self.virtual_s:.0f} virtual s, digest {self.digest[:16]}"
+            f" ({self.dropping_crashes} dropped unsynced writes), {self.virtual_s:.0f} virtual s, digest "
+            f"{self.digest[:16]}"
         )

@@ -1,4 +1,4 @@
-"""What a seed draws before its history of a whole cluster begins: hosts, limits, quorums, and which faults there may be."""
+"""Draws of a seed for a history of a whole cluster: hosts, limits, quorums, and the possible faults."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ FAULTS = (
     "unload",
     "split",
 )
-"""Kinds of faults. lost bookie: its disk is gone for good; sleeping owner: a broker stops for longer than its session lasts, goes on,
-and finds its topics with others; late owner: it loses its session while what it sends to bookies lags; unload, split: no faults, but done amid them."""
+"""Kinds of faults. lost bookie: its disk is gone for good; sleeping owner: a broker stops for longer than its session
+lasts, goes on, and finds its topics with others; late owner: it loses its session while what it sends to bookies lags;
+unload, split: no faults, but done amid them."""
 FAULTS_PER_SEED = range(6, len(FAULTS) + 1)
 FREQUENT = ("lost bookie", "sleeping owner", "late owner", "unload")
-"""What many histories are to have."""
+"""Faults that many histories should have."""
 
 QUORUMS = ((2, 2, 2), (3, 2, 2), (3, 3, 2), (3, 3, 2), (3, 3, 3), (4, 3, 2))
 """(ensemble, write quorum, ack quorum): with each an entry outlives one disk."""
@@ -35,7 +36,7 @@ QUORUMS = ((2, 2, 2), (3, 2, 2), (3, 3, 2), (3, 3, 2), (3, 3, 3), (4, 3, 2))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSwarm(swarm.Swarm):
-    """Of one history."""
+    """Draws for one history of a cluster."""
 
     brokers: int
     recoverers: int
@@ -54,12 +55,13 @@ class ClusterSwarm(swarm.Swarm):
     cache_mb: int
     bookie_timeout_s: int
     balanced: bool
-    """Brokers move bundles by themselves."""
+    """Whether brokers move bundles by themselves."""
     recovery_delay_s: int
     begin_anew: bool
-    """In the end all brokers are killed while the metadata service is away, and it comes back with their sessions alive."""
+    """Whether at the end all brokers are killed during an outage of the metadata service, which returns with their
+    sessions alive."""
     grace_ms: int
-    """Workers give the writer of an open ledger this long."""
+    """Time that workers give the writer of an open ledger."""
 
     def broker_config(self, name: str) -> BrokerConfig:
         ensemble_size, write_quorum, ack_quorum = self.quorums
@@ -93,7 +95,7 @@ class ClusterSwarm(swarm.Swarm):
         )
 
     def recovery_config(self) -> AutoRecoveryConfig:
-        """Every copy of every entry is read by a check, which comes when it is asked for."""
+        """Return the configuration of recovery. Every copy of every entry is read by a check, made on request."""
         return AutoRecoveryConfig(
             lost_bookie_recovery_delay_s=self.recovery_delay_s,
             ledger_check_interval_s=WEEK_S,

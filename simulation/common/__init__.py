@@ -1,1 +1,1 @@
-"""What the histories share: checkers, swarms, sweeps, planted bugs, the tale of a run."""
+"""Common parts of the histories: checkers, swarms, sweeps, planted bugs, the tale of a run."""

@@ -1,4 +1,4 @@
-"""Bugs to plant, one at a time, each of which the histories must find: proof that the checkers bite."""
+"""Bugs to plant, one at a time, each of which the histories must find: proof that the checkers work."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _ack_before_fsync() -> list[Patch]:
 
     def write(self: GroupWriter, file: File, parts: Sequence[Buffer]) -> None:
         self._write(file, parts)
-        self.seal = None  # which would have found it out at the next start
+        self.seal = None  # it would find the loss at the next start
 
     return [(GroupWriter, "_write_synced", write)]
 
@@ -78,7 +78,7 @@ def _fence_after_answer() -> list[Patch]:
 
 
 def _last_mark_before_index_sync() -> list[Patch]:
-    """A checkpoint writes lastMark, and then flushes what lastMark says is flushed."""
+    """A checkpoint writes lastMark before it flushes the data that lastMark covers."""
 
     async def make(self: Checkpoints) -> None:
         mark = self._journal.mark()
@@ -122,7 +122,8 @@ def _recovery_reads_do_not_fence() -> list[Patch]:
 
 
 def _lac_bound_removed() -> list[Patch]:
-    """Recovery begins at the highest LAC that the bookies of the last ensemble tell, though all before that ensemble is confirmed."""
+    """Recovery begins at the highest LAC of the last ensemble's bookies, though all before that ensemble is
+    confirmed."""
 
     async def unbound(
         context: LedgerContext,
@@ -142,7 +143,7 @@ def _lac_bound_removed() -> list[Patch]:
 
 
 def _coverage_loosened() -> list[Patch]:
-    """Recovery goes on when one more bookie of each write set is not known to be fenced than may be."""
+    """Recovery continues although one bookie too many of each write set may be unfenced."""
 
     def covered(self: FenceCoverage) -> bool:
         return all(
@@ -153,7 +154,7 @@ def _coverage_loosened() -> list[Patch]:
 
 
 def _acks_of_replaced_kept() -> list[Patch]:
-    """What a bookie acknowledged counts, though another stands in its place."""
+    """Acknowledgements of a replaced bookie count."""
 
     def replaced(self: AckTracker, index: int) -> None:
         self._failed &= ~(1 << index)
@@ -162,7 +163,7 @@ def _acks_of_replaced_kept() -> list[Patch]:
 
 
 def _fence_forgotten() -> list[Patch]:
-    """A fence is forgotten with its ledger, when that was deleted and collected."""
+    """A fence is dropped with its ledger after deletion and garbage collection."""
 
     def is_fenced(self: LedgerIndex, ledger_id: int) -> bool:
         state = self.get(ledger_id)
@@ -176,7 +177,7 @@ def _fence_forgotten() -> list[Patch]:
 
 
 def _fence_ignored() -> list[Patch]:
-    """An owner takes a bookie's answer that the ledger is fenced for an acknowledgement."""
+    """An owner counts the answer that a ledger is fenced as an acknowledgement."""
     answered: Callable[[Appender, AddChannel, int, int, int], None] = Appender.adds_answered
 
     def ignoring(self: Appender, channel: AddChannel, rc: int, first: int, last: int) -> None:
@@ -186,7 +187,7 @@ def _fence_ignored() -> list[Patch]:
 
 
 def _member_replaced_early() -> list[Patch]:
-    """A worker names the newcomer in the metadata, and copies then."""
+    """A worker puts the new member into the metadata before it copies."""
 
     async def move(
         self: Replicator, metadata: LedgerMetadata, bad: BadFragment, newcomers: Mapping[int, str], done: Copied
@@ -201,7 +202,7 @@ def _member_replaced_early() -> list[Patch]:
 
 
 def _lost_bookie_ignored() -> list[Patch]:
-    """The auditor takes bookies that are gone for ones that will come back."""
+    """The auditor expects lost bookies to come back."""
 
     def nobody(indexed: Collection[str], present: Collection[str], held: Collection[str]) -> list[str]:
         return []
@@ -210,7 +211,7 @@ def _lost_bookie_ignored() -> list[Patch]:
 
 
 def _missed_copies_ignored() -> list[Patch]:
-    """The auditor takes bookies that were away for whole, and does not look at what writers noted."""
+    """The auditor counts returned bookies as complete, and ignores the notes of writers."""
 
     async def idle(self: MissedCopies) -> None:
         await trio.sleep_forever()
@@ -219,7 +220,7 @@ def _missed_copies_ignored() -> list[Patch]:
 
 
 def _list_closed_short() -> list[Patch]:
-    """Who takes a topic over notes the end of its last ledger one entry too early."""
+    """A takeover records the end of the last ledger one entry too early."""
     recover: Callable[..., Awaitable[LedgerList]] = opening._recover_last
 
     async def short(services: Services, managed_ledger: ManagedLedger, value: LedgerList) -> LedgerList:
@@ -233,7 +234,7 @@ def _list_closed_short() -> list[Patch]:
 
 
 def _intent_forgotten() -> list[Patch]:
-    """A ledger that leaves a list, or was made ahead of it, is not noted as one to be deleted."""
+    """A ledger that leaves a list, or was made ahead of it, is not recorded for deletion."""
 
     def unchanged(self: LedgerList, ledger_ids: Collection[int]) -> LedgerList:
         return self
@@ -242,7 +243,7 @@ def _intent_forgotten() -> list[Patch]:
 
 
 def _orphan_on_unsubscribe() -> list[Patch]:
-    """A cursor is deleted without a wait for the ledger that is being made for it."""
+    """A cursor is deleted without waiting for its ledger under creation."""
 
     async def end(self: CursorStore) -> tuple[list[int], Delete]:
         await trio.lowlevel.checkpoint()
@@ -252,7 +253,7 @@ def _orphan_on_unsubscribe() -> list[Patch]:
 
 
 def _key_not_journalled_again() -> list[Patch]:
-    """The journal takes the key of a ledger for written, though the ledger was collected since."""
+    """The journal counts the key of a ledger as written, though the ledger was collected since."""
 
     def forget_nothing(self: Journal, ledgers: Sequence[int]) -> None:
         return
@@ -261,8 +262,8 @@ def _key_not_journalled_again() -> list[Patch]:
 
 
 def _former_life_replayed() -> list[Patch]:
-    """Garbage collection makes no checkpoint, and a ledger id takes adds again before one has passed what the journal has of its
-    former life."""
+    """Garbage collection makes no checkpoint, and a ledger id accepts adds before one has passed the journal's entries
+    of its former life."""
 
     async def no_checkpoint() -> None:
         return
@@ -279,12 +280,12 @@ def _former_life_replayed() -> list[Patch]:
 
 
 def _wal_tail_tolerated() -> list[Patch]:
-    """A map whose log is damaged is opened, and ends where the damage is, as RocksDB does by itself."""
+    """A map with a damaged log is opened up to the damage, RocksDB's default."""
     return [(key_value, "meet_damage", key_value.tolerate_damage)]
 
 
 def _mark_trusted() -> list[Patch]:
-    """Replay begins where lastMark says, and ends where the journal seems to: the seal is not looked at."""
+    """Replay uses lastMark and the apparent end of the journal, and ignores the seal."""
 
     def trusting(last_mark: LogMark | None, sealed: Sealed | None, ids: Sequence[int], **_: str) -> ReplayPlan:
         mark = last_mark or NO_MARK
@@ -294,7 +295,7 @@ def _mark_trusted() -> list[Patch]:
 
 
 def _former_bundles_left() -> list[Patch]:
-    """A broker that was started again does not take bundles whose nodes are of its former session but when it is asked for them."""
+    """A restarted broker retakes bundles of its former session only on request."""
 
     async def left(self: Placement, lease: Lease, bundles: Bundles) -> None:
         await trio.lowlevel.checkpoint()
@@ -326,11 +327,11 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "WAL-tail-tolerated": _wal_tail_tolerated,
     "mark-trusted": _mark_trusted,
 }
-"""By name; the docstring says what is wrong."""
+"""Bugs by name; the docstring describes each."""
 
 
 @contextmanager
 def plant(name: str) -> Iterator[None]:
-    """Within it, the servers of this process have the bug `name` of BUGS."""
+    """Plant the bug `name` of BUGS in the servers of this process, while entered."""
     with patched(BUGS[name]()):
         yield

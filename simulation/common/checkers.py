@@ -1,4 +1,4 @@
-"""What must hold, under the names of the TLA+ specifications where they have one. Pure: facts in, ViolationError out."""
+"""Invariants, under the names of the TLA+ specifications where they have one. Pure: facts in, ViolationError out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Place: TypeAlias = tuple[int, int]
 
 
 class ViolationError(AssertionError):
-    """An invariant does not hold: `name` says which."""
+    """Violation of the invariant `name`."""
 
     def __init__(self, name: str, details: str) -> None:
         super().__init__(f"{name}: {details}")
@@ -24,27 +24,27 @@ def require(holds: bool, name: str, details: str) -> None:
 
 
 def message(producer: str, number: int, size: int = 0) -> bytes:
-    """The payload of a producer's message `number`, padded to `size` bytes."""
+    """Return the payload of a producer's message `number`, padded to `size` bytes."""
     return (b"%s/%d/" % (producer.encode(), number)).ljust(size, b".")
 
 
 def numbered(payload: bytes) -> tuple[bytes, int]:
-    """(producer, number) of a payload that `message` made."""
+    """Return (producer, number) of a payload made by `message`."""
     producer, number, _ = payload.split(b"/", 2)
     return producer, int(number)
 
 
 @dataclass
 class SubscriptionHistory:
-    """What the consumers of one subscription saw."""
+    """Observations of the consumers of one subscription."""
 
     ordered_by: str = "none"
-    """Whose first deliveries come in order: "all", "key", or "none"."""
+    """Scope of the order of first deliveries: "all", "key", or "none"."""
     delivered: set[Place] = field(default_factory=set)
     acked: set[Place] = field(default_factory=set)
-    """An ack was sent: perhaps it arrived."""
+    """Acks sent, which may have arrived."""
     answered: set[Place] = field(default_factory=set)
-    """An ack was answered."""
+    """Acks answered."""
     _last_first: dict[str, Place] = field(default_factory=dict)
 
     def first_delivery(self, place: Place, key: str) -> None:
@@ -62,7 +62,7 @@ class SubscriptionHistory:
 
 @dataclass
 class TopicHistory:
-    """What clients saw of one topic, checked as it comes in."""
+    """Observations of the clients of one topic, checked as they arrive."""
 
     topic: str
     confirmed: dict[Place, bytes] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class TopicHistory:
     _last_receipt: dict[object, Place] = field(default_factory=dict)
 
     def receipt(self, connection: object, producer: str, place: Place, payload: bytes) -> None:
-        """A producer got a receipt over a connection."""
+        """Record a producer's receipt over a connection."""
         known = self.confirmed.get(place)
         require(
             known is None, "NoOutOfOrderEntries", f"{self.topic} {place} confirmed twice: {known!r} and {payload!r}"
@@ -85,8 +85,10 @@ class TopicHistory:
         self.confirmed[place] = payload
 
     def delivery(self, subscription: str, place: Place, payload: bytes, key: str = "", *, done: Set[Place]) -> None:
-        """A consumer got a message. `done`: what must not come over its connection any more: acks that were answered before
-        it subscribed, or over this same connection. (Another consumer's message may have been under way when its ack was
+        """Record a delivery to a consumer.
+
+        `done`: entries that must not arrive over its connection any more, since their acks were answered before it
+        subscribed, or over this connection. (A message of another consumer may have been under way when its ack was
         answered.)"""
         seen = self.subscriptions.setdefault(subscription, SubscriptionHistory())
         require(
@@ -109,19 +111,19 @@ class TopicHistory:
             )
 
     def ack_sent(self, subscription: str, places: Iterable[Place]) -> None:
-        """An ack is on its way."""
+        """Record a sent ack."""
         self.subscriptions.setdefault(subscription, SubscriptionHistory()).acked.update(places)
 
     def ack_answered(self, subscription: str, places: Iterable[Place]) -> None:
-        """An ack with a request id got its answer."""
+        """Record the answer to an ack with a request id."""
         self.subscriptions.setdefault(subscription, SubscriptionHistory()).answered.update(places)
 
     def up_to(self, last: Place) -> list[Place]:
-        """Every place known that a cumulative ack of `last` covers."""
+        """Return every known place that a cumulative ack of `last` covers."""
         return sorted({place for seen in (self.confirmed, self.delivered) for place in seen if place <= last})
 
     def undelivered(self) -> list[tuple[str, Place]]:
-        """Confirmed entries that a subscription has not got yet, nor acknowledged (cumulatively) without."""
+        """Return confirmed entries that a subscription has neither received nor acknowledged (cumulatively)."""
         return [
             (name, place)
             for name, seen in self.subscriptions.items()
@@ -130,8 +132,9 @@ class TopicHistory:
         ]
 
     def check_final(self, found: Mapping[Place, bytes], *, trimmed: bool = False) -> None:
-        """`found` is everything a reader found from the beginning to the end, after the last restart, in its order.
-        `trimmed`: what every subscription has acknowledged may be gone."""
+        """Check `found`: everything a reader found from the beginning to the end, after the last restart, in its order.
+
+        `trimmed`: entries acknowledged by every subscription may be gone."""
         require(list(found) == sorted(found), "NoOutOfOrderEntries", f"{self.topic}: the reader saw {list(found)}")
         for name, facts, broken in (
             ("AllAckedEntriesAreReadable", self.confirmed, "was confirmed and is lost"),
@@ -145,14 +148,14 @@ class TopicHistory:
                     f"{self.topic}: {place} {payload[:40]!r} {broken} ({len(found)} entries are left)",
                 )
                 require(there is None or there == payload, "NoOutOfOrderEntries", f"{self.topic}: {place} changed")
-        if not trimmed:  # else ledgers may go while the reader is on its way to them
+        if not trimmed:  # otherwise ledgers may be deleted while the reader approaches them
             self._check_producers(found)
 
     def _done_with(self, place: Place) -> bool:
         return all(place in seen.acked for seen in self.subscriptions.values())
 
     def _check_producers(self, found: Mapping[Place, bytes]) -> None:
-        """First copies of each producer's messages are in the order of its numbers, without a gap."""
+        """Check that first copies of each producer's messages are in the order of its numbers, without a gap."""
         last: dict[bytes, int] = {}
         for payload in found.values():
             producer, number = numbered(payload)

@@ -1,4 +1,4 @@
-"""How many faults of each kind a sweep had, as text and as a picture."""
+"""Histogram of the faults of a sweep, as text and as a picture."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ WIDTH = 50
 
 
 class Histogram:
-    """Adds up over histories."""
+    """Sums of faults over histories."""
 
     def __init__(self) -> None:
         self.histories = 0
-        """Those that counted faults."""
+        """Number of histories that counted faults."""
         self.counts: Counter[str] = Counter()
         self.seen: Counter[str] = Counter()
-        """In how many histories each kind was."""
+        """Number of histories with each kind."""
 
     def add(self, faults: Iterable[tuple[str, int]]) -> None:
-        """The faults of one history, by kind; nothing if it counts none."""
+        """Add the faults of one history, by kind; nothing if it counts none."""
         counts = dict(faults)
         self.histories += bool(counts)
         self.counts.update(counts)
         self.seen.update(dict.fromkeys(counts, 1))
 
     def text(self) -> str:
-        """One line for each kind.
+        """Return one line for each kind.
 
         >>> histogram = Histogram()
         >>> histogram.add([("crash", 2), ("pause", 1)])
@@ -45,7 +45,7 @@ class Histogram:
         return "\n".join(lines)
 
     def draw(self, path: Path) -> None:
-        """The same as a PNG."""
+        """Return the same as a PNG."""
         import matplotlib
 
         matplotlib.use("Agg")

@@ -1,4 +1,4 @@
-"""What all histories share: the log is watched, and the first cause of a failure is found."""
+"""Common parts of all histories: the watched log, and the search for the first cause of a failure."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from simulation.common.checkers import ViolationError, require
 
 
 class Log:
-    """The log lines of one history."""
+    """Log lines of one history."""
 
     def __init__(self, events: list[log.Event]) -> None:
         self._events = events
         self._seen = 0
 
     def has(self, text: str) -> bool:
-        """Is there such an event since the last `forget`?"""
+        """Return whether there is such an event since the last `forget`."""
         return any(text in event["event"] for event in self._events[self._seen :])
 
     def forget(self) -> None:
-        """`has` looks only at what comes from now on."""
+        """Limit `has` to later events."""
         self._seen = len(self._events)
 
     def check(self, announced: Sequence[str]) -> None:
-        """ViolationError if a human was told to look, and no `announced` text is in what was told."""
+        """Raise ViolationError for an ERROR in the log, unless it contains one of the `announced` texts."""
         for event in self._events:
             is_error = log.LEVELS[event["level"]] >= log.LEVELS["error"]
             require(
@@ -39,7 +39,7 @@ class Log:
 
 @contextmanager
 def watched() -> Iterator[Log]:
-    """Watch the log, and raise the first cause out of whatever groups of nurseries it comes in, violations first."""
+    """Watch the log, and raise the first cause out of any groups of nurseries, violations first."""
     with log.captured() as events:
         try:
             yield Log(events)
@@ -50,5 +50,5 @@ def watched() -> Iterator[Log]:
 
 
 def _origin(error: BaseException) -> BaseException:
-    """What a callback of a server raised, which has ended it with an InternalError; else the error itself."""
+    """Return the exception of a callback that ended a server with an InternalError; else the error itself."""
     return error.__cause__ if isinstance(error, InternalError) and error.__cause__ is not None else error

@@ -1,4 +1,4 @@
-"""LedgersNeverLeak for a server with embedded metadata: what its metadata say when it has stopped."""
+"""LedgersNeverLeak for a server with embedded metadata, checked in the metadata of the stopped server."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from simulation.common.checkers import ViolationError
 
 _LOGS = "/managed-ledgers"
 _DEPTH = 4
-"""tenant/namespace/persistent/topic: below that are cursors."""
+"""Depth of tenant/namespace/persistent/topic; cursors are below."""
 
 
 async def check_leaks(world: World, metadata: MetadataStore, ledgers_root: str) -> int:
-    """Every ledger is named: by a list (in it, or as one to be deleted), or by a cursor's node; and every ledger of a list is
-    there. Returns how many ledgers there are. ViolationError."""
+    """Check that every ledger is named, and that every ledger of a list exists; return the number of ledgers.
+
+    Named means: in a list, in its ledgers to be deleted, or in a cursor's node. Raises ViolationError."""
     ids = BlockLedgerIds(metadata, ledgers_root)
     manager = LedgerManager(metadata, ids=ids, rng=world.rng, root=ledgers_root)
     stored = {ledger_id async for ledger_id in manager.ledger_ids()}
@@ -30,7 +31,7 @@ async def check_leaks(world: World, metadata: MetadataStore, ledgers_root: str) 
 
 
 async def _named(metadata: MetadataStore) -> tuple[set[int], set[int]]:
-    """Ledgers in lists, and those named elsewhere."""
+    """Return ledgers in lists, and those named elsewhere."""
     listed: set[int] = set()
     named: set[int] = set()
     paths = [(_LOGS, 0)]

@@ -19,27 +19,27 @@ from simulation.common.nodes import BookieNode, Cluster, Node
 from simulation.machines.damage import Contents, bookie_contents, trial
 
 FULL_DISK_ERRORS = ("no room", "checkpoint failed", "last checkpoint failed", "journal group not written")
-"""What the log says of them, for a human."""
+"""Expected ERROR texts in the log."""
 TRIALS_SHARE = 0.5
-"""Of the bookies that are killed, those of which a damaged copy is tried."""
+"""Fraction of killed bookies of which a damaged copy is tried."""
 
 
 class Harmed(Cluster, Protocol):
-    """The history whose hosts are harmed."""
+    """History whose hosts are harmed."""
 
     @property
     def nodes(self) -> Sequence[Node]: ...
 
     @property
     def clients(self) -> Sequence[Node]:
-        """Those that talk to bookies."""
+        """Return the hosts with clients of bookies."""
 
     @property
     def bookies(self) -> Sequence[BookieNode]: ...
 
 
 class Nemesis:
-    """Of one history."""
+    """Nemesis of one history."""
 
     def __init__(self, story: Harmed) -> None:
         self.story = story
@@ -50,7 +50,7 @@ class Nemesis:
         self.network = story.universe.network
         self._down = 0
         self._busy: dict[str, None] = {}
-        """Nodes that are being harmed as a whole: not twice at a time."""
+        """Nodes harmed as a whole, at most once at a time."""
         self._planned = 1
         self._disks = story.universe.derive("full disks")
         self._fills_disks = False
@@ -71,7 +71,7 @@ class Nemesis:
         }
 
     def fill_disks(self) -> None:
-        """Beside the faults that the seed draws, let disks of bookies be full now and then. Before the history begins."""
+        """Fill disks of bookies now and then, beside the drawn faults. Call before the history begins."""
         self._fills_disks = True
         for bookie in self.story.bookies:
             bookie.config = replace(bookie.config, disk_reserve_mb=self._disks.choice((0, 1, 1, 64)))
@@ -81,12 +81,12 @@ class Nemesis:
         return sum(self.done.values())
 
     def note(self, kind: str, **fields: object) -> None:
-        """A fault happens."""
+        """Record a fault."""
         self.done[kind] += 1
         self.story.tell("", "Fault", kind=kind, **fields)
 
     async def run(self, count: int) -> None:
-        """`count` faults and more, of which at most `overlap` are under way at a time; returns when all are undone."""
+        """Inject `count` faults or more, at most `overlap` at a time; return when all are undone."""
         swarm = self.story.swarm
         kinds = [kind for kind in swarm.faults if kind in self._acts] or ["crash"]
         limit = trio.CapacityLimiter(swarm.overlap)
@@ -103,11 +103,11 @@ class Nemesis:
                 nursery.start_soon(self._act, kind, limit, token, name=f"fault {kind}")
 
     def _begin(self, nursery: trio.Nursery) -> None:
-        """Start what goes on beside the faults."""
+        """Start the continuous faults beside the drawn ones."""
 
     @property
     def progress(self) -> float:
-        """How much of it is over, 0 to 1."""
+        """Return the completed fraction, 0 to 1."""
         return min(1.0, self.total / self._planned)
 
     async def _act(self, kind: str, limit: trio.CapacityLimiter, token: object) -> None:
@@ -118,7 +118,7 @@ class Nemesis:
             limit.release_on_behalf_of(token)
 
     async def heal(self) -> None:
-        """Undo what is still wrong: every host of the history up, every link whole."""
+        """Undo the remaining faults: every host of the history up, every link whole."""
         self.story.tell("", "Healed")
         self.network.heal()
         for node in self.story.nodes:
@@ -129,13 +129,13 @@ class Nemesis:
         for bookie in self.story.bookies:
             await bookie.wait_up()
 
-    # --- whom
+    # --- targets
 
     def _nodes(self) -> list[Node]:
         return [node for node in self.story.nodes if node.host.running and node.name not in self._busy]
 
     def _victim(self) -> Node | None:
-        """Somebody who may go down: any client, or a bookie if not too many are."""
+        """Return a host that may be taken down: any client, or a bookie if not too many are down."""
         bookies = self._down < self.story.swarm.down_max
         nodes = [node for node in self._nodes() if bookies or not isinstance(node, BookieNode)]
         clients = [node for node in nodes if not isinstance(node, BookieNode)]
@@ -144,7 +144,7 @@ class Nemesis:
         return self.rng.choice(clients) if clients else None
 
     def _pair(self) -> tuple[str, str]:
-        """Hosts that talk to each other: a client and a bookie, in this order."""
+        """Return hosts that communicate: a client and a bookie, in this order."""
         one: Node = self.rng.choice(self.story.clients)
         return one.name, self.rng.choice(self.story.bookies).name
 
@@ -180,7 +180,7 @@ class Nemesis:
         return True
 
     async def _try_damage(self, node: BookieNode) -> None:
-        """Start copies of a killed bookie of which one is damaged. ViolationError."""
+        """Start copies of a killed bookie, one of them damaged. Raises ViolationError."""
 
         async def opening(world: World, wanted: Contents | None) -> Contents:
             return await bookie_contents(world, node.config, MemoryStore(self.story.tree), wanted)
@@ -241,7 +241,7 @@ class Nemesis:
         return True
 
     async def _fill_disks(self) -> None:
-        """One disk after the other, beside everything else."""
+        """Fill one disk after the other, beside everything else."""
         while self.total < self._planned:
             await trio.sleep(self._disks.uniform(0, 3))
             nodes = [node for node in self._nodes() if isinstance(node, BookieNode)]
@@ -249,7 +249,7 @@ class Nemesis:
                 await self._fill_disk(self._disks.choice(nodes))
 
     async def _fill_disk(self, node: BookieNode) -> None:
-        """There is little room or none for a while; perhaps the bookie goes down meanwhile, and perhaps it is started so."""
+        """Leave little or no room on a disk for a while; the bookie may crash meanwhile, and restart without room."""
         rng, disk = self._disks, node.host.disk
         free = rng.choice((0, 700, 5000, 30_000, 400_000))
         with self._taken(node):

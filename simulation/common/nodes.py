@@ -18,11 +18,11 @@ from simulation.machines.metadata import HostMetadata
 from simulation.machines.world import Universe
 
 AGAIN_S = 0.2
-"""A process that ended, as the metadata service was away, is started again after this."""
+"""Time after which a process is restarted that ended during an outage of the metadata service."""
 
 
 class Cluster(Protocol):
-    """The history that the hosts are of."""
+    """History to which the hosts belong."""
 
     universe: Universe
 
@@ -35,7 +35,7 @@ class Cluster(Protocol):
     def tell(self, host: str, name: str, /, **fields: object) -> None: ...
 
     def bookie_opened(self, node: BookieNode) -> None:
-        """It has replayed its journal."""
+        """Handle that the bookie has replayed its journal."""
 
 
 class Node:
@@ -49,10 +49,10 @@ class Node:
         self.crashed = False
         """Whether the nemesis keeps it down."""
         self.cut_off = 0
-        """How many faults keep it from the metadata service."""
+        """Number of faults that keep it from the metadata service."""
 
     def connect_metadata(self) -> HostMetadata:
-        """A session for this incarnation."""
+        """Open a session for this incarnation."""
         swarm = self.story.swarm
         self.metadata = HostMetadata(
             self.story.tree,
@@ -66,7 +66,7 @@ class Node:
         return self.metadata
 
     def cut_metadata(self) -> None:
-        """From now on it cannot reach the service; until as many `mend_metadata`s."""
+        """Disconnect it from the service, until as many `mend_metadata`s."""
         self.cut_off += 1
         if self.metadata is not None:
             self.metadata.disconnect()
@@ -77,7 +77,7 @@ class Node:
             self.metadata.reconnect()
 
     def pause(self) -> None:
-        """As SIGSTOP: the service hears nothing of it either."""
+        """Pause the host as SIGSTOP does; the service hears nothing of it either."""
         self.host.pause()
         self.cut_metadata()
 
@@ -86,14 +86,14 @@ class Node:
         self.host.resume()
 
     async def crash(self, *, lose_unsynced: bool = True) -> None:
-        """Down it goes, and stays so until `restart`."""
+        """Crash the host, which stays down until `restart`."""
         self.crashed = True
         await self.host.crash(lose_unsynced=lose_unsynced)
         if self.metadata is not None:
             self.metadata.disconnect()
 
     async def restart(self) -> None:
-        """Fine if it runs."""
+        """Restart the host; a running one is left alone."""
         self.crashed = False
         if not self.host.running:
             await self.host.wait_down()
@@ -104,14 +104,14 @@ class Node:
         self.host.start(self.main)
 
     async def main(self, world: World, stop: trio.Event) -> None:
-        """The process. It may end by itself when the metadata service is away: then a supervisor starts it again."""
+        """Run the process. It may end by itself during an outage of the metadata service; a supervisor restarts it."""
         metadata = self.connect_metadata()
         try:
             await self.serve(world, metadata, stop)
         except* MetadataError as error:
             self.story.tell(self.name, "ProcessEnded", error=reason_of(error))
         except* OSError as error:
-            # A start that finds no room at all; an error of another kind, or on another disk, is a fault of ours.
+            # Expected: a start without any room. Another error, or one on another disk, is a violation.
             if not self.host.disk.is_limited:
                 raise
             self.story.tell(self.name, "ProcessEnded", error=reason_of(error))
@@ -129,14 +129,14 @@ class Node:
 
 
 class BookieNode(Node):
-    """A bookie. Its storage can be looked into, past its port."""
+    """Host of a bookie. Its storage can be inspected without its port."""
 
     def __init__(self, story: Cluster, name: str) -> None:
         super().__init__(story, name)
         self.config = story.swarm.bookie_config(name)
         self.id = self.config.id
         self.bookie: Bookie | None = None
-        """While it runs and has replayed its journal."""
+        """The bookie while it runs and has replayed its journal."""
         self.ready = trio.Event()
         self._opened_by = 0
         """The incarnation that replayed the journal last."""
@@ -155,7 +155,7 @@ class BookieNode(Node):
 
     @property
     def up(self) -> Bookie | None:
-        """The bookie, unless it is down or has not replayed its journal yet."""
+        """Return the bookie, unless it is down or has not replayed its journal yet."""
         return self.bookie if self.host.running and self.host.incarnation == self._opened_by else None
 
     async def wait_up(self) -> None:
@@ -164,7 +164,7 @@ class BookieNode(Node):
             await trio.sleep(0.05)
 
     def has(self, ledger_id: int, entry_id: int) -> bool | None:
-        """Whether it has the entry, synced or not; None if it is down."""
+        """Return whether it has the entry, synced or not; None if it is down."""
         bookie = self.up
         if bookie is None:
             return None
@@ -176,7 +176,7 @@ class BookieNode(Node):
         return None if bookie is None else bookie.storage.is_fenced(ledger_id)
 
     def location(self, ledger_id: int, entry_id: int) -> tuple[str, int] | None:
-        """File and offset of the entry on the disk, if it is there and no longer in the write cache."""
+        """Return file and offset of the entry on the disk, if it is there and no longer in the write cache."""
         bookie = self.up
         if bookie is None or bookie.storage._cache.find(ledger_id, entry_id) is not None:
             return None

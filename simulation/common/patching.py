@@ -1,4 +1,4 @@
-"""Puts other functions into classes and modules of the servers for a while: to plant bugs, and to hear what does not show."""
+"""Patches of classes and modules of the servers: to plant bugs, and to observe internal events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Patch: TypeAlias = tuple[type | ModuleType, str, object]
 
 @contextmanager
 def patched(patches: Sequence[Patch]) -> Iterator[None]:
-    """Within it the patches hold; then what was there before is put back."""
+    """Apply the patches while entered, then restore the originals."""
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]
     for owner, name, value in patches:
         setattr(owner, name, value)

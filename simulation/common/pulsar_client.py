@@ -20,12 +20,12 @@ _U32 = struct.Struct("!I")
 
 
 class ClientError(Exception):
-    """The server said no, or the connection is gone: reconnect."""
+    """Error answer of the server, or a lost connection: reconnect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What was delivered: where it stands, what it holds, how often it was delivered before."""
+    """A delivered message: its position, content, and earlier deliveries."""
 
     ledger_id: int
     entry_id: int
@@ -39,7 +39,7 @@ def frame(command: pb.BaseCommand, tail: bytes = b"") -> bytes:
 
 
 def entry(producer: str, sequence_id: int, payload: bytes, key: str, publish_ms: int) -> bytes:
-    """Magic, checksum, metadata, payload: what follows the command of a SEND."""
+    """Return magic, checksum, metadata, payload: the part of a SEND behind the command."""
     metadata = pb.MessageMetadata(producer_name=producer, sequence_id=sequence_id, publish_time=publish_ms)
     if key:
         metadata.partition_key = key
@@ -53,25 +53,25 @@ class Connection:
 
     def __init__(self, world: World, stream: Stream, host: str = "") -> None:
         self.host = host
-        """Whom it leads to."""
+        """Host at the other end."""
         self._world = world
         self._stream = stream
         self._request_id = 0
         self._answers: dict[int, pb.BaseCommand] = {}
         self._changed = trio.Event()
         self._unsent = bytearray()
-        """What the window did not take yet, in order."""
+        """Sends beyond the window, in order."""
         self._unsent_some = trio.Event()
         self.receipts: deque[pb.CommandSendReceipt] = deque()
         self.messages: deque[tuple[int, Message]] = deque()
         """(consumer id, message) in the order of their arrival."""
         self.closed = False
         self.dropped: set[int] = set()
-        """Consumers that the server closed."""
+        """Consumers closed by the server."""
 
     @classmethod
     async def open(cls, world: World, host: str, port: int) -> Connection:
-        """Connect; OSError if refused. `handshake` follows once `run` is running."""
+        """Connect. Raises OSError if refused. `handshake` follows once `run` is running."""
         return cls(world, await world.network.connect(host, port), host)
 
     async def run(self) -> None:
@@ -149,7 +149,7 @@ class Connection:
                     self._answers[0] = command
 
     def send(self, command: pb.BaseCommand, tail: bytes = b"") -> None:
-        """Send one frame; nothing happens if the connection is over."""
+        """Send one frame; no effect on an ended connection."""
         self._send(frame(command, tail))
 
     def _send(self, data: bytes) -> None:
@@ -165,7 +165,7 @@ class Connection:
             self._unsent_some.set()
 
     async def changed(self) -> None:
-        """Wait until something arrived; ClientError if the connection is over."""
+        """Wait until something arrived. Raises ClientError on an ended connection."""
         if self.closed:
             raise ClientError("the connection is over")
         await self._changed.wait()
@@ -191,7 +191,7 @@ class Connection:
         await self._answer(0)
 
     async def lookup(self, topic: str, *, authoritative: bool) -> pb.CommandLookupTopicResponse:
-        """Who serves the topic, or whom to ask next; ClientError if that cannot be said."""
+        """Return the broker that serves the topic, or the one to ask next. Raises ClientError."""
         number = self.next_id()
         command = pb.CommandLookupTopic(topic=topic, request_id=number, authoritative=authoritative)
         self.send(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=command))
@@ -207,7 +207,8 @@ class Connection:
         await self._answer(number)
 
     def publish(self, producer_id: int, name: str, first: int, messages: Sequence[tuple[str, bytes]]) -> None:
-        """A run of SENDs in one write, numbered from `first` on; each is (key, payload). Receipts arrive in `receipts`."""
+        """Send a run of SENDs in one write, numbered from `first` on; each is (key, payload). Receipts arrive in
+        `receipts`."""
         now_ms = self._world.clock.wall_ms()
         frames = [
             frame(
@@ -224,7 +225,7 @@ class Connection:
     async def subscribe(
         self, topic: str, subscription: str, consumer_id: int, kind: int, *, durable: bool = True
     ) -> None:
-        """From the beginning, if the subscription is new; a reader (not durable) always."""
+        """Subscribe from the beginning, if the subscription is new; a reader (not durable) always."""
         number = self.next_id()
         command = pb.CommandSubscribe(
             topic=topic,
@@ -246,7 +247,7 @@ class Connection:
         self.send(pb.BaseCommand(type=pb.BaseCommand.FLOW, flow=command))
 
     async def ack(self, consumer_id: int, places: list[tuple[int, int]], *, cumulative: bool = False) -> None:
-        """Acknowledge, and wait for the answer; ClientError if it is an error or never comes."""
+        """Acknowledge, and wait for the answer. Raises ClientError for an error or a missing answer."""
         number = self.next_id()
         kind = pb.CommandAck.Cumulative if cumulative else pb.CommandAck.Individual
         command = pb.CommandAck(consumer_id=consumer_id, ack_type=kind, request_id=number)
@@ -258,7 +259,7 @@ class Connection:
             raise ClientError(answer.ackResponse.message)
 
     def ack_unanswered(self, consumer_id: int, place: tuple[int, int]) -> None:
-        """Acknowledge one entry; no answer is asked for."""
+        """Acknowledge one entry without requesting an answer."""
         command = pb.CommandAck(consumer_id=consumer_id, ack_type=pb.CommandAck.Individual)
         command.message_id.add(ledgerId=place[0], entryId=place[1])
         self.send(pb.BaseCommand(type=pb.BaseCommand.ACK, ack=command))

@@ -1,6 +1,7 @@
-"""What every history of several hosts draws from its seed before it begins: limits, and which faults there may be.
+"""Draws of the seed for every history of several hosts: limits, and the possible faults.
 
-Drawing what may happen at all, and not only when, reaches states that an average of everything never does ("swarm testing").
+Drawing what may happen at all, and not only when, reaches states that an average of everything never does ("swarm
+testing").
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ FAULTS = (
     "session expiry",
     "metadata cut",
 )
-"""Kinds of faults that any cluster may have. crash: power cut, unsynced writes are lost; kill: SIGKILL; fuse: a power cut amid a
-disk job."""
+"""Kinds of faults that any cluster may have. crash: power cut, unsynced writes are lost; kill: SIGKILL; fuse: a power
+cut amid a disk job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swarm:
-    """Of one history."""
+    """Draws for one history."""
 
     bookies: int
     sizes: tuple[int, ...]
@@ -48,9 +49,9 @@ class Swarm:
     overlap: int
     """Faults that may be under way at the same time."""
     calm_s: float
-    """Between faults it is calm for up to this."""
+    """Maximum pause between faults."""
     faults: tuple[str, ...]
-    """The kinds that there may be."""
+    """Possible kinds of faults."""
 
     def bookie_config(self, name: str) -> BookieConfig:
         return BookieConfig(

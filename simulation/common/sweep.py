@@ -24,7 +24,7 @@ from simulation.standalone.reuse_history import run_reuse_history
 
 
 class Summary(Protocol):
-    """What a history tells of itself in one line by `str`."""
+    """Summary of a history: its `str` is one line."""
 
     @property
     def digest(self) -> str: ...
@@ -38,26 +38,26 @@ HISTORIES: dict[str, Callable[..., Summary]] = {
     "ledger": run_ledger_history,
     "cluster": run_cluster_history,
 }
-"""By name: `run(seed, *, lines=None, steps=False)`."""
+"""Histories by name: `run(seed, *, lines=None, steps=False)`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one history went."""
+    """Outcome of one history."""
 
     history: str
     seed: int
     line: str
-    """What happened, in one line."""
+    """Summary in one line."""
     digest: str = ""
     violation: str = ""
-    """Name of the invariant that does not hold, or of the exception that ended the history."""
+    """Name of the violated invariant, or of the exception that ended the history."""
     details: str = ""
     """The traceback, if anything but an invariant failed."""
     faults: tuple[tuple[str, int], ...] = ()
-    """How many of each kind, where the history counts them."""
+    """Faults by kind, where the history counts them."""
     place: tuple[int, int] | None = None
-    """Ledger and entry (-1: all of it) at which the invariant does not hold, if it is about one."""
+    """Ledger and entry (-1: all of it) of the violation, if it is about one."""
 
     @property
     def ok(self) -> bool:
@@ -65,8 +65,9 @@ class Outcome:
 
 
 def run_one(history: str, seed: int, *, lines: list[str] | None = None, steps: bool = False, **more: Any) -> Outcome:
-    """Run a history and say how it went, whatever that was. `lines` gets the trace, with every step of every task if
-    `steps`; `more` is what this history takes besides."""
+    """Run a history and return its outcome, whatever that is.
+
+    `lines` gets the trace, with every step of every task if `steps`; `more` are further arguments of this history."""
     try:
         summary = HISTORIES[history](seed, lines=lines, steps=steps, **more)
     except LedgerViolationError as error:
@@ -84,11 +85,12 @@ def run_one(history: str, seed: int, *, lines: list[str] | None = None, steps: b
 
 
 FULL_DISKS_APART: Final = ("ledger", "cluster")
-"""Histories in which disks are full only when it is asked for: seeds that were drawn without stay what they were."""
+"""Histories with full disks only on request, so that older seeds keep their histories."""
 
 
 class Work(NamedTuple):
-    """One history to be run, with a planted bug if one is named; with full disks, where the history has them apart."""
+    """One history to run, with a planted bug if one is named; with full disks, where the history has them
+    separately."""
 
     history: str
     seed: int
@@ -97,7 +99,7 @@ class Work(NamedTuple):
 
 
 def run_all(work: Sequence[Work], *, jobs: int) -> Iterator[Outcome]:
-    """Run these in `jobs` processes of their own; outcomes in the same order."""
+    """Run these in `jobs` separate processes; outcomes in the same order."""
     # Not forked: a history must not see what this process did before.
     context = multiprocessing.get_context("spawn")
     with context.Pool(max(1, min(jobs, len(work))), log.configure, ("critical",)) as pool:
@@ -117,5 +119,5 @@ def _run(work: Work) -> Outcome:
 
 
 def with_full_disks(history: str, wanted: bool) -> dict[str, Any]:
-    """What `run_one` takes besides."""
+    """Return further arguments of `run_one`."""
     return {"full_disks": True} if wanted and history in FULL_DISKS_APART else {}

@@ -1,7 +1,7 @@
-"""The tale of a history: what is worth telling of it, and which part of that led to a violation.
+"""The tale of a history: its main events, and the part of them that led to a violation.
 
-Not the trace: that has every message, and is for finding where two runs part. Here are faults, metadata writes, and what happened to
-ledgers and their entries, so that what happened to one entry can be picked out.
+Not the trace: that has every message, and is for finding where two runs part. Here are faults, metadata writes, and
+what happened to ledgers and their entries, so that what happened to one entry can be picked out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ALWAYS = ("Drawn", "Fault", "Healed", "HostRestarted", "HostResumed", "BookieOpe
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`fields` may have the ledger it is about, and its entries, `first` to `last`."""
+    """Event of a tale. `fields` may have its ledger, and its entries, `first` to `last`."""
 
     time: float
     host: str
@@ -30,7 +30,7 @@ class Event:
         return f"{self.time:12.6f}  {self.host:5} {self.name}{text}"
 
     def concerns(self, ledger_id: int, entry_id: int) -> bool:
-        """Whether it is about this ledger, and if about entries, about this one (-1: any)."""
+        """Return whether it concerns this ledger and, if it has entries, this one (-1: any)."""
         if self.fields.get("ledger") != ledger_id:
             return False
         if entry_id < 0 or "first" not in self.fields:
@@ -39,7 +39,7 @@ class Event:
 
 
 class Tale:
-    """Events in the order in which they happened; none are kept unless `on`."""
+    """Events in order; none are kept unless `on`."""
 
     def __init__(self, *, on: bool = True) -> None:
         self.on = on
@@ -50,7 +50,7 @@ class Tale:
             self.events.append(Event(now(), host, name, fields))
 
     def about(self, ledger_id: int, entry_id: int) -> Iterator[Event]:
-        """The chain of events that led to what became of an entry: its own, those of its ledger, and the faults meanwhile."""
+        """Return the chain of events of an entry: its own, those of its ledger, and the faults meanwhile."""
         own = [event for event in self.events if event.concerns(ledger_id, entry_id)]
         begin = own[0].time if own else 0.0
         for event in self.events:

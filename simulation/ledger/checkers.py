@@ -1,10 +1,12 @@
-"""What must hold of ledgers on many bookies, looked up in the bookies' storage and in the metadata themselves.
+"""Invariants of ledgers on many bookies, checked directly in the bookies' storage and in the metadata.
 
     after a confirmation      AllCommittedEntriesReachAckQuorum, NoOutOfOrderEntries, FencedWritersNeverConfirm
-    after a metadata write    OnlyValidFragments, NoDivergenceBetweenClientAndMetaData, AllCommittedEntriesReachAckQuorum
+    after a metadata write    OnlyValidFragments, NoDivergenceBetweenClientAndMetaData,
+                              AllCommittedEntriesReachAckQuorum
     after a bookie's restart  AllAckedEntriesAreReadable, AllCommittedEntriesReachAckQuorum, of all it should have
     after a recovery's fence  FencedWritersNeverConfirm: no write set has an ack quorum that is not fenced
-    after a recovery's end    the same of the entry that it found absent: none of its copies, there or still to come, may be enough
+    after a recovery's end    the same of the entry that it found absent: its copies, existing or in flight, are
+                              too few
     after a read              NoOutOfOrderEntries, LacIsMonotone, LacIsAtMostLap, NothingAboveLacIsRead
 
 Pure: facts in, ViolationError out. The first four names are those of BookKeeper's TLA+ specification.
@@ -37,24 +39,24 @@ class LedgerViolationError(ViolationError):
 
 @dataclass
 class LedgerHistory:
-    """What its writer and its readers know of one ledger."""
+    """Observations of the writer and the readers of one ledger."""
 
     ledger_id: int
     writer: str
     """The writer's host."""
     payloads: list[bytes] = field(default_factory=list)
-    """What was appended, by entry id; the last one is the LAP."""
+    """Appended entries by entry id; the last one is the LAP."""
     confirmed: int = -1
     """Last entry confirmed to the writer."""
     visible: int = -1
-    """Highest LAC that a reader was told, and highest entry that it read as confirmed."""
+    """Highest LAC that a reader received, and highest entry that it read as confirmed."""
     fenced_at: int | None = None
     """LAP when the first recovery had fenced the bookies."""
     deleted: bool = False
     recoveries: int = 0
-    """How many were begun."""
+    """Number of recoveries begun."""
     length_missed_at: int | None = None
-    """Last entry of a recovery that found no copy of it in time, and so could not learn the ledger's length."""
+    """Last entry found by a recovery that got no copy of it in time, and so could not determine the ledger's length."""
 
     @property
     def lap(self) -> int:
@@ -62,7 +64,7 @@ class LedgerHistory:
 
 
 class LedgerChecker:
-    """Of all ledgers of a history. `has` and `fenced` look into a bookie: None if it is down, and cannot be asked."""
+    """Checker of all ledgers of a history. `has` and `fenced` look into a bookie: None if it is down."""
 
     def __init__(
         self,
@@ -71,7 +73,7 @@ class LedgerChecker:
     ) -> None:
         self.histories: dict[int, LedgerHistory] = {}
         self.stored: dict[int, LedgerMetadata] = {}
-        """The metadata as it is in the store."""
+        """The metadata as stored."""
         self.checks = 0
         """Copies looked for."""
         self._has = has
@@ -84,7 +86,7 @@ class LedgerChecker:
         return history
 
     def confirmed(self, history: LedgerHistory, first: int, last: int) -> None:
-        """The writer was told that entries `first` to `last` are confirmed."""
+        """Check entries `first` to `last`, which were confirmed to the writer."""
         ledger_id = history.ledger_id
         if first != history.confirmed + 1 or not first <= last <= history.lap:
             text = f"{first}..{last} confirmed after {history.confirmed}, the last one appended is {history.lap}"
@@ -104,7 +106,7 @@ class LedgerChecker:
     # --- the metadata
 
     def metadata_changed(self, ledger_id: int, value: bytes | None) -> None:
-        """What is stored of a ledger was written; None: deleted."""
+        """Check the metadata of a ledger after a write; None: deleted."""
         before = self.stored.get(ledger_id)
         if value is None:
             self.stored.pop(ledger_id, None)
@@ -131,13 +133,13 @@ class LedgerChecker:
         self._fragments_follow(ledger_id, before, after)
 
     def _fragments_follow(self, ledger_id: int, before: LedgerMetadata, after: LedgerMetadata) -> None:
-        """Where nobody repairs: only the last fragment changes, and others come behind it."""
+        """Check fragments without repairs: only the last one changes, and others follow it."""
         if after.fragments[: len(before.fragments) - 1] != before.fragments[:-1]:
             text = f"fragments {before.fragments} became {after.fragments}"
             raise LedgerViolationError("OnlyValidFragments", ledger_id, -1, text)
 
     def _within(self, history: LedgerHistory, metadata: LedgerMetadata) -> None:
-        """What is confirmed or was read is within a closed ledger, and that within what was appended."""
+        """Check that confirmed and read entries are within a closed ledger, and that within the appended ones."""
         if metadata.state is not LedgerState.CLOSED:
             return
         last = metadata.last_entry_id
@@ -156,14 +158,14 @@ class LedgerChecker:
     # --- the bookies
 
     def bookie_back(self, bookie_id: str) -> None:
-        """A bookie serves again: it must have what it acknowledged before."""
+        """Check a returned bookie: it must have what it acknowledged before."""
         for history in self.histories.values():
             metadata = self.stored.get(history.ledger_id)
             if metadata is not None and any(bookie_id in fragment.bookies for fragment in metadata.fragments):
                 self.check_ledger(history)
 
     def check_ledger(self, history: LedgerHistory) -> None:
-        """Every entry that is confirmed, or within a closed ledger, has its copies."""
+        """Check the copies of every entry that is confirmed, or within a closed ledger."""
         metadata = self.stored.get(history.ledger_id)
         if metadata is not None and not history.deleted:
             last = metadata.last_entry_id if metadata.state is LedgerState.CLOSED else history.confirmed
@@ -190,7 +192,7 @@ class LedgerChecker:
                     raise LedgerViolationError(name, ledger_id, entry_id, text)
 
     def fencing_ended(self, ledger_id: int, metadata: LedgerMetadata) -> None:
-        """A recovery that began with `metadata` takes the old writer for fenced."""
+        """Check a recovery with `metadata` that counts the old writer as fenced."""
         fragment = metadata.fragments[-1]
         for write_set in Striping(metadata.ensemble_size, metadata.write_quorum).write_sets():
             free = [
@@ -206,18 +208,22 @@ class LedgerChecker:
             history.fenced_at = history.lap
 
     def entry_denied(self, ledger_id: int, entry_id: int, bookies: Sequence[str], ack_quorum: int) -> None:
-        """A recovery took an entry for one that was not confirmed, nor can be, from what its write set answered."""
+        """Check a recovery that counts an entry as unconfirmed, now and later, from the answers of its write set."""
         history = self.histories.get(ledger_id)
         if history is None or history.recoveries > 1:
-            return  # what another one has sent may still arrive
+            return  # a copy sent by another one may still arrive
         free = [each for each in bookies if self._fenced(each, ledger_id) is False]
         there = [each for each in bookies if each not in free and self._has(each, ledger_id, entry_id)]
         if len(free) + len(there) >= ack_quorum:
-            text = f"its recovery ends before it, but {' '.join(there) or 'nobody'} has it, {' '.join(free) or 'nobody'} may take it"
+            text = (
+                f"its recovery ends before it, but {' '.join(there) or 'nobody'} has it, "
+                f"{' '.join(free) or 'nobody'} may take it"
+            )
             raise LedgerViolationError("FencedWritersNeverConfirm", ledger_id, entry_id, text)
 
     def length_missed(self, ledger_id: int, entry_id: int) -> None:
-        """A recovery that ends at this entry, far from all of its copies, may close the ledger with another length."""
+        """Note that a recovery ends at this entry without any copy of it, so it may close the ledger with another
+        length."""
         history = self.histories.get(ledger_id)
         if history is not None:
             history.length_missed_at = entry_id
@@ -225,7 +231,7 @@ class LedgerChecker:
     # --- readers
 
     def lac_seen(self, history: LedgerHistory, before: int, lac: int) -> None:
-        """A reader who knew the LAC `before` was told another."""
+        """Check a LAC received by a reader with the LAC `before`."""
         if lac < before:
             raise LedgerViolationError("LacIsMonotone", history.ledger_id, lac, f"a reader knew {before} before")
         if lac > history.lap:
@@ -234,14 +240,14 @@ class LedgerChecker:
         history.visible = max(history.visible, lac)
 
     def entries_read(self, history: LedgerHistory, first: int, payloads: Sequence[Buffer]) -> None:
-        """A reader got entries from `first` on, up to the LAC it knew."""
+        """Check entries from `first` on, up to a reader's LAC."""
         for entry_id, payload in enumerate(payloads, first):
             if entry_id > history.lap or payload != history.payloads[entry_id]:
                 text = f"read as {bytes(payload)[:40]!r}, which was not appended there"
                 raise LedgerViolationError("NoOutOfOrderEntries", history.ledger_id, entry_id, text)
 
     def check_final(self) -> None:
-        """After the healing, with every bookie up: every ledger is closed and has its copies."""
+        """Check the healed cluster, with every bookie up: every ledger is closed and has its copies."""
         for history in self.histories.values():
             metadata = self.stored.get(history.ledger_id)
             if metadata is None:

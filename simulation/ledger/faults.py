@@ -1,7 +1,9 @@
-"""The nemesis of the ledger tier: beside what harms any cluster, disks that lie, hunts for writers, ambushes for recoveries.
+"""The nemesis of the ledger tier: beside what harms any cluster, disks that lie, hunts for writers, ambushes for
+recoveries.
 
-What is never done, as the loss would be ours: more than one damaged copy of a ledger's entries, or one where the ack quorum is
-a single bookie. Everything else a right cluster must bear: a crash takes only what was never acknowledged.
+Excluded are losses that no cluster could survive: more than one damaged copy of a ledger's entries, or one where the
+ack quorum is a single bookie. Everything else a right cluster must bear: a crash takes only what was never
+acknowledged.
 """
 
 from __future__ import annotations
@@ -17,17 +19,17 @@ from simulation.ledger.swarm import LedgerSwarm
 
 
 class HuntedLedgers(Lying, Protocol):
-    """A history whose writers are hunted."""
+    """History whose writers are hunted."""
 
     @property
     def swarm(self) -> LedgerSwarm: ...
 
     def rush(self, ledger_id: int) -> None:
-        """Let two clients recover this ledger soon."""
+        """Make two clients recover this ledger soon."""
 
 
 class LedgerNemesis(FlippingNemesis):
-    """Of one history of ledgers."""
+    """Nemesis of one history of ledgers."""
 
     def __init__(self, story: HuntedLedgers) -> None:
         super().__init__(story)
@@ -40,7 +42,7 @@ class LedgerNemesis(FlippingNemesis):
             nursery.start_soon(self._hunt_often, name="hunter")
 
     async def _hunt_often(self) -> None:
-        """Hunts, one after the other, beside everything else."""
+        """Hunt writers, one after the other, beside everything else."""
         while self.total < self._planned:
             await trio.sleep(self.rng.uniform(0, self.story.swarm.calm_s))
             await self._hunt()
@@ -48,8 +50,9 @@ class LedgerNemesis(FlippingNemesis):
     # --- writers
 
     async def _hunt(self) -> bool:
-        """While the links between a writer and its bookies lag, one of these crashes, perhaps the writer right after it, and
-        the ledger is taken over at once."""
+        """Crash a bookie while the links between a writer and its bookies lag.
+
+        The writer may crash right after it, and the ledger is taken over at once."""
         rng = self.rng
         story = self.story
         nodes = {node.name: node for node in self._nodes()}
@@ -92,7 +95,7 @@ class LedgerNemesis(FlippingNemesis):
         return True
 
     def _lag_writer(self, writer: str, ensemble: Sequence[str]) -> list[tuple[str, str]]:
-        """Let links between a writer and bookies lag: both ways within the ensemble, and to those that may join it."""
+        """Make links between a writer and bookies lag: both ways within the ensemble, and to possible members."""
         rng = self.rng
         links = []
         for node in self.story.bookies:
@@ -112,7 +115,8 @@ class LedgerNemesis(FlippingNemesis):
     # --- recoveries
 
     def recovery_begins(self, recoverer: str, writer: str, metadata: LedgerMetadata) -> None:
-        """Perhaps lie in ambush: while the bookies are fenced, links to some lag, and requests to some are lost."""
+        """Perhaps disturb a recovery: while the bookies are fenced, links to some lag, and requests to some are
+        lost."""
         if self.rng.random() >= self.story.swarm.ambush or self._ambushes >= self.story.swarm.overlap:
             return
         names = [self.story.by_id[bookie_id].name for bookie_id in metadata.fragments[-1].bookies]
@@ -124,7 +128,7 @@ class LedgerNemesis(FlippingNemesis):
     def _tangle(
         self, recoverer: str, writer: str, bookies: Sequence[str]
     ) -> tuple[list[tuple[str, str, float]], list[str]]:
-        """Any links lag, any bookies lose what they are asked: (links and how much they lag, those who lose)."""
+        """Return any links and their lag, and any bookies that lose requests."""
         rng = self.rng
         lags = [(writer, name, rng.choice((0.0, 0.1, 0.3, 0.6))) for name in bookies]
         lags += [(name, recoverer, rng.choice((0.0, 0.0, 0.03, 0.05))) for name in bookies]
@@ -133,8 +137,10 @@ class LedgerNemesis(FlippingNemesis):
     def _split(
         self, recoverer: str, writer: str, bookies: Sequence[str]
     ) -> tuple[list[tuple[str, str, float]], list[str]]:
-        """What the writer sends reaches one bookie at once, another only after the recovery has asked for it, and the others later
-        still; the first one is asked late too, and the second one not fenced with the others, as that request is lost."""
+        """Spread a writer's adds over time.
+
+        They reach one bookie at once, another only after the recovery has asked it, and the others later still. The
+        first one is asked late too, and the second one is not fenced with the others, because that request is lost."""
         rng = self.rng
         first, second, *others = rng.sample(bookies, len(bookies)) if len(bookies) > 1 else [*bookies, *bookies]
         lags = [(recoverer, first, rng.uniform(0.03, 0.1)), (writer, second, rng.uniform(0.15, 0.3))]

@@ -1,4 +1,4 @@
-"""Disks that lie: bits flip in copies of confirmed entries, never in more than one copy of a ledger's entries."""
+"""Disks with bit errors in copies of confirmed entries, never in more than one copy of a ledger's entries."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from simulation.common.nodes import BookieNode
 from simulation.ledger.checkers import LedgerChecker
 
 ENTRY_HEAD = 48
-"""Bytes of an entry before what a digest of any kind and its payload begin; what is flipped lies behind."""
+"""Bytes of an entry before its digest, of any kind, and its payload; flips happen behind them."""
 
 
 class Lying(Harmed, Protocol):
-    """A history that knows what was confirmed."""
+    """History with the known confirmed entries."""
 
     @property
     def checker(self) -> LedgerChecker: ...
@@ -25,7 +25,7 @@ class Lying(Harmed, Protocol):
 
 
 class FlippingNemesis(Nemesis):
-    """A nemesis that may."""
+    """Nemesis with bit errors."""
 
     def __init__(self, story: Lying) -> None:
         super().__init__(story)
@@ -35,7 +35,7 @@ class FlippingNemesis(Nemesis):
         self._acts |= {"flipped entry": self._flip}
 
     async def _flip(self) -> bool:
-        """One bit of one copy of a confirmed entry, in an entry log."""
+        """Flip one bit of one copy of a confirmed entry, in an entry log."""
         checker = self.story.checker
         candidates = [
             history

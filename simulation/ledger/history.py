@@ -1,9 +1,9 @@
-"""Many bookies, many clients, one metadata service, and everything that can happen to them: the ledger tier's history.
+"""History of the ledger tier: many bookies, many clients, one metadata service, and all their faults.
 
 Clients make ledgers with the quorums that the seed allows, append, close them or leave them, take over those of others,
-several at a time, follow, re-read and delete them; the nemesis harms hosts, links, disks and sessions. The checkers look
-into the bookies' storage and into the metadata after every event. In the end everything is healed: then every ledger must be
-closed and read, and another one written, within a virtual deadline.
+several at a time, follow, re-read and delete them; the nemesis harms hosts, links, disks and sessions. The checkers
+look into the bookies' storage and into the metadata after every event. In the end everything is healed: then every
+ledger must be closed and read, and another one written, within a virtual deadline.
 """
 
 from __future__ import annotations
@@ -55,23 +55,24 @@ class LedgerSummary:
     ledgers: int
     recoveries: int
     unmeasured: int
-    """Ledgers of which a recovery could not learn the length."""
+    """Ledgers of unknown length after a recovery."""
     followed: int
-    """Entries that readers of open ledgers got."""
+    """Entries read from open ledgers."""
     ensemble_changes: int
     copies: int
-    """Copies that were looked for in the bookies' storage."""
+    """Copies looked up in the bookies' storage."""
     crashes: int
     dropping_crashes: int
     faults: tuple[tuple[str, int], ...] = field(default=())
-    """How many of each kind."""
+    """Faults by kind."""
     virtual_s: float = 0.0
 
     def __str__(self) -> str:
         faults = ", ".join(f"{count} {kind}" for kind, count in self.faults)
         return (
             f"seed {self.seed}: {self.confirmed} confirmed in {self.ledgers} ledgers, {self.recoveries} recoveries"
-            f" ({self.unmeasured} without a length), {self.ensemble_changes} ensemble changes, {self.followed} followed,"
+            f" ({self.unmeasured} without a length), {self.ensemble_changes} ensemble changes, {self.followed} "
+            "followed,"
             f" {self.copies} copies checked,"
             f" {sum(count for _, count in self.faults)} faults ({faults}), {self.crashes} crashes"
             f" ({self.dropping_crashes} dropped unsynced writes), {self.virtual_s:.0f} virtual s,"
@@ -105,7 +106,7 @@ class LedgerStory:
 
     @property
     def flips(self) -> bool:
-        """Whether disks may lie: then every entry needs a digest that notices."""
+        """Return whether disks may have bit errors: then every entry needs a digest that detects them."""
         return "flipped entry" in self.swarm.faults
 
     @property
@@ -114,13 +115,13 @@ class LedgerStory:
 
     @property
     def wants_more(self) -> bool:
-        """Whether writers hurry: until there are entries enough for what has happened so far."""
+        """Return whether writers hurry, until there are enough entries for the events so far."""
         return self.confirmed < CONFIRMED_MIN * (0.2 + 0.8 * self.nemesis.progress)
 
-    # --- what happened
+    # --- events
 
     def tell(self, host: str, name: str, /, **fields: Any) -> None:
-        """Note an event for the tale, and for the digest."""
+        """Record an event for the tale, and for the digest."""
         self.tale.add(host, name, fields)
         self.universe.trace.event(host, name, **{key: str(value) for key, value in fields.items()})
 
@@ -145,14 +146,14 @@ class LedgerStory:
             )
 
     def bookie_opened(self, node: BookieNode) -> None:
-        """It has replayed its journal: what it acknowledged must be there."""
+        """Check a bookie that has replayed its journal: it must have what it acknowledged."""
         self.tell(node.name, "BookieOpened")
         self.checker.bookie_back(node.id)
         if self.tale.on and node.bookie is not None:
             self._listen(node, node.bookie.storage)
 
     def _listen(self, node: BookieNode, storage: DbLedgerStorage) -> None:
-        """Let the tale know what the bookie stores."""
+        """Record in the tale what the bookie stores."""
         add, fence = storage.add, storage.set_fenced
 
         def add_told(run: Run) -> None:
@@ -182,14 +183,14 @@ class LedgerStory:
         self.tell(HOST.get(), "RecoveryFenced", ledger=ledger_id, lac=lac)
         self.checker.fencing_ended(ledger_id, metadata)
 
-    # --- what clients choose
+    # --- choices of clients
 
     def rush(self, ledger_id: int) -> None:
-        """Let two clients recover this ledger soon."""
+        """Make two clients recover this ledger soon."""
         self._rushed += [ledger_id] * 2
 
     def choose_open(self, rng: Random) -> LedgerHistory | None:
-        """A ledger to recover: one that others recover too, or any that is not closed."""
+        """Return a ledger to recover: one that others recover too, or any that is not closed."""
         histories = self.checker.histories
         stored = self.checker.stored
         rushed = [each for each in self._rushed if each in stored and stored[each].state is not LedgerState.CLOSED]
@@ -256,7 +257,7 @@ class LedgerStory:
         return self._summary()
 
     async def _finish(self) -> None:
-        """A client that saw nothing of it all closes and reads everything."""
+        """Run a new client that closes and reads everything."""
         last = ClientNode(self, "last")
         done = trio.Event()
 
@@ -303,9 +304,11 @@ def run_ledger_history(
     tale: Tale | None = None,
     full_disks: bool = False,
 ) -> LedgerSummary:
-    """One history. ViolationError if an invariant does not hold, TooSlowError if the healed cluster makes no progress.
-    `lines` gets the trace, with every step of every task if `steps`; `tale` what is worth telling. `full_disks`: bookies run
-    out of room, too."""
+    """Run one history.
+
+    Raises ViolationError if an invariant does not hold, TooSlowError if the healed cluster makes no progress. `lines`
+    gets the trace, with every step of every task if `steps`; `tale` its main events. `full_disks`: disks of bookies
+    fill up, too."""
 
     async def main(universe: Universe) -> LedgerSummary:
         if lines is not None:

@@ -26,11 +26,11 @@ DIGESTS = (DigestType.CRC32C, DigestType.CRC32C, DigestType.CRC32, DigestType.HM
 
 
 class ClientStory(Cluster, Protocol):
-    """The history, as its clients see it."""
+    """History as used by its clients."""
 
     recoveries: int
     followed: int
-    """Entries that readers of open ledgers got."""
+    """Entries read from open ledgers."""
 
     @property
     def swarm(self) -> LedgerSwarm: ...
@@ -40,31 +40,31 @@ class ClientStory(Cluster, Protocol):
 
     @property
     def finished(self) -> bool:
-        """Whether clients are to end."""
+        """Return whether clients are to end."""
 
     @property
     def flips(self) -> bool:
-        """Whether disks may lie."""
+        """Return whether disks may have bit errors."""
 
     @property
     def wants_more(self) -> bool:
-        """Whether writers hurry."""
+        """Return whether writers hurry."""
 
     def choose_open(self, rng: random.Random) -> LedgerHistory | None:
-        """A ledger to recover."""
+        """Return a ledger to recover."""
 
     def choose_any(self, rng: random.Random) -> LedgerHistory | None:
-        """A ledger to read."""
+        """Return a ledger to read."""
 
     def choose_closed(self, rng: random.Random) -> LedgerHistory | None:
-        """A ledger to delete."""
+        """Return a ledger to delete."""
 
     def ignoring_errors(self) -> AbstractContextManager[None]:
         """Ignore errors of ledgers and metadata."""
 
 
 class ClientNode(Node):
-    """A process with one ledger client, and several tasks that use it."""
+    """Host of a process with one ledger client, and several tasks that use it."""
 
     def __init__(self, story: ClientStory, name: str) -> None:
         super().__init__(story, name)
@@ -93,7 +93,7 @@ class ClientNode(Node):
     # --- a writer
 
     async def _write(self, world: World, client: LedgerClient) -> None:
-        """One ledger: made, filled, and closed, or left as it is."""
+        """Write one ledger: create, fill, and close or abandon it."""
         rng = world.rng
         ensemble_size, write_quorum, ack_quorum = rng.choice(self.story.swarm.quorums)
         writer = await client.create(
@@ -156,10 +156,10 @@ class ClientNode(Node):
             with trio.move_on_after(rng.uniform(0, 3)), story.ignoring_errors():
                 await writer.wait_confirmed(history.lap)
 
-    # --- who takes over
+    # --- takeover
 
     async def _take_over(self, world: World, client: LedgerClient) -> None:
-        """Recover a ledger, perhaps one that is being written, perhaps as others do the same; and read all of it."""
+        """Recover a ledger, perhaps one being written, perhaps concurrently with others, and read all of it."""
         rng = world.rng
         await trio.sleep(rng.uniform(0, 0.5))
         history = self.story.choose_open(rng)
@@ -178,7 +178,7 @@ class ClientNode(Node):
         await self.read_all(reader, history)
 
     async def read_all(self, reader: LedgerReader, history: LedgerHistory) -> int:
-        """Read every entry up to the LAC and compare; returns how many. LedgerError."""
+        """Read every entry up to the LAC and compare; return how many. Raises LedgerError."""
         first = 0
         while first <= reader.last_entry_id:
             payloads = await reader.read(first, reader.last_entry_id, size_max=1 << 20)
@@ -189,7 +189,7 @@ class ClientNode(Node):
     # --- readers
 
     async def _follow(self, world: World, client: LedgerClient) -> None:
-        """Follow a ledger without a claim to it, from somewhere, for a while."""
+        """Follow a ledger without taking it over, from some entry, for a while."""
         rng = world.rng
         history = self.story.choose_any(rng)
         if history is None:
@@ -215,7 +215,7 @@ class ClientNode(Node):
         finally:
             reader.close()
 
-    # --- who cleans up
+    # --- deletion
 
     async def _delete(self, world: World, client: LedgerClient) -> None:
         """Delete a closed ledger now and then."""
@@ -227,7 +227,7 @@ class ClientNode(Node):
             await client.delete(history.ledger_id)
 
     async def finish(self, client: LedgerClient) -> None:
-        """With everything healed: close and read every ledger, and write another one."""
+        """Close and read every ledger of the healed cluster, and write another one."""
         done: dict[int, None] = {}
         histories = self.story.checker.histories
         while left := [each for each in histories.values() if not each.deleted and each.ledger_id not in done]:
@@ -263,7 +263,7 @@ class ClientNode(Node):
 async def _closing(
     entries: AsyncIterator[tuple[int, memoryview]],
 ) -> AsyncIterator[AsyncIterator[tuple[int, memoryview]]]:
-    """Close a generator at the end, at a moment that the seed decides."""
+    """Close a generator at the end, at a time drawn from the seed."""
     try:
         yield entries
     finally:

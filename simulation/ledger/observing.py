@@ -1,4 +1,4 @@
-"""Hears what happens inside of servers and clients and does not show at their doors."""
+"""Observation of internal events of servers and clients that are not visible at their doors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from simulation.machines.scheduler import HOST
 
 
 class Observer(Protocol):
-    """Who is told."""
+    """Receiver of events of recoveries."""
 
     @property
     def checker(self) -> LedgerChecker: ...
@@ -42,7 +42,7 @@ class Observer(Protocol):
 
 @contextmanager
 def recoveries_observed(story: Observer) -> Iterator[None]:
-    """Hear when a recovery begins to fence, when it takes the ledger for fenced, and an entry for absent."""
+    """Observe when a recovery begins to fence, when it counts the ledger as fenced, and an entry as absent."""
     name = read_last_confirmed.__name__
     ask: Callable[..., Awaitable[LastConfirmed]] = getattr(recovery, name)  # perhaps with a bug planted
 
@@ -86,7 +86,7 @@ def recoveries_observed(story: Observer) -> Iterator[None]:
 
 
 class WriterObserver(Observer, Protocol):
-    """Who is told of writers, and of brokers too."""
+    """Receiver of events of writers and brokers."""
 
     def writer_made(self, writer: LedgerWriter) -> LedgerHistory: ...
 
@@ -101,8 +101,9 @@ class WriterObserver(Observer, Protocol):
 
 @contextmanager
 def cluster_observed(story: WriterObserver) -> Iterator[None]:
-    """Hear of writers of ledgers: what they append, and what is confirmed to them, before anybody else is told; of topics that
-    are about to be loaded; of the ownership of brokers."""
+    """Observe writers of ledgers, topics about to be loaded, and the ownership of brokers.
+
+    Appends and confirmations of writers are reported before any other part receives them."""
     histories: WeakKeyDictionary[Appender, LedgerHistory] = WeakKeyDictionary()
     make, append, report = OpenLedger.__init__, LedgerWriter.append, Appender._report_confirmed
     load, run = TopicLoader._open, Ownership.run

@@ -1,4 +1,4 @@
-"""What a seed draws before its history of ledgers begins: how many hosts, which limits, which faults."""
+"""Draws of a seed for a history of ledgers: number of hosts, limits, faults."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from quire.ledger.read_config import ReadConfig
 from simulation.common import swarm
 
 FAULTS = (*swarm.FAULTS, "hunt", "ambush")
-"""Kinds of faults. ambush: links to some bookies of a ledger lag or lose messages just when its recovery begins; hunt: a bookie that
-has acknowledged entries which others have not is crashed, and perhaps the writer after it."""
+"""Kinds of faults. ambush: links to some bookies of a ledger lag or lose messages just when its recovery begins; hunt:
+a bookie that has acknowledged entries which others have not is crashed, and perhaps the writer after it."""
 FAULTS_PER_SEED = range(4, len(FAULTS) + 1)
 
 QUORUMS = ((1, 1, 1), (2, 2, 1), (2, 2, 2), (3, 2, 2), (3, 3, 2), (3, 3, 3), (4, 3, 2), (5, 3, 2), (4, 2, 2), (5, 3, 3))
@@ -22,18 +22,18 @@ QUORUMS = ((1, 1, 1), (2, 2, 1), (2, 2, 2), (3, 2, 2), (3, 3, 2), (3, 3, 3), (4,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSwarm(swarm.Swarm):
-    """Of one history."""
+    """Draws for one history of ledgers."""
 
     clients: int
     quorums: tuple[tuple[int, int, int], ...]
     runs: tuple[int, ...]
     """Entries per append to choose from."""
     window: int
-    """Entries that a writer has unconfirmed at most."""
+    """Maximum unconfirmed entries of a writer."""
     entries: tuple[int, int]
-    """A ledger gets so many."""
+    """Entries of a ledger."""
     pace_s: float
-    """A writer's pause between appends is up to this."""
+    """Maximum pause of a writer between appends."""
     protocols: tuple[WireProtocol, ...]
     add_timeout_s: float
     read_timeout_s: float
@@ -41,10 +41,10 @@ class LedgerSwarm(swarm.Swarm):
     explicit_lac_s: float
     delay_ensemble_change: bool
     ambush: float
-    """Share of the recoveries that are ambushed."""
+    """Fraction of the recoveries that are disturbed."""
 
     def ledger_config(self, rng: random.Random) -> LedgerConfig:
-        """Of one incarnation of a client."""
+        """Return the configuration of one incarnation of a client."""
         return LedgerConfig(
             protocol=rng.choice(self.protocols),
             add_timeout_s=self.add_timeout_s,
@@ -61,7 +61,7 @@ class LedgerSwarm(swarm.Swarm):
 
 
 def draw(rng: random.Random) -> LedgerSwarm:
-    """The options of a seed."""
+    """Draw the options of a seed."""
     bookies = rng.randint(3, 6)
     spare = rng.choice((0, 1, 1, 2))
     possible = [each for each in QUORUMS if each[0] <= max(2, bookies - spare)]

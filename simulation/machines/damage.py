@@ -1,10 +1,11 @@
-"""Trials with damaged disks: what was synced is found, or its loss is, and never called absent.
+"""Trials with damaged disks: synced data are found, or their loss is reported, and never called absent.
 
-A host that was killed is copied twice: one copy is started as it is, the other with one thing wrong in what was synced (a
-flipped bit, a sector of zeros or of something else, a cut, a missing file, a map whose log is damaged). What the first one has, the
-second one has too, or says that it cannot be read, or refuses to start. The history goes on with neither.
+A host that was killed is copied twice: one copy is started as it is, the other with one thing wrong in what was synced
+(a flipped bit, a sector of zeros or of something else, a cut, a missing file, a map whose log is damaged). What the
+first one has, the second one has too, or says that it cannot be read, or refuses to start. The history goes on with
+neither.
 
-NoSilentLoss: checked by `trial`. Bytes behind what the journal's seal says was synced are nobody's: they are left alone.
+NoSilentLoss: checked by `trial`. Bytes behind the synced part according to the journal's seal are not damaged.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from simulation.machines.world import Universe
 
 _TEMPORARY = (".tmp", "/quire.lock", "/LOCK")
 UNREADABLE = object()
-"""What an entry is that cannot be read."""
+"""Value of an unreadable entry."""
 
 
 @dataclass
 class Contents:
-    """What a bookie has: entries by (ledger, entry), fenced ledgers, rows of metadata by path."""
+    """Contents of a bookie: entries by (ledger, entry), fenced ledgers, rows of metadata by path."""
 
     entries: dict[tuple[int, int], object] = field(default_factory=dict)
     fenced: dict[int, bool] = field(default_factory=dict)
@@ -45,13 +46,13 @@ class Contents:
 
 
 Opening = Callable[[World, "Contents | None"], Awaitable[Contents]]
-"""Start on a world and tell what is there: everything, or what the contents given name."""
+"""Start on a world and return its contents: everything, or the given ones."""
 
 
 async def bookie_contents(
     world: World, config: BookieConfig, metadata: MetadataStore, wanted: Contents | None
 ) -> Contents:
-    """Start the bookie and read everything, or what is wanted. Raises what refuses the start."""
+    """Start the bookie and read everything, or the wanted contents. Raises the error that prevents the start."""
     found = Contents()
     async with open_bookie(world, config, metadata) as bookie:
         storage = bookie.storage
@@ -76,7 +77,7 @@ async def bookie_contents(
 
 
 async def trial(universe: Universe, host: Host, opening: Opening, rng: random.Random) -> str:
-    """Damage a copy of `host`, which is down, and start it. Returns what was done and what came of it; ViolationError."""
+    """Damage a copy of `host`, which is down, and start it; return the damage and the result. Raises ViolationError."""
     whole = await _start(universe, host, opening, None, None)
     assert isinstance(whole, Contents), f"an undamaged copy of {host.name} does not start: {whole}"
     done: list[str] = []
@@ -106,7 +107,7 @@ def _compare(done: str, whole: Contents, damaged: Contents) -> None:
 async def _start(
     universe: Universe, host: Host, opening: Opening, harm: Callable[[Host], None] | None, wanted: Contents | None
 ) -> Contents | BaseException:
-    """What a copy of the host has, or what refused its start."""
+    """Return the contents of a copy of the host, or the error that prevented its start."""
     twin = universe.host(f"{host.name}-copy")
     twin.disk = host.disk.fork()
     twin.maps = host.maps.fork()
@@ -126,7 +127,7 @@ async def _start(
 
 
 def _harm(host: Host, rng: random.Random) -> str:
-    """Do one thing to what was synced, and say what."""
+    """Damage one thing that was synced, and describe it."""
     disk = host.disk
     if rng.random() < 0.3:
         path = host.maps.damage(rng)
@@ -155,7 +156,7 @@ def _harm(host: Host, rng: random.Random) -> str:
 
 
 def _synced_sizes(disk: DiskImage, paths: Iterable[str]) -> dict[str, int]:
-    """Of journal files: how far they were synced for certain."""
+    """Return the certainly synced sizes of journal files."""
     sizes: dict[str, int] = {}
     for path in paths:
         if path.endswith(f"/{SEAL_FILE}"):

@@ -1,4 +1,4 @@
-"""The simulated disk: what a sync covers is durable, everything else is at the mercy of a crash.
+"""The simulated disk: synced data are durable, and a crash may drop anything else.
 
 A file has a volatile image, which readers see, a durable one, and the list of changes that lead from the durable to the
 volatile. A crash draws which of these changes survive: none, all, a prefix whose last write is torn, or any subset, at
@@ -28,7 +28,7 @@ _PLENTY = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """What one crash took away."""
+    """Losses of one crash."""
 
     writes: int = 0
     """Writes to files that were lost or torn."""
@@ -41,7 +41,7 @@ class Dropped:
 
 
 class _Content:
-    """Bytes of a file. Zeros at the end need no memory: preallocated files are long."""
+    """Content of a file. Zeros at the end need no memory: preallocated files are long."""
 
     __slots__ = ("data", "size")
 
@@ -84,7 +84,7 @@ class _Inode:
         self.durable = _Content()
         self.changes: list[_Change] = []
         self.failed = False
-        """A sync has failed: what is readable is more than what will ever be durable."""
+        """A sync has failed: more is readable than will ever be durable."""
 
     def change(self, change: _Change) -> None:
         self.changes.append(change)
@@ -98,7 +98,7 @@ class _Inode:
         return count
 
     def crash(self, rng: random.Random) -> tuple[int, int]:
-        """Draw what survives; return the writes and the bytes that do not."""
+        """Draw the surviving changes; return the lost writes and bytes."""
         kept = _survivors(self.changes, rng)
         lost_writes = lost_bytes = 0
         for (_, data), pieces in zip(self.changes, kept, strict=True):
@@ -122,7 +122,7 @@ def _apply(content: _Content, change: _Change) -> None:
 
 
 def _survivors(changes: Sequence[_Change], rng: random.Random) -> list[list[_Change]]:
-    """For each change the pieces of it that a crash leaves on the disk."""
+    """Yield for each change the pieces of it that a crash leaves on the disk."""
     nothing: list[list[_Change]] = [[] for _ in changes]
     if not changes:
         return nothing
@@ -173,7 +173,7 @@ class _Renaming:
 
 
 class DiskImage:
-    """What lies in the machine, across crashes; tests and the nemesis do harm to it here."""
+    """Disk of a machine, across crashes; tests and the nemesis damage it here."""
 
     def __init__(self) -> None:
         self._names: _Names = {"/": {}}
@@ -186,10 +186,10 @@ class DiskImage:
         self._failing_syncs = 0
         self._locks: dict[str, Power] = {}
 
-    # What harms it.
+    # Damage
 
     def limit(self, free: int | None) -> None:
-        """From now on only `free` bytes more can be written (None: plenty)."""
+        """Limit further writes to `free` bytes (None: plenty)."""
         self._capacity = _PLENTY if free is None else self._used + free
 
     @property
@@ -202,14 +202,14 @@ class DiskImage:
         self._failing_syncs = count
 
     def flip(self, path: str, offset: int, bit: int) -> None:
-        """Turn over one bit (0-7) of the byte at `offset`, wherever it is kept."""
+        """Flip one bit (0-7) of the byte at `offset`, wherever it is kept."""
         inode = self._file(path)
         for content in (inode.volatile, inode.durable):
             if offset < content.size:
                 content.write(offset, bytes([content.read(offset, 1)[0] ^ 1 << bit]))
 
     def overwrite(self, path: str, offset: int, data: bytes) -> None:
-        """Put other bytes there, wherever it is kept; the file keeps its length."""
+        """Overwrite bytes, wherever they are kept; the file keeps its length."""
         inode = self._file(path)
         for content in (inode.volatile, inode.durable):
             piece = data[: max(0, content.size - offset)]
@@ -217,14 +217,14 @@ class DiskImage:
                 content.write(offset, piece)
 
     def remove(self, path: str) -> None:
-        """Take a file away, durably."""
+        """Remove a file, durably."""
         self._used -= self._file(path).volatile.size
         folder, name = posixpath.split(path)
         for names in (self._names, self._durable_names):
             names.get(folder, {}).pop(name, None)
 
     def fork(self) -> DiskImage:
-        """Another disk with everything that can be read from this one, all of it durable; nobody holds a lock there."""
+        """Return another disk with everything readable from this one, all of it durable, without locks."""
         twin = DiskImage()
         twin._names = {folder: dict(names) for folder, names in self._names.items()}
         for names in twin._names.values():
@@ -247,7 +247,7 @@ class DiskImage:
         inode.durable.resize(size)
 
     def crash(self, rng: random.Random) -> Dropped:
-        """Forget what was not durable, but for what `rng` lets survive."""
+        """Drop what was not durable, except what `rng` lets survive."""
         draw = rng.random()
         kept = 0 if draw < 0.5 else len(self._renamings) if draw < 0.7 else rng.randint(0, len(self._renamings))
         lost_names = len(self._renamings) - kept
@@ -266,14 +266,14 @@ class DiskImage:
         )
         return Dropped(writes=lost_writes, bytes=lost_bytes, names=lost_names)
 
-    # What the door and the tests look at.
+    # Used by the door and the tests
 
     def read(self, path: str) -> bytes:
         content = self._file(path).volatile
         return content.read(0, content.size)
 
     def paths(self) -> list[str]:
-        """All files, sorted."""
+        """Return all files, sorted."""
         return sorted(
             posixpath.join(folder, name)
             for folder, names in self._names.items()
@@ -309,7 +309,7 @@ class DiskImage:
         renaming.apply(self._names)
 
     def _sync_names(self, folder: str) -> int:
-        """Make durable the changes of names in `folder`, and earlier ones of the same files that these stand on."""
+        """Make durable the changes of names in `folder`, and earlier ones of the same files on which they depend."""
         chosen: list[_Renaming] = []
         left: list[_Renaming] = []
         needed: dict[tuple[str, str], None] = {}
@@ -356,7 +356,7 @@ class SimDisk:
         return _SimBoard(self, self._image._file(path), path)
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        # Step by step as the real one does it, so that a crash can come between any two of them.
+        # In the same steps as the real one, so that a crash can come between any two of them.
         temporary = f"{path}.tmp"
         file = self.open(temporary, create=True)
         try:
@@ -414,7 +414,7 @@ class SimDisk:
         self._trace.event(self._host, "FolderSynced", path=path, names=count)
 
     def take_failing_sync(self) -> bool:
-        """Return whether the sync that is made now is to fail."""
+        """Return whether the present sync is to fail."""
         fails = self._image._failing_syncs > 0
         self._image._failing_syncs -= fails
         return fails
@@ -442,7 +442,7 @@ class SimDisk:
 
 
 class _SimBoard:
-    """Stores are writes that nothing waits for: they crash with the host, and are no moment of their own to crash at."""
+    """Board whose stores no task waits for: they crash with the host, and are not separate crash points."""
 
     def __init__(self, disk: SimDisk, inode: _Inode, path: str) -> None:
         self._disk = disk
@@ -454,7 +454,7 @@ class _SimBoard:
         inode = self._inode
         assert offset + len(data) <= inode.volatile.size, "a board does not grow"
         assert offset // SECTOR == (offset + len(data) - 1) // SECTOR, "a store stays within a sector"
-        # A machine writes the page as it is, so only the last store to a sector waits to be written.
+        # A machine writes the page in its present state, so only the last store to a sector waits to be written.
         inode.changes = [change for change in inode.changes if change[1] is None or change[0] != offset]
         inode.change((offset, data))
         self._disk._image._dirty[inode.number] = inode
@@ -521,7 +521,7 @@ class _SimFile:
         self._look()
         self._power.spend_sync()
         if self._disk.take_failing_sync():
-            # As Linux does: the pages stay readable and count as clean, so no later sync will write them.
+            # The same as in Linux: the pages stay readable and count as clean, so no later sync will write them.
             self._inode.changes.clear()
             self._inode.failed = True
             raise OSError(errno.EIO, os.strerror(errno.EIO), self._path)
@@ -567,7 +567,7 @@ class _SimFile:
         self._image._dirty[self._inode.number] = self._inode
 
     def _grow(self, size: int) -> None:
-        """Take the bytes that a file of `size` needs more, or ENOSPC."""
+        """Take the additional bytes of a file of `size`, or raise ENOSPC."""
         more = max(0, size - self._inode.volatile.size)
         if more > self._image.free:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)

@@ -20,7 +20,7 @@ from simulation.machines.scheduler import HOST, Pauses
 from simulation.machines.trace import Trace
 
 Main: TypeAlias = Callable[[World, trio.Event], Awaitable[None]]
-"""What a host runs: takes its World and the event that asks it to stop; returning ends the incarnation."""
+"""Main function of a host: takes its World and the event that asks it to stop; returning ends the incarnation."""
 
 _EPOCH_MS = 1_767_225_600_000
 """Wall clock at virtual time 0: 2026-01-01T00:00:00Z."""
@@ -37,7 +37,7 @@ class _SimClock:
 
 
 class HostUniverse(Protocol):
-    """The universe, as a host sees it."""
+    """Universe as used by a host."""
 
     @property
     def network(self) -> SimNetwork: ...
@@ -50,13 +50,13 @@ class HostUniverse(Protocol):
 
     @property
     def nursery(self) -> trio.Nursery:
-        """Where the tasks of hosts run."""
+        """Return the nursery of the hosts' tasks."""
 
     def derive(self, *names: str) -> random.Random:
-        """A seeded source of choices for a name."""
+        """Return a seeded source of choices for a name."""
 
     def add(self, host: Host) -> None:
-        """Take in a host that was just made."""
+        """Add a new host."""
 
 
 class Host:
@@ -65,13 +65,13 @@ class Host:
     def __init__(self, universe: HostUniverse, name: str) -> None:
         self.name = name
         self.disk = DiskImage()
-        """What lies on its disk, and what harms it: `flip`, `cut`, `limit`, `fail_syncs`."""
+        """Its disk, and damage to it: `flip`, `cut`, `limit`, `fail_syncs`."""
         self.maps = MapImages()
         self.slowness = 1.0
-        """By what its disks are slower than usual."""
+        """Factor by which its disks are slower than usual."""
         self.incarnation = 0
         self.crashes: list[Dropped] = []
-        """What each crash took away, in order."""
+        """Losses of each crash, in order."""
         self._universe = universe
         self._rng = universe.derive(name)
         self._power = Power()
@@ -87,11 +87,12 @@ class Host:
 
     @property
     def running(self) -> bool:
-        """Whether an incarnation lives."""
+        """Return whether an incarnation lives."""
         return self._power.on
 
     def world(self, nursery: trio.Nursery | None = None) -> World:
-        """Switch the machine on and make the World of this incarnation; its lanes run in `nursery`. `start` does more."""
+        """Switch the machine on and make the World of this incarnation; its lanes run in `nursery`. `start` also runs
+        `main`."""
         return self._make(self._switch_on(), nursery)
 
     @property
@@ -99,19 +100,19 @@ class Host:
         return self.name in self._universe.pauses
 
     def pause(self) -> None:
-        """Stop the process where it stands, as SIGSTOP does: its peers see nothing of it, its clock goes on."""
+        """Stop the process in place, as SIGSTOP does: its peers see no change, its clock continues."""
         if self._power.on and not self.paused:
             self._universe.trace.event(self.name, "HostPaused")
             self._universe.pauses.pause(self.name)
 
     def resume(self) -> None:
-        """Let it go on; fine if it is not paused."""
+        """Resume it; no effect if it is not paused."""
         if self.paused:
             self._universe.trace.event(self.name, "HostResumed")
             self._universe.pauses.resume(self.name)
 
     def slow(self, factor: float) -> None:
-        """From now on each job of this host's workers, which is what touches disks, takes `factor` times as long."""
+        """Slow down each job of this host's workers, which do the disk operations, by `factor` from now on."""
         self.slowness = factor
         if self._offload is not None:
             self._offload.slowness = factor
@@ -125,7 +126,7 @@ class Host:
 
     def _make(self, power: Power, nursery: trio.Nursery | None) -> World:
         trace = self._universe.trace
-        # Each door draws from its own source, so that a draw more in one does not change the choices of another.
+        # Each door draws from its own source, so that another draw in one does not change the choices of others.
         rngs = [
             self._universe.derive(f"{self.name}/{self.incarnation}/{door}") for door in ("world", "offload", "clock")
         ]
@@ -150,7 +151,7 @@ class Host:
         self._stop = trio.Event()
         self._down = trio.Event()
         self._scope = trio.CancelScope()
-        # On from this moment: a crash that comes before the task's first step finds something to kill.
+        # On from now: a crash before the task's first step must find an incarnation to kill.
         power = self._switch_on()
         self._universe.nursery.start_soon(self._live, main, power, name=f"{self.name}/{self.incarnation}")
 
@@ -165,7 +166,7 @@ class Host:
                     self.end()
                     nursery.cancel_scope.cancel()
         except BaseException:
-            # What unwinds in a dead host (PowerCut, Cancelled, and whatever cleaning up made of them) is nobody's news.
+            # Exceptions that unwind in a dead host (PowerCut, Cancelled, and their consequences) are dropped.
             if power.on:
                 raise
         finally:
@@ -173,11 +174,11 @@ class Host:
             self._down.set()
 
     def crash_after(self, changes: int) -> None:
-        """Crash by itself when it has made `changes` more changes to disk or maps: before the next one, even within a job."""
+        """Crash after `changes` more changes to disk or maps: before the next one, even within a job."""
         self._power.fuse = changes
 
     def crash_at_sync(self, syncs: int) -> None:
-        """Crash by itself when `syncs` more files were synced: before the next one is, with its writes done."""
+        """Crash when `syncs` more files were synced: before the next sync, after its writes."""
         self._power.sync_fuse = syncs
 
     def cut_power(self, *, lose_unsynced: bool = True) -> None:
@@ -195,7 +196,7 @@ class Host:
         self._die(lose_unsynced)
 
     def _blown(self) -> None:
-        """The fuse of `crash_after` is gone, in the middle of some job; or that of a job which `cut_power` tears."""
+        """Crash for the fuse of `crash_after`, in the middle of some job, or of a job which `cut_power` tears."""
         if not self._dying:
             self._die(lose_unsynced=True)
 
@@ -218,7 +219,7 @@ class Host:
             self._scope.cancel()
 
     async def crash(self, *, lose_unsynced: bool = True) -> Dropped:
-        """`cut_power`, and wait until nothing of the incarnation is left. Returns what its crash took away."""
+        """Cut the power, and wait until the incarnation has ended. Return the losses."""
         self.cut_power(lose_unsynced=lose_unsynced)
         await self.wait_down()
         return self.crashes[-1] if self.crashes else Dropped()
@@ -255,5 +256,5 @@ class Host:
 
 
 def source(seed: int, *names: str) -> random.Random:
-    """A source of choices of its own for each name, the same in every process (no `hash()` in it)."""
+    """Return a source of choices for each name, the same in every process (no `hash()` in it)."""
     return random.Random("/".join((str(seed), *names)))

@@ -19,7 +19,7 @@ _Change: TypeAlias = tuple[bytes, bytes | None, bytes | None]
 """(key, value, None): put; (key, None, None): delete; (start, None, stop): delete the range."""
 
 _SCAN_RUN = 64
-"""Keys that a scan looks up at a time: it must bear changes to the map while it goes on."""
+"""Keys that a scan looks up at a time, since it must allow changes to the map meanwhile."""
 
 
 class _Table:
@@ -50,7 +50,7 @@ class _Table:
 
 
 class _Map:
-    """One map, as it lies in the machine."""
+    """One map of a machine."""
 
     def __init__(self) -> None:
         self.live = _Table()
@@ -58,14 +58,14 @@ class _Map:
         self.unsynced: list[list[_Change]] = []
         self.opened_by: Power | None = None
         self.base = _Table()
-        """What was durable at the last opening: RocksDB has it in files of its own."""
+        """Durable content at the last opening: RocksDB has it in files of its own."""
         self.log: list[list[_Change]] = []
         """Batches synced since."""
         self.damaged_at = -1
         """The batch of the log that is damaged, -1 if none is."""
 
     def reopened(self) -> None:
-        """The log is written to files, and begun anew."""
+        """Write the log to files, and start a new one."""
         self.base = self.durable.copy()
         self.log = []
 
@@ -94,21 +94,21 @@ class MapImages:
         self._maps: dict[str, _Map] = {}
 
     def crash(self, rng: random.Random) -> int:
-        """Forget unsynced batches of each map, but for a prefix; return how many were lost."""
+        """Drop unsynced batches of each map, except for a prefix; return how many were lost."""
         return sum(self._maps[path].crash(rng) for path in sorted(self._maps))
 
     def fork(self) -> MapImages:
-        """Other maps with everything that these show, all of it durable."""
+        """Return other maps with the same visible content, all of it durable."""
         twin = MapImages()
         twin._maps = {path: image.fork() for path, image in self._maps.items()}
         return twin
 
     def remove(self, path: str) -> None:
-        """Take a map away, with its folder's files."""
+        """Remove a map, with its folder's files."""
         del self._maps[path]
 
     def damage(self, rng: random.Random) -> str | None:
-        """Damage the log of one map in the middle of what it holds; its folder, None if no log holds anything."""
+        """Damage the log of one map in the middle of its content; return its folder, None if every log is empty."""
         paths = [path for path in sorted(self._maps) if self._maps[path].log]
         if not paths:
             return None
@@ -117,17 +117,17 @@ class MapImages:
         return path
 
     def unsynced(self) -> int:
-        """Batches that a crash could take now."""
+        """Return the number of batches that a crash could drop now."""
         return sum(len(image.unsynced) for image in self._maps.values())
 
 
 def meet_damage(image: _Map, path: str) -> None:
-    """What the real one does about a log whose synced bytes are not what its witness says."""
+    """Handle a damaged log as the real map does: its synced bytes contradict its witness."""
     raise DamagedError(Finding(f"{path}/{image.damaged_at:06}.log", "is damaged"))
 
 
 def tolerate_damage(image: _Map, path: str) -> None:
-    """What RocksDB does by itself: the log ends where it is damaged. For a planted bug."""
+    """Handle a damaged log as RocksDB does by default: it ends at the damage. For a planted bug."""
     image.durable = image.base.copy()
     for changes in image.log[: image.damaged_at]:
         image.durable.apply(changes)

@@ -22,10 +22,10 @@ T = TypeVar("T")
 
 
 class WatchedTree(MemoryTree):
-    """A service that tells a checker of each change, at the moment in which it happens."""
+    """A metadata service that reports each change to a checker when it happens."""
 
     def __init__(self, changed: Callable[[str, bytes | None], None]) -> None:
-        """`changed(path, value)`; None for a node that was deleted."""
+        """Take the callback `changed(path, value)`; the value is None for a deleted node."""
         super().__init__()
         self._changed = changed
 
@@ -41,7 +41,7 @@ class HostMetadata:
     def __init__(
         self, tree: MemoryTree, rng: random.Random, *, session_timeout_s: float, late: float, latency_max_s: float
     ) -> None:
-        """`late`: the share of calls and events that take up to `latency_max_s`; the others take up to 2 ms."""
+        """Take the fraction `late` of calls and events that take up to `latency_max_s`; the others take up to 2 ms."""
         self._tree = tree
         self._rng = rng
         self._timeout_s = session_timeout_s
@@ -52,29 +52,29 @@ class HostMetadata:
         self._expired = trio.Event()
         self._session = self._new_session()
         self.sessions = 1
-        """How many there were."""
+        """Number of sessions so far."""
 
-    # --- what the nemesis does
+    # --- faults
 
     def disconnect(self) -> None:
-        """The service cannot be reached; the session's timeout runs."""
+        """Make the service unreachable; the session's timeout runs."""
         self._connected = False
         self._session.disconnect()
 
     def reconnect(self) -> None:
-        """It can again. If the session expired meanwhile, the host learns of it now."""
+        """Make it reachable again. If the session expired meanwhile, the host learns of it now."""
         self._connected = True
         self._session.reconnect()
 
     def expire(self) -> None:
-        """The service ends the session at once."""
+        """End the session at once."""
         self._tree.expire(self._session.session)
 
     # --- MetadataStore
 
     @property
     def expired(self) -> trio.Event:
-        """Never set: there is always another session."""
+        """Return an event that is never set: there is always another session."""
         return self._expired
 
     async def get(self, path: str) -> Node | None:
@@ -115,7 +115,7 @@ class HostMetadata:
     # --- inside
 
     def latency(self) -> float:
-        """Seconds that something takes one way."""
+        """Return the one-way delay in seconds."""
         if self._rng.random() < self._late:
             return self._rng.uniform(0.002, self._latency_max_s)
         return self._rng.uniform(0.0001, 0.002)
@@ -137,14 +137,14 @@ class HostMetadata:
             raise MetadataUnavailableError("the session has expired; there is a new one") from error
 
     def renew(self, store: MemoryStore) -> None:
-        """Go on with a new session if `store` is still the current one, which has ended."""
+        """Continue with a new session if `store` is still the current one, which has ended."""
         if self._session is store:
             self._session = self._new_session()
             self.sessions += 1
 
     @property
     def session(self) -> MemoryStore:
-        """The current one."""
+        """Return the current session."""
         return self._session
 
     @property
@@ -153,7 +153,7 @@ class HostMetadata:
 
 
 class _LateWatch:
-    """A watch that outlives sessions. An event comes some time after the change, perhaps long after."""
+    """Watch that outlives sessions. An event arrives some time after the change, perhaps long after."""
 
     def __init__(self, metadata: HostMetadata, path: str) -> None:
         self._metadata = metadata

@@ -24,7 +24,7 @@ from simulation.machines.trace import Trace
 _LOCAL_NAMES = ("", "0.0.0.0", "127.0.0.1", "::", "::1", "localhost")
 _EPHEMERAL_PORTS = 49152
 _CONNECT_PATIENCE_S = 127.0
-"""How long a connection attempt into a partition goes on before ETIMEDOUT."""
+"""Time until a connection attempt into a partition fails with ETIMEDOUT."""
 
 
 def _error(code: int) -> OSError:
@@ -56,11 +56,11 @@ class _Pipe:
         self.outstanding = 0
         """Bytes sent and not yet taken by the reader."""
         self.end_at = inf
-        """When the reader learns that nothing follows..."""
+        """Time when the reader learns that nothing follows..."""
         self.broken = False
         """...and whether it learns so by a reset."""
         self.refused_at = inf
-        """When the writer learns that nobody reads."""
+        """Time when the writer learns that the reader has gone."""
         self._changed = trio.Event()
 
     @property
@@ -68,7 +68,7 @@ class _Pipe:
         return (self.source, self.target) in self.network.cuts
 
     def put(self, data: bytes) -> None:
-        # Once nobody reads, what is sent fills the window all the same, until the writer learns of it.
+        # After the reader has gone, sent bytes still fill the window, until the writer learns of it.
         self.outstanding += len(data)
         if self.refused_at == inf:
             arrival = trio.current_time() + self.network.latency(self.source, self.target)
@@ -78,7 +78,7 @@ class _Pipe:
             self.changed()
 
     def end(self, *, broken: bool) -> None:
-        """The writer is gone."""
+        """End the writer's side."""
         if self.end_at == inf:
             arrival = trio.current_time() + self.network.latency(self.source, self.target)
             self.end_at = max(arrival, self.segments[-1][0]) if self.segments else arrival
@@ -86,24 +86,24 @@ class _Pipe:
             self.changed()
 
     def refuse(self) -> None:
-        """The reader is gone: the writer learns of it when the answer to what it sent comes back."""
+        """End the reader's side: the writer learns of it with the answer to its next bytes."""
         self.segments.clear()
         self.reject()
 
     def reject(self) -> None:
-        """Let the writer fail, after a round trip."""
+        """Make the writer fail, after a round trip."""
         if self.refused_at == inf:
             self.refused_at = trio.current_time() + 2 * self.network.latency(self.target, self.source)
         self.changed()
 
     def lose_flying(self, rng: random.Random) -> None:
-        """Forget a random suffix of what has not arrived; all of it, if the link is cut."""
+        """Drop a random suffix of the bytes under way; all of them, if the link is cut."""
         flying = sum(1 for arrival, _ in self.segments if arrival > trio.current_time())
         for _ in range(len(self.segments) if self.blocked else rng.randint(0, flying)):
             self.outstanding -= len(self.segments.pop()[1])
 
     def take(self, buffer: memoryview) -> int:
-        """Move what has arrived into `buffer`; bytes moved."""
+        """Move arrived bytes into `buffer`; return how many."""
         taken = 0
         now = trio.current_time()
         while self.segments and self.segments[0][0] <= now and taken < len(buffer):
@@ -157,7 +157,7 @@ class _SimStream:
             now = trio.current_time()
             if not pipe.blocked:
                 if pipe.segments and pipe.segments[0][0] <= now:
-                    # Now and then less than what is there, as a real receive may give.
+                    # Now and then return less than has arrived, as a real receive may.
                     size = len(buffer) if self._rng.random() < 0.9 else self._rng.randint(1, len(buffer))
                     return pipe.take(buffer[:size])
                 if pipe.end_at <= now:
@@ -201,7 +201,7 @@ class _SimStream:
 
     def close(self) -> None:
         if not self._closed:
-            # As TCP: who closes with something unread resets the connection.
+            # The same as TCP: a close with unread bytes resets the connection.
             self.shut(broken=self.incoming.outstanding > 0)
 
     def shut(self, *, broken: bool) -> None:
@@ -211,12 +211,12 @@ class _SimStream:
         self.incoming.refuse()
 
     def crash(self, rng: random.Random) -> None:
-        """The host is dead: the peer sees an end or a reset, and perhaps not all that was under way."""
+        """End the connection of a dead host: the peer sees an end or a reset, and may lose bytes under way."""
         self.outgoing.lose_flying(rng)
         self.shut(broken=rng.random() < 0.5)
 
     def reset(self) -> None:
-        """Both sides see a reset."""
+        """Make both sides see a reset."""
         for pipe in (self.incoming, self.outgoing):
             pipe.end(broken=True)
             pipe.reject()
@@ -266,7 +266,7 @@ class _SimListener:
 
 
 class SimNetwork:
-    """What lies between the hosts. The nemesis cuts, heals and resets here."""
+    """Network between the hosts. The nemesis cuts, heals and resets here."""
 
     def __init__(self, rng: random.Random, trace: Trace) -> None:
         self.rng = rng
@@ -280,15 +280,15 @@ class SimNetwork:
         self._numbers = 0
         self._ports = _EPHEMERAL_PORTS
 
-    # What harms it.
+    # Faults
 
     def cut(self, source: str, target: str) -> None:
-        """Nothing sent by `source` arrives at `target` until healed; it is late, not lost."""
+        """Cut a link: nothing from `source` arrives at `target` until healed; it is late, not lost."""
         self.cuts[source, target] = None
         self.trace.event("", "LinkCut", source=source, target=target)
 
     def mend(self, source: str, target: str) -> None:
-        """Undo one cut; what was sent meanwhile arrives."""
+        """Undo one cut; bytes sent meanwhile arrive."""
         if self.cuts.pop((source, target), source) is None:
             self.trace.event("", "LinkMended", source=source, target=target)
             for stream in list(self._streams.values()):
@@ -297,7 +297,7 @@ class SimNetwork:
                     stream.outgoing.changed()
 
     def lag(self, source: str, target: str, seconds: float) -> None:
-        """Each message from `source` to `target` takes so much longer from now on; 0.0 to undo it."""
+        """Delay each message from `source` to `target` by so much from now on; 0.0 undoes it."""
         self.trace.event("", "LinkLags", source=source, target=target, seconds=seconds)
         if seconds:
             self.lags[source, target] = seconds
@@ -342,10 +342,10 @@ class SimNetwork:
         self.reset(one, other)
         return lost
 
-    # What the doors use.
+    # Used by the doors
 
     def latency(self, source: str, target: str) -> float:
-        """Seconds on the way; drawn for each message."""
+        """Return the delay in seconds, drawn for each message."""
         if self.lags:
             return self._latency(source, target) + self.lags.get((source, target), 0.0)
         return self._latency(source, target)
@@ -358,7 +358,7 @@ class SimNetwork:
         return self.rng.uniform(50e-6, 500e-6)
 
     def lose_host(self, host: str, rng: random.Random | None) -> None:
-        """End all that `host` has open: as a crash would, by `rng`; in good order without one."""
+        """End all connections of `host`: by `rng` as in a crash; in order without one."""
         for listener in [listener for address, listener in self.listeners.items() if address[0] == host]:
             listener.close()
         for stream in [stream for (_, owner), stream in self._streams.items() if owner == host]:

@@ -1,7 +1,7 @@
 """Blocking work under virtual time: inline, after a delay drawn from the seed; lanes are tasks of the host.
 
-A job runs in one instant, so a crash would never find it half done. Therefore a crash carries some of the jobs that wait
-for their instant on, operation by operation, and stops them where the power goes: after a write, before its sync.
+A job runs in one instant, so a crash would never find it half done. Therefore a crash carries some of the jobs that
+wait for their instant on, operation by operation, and stops them where the power goes: after a write, before its sync.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class SimOffload:
         self._nursery = nursery
         self.faults = faults or Faults()
         self.slowness = 1.0
-        """By what workers are slower than usual."""
+        """Factor by which workers are slower than usual."""
         self._begun: dict[int, Callable[[], object]] = {}
         self._jobs = 0
 
     def give_up(self) -> None:
-        """Nothing to do: a simulated disk always answers."""
+        """Do nothing: a simulated disk always answers."""
 
     def begin(self, job: Callable[[], object]) -> int:
-        """Note that a worker has begun `job`; returns what `ended` takes."""
+        """Record that a worker has begun `job`; return the argument of `ended`."""
         self._jobs += 1
         self._begun[self._jobs] = job
         return self._jobs
@@ -58,7 +58,7 @@ class SimOffload:
         del self._begun[number]
 
     def tear(self, rng: random.Random) -> None:
-        """Carry some of the jobs that workers have begun a random way on, up to the point where the power goes."""
+        """Execute a random part of some of the started jobs, up to the point of the power cut."""
         for job in list(self._begun.values()):
             if rng.random() < 0.85:
                 self.power.fuse = rng.choice((0, 1, 1, 1, 2, 2, 3, 5, 8, 13))
@@ -66,11 +66,11 @@ class SimOffload:
                     job()
 
     def delay(self) -> float:
-        """Seconds that a worker takes: mostly as an idle machine's, now and then as a busy one's."""
+        """Return the seconds a worker takes: mostly those of an idle machine, now and then of a busy one."""
         return self.slowness * (0.05 if self._rng.random() < 0.02 else self._rng.uniform(0.05e-3, 2e-3))
 
     async def _pass_time(self) -> None:
-        """Let a worker's delay go by. Once begun, work is not cancellable, as a thread is not."""
+        """Wait for a worker's delay. Started work cannot be cancelled, the same as in a thread."""
         with trio.CancelScope(shield=True, deadline=trio.current_time() + self.delay()):
             await trio.sleep_forever()
 
@@ -88,7 +88,7 @@ class SimOffload:
             result = job()
         except Exception as raised:
             error = raised
-        # Done, but nobody knows yet: a crash in between leaves work that was never reported.
+        # Done, but not reported yet: a crash in between leaves unreported work.
         await self._pass_time()
         self.power.check()
         if error is not None:
@@ -148,7 +148,7 @@ class _SimLane(Generic[Item]):
             self._stopped.set()
 
     async def _turn(self) -> None:
-        """One run of the job. Items that come meanwhile wait for the next one."""
+        """Run the job once. Items that arrive meanwhile wait for the next run."""
         offload = self._offload
         number = offload.begin(lambda: self._job(list(self._queue)))
         try:

@@ -1,7 +1,7 @@
-"""Power: what every simulated door asks before it does anything.
+"""Power: the check of every simulated door before it does anything.
 
 A crash is one instant. Tasks unwind after it, and their `finally` blocks may still try to write, send or wait: with the
-power gone each attempt raises `PowerCut`, so nothing that happens after the instant can be seen by anybody.
+power gone each attempt raises `PowerCut`, so nothing that happens after the instant is visible.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 
 class PowerCut(BaseException):
-    """The host is dead. Not an `Exception`: no handler of the server's may go on after it."""
+    """The host is dead. Not an `Exception`, so that no handler of the server can continue after it."""
 
 
 class Power:
-    """The electricity of one incarnation of a host; it goes off once and never comes back."""
+    """Power of one incarnation of a host; it goes off once and never comes back."""
 
     __slots__ = ("_blow", "fuse", "on", "sync_fuse")
 
@@ -27,22 +27,22 @@ class Power:
         """Syncs of files still allowed; the host crashes at the next one, with its writes done; -1: no limit."""
 
     def check(self) -> None:
-        """PowerCut if the host is dead. For what only looks."""
+        """Raise PowerCut if the host is dead. For operations that only read."""
         if not self.on:
             raise PowerCut
 
     def spend(self) -> None:
-        """PowerCut if the host is dead, or dies of this. For what changes a disk or a map, before the change."""
+        """Raise PowerCut if the host is dead, or dies of this operation. Call before a change to a disk or a map."""
         if not self.on:
             raise PowerCut
-        if self.fuse == 0:  # and stays 0: what follows, in the job's `finally`, fails too
+        if self.fuse == 0:  # stays 0, so that later operations in the job's `finally` fail too
             self._blow()
             raise PowerCut
         if self.fuse > 0:
             self.fuse -= 1
 
     def spend_sync(self) -> None:
-        """`spend` for the sync of a file."""
+        """Call `spend` for the sync of a file."""
         if self.on and self.sync_fuse == 0:
             self.fuse = 0
         self.spend()

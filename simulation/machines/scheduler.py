@@ -1,4 +1,5 @@
-"""Trio under a seed: the order of tasks, the clock, no garbage collector. The only toucher of trio's private names.
+"""Trio under a seed: the order of tasks, the clock, no garbage collector. Only this module touches private names of
+trio.
 
 Trio shuffles each batch of runnable tasks by its own `Random`; with its flag for deterministic scheduling set it sorts
 them by age first, so that the seed alone decides. Both are needed: without the flag the order before the shuffle comes
@@ -21,12 +22,12 @@ from trio.testing import MockClock
 T = TypeVar("T")
 
 HOST: ContextVar[str] = ContextVar("host", default="")
-"""Whose task it is; every task inherits it from the one that started it. "" for the world's own."""
+"""Host of a task, inherited from the starting task. "" for the world's own."""
 
 
 @contextmanager
 def deterministic(seed: int) -> Iterator[None]:
-    """Within it, `trio.run` takes its scheduling choices from `seed`. Restores what was before. Does not nest."""
+    """Make `trio.run` take its scheduling choices from `seed`, while entered. Does not nest."""
     run: Any = trio._core._run
     flag, state, collecting = run._ALLOW_DETERMINISTIC_SCHEDULING, run._r.getstate(), gc.isenabled()
     run._ALLOW_DETERMINISTIC_SCHEDULING = True
@@ -42,9 +43,9 @@ def deterministic(seed: int) -> Iterator[None]:
 
 
 class Pauses:
-    """Hosts whose tasks do not run, as after SIGSTOP: what wakes them meanwhile, messages and deadlines, waits for the resume.
+    """Hosts whose tasks do not run, as after SIGSTOP. Messages and deadlines that would wake them wait for the resume.
 
-    Trio takes every runnable task of a pass out of one queue; while somebody is paused it is given a queue that holds
+    Trio takes every runnable task of a pass out of one queue; while a host is paused it is given a queue that holds
     the tasks of paused hosts back.
     """
 
@@ -55,7 +56,7 @@ class Pauses:
         return host in self._held
 
     def pause(self, host: str) -> None:
-        """From the next pass on no task of the host runs. Fine if it is paused."""
+        """Pause the host from the next pass on. No effect on a paused one."""
         if host not in self._held:
             self._held[host] = []
             runner = _runner()
@@ -63,7 +64,7 @@ class Pauses:
                 runner.runq = _HoldingQueue(runner.runq, self)
 
     def resume(self, host: str) -> None:
-        """Fine if it is not paused."""
+        """Resume the host; no effect if it is not paused."""
         runner = _runner()
         runner.runq.extend(self._held.pop(host, ()))
         if not self._held and isinstance(runner.runq, _HoldingQueue):
@@ -79,7 +80,7 @@ class Pauses:
 
 
 class _HoldingQueue(deque[Any]):
-    """Iterating takes the pass's tasks out; trio does so once per pass, and clears it."""
+    """Queue whose iteration takes out the tasks of the pass; trio iterates once per pass, and clears it."""
 
     def __init__(self, tasks: Any, pauses: Pauses) -> None:
         super().__init__(tasks)
@@ -95,7 +96,7 @@ def _runner() -> Any:
 
 
 class StepTrace(trio.abc.Instrument):
-    """Reports the name of each task that takes a step: the finest history there is."""
+    """Instrument that reports the name of each task that takes a step, for the finest possible history."""
 
     def __init__(self, step: Callable[[str], None]) -> None:
         self._step = step
@@ -105,10 +106,9 @@ class StepTrace(trio.abc.Instrument):
 
 
 def run_seeded(seed: int, main: Callable[[], Awaitable[T]], *, on_step: Callable[[str], None] | None = None) -> T:
-    """`trio.run(main)` under virtual time, which starts at 0 and jumps to the next deadline when every task waits.
+    """Run `trio.run(main)` under virtual time, which starts at 0 and jumps to the next deadline when every task waits.
 
-    `on_step` is told the name of each task that takes a step.
-    """
+    `on_step` is called with the name of each task that takes a step."""
     instruments = [] if on_step is None else [StepTrace(on_step)]
     with deterministic(seed):
         return trio.run(main, clock=MockClock(autojump_threshold=0), instruments=instruments)

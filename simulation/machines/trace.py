@@ -1,4 +1,5 @@
-"""Trace: the history of a run, and its digest. The same seed must give the same digest, on any machine with this lock file."""
+"""Trace: the history of a run, and its digest. The same seed must give the same digest, on any machine with this lock
+file."""
 
 from __future__ import annotations
 
@@ -8,11 +9,12 @@ from typing import TypeAlias
 import trio
 
 Field: TypeAlias = str | int | float | bool | bytes | None
-"""What has a text of its own: nothing whose `repr` holds an address or an order of hashes."""
+"""Values with a stable text: their `repr` contains no address and no order of hashes."""
 
 
 def now() -> float:
-    """Virtual seconds since the run began; 0.0 outside of one, so that disks and maps can be tested without a loop."""
+    """Return the virtual seconds since the run began; 0.0 outside of one, so that disks and maps can be tested without
+    a loop."""
     return trio.current_time() if trio.lowlevel.in_trio_run() else 0.0
 
 
@@ -30,7 +32,8 @@ class Trace:
         """Events so far."""
 
     def event(self, host: str, name: str, /, **fields: Field) -> None:
-        """Note that `name` (past tense, as in `LedgerFenced`) happened on `host` ("" for the world's own events)."""
+        """Record that `name` (past tense, such as `LedgerFenced`) happened on `host` ("" for the world's own
+        events)."""
         text = "".join(f" {key}={value.hex() if isinstance(value, bytes) else value}" for key, value in fields.items())
         line = f"{now():.9f} {host} {name}{text}"
         self._hash.update(line.encode())
@@ -40,5 +43,5 @@ class Trace:
             self.lines.append(line)
 
     def digest(self) -> str:
-        """Of everything so far, 64 hex digits."""
+        """Return the digest of everything so far, 64 hex digits."""
         return self._hash.hexdigest()

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Universe:
-    """Everything a run has, from `seed`. Made by `run`; without one, disks and maps of its hosts can still be tried."""
+    """Everything in a run, made from `seed` by `run`. Without one, disks and maps of its hosts can still be tested."""
 
     def __init__(self, seed: int, *, keep: bool = False) -> None:
         self.seed = seed
@@ -32,16 +32,16 @@ class Universe:
 
     @property
     def nursery(self) -> trio.Nursery:
-        """Where hosts live; tasks started here (the nemesis, checkers) need a `name=`."""
+        """Return the nursery of the hosts. Tasks started here (the nemesis, checkers) need a `name=`."""
         assert self._nursery is not None, "the universe is not running: use simulation.run"
         return self._nursery
 
     def derive(self, *names: str) -> random.Random:
-        """A seeded source of choices of its own for whoever is named."""
+        """Return a seeded source of choices for a name."""
         return source(self.seed, *names)
 
     def host(self, name: str) -> Host:
-        """The host of that name; made when first asked for."""
+        """Return the host of that name, made at the first request."""
         return self.hosts.get(name) or Host(self, name)
 
     def add(self, host: Host) -> None:
@@ -49,17 +49,17 @@ class Universe:
         self.hosts[host.name] = host
 
     async def live(self, main: Callable[[Universe], Awaitable[T]], limit_s: float) -> T:
-        """Run `main`; when it returns, every host that still runs ends. TooSlowError after `limit_s` virtual seconds."""
+        """Run `main`, then end every running host. Raises TooSlowError after `limit_s` virtual seconds."""
         failure = None
         with trio.fail_after(limit_s):
             async with trio.open_nursery() as self._nursery:
                 try:
                     result = await main(self)
                 except Exception as error:
-                    failure = error  # raised outside, so that it is not wrapped in the nursery's group
+                    failure = error  # raised outside the nursery, so that it is not wrapped in an exception group
                 finally:
                     for host in self.hosts.values():
-                        host.resume()  # else its tasks could not even be cancelled
+                        host.resume()  # otherwise its tasks could not even be cancelled
                 for host in self.hosts.values():
                     host.end()
                 self._nursery.cancel_scope.cancel()
@@ -76,12 +76,11 @@ def run(
     steps: bool = False,
     limit_s: float = 3600.0,
 ) -> T:
-    """Run `main(universe)` under virtual time and a seeded scheduler; returns what it returns.
+    """Run `main(universe)` under virtual time and a seeded scheduler; return its result.
 
     `keep` keeps the lines of the trace; `steps` adds every step of every task to it: slow, but it shows where two
-    histories part. After `limit_s` virtual seconds it is given up with TooSlowError: otherwise tasks that all wait for
-    each other, with no deadline to jump to, would hang for good.
-    """
+    histories differ. After `limit_s` virtual seconds the run ends with TooSlowError: otherwise tasks that all wait for
+    each other, without any deadline, would hang forever."""
     universe = Universe(seed, keep=keep)
     on_step = (lambda name: universe.trace.event("", "Step", task=name)) if steps else None
     return run_seeded(seed, lambda: universe.live(main, limit_s), on_step=on_step)

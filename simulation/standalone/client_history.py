@@ -4,8 +4,8 @@ Hosts: the server; writers, whose messages are numbered; a reader that reads on 
 Reader, now with a new one, now in a new process; a tail, which began at the end; a holder, which moves a subscription.
 They use only the client's own calls, and none of these may fail: every loss is shorter than the operation timeout.
 
-What must hold: what a flush covered is readable; the reader gets every entry once, in order, none left out, and the tail
-the same from where it began; the mark-delete position is never behind an answered acknowledge.
+What must hold: what a flush covered is readable; the reader gets every entry once, in order, none left out, and the
+tail the same from where it began; the mark-delete position is never behind an answered acknowledge.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class ClientSummary:
 
 @dataclass
 class Follower:
-    """Somebody who reads."""
+    """A client that reads."""
 
     name: str
     places: list[Place] = field(default_factory=list)
-    """What came, in its order."""
+    """Received messages in order."""
 
 
 class ClientStory:
@@ -172,7 +172,7 @@ class ClientStory:
         self.history.receipt(producer, name, (last.ledger_id, last.entry_id), payload)
 
     async def read(self, world: World, stop: trio.Event) -> None:
-        """Read on from behind the last entry, with one Reader after the other."""
+        """Read from behind the last entry, with one Reader after the other."""
         rng = world.rng
         await self.made.wait()
         async with self._client(world) as client:
@@ -188,7 +188,7 @@ class ClientStory:
                 await reader.close()
 
     async def follow(self, world: World, stop: trio.Event) -> None:
-        """Read from the end on, with one Reader."""
+        """Read from the end, with one Reader."""
         await self.made.wait()
         await trio.sleep(world.rng.uniform(0, 0.3))
         async with self._client(world) as client:
@@ -213,7 +213,7 @@ class ClientStory:
             self.history.delivery(who.name, place, bytes(entry[metadata_span(entry)[1] :]), done=set())
 
     async def hold(self, world: World, stop: trio.Event) -> None:
-        """Move a subscription on, now and then back, and look where it stands."""
+        """Move a subscription forward, now and then back, and check its position."""
         rng = world.rng
         await self.made.wait()
         answered: Place = (-1, -1)
@@ -243,7 +243,7 @@ class ClientStory:
         require(place >= answered, "AnsweredAcksAreDurable", f"mark-delete is {place}, and {answered} was answered")
         return place
 
-    # Harm
+    # Faults
 
     async def nemesis(self) -> None:
         rng = self.rng
@@ -336,14 +336,14 @@ class ClientStory:
         )
 
     def _check_numbers(self, found: dict[Place, bytes]) -> None:
-        """Everything sent was flushed in the end."""
+        """Check that everything sent was flushed at the end."""
         numbers = {payload.rstrip(b".") for payload in found.values()}
         for name, count in self.sent.items():
             missing = [number for number in range(count) if message(name, number) not in numbers]
             require(not missing, "AllAckedEntriesAreReadable", f"{name}: {missing[:5]} of {count} are lost")
 
     async def _read_all(self) -> dict[Place, bytes]:
-        """Everything from the beginning, by a reader of its own, after the last restart."""
+        """Read everything from the beginning, with a new reader, after the last restart."""
         found: dict[Place, bytes] = {}
         over = trio.Event()
 
@@ -365,7 +365,7 @@ class ClientStory:
         return found
 
     async def _caught_up(self, places: list[Place]) -> None:
-        """The readers get to the end, and have seen what there is."""
+        """Check that the readers reach the end, and have seen everything."""
         with trio.fail_after(LIVENESS_S):
             for who in (self.reader, self.tail):
                 while not who.places or who.places[-1] < places[-1]:
@@ -376,8 +376,10 @@ class ClientStory:
 
 
 def run_client_history(seed: int, *, lines: list[str] | None = None, steps: bool = False) -> ClientSummary:
-    """One history. ViolationError if an invariant does not hold, TooSlowError if the healed system makes no progress.
-    `lines` gets the trace, with every step of every task if `steps`."""
+    """Run one history.
+
+    Raises ViolationError if an invariant does not hold, TooSlowError if the healed system makes no progress. `lines`
+    gets the trace, with every step of every task if `steps`."""
 
     async def main(universe: Universe) -> ClientSummary:
         if lines is not None:

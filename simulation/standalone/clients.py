@@ -1,6 +1,6 @@
 """The clients of a standalone history: producers, consumers and a reader, each on a host of its own.
 
-They reconnect for ever; what they see goes into the `TopicHistory`, which says at once if it must not be.
+They reconnect forever. Their observations go into the `TopicHistory`, which raises at once at a violation.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from simulation.machines.world import Universe
 
 KEYS = 5
 QUIET_S = 10.0
-"""Virtual seconds without a message after which a reader believes that it has everything."""
+"""Virtual seconds without a message after which a reader counts as complete."""
 PASSING_S = 0.5
-"""How long one that comes and goes waits for an entry."""
+"""Time that a client which comes and goes waits for an entry."""
 ORDERS: dict[int, str] = {
     pb.CommandSubscribe.Exclusive: "all",
     pb.CommandSubscribe.Failover: "all",
@@ -47,20 +47,20 @@ class Clients:
     sizes: Sequence[int]
     """Sizes of payloads, drawn for each message."""
     names: list[str] = field(default_factory=list)
-    """Hosts of them, for the nemesis."""
+    """Hosts of the clients, for the nemesis."""
     finish: trio.Event = field(default_factory=trio.Event)
-    """Producers stop sending."""
+    """Whether producers stop sending."""
     enough: Callable[[], bool] = lambda: False
-    """Producers take their time, for there is enough to look at."""
+    """Whether producers pause, because there are enough messages to check."""
     rest_s: float = 0.05
-    """How long they take then, at most."""
+    """Maximum duration of such a pause."""
     idle_s: float = inf
-    """A consumer acknowledges what it has when nothing more comes for so long."""
+    """Time without a message after which a consumer acknowledges what it has."""
     _done: dict[str, int] = field(default_factory=dict)
     """Per producer: the number after the last one with a receipt."""
 
     def start(self, name: str, work: Callable[[World, Connection], Awaitable[None]], topic: str = "") -> None:
-        """Connect to who serves `topic` and work, again and again, on a host of its own."""
+        """Connect to the topic's broker and work, again and again, on a separate host."""
 
         async def main(world: World, stop: trio.Event) -> None:
             while True:
@@ -77,22 +77,23 @@ class Clients:
         self.universe.host(name).start(main)
 
     async def connect(self, world: World, nursery: trio.Nursery, name: str, topic: str) -> Connection:
-        """A connection to who serves the topic, received from in a task of `nursery`. OSError, ClientError."""
+        """Return a connection to the topic's broker, received from in a task of `nursery`. Raises OSError,
+        ClientError."""
         return await self.open(world, nursery, name, self.server)
 
     async def open(self, world: World, nursery: trio.Nursery, name: str, server: str) -> Connection:
-        """A connection to a server, after the handshake. OSError, ClientError."""
+        """Return a connection to a server, after the handshake. Raises OSError, ClientError."""
         connection = await Connection.open(world, server, self.port)
         nursery.start_soon(connection.run, name=f"{name} receives")
         await connection.handshake()
         return connection
 
     def settled(self, history: TopicHistory, subscription: str, connection: Connection) -> set[Place]:
-        """What must not be delivered over this connection, on which the consumer has just been made."""
+        """Return the entries that must not be delivered over this connection, on which the consumer was just made."""
         return set(history.subscriptions[subscription].answered)
 
     def answered(self, history: TopicHistory, subscription: str, connection: Connection, places: set[Place]) -> None:
-        """An acknowledgement was answered over this connection."""
+        """Record an answered acknowledgement over this connection."""
         history.ack_answered(subscription, places)
 
     async def produce(
@@ -104,8 +105,9 @@ class Clients:
         world: World,
         connection: Connection,
     ) -> None:
-        """Once all subscriptions are made, send numbered messages, at most `window` unanswered; after a reconnect what has
-        no receipt is sent again."""
+        """Send numbered messages, once all subscriptions exist, at most `window` of them unanswered.
+
+        After a reconnect the messages without a receipt are sent again."""
         for each in subscribed:
             await each.wait()
         await connection.producer(history.topic, 1, name)
@@ -143,7 +145,7 @@ class Clients:
         world: World,
         connection: Connection,
     ) -> None:
-        """Take messages and acknowledge them with a request id, in groups, now and then late, or cumulatively."""
+        """Receive messages and acknowledge them with a request id, in groups, now and then late, or cumulatively."""
         rng = world.rng
         history.subscriptions.setdefault(subscription, SubscriptionHistory(ORDERS[kind]))
         await connection.subscribe(history.topic, subscription, 1, kind)
@@ -171,7 +173,7 @@ class Clients:
                 self.universe.trace.event(subscription, "Delivered", ledger=place[0], entry=place[1])
                 history.delivery(subscription, place, got.payload, key_of(numbered(got.payload)[1]), done=over)
                 if ordered:
-                    # Who becomes active again gets again what it has not acknowledged.
+                    # A consumer that becomes active again receives its unacknowledged messages again.
                     again = kind == pb.CommandSubscribe.Failover and place in mine
                     require(
                         again or place > last,
@@ -199,7 +201,7 @@ class Clients:
         *,
         cumulative: bool,
     ) -> set[Place]:
-        """Acknowledge some; returns what that covers."""
+        """Acknowledge some messages; return what that covers."""
         if not unacked:
             return set()
         cumulative = cumulative and rng.random() < 0.3
@@ -213,8 +215,8 @@ class Clients:
         return covered
 
     async def come_and_go(self, topic: str, name: str, world: World, connection: Connection) -> None:
-        """Subscribe, acknowledge the first entry, and unsubscribe at once or a moment later, while the cursor's first ledger is
-        being made; again and again."""
+        """Subscribe, acknowledge the first entry, and unsubscribe at once or a moment later, again and again, while the
+        cursor's first ledger is being made."""
         rng = world.rng
         for number in count():
             await connection.subscribe(topic, f"{name}-{number % 3}", number, pb.CommandSubscribe.Exclusive)
@@ -231,7 +233,7 @@ class Clients:
             await trio.sleep(rng.uniform(0, 0.2))
 
     async def read_all(self, topic: str) -> dict[Place, bytes]:
-        """Everything from the beginning, in the reader's order."""
+        """Read everything from the beginning, in the reader's order."""
         found: dict[Place, bytes] = {}
         done = trio.Event()
 

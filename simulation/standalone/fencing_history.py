@@ -1,7 +1,7 @@
 """One bookie host and two ledger clients on hosts of their own: a writer that lives on, and one that fences it.
 
 Round after round: the writer makes a ledger and appends; the other opens it with recovery, which fences it and closes
-it; the bookie crashes somewhere between and comes back. What the writer was told is confirmed must be within the closed
+it; the bookie crashes somewhere between and comes back. Entries confirmed to the writer must be within the closed
 ledger, and nothing may be confirmed to it afterwards (NoDivergenceBetweenClientAndMetaData).
 """
 
@@ -37,17 +37,17 @@ LIVENESS_S = 300.0
 
 @dataclass
 class Round:
-    """One ledger's life."""
+    """Life of one ledger."""
 
     number: int
     ledger_id: int = -1
     created: trio.Event = field(default_factory=trio.Event)
     fenced: trio.Event = field(default_factory=trio.Event)
-    """The fencing client has opened and closed it."""
+    """Whether the fencing client has opened and closed it."""
     healed: trio.Event = field(default_factory=trio.Event)
-    """The bookie crashed and is back."""
+    """Whether the bookie crashed and is back."""
     over: trio.Event = field(default_factory=trio.Event)
-    """The writer gave up."""
+    """Whether the writer gave up."""
     confirmed: dict[int, bytes] = field(default_factory=dict)
     closed_at: int | None = None
 
@@ -101,7 +101,7 @@ class FencingStory:
                 self.starts += 1
                 self.ready.set()
         finally:
-            # The crash of a host is seen by the service when its session ends; here at once.
+            # The service notices a host's crash at the end of its session; here at once.
             self.tree.expire(metadata.session)
 
     @asynccontextmanager
@@ -115,7 +115,7 @@ class FencingStory:
             nursery.cancel_scope.cancel()
 
     async def write(self, world: World, stop: trio.Event) -> None:
-        """The writer: one ledger a round, appending until it is told that it is fenced."""
+        """Run the writer: one ledger a round, with appends until it is fenced."""
         async with self._client(world) as client:
             for each in self.rounds:
                 await self._write_round(world, client, each)
@@ -144,7 +144,7 @@ class FencingStory:
         writer.on_confirmed = confirmed
         writer.on_failed = lambda error: failed.set()
         each.created.set()
-        # An idle writer leaves nothing for recovery to write back: then only the FENCE record itself is at stake.
+        # An idle writer leaves nothing for recovery to write back, so only the FENCE record itself is tested.
         late = rng.random() < 0.6
         if late:
             await each.healed.wait()
@@ -165,7 +165,7 @@ class FencingStory:
         each.over.set()
 
     async def fence(self, world: World, stop: trio.Event) -> None:
-        """The other client: opens each ledger with recovery, until it succeeds."""
+        """Run the other client, which opens each ledger with recovery until it succeeds."""
         async with self._client(world) as client:
             for each in self.rounds:
                 await each.created.wait()
@@ -212,7 +212,7 @@ class FencingStory:
             )
 
     async def nemesis(self) -> None:
-        """Each round: a crash, mostly right behind the fence."""
+        """Crash the bookie in each round, mostly right behind the fence."""
         rng = self.rng
         for each in self.rounds:
             if rng.random() < 0.75:
@@ -253,7 +253,9 @@ class FencingStory:
 
 
 def run_fencing_history(seed: int, *, lines: list[str] | None = None, steps: bool = False) -> FencingSummary:
-    """One history. ViolationError if an invariant does not hold. `lines` gets the trace, with every step of every task if
+    """Run one history.
+
+    Raises ViolationError if an invariant does not hold. `lines` gets the trace, with every step of every task if
     `steps`."""
 
     async def main(universe: Universe) -> FencingSummary:

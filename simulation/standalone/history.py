@@ -1,10 +1,11 @@
 """A whole standalone server on a seeded world: clients publish, consume and acknowledge while the server crashes.
 
-What a seed draws: sizes of ledgers and caches, flush intervals, windows, kinds of subscriptions, whether consumed ledgers
-are trimmed, and the kinds of harm: power cut at a time, power cut in the middle of a job after so many changes to the
-disk, SIGKILL, a stop in good order, a full disk, a failed sync, connections reset. Every history goes on until it has
-its share of confirmed entries and crashes, one of which dropped unsynced writes; then all harm ends, the server crashes
-once more, a reader compares everything with what clients were told, and every confirmed entry must be delivered.
+What a seed draws: sizes of ledgers and caches, flush intervals, windows, kinds of subscriptions, whether consumed
+ledgers are trimmed, and the kinds of harm: power cut at a time, power cut in the middle of a job after so many changes
+to the disk, SIGKILL, a stop in good order, a full disk, a failed sync, connections reset. Every history goes on until
+it has its share of confirmed entries and crashes, one of which dropped unsynced writes; then all harm ends, the server
+crashes once more, a reader compares everything with what clients saw, and every confirmed entry must be
+delivered.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ CRASHES_MIN = 3
 LIVENESS_S = 120.0
 """Virtual seconds in which a healed system must make progress."""
 TRIALS = 4
-"""Copies of a killed server that are damaged."""
+"""Damaged copies tried per killed server."""
 FAIL_STOP_S = 5.0
-"""Virtual seconds in which a server whose journal cannot be trusted any more must end."""
+"""Virtual seconds in which a server with an untrusted journal must end."""
 TOPICS = ("persistent://public/default/a", "persistent://public/default/b")
 HARMS = ("kill", "stop", "early", "disk full", "failed sync", "reset", "damage")
 EXPECTED_ERRORS = {
@@ -58,19 +59,19 @@ EXPECTED_ERRORS = {
         "no room",
     ),
 }
-"""What the server must tell an operator after each kind of harm; any other error in the log fails the history."""
+"""Required errors in the log after each kind of fault. Any other error fails the history."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What one history was."""
+    """Summary of one history."""
 
     seed: int
     digest: str
     confirmed: int
     crashes: int
     dropping_crashes: int
-    """Crashes that took unsynced writes or batches away."""
+    """Crashes that dropped unsynced writes or batches."""
     recoveries: int
     """Starts that served what an earlier incarnation left."""
     answered_acks: int
@@ -96,12 +97,12 @@ class Story:
         self.server = universe.host(SERVER)
         self.histories = {topic: TopicHistory(topic) for topic in TOPICS}
         self.trimmed = self.rng.random() < 0.3
-        """Ledgers go as soon as every subscription has consumed them."""
+        """Whether ledgers are deleted as soon as every subscription has consumed them."""
         self.config = self._draw_config()
         self.pace_s = self.rng.choice((0.03, 0.1, 0.25))
         self.harms = ("power", "power", "sync", "sync", "fuse", "fuse", *self.rng.sample(HARMS, 3))
         self.done: dict[str, int] = {}
-        """Harm done, by kind."""
+        """Faults by kind."""
         self.clients = Clients(universe, SERVER, PORT, self.rng.choice(((0,), (0, 0, 200), (0, 0, 0, 900, 20_000))))
         self.clients.enough = self._has_entries
         self.ready = trio.Event()
@@ -141,7 +142,7 @@ class Story:
     # The server
 
     async def serve(self, world: World, stop: trio.Event) -> None:
-        """One incarnation. It may end by itself only after harm that it cannot bear."""
+        """Run one incarnation. It may end by itself only after a fault that it cannot survive."""
 
         def ready(_: Addresses) -> None:
             self.universe.trace.event(SERVER, "ServerReady")
@@ -156,7 +157,7 @@ class Story:
             self.universe.trace.event(SERVER, "ServerFailed", errors=len(list(leaves(error))))
 
     async def nemesis(self) -> None:
-        """Harm the server until the history has what it must have."""
+        """Inject faults until the history has its share."""
         rng = self.rng
         while not self._has_enough():
             with trio.fail_after(LIVENESS_S):
@@ -218,7 +219,7 @@ class Story:
             self.universe.network.reset(rng.choice(self.clients.names), SERVER)
 
     async def _contents(self, world: World, wanted: Contents | None) -> Contents:
-        """What a copy of the server has: its bookie and its metadata."""
+        """Return the contents of a copy of the server: its bookie and its metadata."""
         directory = await world.offload.run(partial(claim, world.disk, "/data"), name="claim")
         has_served = world.disk.exists(directory.ledgers)
         metadata = await open_store(world, directory.metadata, create=not has_served)
@@ -316,7 +317,7 @@ class Story:
         return self._summary()
 
     async def _check_leaks(self) -> None:
-        """Stop the server in good order, and look at what is left in its metadata."""
+        """Stop the server in order, and check its remaining metadata."""
         with trio.fail_after(LIVENESS_S):
             await self.server.stop()
         done = trio.Event()
@@ -372,8 +373,10 @@ class Story:
 
 
 def run_standalone_history(seed: int, *, lines: list[str] | None = None, steps: bool = False) -> Summary:
-    """One history. ViolationError if an invariant does not hold, TooSlowError if the healed system makes no progress.
-    `lines` gets the trace, with every step of every task if `steps`."""
+    """Run one history.
+
+    Raises ViolationError if an invariant does not hold, TooSlowError if the healed system makes no progress. `lines`
+    gets the trace, with every step of every task if `steps`."""
     with watched() as log:
         stories: list[Story] = []
 

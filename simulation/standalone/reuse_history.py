@@ -2,7 +2,8 @@
 
 A few ids are written, deleted, waited for until garbage collection has dropped them, made again, and written, while the
 bookie is killed, loses power or stops at any moment. After each start, and in the end: what was acknowledged in the
-present life of an id is readable (AllAckedEntriesAreReadable), and nothing of a former life is (NothingOfAFormerLifeIsRead).
+present life of an id is readable (AllAckedEntriesAreReadable), and nothing of a former life is
+(NothingOfAFormerLifeIsRead).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Life:
     ledger_id: int
     number: int = 0
     exists: bool = False
-    """In the metadata."""
+    """Whether it is in the metadata."""
     sent: int = 0
     acked: int = 0
     reached: int = 0
@@ -73,7 +74,8 @@ class ReuseSummary:
 
     def __str__(self) -> str:
         return (
-            f"seed {self.seed}: {self.acked} acknowledged in {self.lives} lives of {len(IDS)} ids, {self.crashes} crashes"
+            f"seed {self.seed}: {self.acked} acknowledged in {self.lives} lives of {len(IDS)} ids, "
+            f"{self.crashes} crashes"
             f" ({self.dropping_crashes} dropped unsynced writes), {self.reads} reads checked, digest {self.digest[:16]}"
         )
 
@@ -121,7 +123,7 @@ class ReuseStory:
             entry_log_size_max=self.rng.choice((2000, 1 << 20)),
         )
         self.last = False
-        """The bookie is not harmed any more: the incarnation ends after its check."""
+        """Whether faults have ended: the incarnation ends after its check."""
 
     async def serve(self, world: World, stop: trio.Event) -> None:
         metadata = MemoryStore(self.tree)
@@ -139,7 +141,7 @@ class ReuseStory:
             self.tree.expire(metadata.session)
 
     async def _live(self, rng: random.Random, bookie: Bookie, store: MemoryStore, life: Life) -> None:
-        """Life after life of one id."""
+        """Run life after life of one id."""
         ledgers = LedgerManager(store, ids=_NoIds(), rng=rng)
         client = _Client(bookie)
         send = client.session()
@@ -174,7 +176,7 @@ class ReuseStory:
             self.acked += answer.last - answer.first + 1
 
     async def _check(self, bookie: Bookie) -> None:
-        """What the bookie has of each id after a start."""
+        """Check the bookie's entries of each id after a start."""
         client = _Client(bookie)
         send = client.session()
         for life in self.lives.values():
@@ -193,7 +195,7 @@ class ReuseStory:
                 else:
                     require(answer.rc in (Rc.NO_ENTRY, Rc.NO_LEDGER), "ReadsAreAnswered", f"{place}: {answer.rc}")
                     require(entry_id >= life.acked, "AllAckedEntriesAreReadable", f"{place} is gone: {answer.rc}")
-            life.sent = life.acked  # what was not acknowledged may be there or not: it is sent again
+            life.sent = life.acked  # unacknowledged entries may exist or not, and are sent again
 
     async def run(self) -> ReuseSummary:
         await initialize_layout(MemoryStore(self.tree), rng=self.rng)
@@ -223,14 +225,16 @@ class ReuseStory:
 
 
 class _NoIds:
-    """The history chooses the ids."""
+    """Placeholder: the history chooses the ids."""
 
     async def next_id(self) -> int:
         raise AssertionError("an id is never asked for")
 
 
 def run_reuse_history(seed: int, *, lines: list[str] | None = None, steps: bool = False) -> ReuseSummary:
-    """One history. ViolationError if an invariant does not hold. `lines` gets the trace, with every step of every task if
+    """Run one history.
+
+    Raises ViolationError if an invariant does not hold. `lines` gets the trace, with every step of every task if
     `steps`."""
 
     async def main(universe: Universe) -> ReuseSummary:

@@ -57,7 +57,7 @@ def the_end_moves_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def sends_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """What has no receipt is not sent again."""
+    """Do not resend messages without a receipt."""
     lost: Callable[..., None] = Producer.lost
 
     def forgetful(self: Producer, error: Exception) -> None:

@@ -18,7 +18,8 @@ from simulation.common.sweep import Outcome, run_one, sweep
 from simulation.common.tale import Tale
 
 SLICE = (0, 4, 7, 8, 11, 13)
-"""Of the first 15 seeds those that have faults of every kind together, and replaced members: 20 seconds of two idle cores."""
+"""Seeds among the first 15 that have faults of every kind together, and replaced members: 20 seconds of two idle
+cores."""
 FULL = range(500)
 JOBS = 2
 

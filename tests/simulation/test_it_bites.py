@@ -68,7 +68,7 @@ def found_by() -> dict[tuple[str, str], list[int]]:
 
 @pytest.fixture(scope="module")
 def known() -> dict[tuple[str, str], Outcome]:
-    """What the seeds that found them say, of each bug the first that still does."""
+    """Return the last lines of the seeds that found them: of each bug the first that still does."""
     work = [Work(history, seed, bug) for (bug, history), seeds in found_by().items() for seed in seeds]
     outcomes: dict[tuple[str, str], Outcome] = {}
     for each, outcome in zip(work, run_all(work, jobs=JOBS), strict=True):

@@ -18,7 +18,7 @@ from simulation.ledger.history import CONFIRMED_MIN, FAULTS_MIN, run_ledger_hist
 from simulation.ledger.swarm import FAULTS
 
 SLICE = (4, 7, 9, 10, 11, 14, 18, 19, 20, 22, 28, 30, 32, 35)
-"""Of the first 40 seeds quick ones that have faults of every kind together: 12 seconds of two idle cores."""
+"""Quick seeds among the first 40 that have faults of every kind together: 12 seconds of two idle cores."""
 FULL = range(1000)
 UNMEASURED_MAX = 0.001
 """Share of the recoveries that may close a ledger without its length, as all copies of its last entry were away."""

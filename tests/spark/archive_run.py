@@ -186,7 +186,7 @@ class ArchiveRun:
         return self._process.wait(60)
 
     def left(self) -> list[Process]:
-        """What is still there of a driver that has ended, after some time to notice."""
+        """Return the remaining processes of a driver that has ended, after some time to notice."""
         deadline = time.monotonic() + GONE_S
         while (found := of_session(self.session)) and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -204,7 +204,7 @@ class ArchiveRun:
         assert self._process.poll() is None, f"the driver ended by itself:\n{self.log()[-4000:]}"
 
     def wait_for(self, condition: Callable[[], object], what: str, seconds: float = HIT_S) -> None:
-        """Until it is true; fails at once if the driver ends."""
+        """Wait until it is true; fail at once if the driver ends."""
 
         def met() -> object:
             self.must_run()

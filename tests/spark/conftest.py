@@ -33,7 +33,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def options(server: StandaloneProcess) -> dict[str, str]:
-    """What every reader and writer of these tests is given, beside its topic."""
+    """Options of every reader and writer of these tests, beside its topic."""
     return {"service.url": server.url, "admin.url": server.web}
 
 

@@ -1,4 +1,4 @@
-"""What runs, and what it is connected to, as /proc has it."""
+"""Running processes and their connections, from /proc."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def processes() -> list[Process]:
 
 
 def of_session(session: int) -> list[Process]:
-    """Those of one session: everything that a process started with start_new_session has started, in whatever group."""
+    """Return the processes of one session: all descendants of a process started with start_new_session, in any
+    group."""
     return [process for process in processes() if process.session == session]
 
 

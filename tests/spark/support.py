@@ -1,4 +1,4 @@
-"""What the Spark tests do to topics and to queries."""
+"""Common actions of the Spark tests on topics and queries."""
 
 from __future__ import annotations
 

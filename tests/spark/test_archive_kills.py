@@ -48,12 +48,12 @@ CONF: dict[str, object] = {
 }
 
 KEYS = ["__topic", "__partition", "__ledger", "__entry", "__batch"]
-"""What tells one message from another."""
+"""Identity of a message."""
 
 
 @dataclass(slots=True)
 class Story:
-    """What came of it."""
+    """Outcome of a run."""
 
     run: ArchiveRun
     server: StandaloneProcess

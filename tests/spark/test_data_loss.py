@@ -1,4 +1,4 @@
-"""What is gone before it was read: an error that says so, or one warning. And what the hold is for."""
+"""Entries deleted before they were read: an error with the details, or one warning. And the purpose of the hold."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ SETTLE_S = 10.0
 
 @dataclass(slots=True)
 class Seen:
-    """What was there while the program worked, after its session was stopped, and after it ended."""
+    """Processes and connections while the program worked, after its session was stopped, and after it ended."""
 
     working: dict[str, Any] = field(default_factory=dict)
     python_working: list[Process] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Seen:
 
 
 def settle(condition: Callable[[], bool]) -> None:
-    """Until it is true, or it should have been: what is left then is for the tests to tell."""
+    """Wait until it is true, or should have been; the tests report what is left then."""
     deadline = time.monotonic() + SETTLE_S
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.02)

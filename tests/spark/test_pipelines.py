@@ -37,7 +37,7 @@ def publish(client: pulsar.Client, topic: str, numbers: range) -> None:
 
 
 def numbers(out: Path) -> list[int]:
-    """What a reader of the manifest has, through pyarrow alone."""
+    """Return the rows of the manifest, read through pyarrow alone."""
     return sorted(int(value) for value in read_archive(out).dataset().to_table(columns=["value"])["value"].to_pylist())
 
 

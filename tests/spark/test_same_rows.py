@@ -31,7 +31,7 @@ COLUMNS = (
 PLAIN = "persistent://public/default/same-plain"
 PARTITIONED = "persistent://public/default/same-parts"
 ROWS = 1200
-"""Of each of the four producers."""
+"""Messages of each of the four producers."""
 
 
 class Ways(Stream):

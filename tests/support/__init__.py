@@ -1,1 +1,1 @@
-"""What several kinds of tests share: servers as processes, links that can be cut, clients."""
+"""Common parts of several kinds of tests: servers as processes, links that can be cut, clients."""

@@ -25,7 +25,7 @@ class BadLink:
         """Set: what clients send arrives. Else it waits, and the windows fill."""
         self.answers = threading.Event()
         self.change: Callable[[bytes], bytes] = lambda data: data
-        """What becomes of what clients send."""
+        """Treatment of the clients' bytes."""
         self.passed = 0
         """Bytes that clients have sent and that have arrived."""
         self._port = port

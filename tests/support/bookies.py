@@ -33,7 +33,7 @@ class BookieCluster:
         return f"zk+hierarchical://127.0.0.1:{self.zookeeper.port}{self.root}"
 
     def initialize(self) -> BookieCluster:
-        """What `initnewcluster` does, parents included."""
+        """Create the metadata as `initnewcluster` does, parents included."""
 
         async def main() -> None:
             world = real_world()

@@ -71,7 +71,7 @@ class BrokerCluster:
         await initialize(store, new, real_world().rng)
 
     def ask(self, call: Callable[[ZooKeeperStore], Awaitable[T]]) -> T:
-        """What `call(store)` answers."""
+        """Return the answer of `call(store)`."""
         return ask(self.server.config(self.chroot), call)
 
     def broker(self, **settings: object) -> BrokerProcess:

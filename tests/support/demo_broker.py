@@ -24,7 +24,7 @@ class FakeServer:
         self.publishers: list[FakePublisher] = []
         self.consumers: list[FakeConsumer] = []
         self.lose: Callable[[Line], bool] = lambda _: False
-        """Which lines to lose although they are answered."""
+        """Lines to lose although they are answered."""
         self.swap = False
         """Deliver the second line of each file before the first."""
 

@@ -59,7 +59,7 @@ class ServerProcess:
         self.conf.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
 
     def options(self) -> list[str]:
-        """What stands behind the command."""
+        """Options behind the command."""
         return ["--conf", str(self.conf)]
 
     def ready_line(self) -> str:

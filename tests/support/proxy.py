@@ -12,7 +12,7 @@ import trio
 CHUNK_BYTES = 65536
 
 Tamper = Callable[[bytes], Iterable[bytes]]
-"""What is to be sent instead of a frame; frames without their length of 4 bytes."""
+"""Replacement of a frame; frames without their length of 4 bytes."""
 
 
 def untouched(frame: bytes) -> Iterable[bytes]:

@@ -21,7 +21,7 @@ def frame(command: pb.BaseCommand, tail: bytes = b"") -> bytes:
 
 
 def entry(payload: bytes, *, sequence_id: int = 0, producer: str = "raw", **metadata: Any) -> bytes:
-    """What follows the command of a SEND: magic, checksum, metadata, payload."""
+    """Return the part of a SEND behind the command: magic, checksum, metadata, payload."""
     packed = pb.MessageMetadata(
         producer_name=producer, sequence_id=sequence_id, publish_time=int(time.time() * 1000), **metadata
     ).SerializeToString()

@@ -35,7 +35,7 @@ class Recoverer:
             self._process.kill()
 
     def last_entry(self) -> int:
-        """Of the ledger that it closed; wait for that."""
+        """Return the last entry of the ledger that it closed, after waiting for it."""
         with self._process:
             assert self._process.stdout is not None
             said, _, number = self._process.stdout.readline().partition(" ")

@@ -85,7 +85,7 @@ class Traffic:
         assert first == sorted(first)
 
     def longest_gaps(self, since: float) -> tuple[float, float]:
-        """Of receipts and of deliveries, in seconds."""
+        """Return the longest gaps of receipts and of deliveries, in seconds."""
 
         def longest(times: list[float]) -> float:
             after = [at for at in times if at >= since - 0.5]

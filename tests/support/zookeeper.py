@@ -153,7 +153,7 @@ async def expire(store: ZooKeeperStore, port: int) -> None:
 
 
 def ask(config: ZooKeeperConfig, call: Callable[[ZooKeeperStore], Awaitable[T]]) -> T:
-    """What `call(store)` answers, on a session of its own."""
+    """Return the answer of `call(store)`, on a session of its own."""
 
     async def main() -> T:
         async with opened(config) as store:

@@ -65,7 +65,7 @@ def test_without_pyarrow_the_first_thing_spark_makes_says_so(monkeypatch: pytest
 def test_with_an_old_pyspark_the_first_thing_spark_makes_says_so(monkeypatch: pytest.MonkeyPatch):
     real = importlib.metadata.version
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "4.1.0" if name == "pyspark" else real(name))
-    with pytest.raises(MissingDependencyError, match=r"quire needs pyspark >= 4\.2, and this is 4\.1\.0"):
+    with pytest.raises(MissingDependencyError, match=r"quire needs pyspark >= 4\.2, but 4\.1\.0 is installed"):
         DefaultSource({})
     with pytest.raises(MissingDependencyError, match="pyspark"):
         quire.spark.register(object())

@@ -1,2 +1,2 @@
-"""The chaos run: official clients on a cluster of processes, of which any may be killed or hang at any moment, and a checker of
-what every one of them saw. `scripts/chaos`."""
+"""The chaos run, `scripts/chaos`: official clients on a cluster of processes, any of which may be killed or hang at any
+moment, and a checker of what every client saw."""

@@ -1,8 +1,8 @@
-"""`scripts/chaos --minutes 5`: a cluster of processes under load by official clients, of which any process may be killed or hang
-at any moment, and a checker of what the clients saw.
+"""`scripts/chaos --minutes 5`: a cluster of processes under load by official clients, with kills and hangs of any
+process, and a checker of what the clients saw.
 
-Exits 0 if nothing was lost and every copy is there again at the end, 1 if not, or if the run was too weak to prove anything,
-2 if it cannot be run. What led to it is kept in a folder then.
+Exits 0 if nothing was lost and every copy is there again at the end, 1 if not, or if the run was too weak to prove
+anything, 2 if it cannot be run. What led to it is kept in a folder then.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ FAULTS_MIN_PER_MINUTE = 6
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="scripts/chaos", description=(__doc__ or "").splitlines()[0])
-    made.add_argument("--minutes", type=float, default=5.0, help="of load (default: 5)")
-    made.add_argument("--seed", type=int, help="of the schedule (default: another one each time)")
+    made.add_argument("--minutes", type=float, default=5.0, help="minutes of load (default: 5)")
+    made.add_argument("--seed", type=int, help="seed of the schedule (default: another one each time)")
     made.add_argument("--topics", type=int, default=TOPICS, help=f"(default: {TOPICS})")
     made.add_argument("--rate", type=float, default=RATE, help=f"messages a second in all (default: {RATE:.0f})")
     made.add_argument(
         "--rate-min", type=float, help=f"receipts a second below which the run proves nothing (default: {RATE_MIN:.0f})"
     )
-    made.add_argument("--faults", type=int, help="how many (default: by the minutes)")
+    made.add_argument("--faults", type=int, help="number of faults (default: by the minutes)")
     made.add_argument("--zookeepers", type=int, default=3, choices=(1, 3), help="(default: 3)")
-    made.add_argument("--folder", type=Path, help="where everything is, and stays (default: a new one)")
-    made.add_argument("--keep", action="store_true", help="keep data, logs and histories even if all is well")
+    made.add_argument("--folder", type=Path, help="folder of all files, which is kept (default: a new one)")
+    made.add_argument("--keep", action="store_true", help="keep data, logs and histories even after success")
     return made
 
 
@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     console = Console()
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(1 << 31)
     seconds = given.minutes * 60
-    # A ZooKeeper alone is not one that others stand in for.
+    # A single ZooKeeper has no others to replace it.
     without = () if given.zookeepers > 1 else (Group.ZOOKEEPER,)
     schedule = draw(seed, seconds, given.faults, without=without)
     folder = given.folder or Path(tempfile.mkdtemp(prefix="quire-chaos-"))

@@ -1,4 +1,4 @@
-"""What must hold of a history. Pure.
+"""Checker of the histories of a chaos run. Pure.
 
     every message with a receipt is delivered, at the place that the receipt names        lost, misplaced
     nothing is delivered that was not sent                                               strange
@@ -10,9 +10,9 @@
     no client is told of a failure                                                       failed
 
 A message of which nothing is known (sent, no receipt) may be there or not. The official Python client cannot ask for an
-answer to an acknowledgement, so one counts as settled `settle_us` after it was given to the client, which sends it up to
-0.1 s later; before that a second delivery is within what was promised. Time in which a broker hung does not count: what was
-sent to it lies in its socket, and is gone if it is killed before it went on for long.
+answer to an acknowledgement, so one counts as settled `settle_us` after it was given to the client, which sends it up
+to 0.1 s later; before that a second delivery is within what was promised. Time in which a broker hung does not count:
+what was sent to it lies in its socket, and is gone if it is killed before it went on for long.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from tools.chaos.history import Break, Breaks, Record, What
 
 SETTLE_US = 2_000_000
 CLOCK_US = 5_000
-"""How exact the times in a client's log are, and a little."""
+"""Precision of the times in a client's log, and a margin."""
 EXAMPLES_MAX = 5
 NEVER = 1 << 62
 GROUPING_US = 100_000
-"""So long the official client keeps acknowledgements to send them together."""
+"""Time for which the official client collects acknowledgements before it sends them."""
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What was found. Lists are of sentences, the first EXAMPLES_MAX of each kind; `counts` has all."""
+    """Result of the check. Lists have the first EXAMPLES_MAX sentences of each kind; `counts` has all."""
 
     sent: int = 0
     receipts: int = 0
     delivered: int = 0
     """Different messages."""
     second_copies: int = 0
-    """Within what is promised."""
+    """Within the promises."""
     second_deliveries: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     examples: dict[str, list[str]] = field(default_factory=dict)
     latest_again_us: int = 0
-    """The longest time between an acknowledgement and a break after which the message came again all the same, hung brokers
-    or not."""
+    """The longest time between an acknowledgement and a break after which the message came again, hung brokers or
+    not."""
 
     @property
     def unknown(self) -> int:
-        """Sent, and no receipt."""
+        """Number of messages sent without a receipt."""
         return self.sent - self.receipts
 
     @property
@@ -67,7 +67,7 @@ class Verdict:
 
 
 class _Message:
-    """Of one message: everything about it."""
+    """Everything known about one message."""
 
     __slots__ = ("copies", "key", "place", "receipt_us", "sent_us")
 
@@ -80,7 +80,7 @@ class _Message:
 
 
 class _Copy:
-    """Of one copy of a message: when it was delivered last, and acknowledged first."""
+    """One copy of a message: its last delivery, and its first acknowledgement."""
 
     __slots__ = ("acknowledged_us", "delivered_us")
 
@@ -90,7 +90,7 @@ class _Copy:
 
 
 class Checker:
-    """Takes the producers' records, then the consumers', then tells."""
+    """Checker that takes the producers' records, then the consumers', and returns a verdict."""
 
     def __init__(
         self,
@@ -100,14 +100,14 @@ class Checker:
         hung: Iterable[Break] = (),
         settle_us: int = SETTLE_US,
     ) -> None:
-        """`hung`: when brokers did."""
+        """Take the settings; `hung`: times at which brokers hung."""
         self._producer_breaks = producer_breaks
         self._consumer_breaks = consumer_breaks
         self._hung = sorted(hung)
         self._settle_us = settle_us
         self._messages: dict[tuple[int, int], _Message] = {}
         self._last: dict[tuple[int, int], int] = {}
-        """By topic and key: the highest sequence delivered."""
+        """Highest delivered sequence by topic and key."""
         self.verdict = Verdict()
         self.at_risk = AtRisk()
 
@@ -187,7 +187,7 @@ class Checker:
         copy.delivered_us = record.at_us
 
     def _settled_us(self, acknowledged_us: int) -> int:
-        """When the brokers have run for `settle_us` since."""
+        """Return the time at which the brokers have run for `settle_us` since."""
         settled_us = acknowledged_us + self._settle_us
         for begun_us, ended_us in self._hung:
             if begun_us >= settled_us:
@@ -196,7 +196,7 @@ class Checker:
         return settled_us
 
     def end(self) -> Verdict:
-        """When everything was told: what is missing."""
+        """Check for missing messages, after all records."""
         for (topic, sequence), message in self._messages.items():
             if message.place is None:
                 continue
@@ -207,7 +207,8 @@ class Checker:
             elif message.place not in message.copies:
                 self.verdict.add(
                     "misplaced",
-                    f"topic {topic}, message {sequence}: a receipt for {message.place}, delivered at {list(message.copies)}",
+                    f"topic {topic}, message {sequence}: a receipt for {message.place}, delivered at "
+                    f"{list(message.copies)}",
                 )
         self.at_risk.sort()
         return self.verdict
@@ -215,14 +216,14 @@ class Checker:
 
 @dataclass(slots=True)
 class AtRisk:
-    """What was on its way at a moment."""
+    """Messages in flight at a moment."""
 
     sent_us: list[int] = field(default_factory=list)
     receipts_us: list[int] = field(default_factory=list)
     delivered_us: list[int] = field(default_factory=list)
     acknowledged_us: list[int] = field(default_factory=list)
     by_topic_us: dict[int, list[int]] = field(default_factory=dict)
-    """Receipts."""
+    """Times of receipts."""
 
     def receipt(self, topic: int, at_us: int) -> None:
         self.receipts_us.append(at_us)
@@ -239,19 +240,19 @@ class AtRisk:
             times.sort()
 
     def unanswered(self, at_us: int) -> int:
-        """Messages sent without a receipt then."""
+        """Return the messages sent without a receipt then."""
         return _before(self.sent_us, at_us) - _before(self.receipts_us, at_us)
 
     def unacknowledged(self, at_us: int) -> int:
-        """Messages delivered whose acknowledgement had not left the client then, or not surely."""
+        """Return the messages delivered whose acknowledgement had not, or not certainly, left the client then."""
         return _before(self.delivered_us, at_us) - _before(self.acknowledged_us, at_us - GROUPING_US)
 
     def stored(self, at_us: int) -> int:
-        """Messages with a receipt then: what must not be lost."""
+        """Return the messages with a receipt then, which must not be lost."""
         return _before(self.receipts_us, at_us)
 
     def longest_silence_us(self, first_us: int, last_us: int) -> int:
-        """The longest time that a topic was without a receipt, beginning in that span."""
+        """Return the longest time that a topic was without a receipt, beginning in that span."""
         longest = 0
         for times in self.by_topic_us.values():
             start, end = bisect_left(times, first_us), bisect_right(times, last_us)

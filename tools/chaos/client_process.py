@@ -1,4 +1,4 @@
-"""The clients of a chaos run as processes that are started, listened to and ended: see `clients`."""
+"""Client processes of a chaos run, started, read from and ended; see `clients`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.local_cluster.cluster import LocalCluster
 
 
 class Client:
-    """One of the two processes of clients."""
+    """One of the two client processes."""
 
     def __init__(self, what: str, cluster: LocalCluster, folder: Path, *, topics: int, rate: float) -> None:
         self.what = what
@@ -34,12 +34,12 @@ class Client:
         self.is_over = False
 
     def fileno(self) -> int:
-        """That of what it says."""
+        """Return the descriptor of its output."""
         assert self._process.stdout is not None
         return self._process.stdout.fileno()
 
     def poll(self) -> None:
-        """Take in what it says. ChaosError if it ended by itself."""
+        """Read its output. Raises ChaosError if it ended by itself."""
         while select.select([self], [], [], 0)[0]:
             piece = os.read(self.fileno(), 65536)
             if not piece:
@@ -61,13 +61,13 @@ class Client:
                 self.figures[name] = int(value)
 
     def stop(self) -> None:
-        """Ask it to end."""
+        """Request its end."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"stop\n")
         self._process.stdin.flush()
 
     def close(self) -> None:
-        """See that it is gone."""
+        """Make sure that it has ended."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -76,7 +76,7 @@ class Client:
 
 
 def listen(clients: Sequence[Client], seconds: float) -> None:
-    """Take in what they say, and wait for it for so long at most. ChaosError if one ended by itself."""
+    """Read their output, waiting at most so long. Raises ChaosError if one ended by itself."""
     select.select([client for client in clients if not client.is_over], [], [], seconds)
     for client in clients:
         client.poll()

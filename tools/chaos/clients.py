@@ -1,10 +1,10 @@
-"""The clients of a chaos run, official ones, as processes: `python -m tools.chaos.clients produce|consume ...`.
+"""Official clients of a chaos run, as processes: `python -m tools.chaos.clients produce|consume ...`.
 
-Each writes its history to a file. On standard output: `ready`, then a line of figures twice a second. A line on standard
-input ends it: the producers then wait for all receipts, the consumers close.
+Each writes its history to a file. On standard output: `ready`, then a line of figures twice a second. A line on
+standard input ends it: the producers then wait for all receipts, the consumers close.
 
-Even topics are published in batches by key, odd ones message by message. Subscriptions are Failover, Key_Shared and Exclusive
-by turns, the first two with two consumers.
+Even topics are published in batches by key, odd ones message by message. Subscriptions are Failover, Key_Shared and
+Exclusive by turns, the first two with two consumers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tools.chaos.history import Record, What, now_us, parse_payload, payload_of,
 SUBSCRIPTION = "chaos"
 KEYS = 8
 PENDING_MAX = 20_000
-"""Messages of a topic without a receipt; at it none is sent until there are fewer."""
+"""Messages of a topic without a receipt at which none is sent until there are fewer."""
 TICK_S = 0.01
 REPORT_S = 0.5
 FLUSH_S = 120.0
@@ -33,7 +33,7 @@ SUBSCRIBE_S = 60
 
 
 def topic_name(number: int) -> str:
-    """The numbers at the end are what the checker reads in the client's log."""
+    """Return a topic's name. The checker reads the numbers at its end in the client's log."""
     return f"persistent://public/default/chaos-{number}"
 
 
@@ -43,7 +43,7 @@ def client_of(url: str, log: Path) -> Any:
 
 
 class Producing:
-    """One producer a topic, at an even rate in all."""
+    """Producers, one per topic, with a constant rate in all."""
 
     def __init__(self, given: argparse.Namespace, history: BinaryIO) -> None:
         self._rate = given.rate
@@ -61,7 +61,7 @@ class Producing:
         return self._client.create_producer(
             topic_name(number),
             producer_name=f"chaos-{number}",
-            send_timeout_millis=0,  # a message is given up only with the run
+            send_timeout_millis=0,  # a message fails only at the end of the run
             max_pending_messages=PENDING_MAX,
             max_pending_messages_across_partitions=PENDING_MAX * 100,
             batching_enabled=batched,
@@ -77,7 +77,7 @@ class Producing:
             now = time.monotonic()
             due += (now - last) * self._rate
             last = now
-            # What could not be sent for long is not made up for: the rate is a rate.
+            # Messages that could not be sent are not made up for, so that the rate stays constant.
             due = min(due, self._rate)
             while due >= 1:
                 due -= 1
@@ -88,7 +88,7 @@ class Producing:
         poll_until(self._is_settled, FLUSH_S)
 
     def _is_settled(self) -> bool:
-        """Whether it is known of every message what became of it."""
+        """Return whether the outcome of every message is known."""
         return self.answered + self.failed == self.sent
 
     def _send(self, topic: int) -> None:
@@ -121,7 +121,7 @@ class Producing:
 
 
 class Consuming:
-    """The subscriptions' consumers, all on one listening thread, so that deliveries have one order."""
+    """Consumers of the subscriptions, all on one listening thread, so that deliveries have one order."""
 
     def __init__(self, given: argparse.Namespace, history: BinaryIO) -> None:
         self._history = history
@@ -191,11 +191,11 @@ def main() -> None:
         clients = Producing(given, history) if given.what == "produce" else Consuming(given, history)
         serve(clients)
     print(f"end {clients.figures()}", flush=True)
-    os._exit(0)  # a client that cannot be closed any more must not keep the run from ending
+    os._exit(0)  # a client that cannot be closed must not keep the run from ending
 
 
 def serve(clients: Producing | Consuming) -> None:
-    """Run them until a line comes on standard input, and tell their figures meanwhile."""
+    """Run the clients until a line comes on standard input, and print their figures meanwhile."""
     stop, over = threading.Event(), threading.Event()
 
     def listen() -> None:

@@ -1,7 +1,7 @@
-"""Why a chaos run ends."""
+"""Errors that end a chaos run."""
 
 from __future__ import annotations
 
 
 class ChaosError(Exception):
-    """The run cannot go on, or says nothing. The message says why."""
+    """The run cannot continue, or proves nothing. The message has the reason."""

@@ -1,4 +1,4 @@
-"""What clients saw, one record of 40 bytes each, as they write it to a file and the checker reads it.
+"""Histories of clients: records of 40 bytes each, written to a file by a client and read by the checker.
 
     offset  size
       0      1    what (`What`)
@@ -33,16 +33,16 @@ PAYLOAD_SIZE = 256
 
 class What(IntEnum):
     SENT = 1
-    """Right before it was given to the client."""
+    """Right before it was passed to the client."""
     RECEIPT = 2
-    """The client said: it is stored, there."""
+    """Receipt: stored at this position."""
     FAILED = 3
-    """The client said: it is not, or it is not known."""
+    """Failure: not stored, or unknown."""
     DELIVERED = 4
     ACKNOWLEDGED = 5
-    """Right after it was given to the client."""
+    """Right after it was passed to the client."""
     STRANGE = 6
-    """Delivered, and not what was ever sent."""
+    """Delivered, and not equal to any sent message."""
 
 
 class Record(NamedTuple):
@@ -62,18 +62,18 @@ class Record(NamedTuple):
 
 
 def write(file: BinaryIO, record: Record) -> None:
-    """Append it; from any thread."""
+    """Append a record; from any thread."""
     file.write(RECORD.pack(*record))
 
 
 def read(path: Path) -> Iterator[Record]:
-    """All records of a file, in its order."""
+    """Return all records of a file, in its order."""
     for fields in RECORD.iter_unpack(path.read_bytes()):
         yield Record._make(fields)
 
 
 def payload_of(topic: int, sequence: int, key: int) -> bytes:
-    """What is published: it says what it is, and is filled up.
+    """Return a payload that identifies itself, padded to size.
 
     >>> parse_payload(payload_of(3, 17, 1))
     (3, 17, 1)
@@ -82,7 +82,7 @@ def payload_of(topic: int, sequence: int, key: int) -> bytes:
 
 
 def parse_payload(payload: bytes) -> tuple[int, int, int] | None:
-    """Topic, sequence and key; None if nobody published it."""
+    """Return topic, sequence and key; None for an unknown payload."""
     parts = payload.split(b" ", 3)
     if len(parts) != 4 or not all(part.isdigit() for part in parts[:3]):
         return None
@@ -102,21 +102,21 @@ FOR_EVER = 1 << 62
 
 
 class Break(NamedTuple):
-    """A producer or a consumer without a connection: microseconds."""
+    """Time during which a producer or a consumer had no connection, in microseconds."""
 
     begun_us: int
     ended_us: int
 
 
 class Breaks:
-    """When which topic's producer or consumers had no connection, by number of the topic."""
+    """Breaks of the connections of topics' producers or consumers, by number of the topic."""
 
     def __init__(self, found: dict[int, list[Break]]) -> None:
         self._breaks = {topic: sorted(breaks) for topic, breaks in found.items()}
 
     @classmethod
     def of_log(cls, text: str) -> Breaks:
-        """From a client's log, of a process in UTC; topics' names end with their numbers."""
+        """Read a client's log, of a process in UTC. Topics' names end with their numbers."""
         found: dict[int, list[Break]] = {}
         begun: dict[str, tuple[int, int]] = {}
         for second, milli, handler, topic, what in _CHANGE.findall(text):
@@ -132,13 +132,14 @@ class Breaks:
         return cls(found)
 
     def first_in(self, topic: int, first_us: int, last_us: int) -> int | None:
-        """When the first began that did so from `first_us` to `last_us` (inclusive); None if there was none."""
+        """Return the start of the first break that began from `first_us` to `last_us` (inclusive); None if there is
+        none."""
         breaks = self._breaks.get(topic, [])
         place = bisect_left(breaks, (first_us,))
         return breaks[place].begun_us if place < len(breaks) and breaks[place].begun_us <= last_us else None
 
     def during(self, topic: int, first_us: int, last_us: int) -> int | None:
-        """When the last began that lasted at some moment of that time; None if there was none."""
+        """Return the start of the last break that overlaps that time; None if there is none."""
         for each in reversed(self._breaks.get(topic, [])):
             if each.begun_us <= last_us and each.ended_us >= first_us:
                 return each.begun_us

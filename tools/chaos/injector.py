@@ -1,4 +1,4 @@
-"""Carries a schedule of faults out, on the processes of a local cluster."""
+"""Execution of a schedule of faults, on the processes of a local cluster."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ from tools.local_cluster.plan import Node
 from tools.local_cluster.store import metadata_store
 
 AUDITOR_S = 2.0
-"""To ask who the auditor is."""
+"""Time to ask for the auditor."""
 
 
 @dataclass(slots=True)
 class _Out:
-    """A process that was hurt and is not yet as before."""
+    """A process under a fault that has not recovered yet."""
 
     fault: Fault
     node: Node
     at_us: int
     heal_at: float
-    """Of the monotonic clock."""
+    """Time of the monotonic clock."""
     healed_us: int = 0
 
 
 class Injector:
-    """Carries a schedule out. `step` is called often; it waits for no more than the effect of a signal, or the auditor's name."""
+    """Injector of a schedule. `step` is called often; it waits only for the effect of a signal, or the auditor's
+    name."""
 
     def __init__(self, cluster: LocalCluster, schedule: Sequence[Fault], say: Say) -> None:
         self._cluster = cluster
@@ -49,22 +50,22 @@ class Injector:
 
     @property
     def quiet(self) -> bool:
-        """Whether everybody is as before."""
+        """Return whether all processes have recovered."""
         return not self._out
 
     def step(self, elapsed_s: float) -> None:
-        """Do what is due. ChaosError if a process ended that nobody hurt."""
+        """Inject the faults that are due. Raises ChaosError if a process ended without a fault."""
         self._heal()
         self._watch()
         for fault in list(self._waiting):
             if fault.at_s > elapsed_s:
                 break
-            # One of a group at a time: what has to wait is done as soon as the group is whole.
+            # One of a group at a time: a fault that has to wait is injected as soon as the group is whole.
             if all(each.fault.group is not fault.group for each in self._out) and self._hurt(fault):
                 self._waiting.remove(fault)
 
     def heal_all(self) -> None:
-        """No more faults; whoever is down or hangs is helped at once."""
+        """End the faults, and restart or resume every process at once."""
         self._waiting.clear()
         for each in self._out:
             each.heal_at = 0.0
@@ -125,7 +126,7 @@ class Injector:
 
 
 def auditor_of(cluster: LocalCluster) -> str | None:
-    """The name of the auditor; None if there is none just now, or nobody answers."""
+    """Return the name of the auditor; None if there is none, or there is no answer."""
 
     async def ask() -> str | None:
         async with metadata_store(cluster.state.addresses, timeout_s=AUDITOR_S) as store:

@@ -1,4 +1,4 @@
-"""What a chaos run shows: what was hurt, what was at risk then, what the checker found."""
+"""Report of a chaos run: faults, messages in flight at their time, findings of the checker."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from tools.chaos.run import Outcome
 from tools.chaos.schedule import Injected
 
 KINDS = ("lost", "misplaced", "duplicated", "delivered again", "out of order", "strange", "failed")
-"""What the checker finds."""
+"""Kinds of findings of the checker."""
 AFTER_US = 10_000_000
-"""Within so long after a fault the longest silence is looked for."""
+"""Time after a fault in which the longest silence is measured."""
 
 
 def faults_table(outcome: Outcome) -> Table:
-    """A line for each kind of fault; figures are the most of all faults of that kind: messages sent without a receipt,
-    delivered and not acknowledged, stored (with a receipt); and how long a topic then had no receipt."""
+    """Return a line for each kind of fault, with the maximum of all faults of that kind.
+
+    Columns: messages sent without a receipt; delivered and not acknowledged; stored (with a receipt); time that a topic
+    then had no receipt."""
     made = Table(
         title="faults, and what was at risk",
         caption="messages sent without a receipt, delivered without an acknowledgement, stored; "
@@ -84,13 +86,13 @@ def show(outcome: Outcome, console: Console) -> None:
 
 
 def _event(line: str) -> str:
-    """An error of a log without its time."""
+    """Return an error of a log without its time."""
     name, _, rest = line.partition(": ")
     return f"{name}: {rest.partition(' ')[2] if rest.startswith('timestamp=') else rest}"[:200]
 
 
 def write(outcome: Outcome, path: Path) -> None:
-    """The same for programs."""
+    """Write the same as JSON."""
     value = {
         "seed": outcome.seed,
         "seconds": outcome.seconds,

@@ -1,4 +1,4 @@
-"""A chaos run: cluster up, clients on, faults, healing, every copy read, and what the checker says."""
+"""A chaos run: start the cluster and clients, inject faults, heal, read every copy, and check."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ from tools.local_cluster.plan import Kind, Plan
 
 TOPICS = 20
 RATE_MIN = 2000.0
-"""Messages a second that must have been published, in all."""
+"""Minimum messages per second published, in all."""
 RATE = 2250.0
 READY_S = 90.0
 DRAIN_S = 120.0
-"""For the last receipt, and for the last delivery after it."""
+"""Time for the last receipt, and for the last delivery after it."""
 VERIFY_S = 240.0
-"""Until every copy must be there again."""
+"""Time until every copy must exist again."""
 TICK_S = 0.05
 PLAN_CONF: dict[Kind, dict[str, object]] = {
     Kind.BROKER: {
         "bookkeeperClientTimeoutInSeconds": 5,
-        # Ledgers must end within the run: many of them, and copies to be made of more than the last ones.
+        # Ledgers must end within the run, so that there are many of them, and more copies to restore than of the last
+        # ones.
         "managedLedgerMaxEntriesPerLedger": 5000,
         "managedLedgerMinLedgerRolloverTimeMinutes": 0,
-        # What is checked at the end must still be there.
+        # The messages checked at the end must still exist.
         "defaultRetentionTimeInMinutes": -1,
         "defaultRetentionSizeInMB": -1,
         "loadBalancerSheddingEnabled": "false",
@@ -41,7 +42,7 @@ PLAN_CONF: dict[Kind, dict[str, object]] = {
         "openLedgerRereplicationGracePeriod": 5000,
         "lockReleaseOfFailedLedgerGracePeriod": 5000,
         "rwRereplicateBackoffMs": 1000,
-        # A bookie may have missed entries that others confirmed: every entry is looked at, and often.
+        # A bookie may lack entries that others confirmed, so every entry is checked, and often.
         "auditorPeriodicCheckInterval": 15,
         "auditorLedgerVerificationPercentage": 100,
     },
@@ -50,31 +51,31 @@ PLAN_CONF: dict[Kind, dict[str, object]] = {
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What a run has to report."""
+    """Outcome of a run."""
 
     seed: int
     seconds: float
     load_s: float = 0.0
     faults: list[Injected] = field(default_factory=list)
     skipped: int = 0
-    """Faults of the schedule for which there was no time."""
+    """Faults of the schedule that did not fit the time."""
     verdict: Verdict = field(default_factory=Verdict)
     checker: Checker | None = None
     breaks: tuple[int, int] = (0, 0)
-    """Connections of producers and of consumers that broke."""
+    """Lost connections of producers and of consumers."""
     copies: dict[str, object] = field(default_factory=dict)
     """The last line of verify-replicas."""
     rounds: list[int] = field(default_factory=list)
-    """Bad copies that were found, each time that all were read."""
+    """Bad copies found by each complete read."""
     errors: list[str] = field(default_factory=list)
-    """Of the servers' logs."""
+    """Errors in the servers' logs."""
 
     @property
     def rate(self) -> float:
         return self.verdict.receipts / self.load_s if self.load_s else 0.0
 
     def failures(self, *, faults_min: int, rate_min: float) -> list[str]:
-        """Why the run was not good, or proves nothing; empty if it was."""
+        """Return the reasons why the run failed, or proves nothing; empty on success."""
         found = [f"{count} {kind}" for kind, count in self.verdict.counts.items()]
         if not self.copies.get("good"):
             found.append(f"copies are missing or bad at the end: {self.copies}")
@@ -88,7 +89,8 @@ class Outcome:
 
 
 def plan_of(*, bookies: int = 4, brokers: int = 2, zookeepers: int = 3) -> Plan:
-    """Three bookies and a spare one, two brokers, three ZooKeeper nodes, two auto recoveries: one of them is the auditor."""
+    """Return the plan: three bookies and a spare one, two brokers, three ZooKeeper nodes, two auto recoveries, one of
+    them the auditor."""
     return Plan(zookeepers=zookeepers, bookies=bookies, brokers=brokers, recoveries=2, conf=PLAN_CONF)
 
 
@@ -102,7 +104,7 @@ def run(
     topics: int,
     rate: float,
 ) -> None:
-    """Everything but the start of the cluster and its end. ChaosError, ClusterError."""
+    """Run everything but the start and the end of the cluster. Raises ChaosError, ClusterError."""
     clients: list[Client] = []
     try:
         consumer = Client("consume", cluster, folder, topics=topics, rate=rate)
@@ -131,7 +133,7 @@ def run(
             injector.step(0.0)
             return producer.is_over and injector.quiet
 
-        _wait(clients, settled, DRAIN_S, "not all is answered")
+        _wait(clients, settled, DRAIN_S, "some messages are still unanswered")
         outcome.faults = injector.done
         say(f"waiting for the last deliveries: {_figures(clients, injector)}")
         _drain(clients, consumer, producer)
@@ -150,7 +152,7 @@ def run(
 
 
 def check(folder: Path, outcome: Outcome) -> None:
-    """Judge the histories in a folder by them and by the faults of the outcome."""
+    """Check the histories in a folder together with the faults of the outcome."""
     producer_breaks = Breaks.of_log((folder / "produce.log").read_text(errors="replace"))
     consumer_breaks = Breaks.of_log((folder / "consume.log").read_text(errors="replace"))
     hung = (
@@ -167,7 +169,8 @@ def check(folder: Path, outcome: Outcome) -> None:
 
 
 def _drain(clients: list[Client], consumer: Client, producer: Client) -> None:
-    """Until as many different messages came as had a receipt, or none comes any more: the checker then says which."""
+    """Wait until as many different messages were delivered as had a receipt, or none arrives any more, which the
+    checker then reports."""
     last, moved = -1, time.monotonic()
     deadline = moved + DRAIN_S
     while consumer.figures.get("different", 0) < producer.figures.get("answered", 0) and time.monotonic() < deadline:
@@ -180,7 +183,7 @@ def _drain(clients: list[Client], consumer: Client, producer: Client) -> None:
 
 
 def _verify(cluster: LocalCluster, outcome: Outcome, say: Say) -> None:
-    """Read every copy until all are good, or the time is over: what is missing is auto recovery's to find and to mend."""
+    """Read every copy until all are good, or the time is over. Auto recovery has to find and restore missing ones."""
     deadline = time.monotonic() + VERIFY_S
     while True:
         say("reading every copy of every ledger")

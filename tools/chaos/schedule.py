@@ -1,8 +1,8 @@
-"""Which process is hurt when, and how: all from a seed. Pure.
+"""Schedule of faults: process, time and kind, all from a seed. Pure.
 
-There are four groups of processes. In each at most one is hurt at a time, and the next only when all of the group are ready
-again: that is what the cluster must bear (one broker of two, one bookie more than none, one ZooKeeper node of three). Faults of
-different groups may overlap. Who it is, is drawn when it is due, from those that are ready.
+There are four groups of processes. In each at most one is hurt at a time, and the next only when all of the group are
+ready again: that is what the cluster must bear (one broker of two, one bookie more than none, one ZooKeeper node of
+three). Faults of different groups may overlap. The process is drawn when the fault is due, from those that are ready.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tools.local_cluster.plan import Kind
 
 FAULTS_PER_MINUTE = 8.5
 QUIET_SHARE = 0.15
-"""Of the whole time, at the end: no new faults."""
+"""Fraction of the whole time, at the end, without new faults."""
 FIRST_S = 3.0
-"""Before the first fault."""
+"""Time before the first fault."""
 
 
 class How(Enum):
@@ -27,7 +27,7 @@ class How(Enum):
 
 
 class Group(Enum):
-    """Whom a fault may meet. The auditor is whichever auto recovery has that office then."""
+    """Targets of a fault. The auditor is the auto recovery that has this role at the time."""
 
     BROKER = "broker"
     BOOKIE = "bookie"
@@ -58,26 +58,28 @@ DECK = (
     (Group.ZOOKEEPER, How.PAUSE),
     (Group.AUDITOR, How.PAUSE),
 )
-"""Dealt over and over, each time shuffled within its halves: every kind of fault comes soon, and as often as the others."""
+"""Kinds of faults, repeated, each time shuffled within halves, so that every kind comes soon, and equally often."""
 
 DURATIONS_S = {How.KILL: (0.5, 5.0), How.PAUSE: (1.0, 9.0)}
-"""How long it stays dead until it is started again, or hangs. Both shorter and longer than a session (3 s)."""
+"""Duration for which it stays dead, or hangs. Both shorter and longer than a session (3 s)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One of the schedule. Seconds from the start of the load."""
+    """One fault of the schedule. Seconds from the start of the load."""
 
     at_s: float
     group: Group
     how: How
     for_s: float
     choice: float
-    """Of the group's candidates: 0 the first, almost 1 the last."""
+    """Choice among the group's candidates: 0 the first, almost 1 the last."""
 
 
 def draw(seed: int, seconds: float, count: int | None = None, *, without: Collection[Group] = ()) -> list[Fault]:
-    """The faults of a run of so many seconds, in order; `count` of them if that is given; none for the groups `without`.
+    """Return the faults of a run of so many seconds, in order.
+
+    There are `count` of them if that is given, and none for the groups `without`.
 
     >>> draw(7, 300.0) == draw(7, 300.0), len(draw(7, 300.0)) >= 40
     (True, True)
@@ -94,7 +96,7 @@ def draw(seed: int, seconds: float, count: int | None = None, *, without: Collec
             for part in (DECK[:half], DECK[half:]):
                 dealt += [each for each in rng.sample(part, len(part)) if each[0] not in without]
         group, how = dealt.pop(0)
-        # Not longer than what is left, or the quiet end is none; and short runs must come to their faults.
+        # Not longer than the rest, or there is no quiet end; and short runs must reach their faults.
         longest = min(DURATIONS_S[how][1], max(1.0, seconds / 8))
         made.append(
             Fault(
@@ -110,13 +112,13 @@ def draw(seed: int, seconds: float, count: int | None = None, *, without: Collec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injected:
-    """A fault that was: times in microseconds of the wall clock."""
+    """An injected fault: times in microseconds of the wall clock."""
 
     group: Group
     how: How
     name: str
     at_us: int
     healed_us: int
-    """When it was started again, or resumed."""
+    """Time at which it was restarted, or resumed."""
     ready_us: int
-    """When it served again."""
+    """Time at which it served again."""

@@ -1,7 +1,8 @@
-"""`scripts/demo [DIR] [--cluster]`: every line of every text file under DIR through Quire, killed twice on the way, and back.
+"""`scripts/demo [DIR] [--cluster]`: every line of every text file under DIR through Quire, killed twice on the way, and
+back.
 
-At last the topic is archived with Spark, if that can run here, and the tree is made from the archive once more. Exits 0 if every
-file came back byte for byte and every file's lines came in order, 1 if not, 2 if it cannot be run.
+At last the topic is archived with Spark, if that can run here, and the tree is made from the archive once more. Exits 0
+if every file came back byte for byte and every file's lines came in order, 1 if not, 2 if it cannot be run.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from tools.demo.run import MESSAGES_MIN, Outcome, Progress, consume, publish
 from tools.demo.server import DemoError, Server
 
 SHOWN_MAX = 20
-"""Differences told one by one."""
+"""Maximum number of differences printed."""
 
 
 def tracked(root: bytes) -> list[bytes]:
-    """What git tracks under `root`; every file there if git does not know it."""
+    """Return the files tracked by git under `root`; every file without git."""
     try:
         listed = subprocess.run(
             ["git", "ls-files", "-z"], cwd=root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True
@@ -49,10 +50,10 @@ def demo(
     progress: Progress,
     archiving: Archiving | None = None,
 ) -> int:
-    """Run it and show the table; the number of things that are not as they should be."""
+    """Run the demo and show the table; return the number of errors."""
     rebuilder = Rebuilder.of(tree)
     if rebuilder.expected < MESSAGES_MIN:
-        raise DemoError(f"{rebuilder.expected} lines are too few to be in the middle of anything: name a bigger tree")
+        raise DemoError(f"{rebuilder.expected} lines are too few for kills in mid-flight: choose a larger tree")
     outcome = Outcome(messages=rebuilder.expected)
     server.start()
     progress.note(f"the server is ready at {server.url} after {server.start_s[0]:.2f} s")
@@ -83,7 +84,7 @@ def demo(
 
 
 def compare(tree: Tree, rebuilder: Rebuilder, folder: Path) -> list[str]:
-    """Write what came back into `folder`, a new one, and tell what is not as it was."""
+    """Write the returned files into `folder`, a new one, and print the differences."""
     root = os.fsencode(folder)
     os.makedirs(root)
     write(root, rebuilder)
@@ -91,7 +92,7 @@ def compare(tree: Tree, rebuilder: Rebuilder, folder: Path) -> list[str]:
 
 
 def strange(rebuilder: Rebuilder) -> list[str]:
-    """What a comparison of the files does not show."""
+    """Return errors that a comparison of the files does not show."""
     return [*rebuilder.out_of_order, *(f"{key}: delivered, but never published" for key in rebuilder.strange)]
 
 
@@ -111,7 +112,7 @@ def main(argv: list[str] | None = None) -> int:
     progress: Progress = TerminalProgress(console) if console.is_terminal else PlainProgress(console)
     root = os.fsencode(Path(given.dir).absolute() if given.dir else Path(__file__).resolve().parents[2])
     if not os.path.isdir(root):
-        print(f"scripts/demo: {given.dir} is no directory", file=sys.stderr)
+        print(f"scripts/demo: {given.dir} is not a directory", file=sys.stderr)
         return 2
     folder = Path(tempfile.mkdtemp(prefix="quire-demo-"))
     server = ClusterServer(folder) if given.cluster else Server(folder)
@@ -138,4 +139,4 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # a client that cannot be closed any more must not keep the demo from ending
+    os._exit(code)  # a client that cannot be closed must not keep the demo from ending

@@ -29,7 +29,7 @@ from tools.demo.server import DemoError
 HOLD = "demo-archive"
 """Name of the archive's subscription."""
 RUN_S = 300.0
-"""An archive that takes so long is given up, in seconds."""
+"""Deadline of an archive, in seconds."""
 HTTP_S = 30.0
 COLUMNS = ("__key", "__properties", "value")
 POSITION = ("__ledger", "__entry", "__batch")
@@ -44,22 +44,22 @@ class Archived:
     rows: int
     files: int
     rows_per_s: int
-    """Without the start of Spark."""
+    """Seconds without the start of Spark."""
 
 
 class Archiving(Protocol):
     def hold(self) -> None:
-        """Keep what is published from now on, until it is archived."""
+        """Retain messages published from now on, until they are archived."""
 
     def run(self, progress: Progress) -> Archived:
-        """Archive the topic as it is."""
+        """Archive the topic in its present state."""
 
     def lines(self) -> Iterator[Line]:
-        """What is archived, in the order of the topic, repetitions too."""
+        """Return the archived lines, in the order of the topic, with repetitions."""
 
 
 class WebServer(Protocol):
-    """What the archive must know of a server."""
+    """Parts of a server that the archive uses."""
 
     @property
     def url(self) -> str: ...
@@ -69,7 +69,7 @@ class WebServer(Protocol):
 
 
 class SparkArchive:
-    """`scripts/pipelines/archive` as a process of its own, with this Python; its files in `folder`."""
+    """Archive made by `scripts/pipelines/archive` as a process, with this Python; its files in `folder`."""
 
     def __init__(self, server: WebServer, folder: Path, transport: httpx2.BaseTransport | None = None) -> None:
         self.server = server
@@ -86,7 +86,7 @@ class SparkArchive:
         return [*command, "--conf", f"spark.local.dir={self.folder / 'spark'}"]
 
     def hold(self) -> None:
-        """Make the subscription at the first entry, with the admin REST, which makes the topic too."""
+        """Create the subscription at the first entry, with the admin REST, which creates the topic too."""
         url = f"{self.server.web}/admin/v2/{TOPIC.replace('://', '/')}/subscription/{HOLD}"
         try:
             with httpx2.Client(transport=self._transport, timeout=HTTP_S, follow_redirects=True) as client:
@@ -97,7 +97,7 @@ class SparkArchive:
             raise DemoError(f"the archive's subscription was refused: {answer.status_code} {answer.text}")
 
     def run(self, progress: Progress) -> Archived:
-        """DemoError: it failed, or took longer than RUN_S."""
+        """Run the archive. Raises DemoError: it failed, or took longer than RUN_S."""
         progress.note("archiving, with Spark")
         with open(self.log_path, "ab") as log:
             process = subprocess.Popen(
@@ -127,7 +127,7 @@ class SparkArchive:
         if code != 0:
             raise DemoError(f"the archive ended with {code}{self._log_tail()}")
         if rate is None:
-            raise DemoError(f"the archive said nothing of what it did{self._log_tail()}")
+            raise DemoError(f"the archive printed no summary{self._log_tail()}")
         from quire.spark.pipelines.reader import read_archive
 
         found = read_archive(self.out)
@@ -148,15 +148,15 @@ class SparkArchive:
 
 
 def make_archive(server: WebServer, folder: Path, progress: Progress, *, wanted: bool) -> SparkArchive | None:
-    """The last stage; None, and a plain sentence, if it is not wanted or Spark cannot run here."""
+    """Run the last stage; None, and a printed reason, if it is disabled or Spark cannot run here."""
     if not wanted:
-        progress.note("the archive is left out: --no-spark")
+        progress.note("archive skipped: --no-spark")
         return None
     try:
         require_packages()
         require_java()
     except MissingDependencyError as error:
-        progress.note(f"the archive is left out: {error}")
+        progress.note(f"archive skipped: {error}")
         return None
     return SparkArchive(server, folder)
 

@@ -1,5 +1,6 @@
-"""The demo's server as a cluster: two brokers, three bookies and a spare one, ZooKeeper and auto recovery as processes. A kill
-ends the broker that serves the topic and one of the bookies, each with SIGKILL; the clients go on with what is left."""
+"""The demo's server as a cluster: two brokers, three bookies and a spare one, ZooKeeper and auto recovery as processes.
+A kill ends the broker that serves the topic and one of the bookies, each with SIGKILL; the clients go on with what is
+left."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ PLAN = Plan(zookeepers=1, bookies=4, brokers=2, recoveries=1)
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """What the cluster cannot do ends the demo."""
+    """Translate failures of the cluster to DemoError."""
     try:
         yield
     except ClusterError as error:
@@ -30,17 +31,17 @@ def _translated() -> Iterator[None]:
 
 
 class ClusterServer:
-    """What `server.Server` is, of many processes. Their folders are in `folder`/cluster."""
+    """Equivalent of `server.Server` made of many processes, in `folder`/cluster."""
 
     def __init__(self, folder: Path, plan: Plan = PLAN) -> None:
         self.start_s: list[float] = []
         """Seconds from each start to the last ready line."""
-        # (Not bound to the thread that starts a process: the demo's threads kill and start.)
+        # Not bound to the thread that starts a process, because the demo's threads kill and start.
         self.cluster = LocalCluster.make(folder / "cluster", plan)
         self._down: list[Node] = []
         self._kills = 0
         self._owner: Node | None = None
-        """The broker that serves the topic: asked for beforehand, for a kill has to come at once."""
+        """The broker that serves the topic, looked up in advance, because a kill has to come at once."""
 
     @property
     def url(self) -> str:
@@ -51,7 +52,7 @@ class ClusterServer:
         return self.cluster.web_urls[0]
 
     def start(self) -> None:
-        """Start all of it, and later what was killed."""
+        """Start all processes, and later the killed ones."""
         begun = time.perf_counter()
         with _translated():
             if not self.start_s:
@@ -65,7 +66,7 @@ class ClusterServer:
         self._owner = self.owner()
 
     def kill(self) -> None:
-        """SIGKILL the broker that serves the topic, and a bookie: each time another one."""
+        """Send SIGKILL to the broker that serves the topic, and to a bookie, another one each time."""
         bookies = self.cluster.nodes(Kind.BOOKIE)
         assert self._owner is not None, "the cluster was not started"
         self._down = [self._owner, bookies[self._kills % len(bookies)]]
@@ -75,7 +76,7 @@ class ClusterServer:
                 self.cluster.kill(node)
 
     def owner(self) -> Node:
-        """The broker that serves the topic. DemoError if none does."""
+        """Return the broker that serves the topic. Raises DemoError if none does."""
         try:
             port = owner_port(self.web, TOPIC)
         except httpx2.HTTPError as error:
@@ -83,10 +84,10 @@ class ClusterServer:
         for node in self.cluster.nodes(Kind.BROKER):
             if node.port == port:
                 return node
-        raise DemoError(f"the topic is served by a broker of nobody, on port {port}")
+        raise DemoError(f"the topic is served by an unknown broker, on port {port}")
 
     def stop(self) -> None:
-        """SIGTERM to all, and wait for a clean end."""
+        """Send SIGTERM to all, and wait for a clean end."""
         with _translated():
             killed = self.cluster.down()
         if killed:
@@ -97,5 +98,5 @@ class ClusterServer:
         self.cluster.abandon()
 
     def errors(self) -> list[str]:
-        """Lines of the logs that ask for a human."""
+        """Return the lines of the logs at level ERROR."""
         return self.cluster.errors()

@@ -31,17 +31,17 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The text files of a tree by key, in order, and what was left out."""
+    """The text files of a tree by key, in order, and the skipped paths."""
 
     files: dict[str, bytes]
     binary: int = 0
     links: int = 0
     other: int = 0
-    """Neither file nor link, or not readable, or gone since it was listed."""
+    """Skipped: neither file nor link, or not readable, or deleted since it was listed."""
 
 
 def key_of(path: bytes) -> str:
-    """The message key for a path: itself where it is UTF-8 without `%`.
+    """Return the message key for a path: the path itself where it is UTF-8 without `%`.
 
     >>> key_of(b"docs/100%.md"), key_of(b"caf\\xe9")
     ('docs/100%25.md', 'caf%E9')
@@ -51,17 +51,17 @@ def key_of(path: bytes) -> str:
 
 
 def path_of(key: str) -> bytes:
-    """The path that `key` stands for."""
+    """Return the path for a key."""
     return unquote_to_bytes(key)
 
 
 def is_binary(content: bytes) -> bool:
-    """Text in any encoding with bytes for characters has no NUL."""
+    """Return whether content is binary: text in any byte encoding has no NUL."""
     return b"\0" in content
 
 
 def lines_of(key: str, content: bytes, piece_max: int = PIECE_MAX) -> Iterator[Line]:
-    """The messages of one file, in order."""
+    """Yield the messages of one file, in order."""
     if not content:
         yield Line(key, 0, b"")
         return
@@ -76,12 +76,12 @@ def lines_of(key: str, content: bytes, piece_max: int = PIECE_MAX) -> Iterator[L
 
 
 def count_lines(content: bytes) -> int:
-    """How many messages `lines_of` makes of it."""
+    """Return how many messages `lines_of` makes of it."""
     return sum(1 for _ in lines_of("", content)) if content else 1
 
 
 def walk(root: bytes) -> list[bytes]:
-    """Every path under `root`, relative to it, sorted; links are listed and not followed."""
+    """Yield every path under `root`, relative to it, sorted; links are listed and not followed."""
     found: list[bytes] = []
     for folder, folders, names in os.walk(root):
         folders.sort()
@@ -118,7 +118,7 @@ def scan(root: bytes, paths: Iterable[bytes]) -> Tree:
 
 @dataclass(slots=True)
 class Rebuilder:
-    """Takes deliveries and acknowledgements, in any number, and knows what is missing and what came out of order.
+    """Rebuilder of the tree from deliveries and acknowledgements, which detects missing and misordered messages.
 
     A delivery is new if its (key, number) was not delivered before; the new deliveries of a key must come in order,
     without a gap. Used under a lock."""
@@ -171,7 +171,7 @@ class Rebuilder:
             self.acknowledged += 1
 
     def file(self, key: str) -> bytes:
-        """What was acknowledged of a file, in the order of its lines."""
+        """Return the acknowledged lines of a file, in order."""
         lines = self.content.get(key, {})
         return b"".join(lines[number] for number in sorted(lines))
 
@@ -186,7 +186,7 @@ def write(root: bytes, rebuilder: Rebuilder) -> None:
 
 
 def differences(original: Tree, root: bytes, found: Sequence[bytes]) -> list[str]:
-    """What is not byte for byte the same between `original` and the files `found` under `root`, one line each."""
+    """Return the differences between `original` and the files `found` under `root`, one line each."""
     told: list[str] = []
     rebuilt = {key_of(path): path for path in found}
     for key, content in original.files.items():

@@ -1,4 +1,4 @@
-"""What the demo needs of a client, and the official `pulsar-client` behind it."""
+"""Messaging interface of the demo, and its implementation with the official `pulsar-client`."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ SUBSCRIPTION = "rebuild"
 class Received(NamedTuple):
     line: Line
     handle: Any
-    """What the client wants back to acknowledge it."""
+    """Token that acknowledges it."""
 
 
 class Publisher(Protocol):
     def send(self, line: Line, done: Callable[[str | None], None]) -> None:
-        """Send without waiting for the receipt; `done` gets None, or why it failed, in some other thread. Blocks while
-        as many messages as the publisher was made for are unanswered."""
+        """Send without waiting for the receipt; `done` gets None, or the error, in another thread.
+
+        Blocks while as many messages as the publisher was made for are unanswered."""
 
     def close(self) -> None: ...
 
 
 class Consumer(Protocol):
     def receive(self, timeout_ms: int) -> Received | None:
-        """The next message; None if none came in time."""
+        """Return the next message; None if none came in time."""
 
     def acknowledge(self, received: Received) -> None:
         """Acknowledge this one message."""
@@ -40,7 +41,7 @@ class Messaging(Protocol):
     def publisher(self, name: str, *, batched: bool, window: int) -> Publisher: ...
 
     def consumer(self, name: str) -> Consumer:
-        """A new consumer of the subscription, which starts at the first message of the topic."""
+        """Return a new consumer of the subscription, which starts at the first message of the topic."""
 
 
 class PulsarMessaging:

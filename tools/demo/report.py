@@ -1,4 +1,4 @@
-"""What the demo shows: progress while it runs, a table at the end."""
+"""Report of the demo: progress while it runs, a table at the end."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tools.demo.files import Rebuilder, Tree
 from tools.demo.run import Outcome
 
 _SHARE = 10
-"""On a plain output there is a line for each so many percent."""
+"""Percent between two lines on a plain output."""
 
 
 class TerminalProgress:
-    """A bar."""
+    """Progress as a bar."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -43,7 +43,7 @@ class TerminalProgress:
 
 
 class PlainProgress:
-    """Lines, for files and pipes."""
+    """Progress as lines, for files and pipes."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -69,7 +69,7 @@ class PlainProgress:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that `share` (0 to 1) of all values do not exceed; 0 of none.
+    """Return the value that the fraction `share` (0 to 1) of all values does not exceed; 0 of none.
 
     >>> percentile([3.0, 1.0, 2.0], 0.5)
     2.0
@@ -87,7 +87,7 @@ def table(
     differences: int,
     archived: tuple[Archived, int] | None = None,
 ) -> Table:
-    """The figures of one run; `archived` with the number of files that differ there, None if it was left out."""
+    """Return the table of one run; `archived` with the number of files that differ there, None if it was skipped."""
     made = Table(show_header=False)
     made.add_column("what")
     made.add_column("figure", justify="right")

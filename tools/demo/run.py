@@ -1,4 +1,4 @@
-"""The demo's way: publish every line, consume every line, and kill the server once in the middle of each.
+"""The course of the demo: publish every line, consume every line, and kill the server once in the middle of each.
 
 A kill counts only if it hit in mid-flight: while publishing, something sent must still be unanswered when all receipts
 that were under way are in; while consuming, something must have been acknowledged and something not. One that came at
@@ -22,11 +22,11 @@ from tools.demo.server import DemoError
 
 CONSUMERS = ("consumer-1", "consumer-2", "consumer-3")
 MESSAGES_MIN = 20
-"""With fewer there is no middle to hit."""
+"""Minimum number of lines, so that there is a middle to hit."""
 STALL_S = 60.0
-"""Without any progress for so long the demo gives up, in seconds."""
+"""Time without progress after which the demo fails, in seconds."""
 QUIET_S = 0.05
-"""When no receipt has come for so long after a kill, none is under way any more, in seconds."""
+"""Time without receipts after a kill after which none is under way, in seconds."""
 WINDOW_MAX = 1000
 _TICK_S = 0.1
 
@@ -38,7 +38,7 @@ class KillableServer(Protocol):
 
 
 class Progress(Protocol):
-    """How the demo tells what it is doing."""
+    """Display of the demo's progress."""
 
     def begin(self, title: str, total: int) -> None: ...
 
@@ -64,7 +64,7 @@ class Kill:
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What the demo has to report."""
+    """Outcome of the demo."""
 
     messages: int
     publish_s: float = 0.0
@@ -74,7 +74,7 @@ class Outcome:
 
 
 class Killer:
-    """Kills the server once, when a count has reached its mark, and starts it again."""
+    """Killer of the server: once, when a count has reached its mark; then it restarts the server."""
 
     def __init__(self, phase: str, server: KillableServer, progress: Progress, *, at: int, step: int) -> None:
         self.phase = phase
@@ -86,8 +86,10 @@ class Killer:
         self._lock = threading.Lock()
 
     def check(self, done: int, before: Callable[[], int], open_after: Callable[[int], int]) -> None:
-        """Kill if `done` has reached the mark. `before()` is read right before the kill, and `open_after` tells from it,
-        once the server is dead, how many messages were in flight."""
+        """Kill if `done` has reached the mark.
+
+        `before()` is read right before the kill, and `open_after` derives from it, once the server is dead, how many
+        messages were in flight."""
         if self.kill is not None or done < self.at or not self._lock.acquire(blocking=False):
             return
         try:
@@ -110,7 +112,7 @@ class Killer:
 
 
 class _Threads:
-    """Threads whose first failure ends them all."""
+    """Threads that all end at the first failure of one."""
 
     def __init__(self) -> None:
         self.failed = threading.Event()
@@ -130,7 +132,7 @@ class _Threads:
         thread.start()
 
     def wait(self, count: Callable[[], int], progress: Progress) -> None:
-        """Until all have ended, telling the count; DemoError if one failed, or nothing moves."""
+        """Wait until all have ended, reporting the count. Raises DemoError if one failed, or nothing moves."""
         last, moved = -1, time.perf_counter()
         while any(thread.is_alive() for thread in self._threads) and not self.failed.is_set():
             self.failed.wait(_TICK_S)
@@ -147,13 +149,13 @@ class _Threads:
 
 
 class _Publishing:
-    """Counts of what was sent and answered, shared by the sending threads and the client's callbacks."""
+    """Counts of sent and answered messages, shared by the sending threads and the client's callbacks."""
 
     def __init__(self, total: int, latencies_s: array[float]) -> None:
         self.total = total
         self.answered = 0
         self._sent = [0, 0]
-        """By sending thread, so that no lock is needed."""
+        """Counts by sending thread, so that no lock is needed."""
         self._latencies_s = latencies_s
         self._lock = threading.Lock()
         self._stirred = threading.Event()
@@ -192,7 +194,7 @@ class _Publishing:
         return done
 
     def _open_of(self, sent: int) -> int:
-        """How many of `sent` messages have no receipt, once no receipt is under way."""
+        """Return how many of `sent` messages have no receipt, once no receipt is under way."""
         while True:
             seen = self.answered
             settled = time.perf_counter() + QUIET_S
@@ -204,12 +206,12 @@ class _Publishing:
 
 
 def window_of(total: int) -> int:
-    """How many messages each of two publishers may have unanswered, so that a tree of `total` has a middle."""
+    """Return how many messages each of two publishers may have unanswered, so that a tree of `total` has a middle."""
     return min(WINDOW_MAX, max(1, total // 20))
 
 
 def is_batched(key: str) -> bool:
-    """Which of the two publishers sends a file: half of them go in batches."""
+    """Return which of the two publishers sends a file: half of them go in batches."""
     return crc32(key.encode()) & 1 == 1
 
 
@@ -219,7 +221,7 @@ def publish(tree: Tree, messaging: Messaging, server: KillableServer, progress: 
     for key, content in tree.files.items():
         parts[is_batched(key)].extend(lines_of(key, content))
     total = outcome.messages
-    messaging.consumer(CONSUMERS[0]).close()  # the subscription holds what is published from now on
+    messaging.consumer(CONSUMERS[0]).close()  # the subscription retains messages published from now on
     publishing = _Publishing(total, outcome.latencies_s)
     killer = Killer("publishing", server, progress, at=total // 2, step=max(1, total // 20))
     threads = _Threads()

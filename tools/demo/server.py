@@ -17,11 +17,11 @@ STOP_S = 30.0
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the message says why."""
+    """The demo cannot continue; the message has the reason."""
 
 
 class Server:
-    """One server after the other, on one pair of ports and one data directory in `folder`."""
+    """Successive servers on one pair of ports and one data directory in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -44,7 +44,7 @@ class Server:
         return self.folder / "server.log"
 
     def command(self) -> list[str]:
-        """What is run, in `folder`."""
+        """Return the command line, run in `folder`."""
         command = [sys.executable, "-m", "quire.cli.main", "standalone", "--bind-address", "127.0.0.1"]
         command += ["--data-dir", str(self.folder / "data")]
         return [*command, "--port", str(self.port), "--web-port", str(self.web_port)]
@@ -75,7 +75,7 @@ class Server:
                 text += piece
 
     def kill(self) -> None:
-        """SIGKILL; DemoError if it had ended by itself before."""
+        """Send SIGKILL. Raises DemoError if it had ended by itself before."""
         process = self._running()
         if process.poll() is not None:
             raise DemoError(f"the server ended by itself with {process.returncode}{self.log_tail()}")
@@ -86,7 +86,7 @@ class Server:
             raise DemoError(f"the server ended with {code} before SIGKILL reached it{self.log_tail()}")
 
     def stop(self) -> None:
-        """SIGTERM, and wait for a clean end."""
+        """Send SIGTERM, and wait for a clean end."""
         process = self._running()
         process.terminate()
         try:
@@ -108,12 +108,12 @@ class Server:
             self._forget(self._process)
 
     def errors(self) -> list[str]:
-        """Lines of the server's log that ask for a human."""
+        """Return the lines of the server's log at level ERROR."""
         text = self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
         return [line for line in text.splitlines() if " level=error " in line or line.startswith("Traceback")]
 
     def log_tail(self) -> str:
-        """The end of the log, for a message."""
+        """Return the end of the log, for a message."""
         if not self.log_path.exists():
             return ""
         lines = self.log_path.read_text(errors="replace").splitlines()[-15:]

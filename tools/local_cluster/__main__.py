@@ -45,12 +45,17 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--folder", type=Path, default=DEFAULT_FOLDER, help=f"where it lives (default: {DEFAULT_FOLDER})")
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    up = commands.add_parser("up", help="make a cluster, start it, wait until all is ready, print its addresses")
+    up = commands.add_parser("up", help="create a cluster, start it, wait until all is ready, print its addresses")
     up.add_argument("--zookeepers", type=int, default=1, help="1, 3 or 5 (default: 1)")
     up.add_argument("--bookies", type=int, default=3, help="(default: 3)")
     up.add_argument("--brokers", type=int, default=1, help="(default: 1)")
     up.add_argument("--recoveries", type=int, default=1, help="processes of auto recovery (default: 1)")
-    up.add_argument("--session-timeout-ms", type=int, default=3000, help="of ZooKeeper's clients (default: 3000)")
+    up.add_argument(
+        "--session-timeout-ms",
+        type=int,
+        default=3000,
+        help="session timeout of ZooKeeper's clients in ms (default: 3000)",
+    )
     up.add_argument(
         "--set",
         action="append",
@@ -60,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     )
     down = commands.add_parser("down", help="stop everything")
     down.add_argument("--keep", action="store_true", help="keep data and logs")
-    status = commands.add_parser("status", help="what runs, and where")
+    status = commands.add_parser("status", help="running processes, and their addresses")
     status.add_argument("--json", action="store_true", help="for programs")
     helps = {
         "kill": "SIGKILL",
@@ -71,17 +76,17 @@ def parser() -> argparse.ArgumentParser:
     }
     for name, text in helps.items():
         command = commands.add_parser(name, help=text)
-        command.add_argument("names", nargs="+", metavar="NAME", help="as status shows it, or a bookie's id")
-    commands.add_parser("add-bookie", help="start one bookie more, and wait until it is ready")
+        command.add_argument("names", nargs="+", metavar="NAME", help="name shown by status, or a bookie's id")
+    commands.add_parser("add-bookie", help="start another bookie, and wait until it is ready")
     logs = commands.add_parser("logs", help="the end of a process's log")
     logs.add_argument("name", metavar="NAME")
     logs.add_argument("-n", "--lines", type=int, default=50, help="(default: 50)")
-    logs.add_argument("-f", "--follow", action="store_true", help="go on with what comes, until Ctrl-C")
+    logs.add_argument("-f", "--follow", action="store_true", help="follow new lines, until Ctrl-C")
     return made
 
 
 def settings(given: list[str]) -> dict[Kind, dict[str, object]]:
-    """What --set says. ValueError."""
+    """Return the settings of --set. Raises ValueError."""
     found: dict[Kind, dict[str, object]] = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -94,7 +99,7 @@ def settings(given: list[str]) -> dict[Kind, dict[str, object]]:
 
 @contextmanager
 def telling(console: Console) -> Iterator[Callable[[str], None]]:
-    """A function that says what is being done: a spinner on a terminal, else lines."""
+    """Return a function that shows the current step: with a spinner on a terminal, else in lines."""
     if not console.is_terminal:
         yield lambda text: console.print(text, highlight=False)
         return
@@ -142,7 +147,7 @@ def condition(cluster: LocalCluster, node: Node) -> str:
 
 
 def status(cluster: LocalCluster, console: Console, *, as_json: bool) -> int:
-    """1 if something does not run."""
+    """Print the status; return 1 if a process does not run."""
     found = {node.name: condition(cluster, node) for node in cluster.nodes()}
     if as_json:
         value = {
@@ -210,7 +215,7 @@ def run(given: argparse.Namespace, console: Console) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """0 done (status: all runs), 1 it is not so, 2 it cannot be done."""
+    """Run the command; return 0: done (status: all run), 1: not so, 2: impossible."""
     given = parser().parse_args(argv)
     log.configure("error", sys.stderr)
     try:

@@ -1,7 +1,7 @@
 """LocalCluster: the processes of a cluster in one folder, started, signalled and waited for.
 
-Whoever starts a process need not be who stops it: what is known of it stands in the folder. Each is the leader of a process
-group of its own, which gets the signals, so that ZooKeeper's Java goes with the `quire zookeeper` around it.
+A process may be started and stopped by different programs, because its state is in the folder. Each is the leader of a
+process group of its own, which gets the signals, so that ZooKeeper's Java goes with the `quire zookeeper` around it.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from tools.local_cluster.state import FILE, Pid, State, pid_of, read
 READY_S = 90.0
 STOP_S = 30.0
 SIGNAL_S = 10.0
-"""Until SIGKILL, SIGSTOP or SIGCONT must have had its effect."""
+"""Time for SIGKILL, SIGSTOP or SIGCONT to take effect."""
 _PR_SET_PDEATHSIG = 1
 
 Say = Callable[[str], None]
 
 _ours: dict[Pid, subprocess.Popen[bytes]] = {}
-"""Children of this process: kept as long as it lives, for they are meant to outlive whoever started them, and are zombies until
-somebody asks."""
+"""Children of this process, kept as long as it lives: they outlive their starter, and are zombies until they are waited
+for."""
 
 
 def _quiet(text: str) -> None:
@@ -54,8 +54,10 @@ def _quiet(text: str) -> None:
 
 
 class LocalCluster:
-    """One cluster. `bound`: its processes end with this one (with the thread that starts them, which must be the one that
-    lives as long as the process)."""
+    """One cluster.
+
+    `bound`: its processes end with this one (with the thread that starts them, which must live as long as the
+    process)."""
 
     def __init__(self, folder: Path, state: State, *, bound: bool = False) -> None:
         self.folder = folder.absolute()
@@ -65,13 +67,11 @@ class LocalCluster:
 
     @classmethod
     def make(cls, folder: Path, plan: Plan, *, bound: bool = False) -> LocalCluster:
-        """A new one, nothing started. ClusterError if the folder has one already."""
+        """Create a cluster without starting it. Raises ClusterError if the folder has one already."""
         if (folder / FILE).exists():
-            raise ClusterError(f"there is a cluster in {folder} already: scripts/cluster down ends it")
+            raise ClusterError(f"{folder} already has a cluster: scripts/cluster down ends it")
         if folder.exists() and any(folder.iterdir()):
-            raise ClusterError(
-                f"{folder} is not empty: what is in it is of an earlier cluster; remove it, or name another"
-            )
+            raise ClusterError(f"{folder} has files of an earlier cluster: remove it, or use another folder")
         folder.mkdir(parents=True, exist_ok=True)
         made = cls(folder, State(plan=plan, nodes=plan.nodes(free_ports)), bound=bound)
         for node in made.state.nodes:
@@ -81,14 +81,14 @@ class LocalCluster:
 
     @classmethod
     def find(cls, folder: Path) -> LocalCluster:
-        """The one in the folder. StateError."""
+        """Return the cluster in the folder. Raises StateError."""
         return cls(folder, read(folder))
 
     def refresh(self) -> None:
-        """Take in what others did: started, stopped, added. StateError if the cluster is gone."""
+        """Load changes by other processes: started, stopped, added. Raises StateError if the cluster is gone."""
         self.state = read(self.folder)
 
-    # --- where it is
+    # --- addresses
 
     @property
     def service_url(self) -> str:
@@ -104,7 +104,7 @@ class LocalCluster:
 
     @property
     def shell_conf(self) -> Path:
-        """A bk_server.conf that names the cluster, for `quire shell` and the scripts of operators."""
+        """Return a bk_server.conf with the cluster's address, for `quire shell` and the scripts of operators."""
         return self.folder / "shell.conf"
 
     def nodes(self, *kinds: Kind) -> list[Node]:
@@ -115,17 +115,17 @@ class LocalCluster:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def pids(self, *kinds: Kind) -> list[int]:
-        """Processes that run, with all that they started."""
+        """Return the pids of running processes and all their descendants."""
         running = [self.state.pids[node.name] for node in self.nodes(*kinds) if self.is_alive(node)]
         return [each for pid in running for each in tree(pid.pid)]
 
-    # --- all of it
+    # --- the whole cluster
 
     def up(self, say: Say = _quiet) -> None:
-        """Start everything and wait until it is ready. ClusterError."""
+        """Start everything and wait until it is ready. Raises ClusterError."""
         say("starting ZooKeeper")
         self._start_all(self.nodes(Kind.ZOOKEEPER))
-        say("making the cluster's metadata")
+        say("creating the cluster's metadata")
         initialize(self.folder, self.state.addresses)
         self.shell_conf.write_text(
             conf_text({"metadataServiceUri": self.metadata_uri, "zkTimeout": self.state.plan.session_timeout_ms})
@@ -144,7 +144,7 @@ class LocalCluster:
             self.wait_ready(node)
 
     def down(self, say: Say = _quiet) -> list[str]:
-        """Stop everything, cleanly where that works, and forget it: the names of those that had to be killed. Its folders
+        """Stop everything, cleanly where possible, and forget it; return the names of killed processes. The folders
         stay."""
         killed = []
         for kinds in ((Kind.RECOVERY,), (Kind.BROKER,), (Kind.BOOKIE,), (Kind.ZOOKEEPER,)):
@@ -164,7 +164,7 @@ class LocalCluster:
         return killed
 
     def abandon(self) -> None:
-        """SIGKILL for everything that runs."""
+        """Send SIGKILL to everything that runs."""
         for node in self.nodes():
             if self.is_alive(node):
                 with suppress(ClusterError):
@@ -181,12 +181,12 @@ class LocalCluster:
         node.conf(self.folder).write_text(conf_text(settings))
 
     def command(self, node: Node) -> list[str]:
-        """What is run."""
+        """Return the command line of a process."""
         name, _ = COMMANDS[node.kind]
         return [sys.executable, "-m", "quire.cli.main", name, "--conf", str(node.conf(self.folder))]
 
     def launch(self, node: Node) -> None:
-        """Start it, and do not wait. ClusterError if it runs."""
+        """Start a process without waiting for it. Raises ClusterError if it runs."""
         if self.is_alive(node):
             raise ClusterError(f"{node.name} runs already")
         path = node.log(self.folder)
@@ -208,12 +208,12 @@ class LocalCluster:
         self.state.write(self.folder)
 
     def start(self, node: Node) -> None:
-        """Start it and wait until it is ready. ClusterError."""
+        """Start a process and wait until it is ready. Raises ClusterError."""
         self.launch(node)
         self.wait_ready(node)
 
     def is_ready(self, node: Node) -> bool:
-        """Whether the process that was launched here last has said so."""
+        """Return whether the last process launched here has printed that it is ready."""
         offset = self._offsets.get(node.name, 0)
         try:
             with open(node.log(self.folder), "rb") as log:
@@ -224,7 +224,7 @@ class LocalCluster:
         return b"\n" + READY_LINES[node.kind].encode() in b"\n" + said and self.is_alive(node)
 
     def wait_ready(self, node: Node) -> None:
-        """ClusterError if it ends, or takes longer."""
+        """Wait until it is ready. Raises ClusterError if it ends, or takes longer."""
         if not poll_until(lambda: self.is_ready(node) or not self.is_alive(node), READY_S):
             raise ClusterError(f"{node.name} is not ready after {READY_S:g} s{self.tail(node)}")
         if not self.is_alive(node):
@@ -242,31 +242,31 @@ class LocalCluster:
         return pid is not None and pid.paused
 
     def signal(self, node: Node, number: signal.Signals) -> None:
-        """To the process and all that it started. ClusterError if it does not run."""
+        """Send a signal to the process and all its descendants. Raises ClusterError if it does not run."""
         if not self.is_alive(node):
             raise ClusterError(f"{node.name} does not run{self.tail(node)}")
         with suppress(ProcessLookupError):
             os.killpg(self.state.pids[node.name].pid, number)
 
     def kill(self, node: Node) -> None:
-        """SIGKILL, and wait until it is gone. ClusterError if it had ended by itself."""
+        """Send SIGKILL, and wait until it is gone. Raises ClusterError if it had ended by itself."""
         self.signal(node, signal.SIGKILL)
         if not self._wait_gone(node, SIGNAL_S):
-            raise ClusterError(f"{node.name} lives on {SIGNAL_S:g} s after SIGKILL")
+            raise ClusterError(f"{node.name} still runs {SIGNAL_S:g} s after SIGKILL")
 
     def stop(self, node: Node) -> None:
-        """SIGTERM, and wait until it is gone. ClusterError if it is not."""
+        """Send SIGTERM, and wait until it is gone. Raises ClusterError if it is not."""
         self.signal(node, signal.SIGTERM)
         if not self._wait_gone(node, STOP_S):
             raise ClusterError(f"{node.name} does not stop within {STOP_S:g} s{self.tail(node)}")
 
     def pause(self, node: Node) -> None:
-        """SIGSTOP, and wait until it stands still. ClusterError if it does not."""
+        """Send SIGSTOP, and wait until it is stopped. Raises ClusterError if it is not."""
         self.signal(node, signal.SIGSTOP)
         self._wait_paused(node, paused=True)
 
     def resume(self, node: Node) -> None:
-        """SIGCONT, and wait until it goes on. ClusterError if it does not."""
+        """Send SIGCONT, and wait until it runs. Raises ClusterError if it does not."""
         self.signal(node, signal.SIGCONT)
         self._wait_paused(node, paused=False)
 
@@ -275,7 +275,7 @@ class LocalCluster:
             raise ClusterError(f"{node.name} {'runs on' if paused else 'stands still'} {SIGNAL_S:g} s after the signal")
 
     def add_bookie(self) -> Node:
-        """One bookie more, ready."""
+        """Add a bookie, and wait until it is ready."""
         kind = Kind.BOOKIE
         number = max(node.number for node in self.nodes(kind)) + 1
         taken = [port for node in self.nodes() for port in node.ports]
@@ -288,7 +288,7 @@ class LocalCluster:
         return node
 
     def errors(self) -> list[str]:
-        """Lines of the logs that ask for a human, each with whose it is."""
+        """Return the lines of the logs at level ERROR, each with its process."""
         found = []
         for node in self.nodes():
             for line in self.log(node).splitlines():
@@ -297,11 +297,12 @@ class LocalCluster:
         return found
 
     def tail(self, node: Node) -> str:
-        """The end of its log, for a message."""
+        """Return the end of its log, for a message."""
         return "".join(f"\n    {line}" for line in self.log(node).splitlines()[-15:])
 
     def verify_replicas(self) -> dict[str, Any]:
-        """Read every copy of every ledger: the last line of `verify-replicas --json`. ClusterError if they cannot be read."""
+        """Read every copy of every ledger; return the last line of `verify-replicas --json`. Raises ClusterError if
+        they cannot be read."""
         command = [sys.executable, "-m", "quire.cli.operations", "verify-replicas", "--json"]
         command += ["--conf", str(self.shell_conf)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

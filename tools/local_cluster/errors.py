@@ -1,15 +1,15 @@
-"""Why a local cluster cannot be had."""
+"""Errors of local clusters."""
 
 from __future__ import annotations
 
 
 class ClusterError(Exception):
-    """The cluster is not as it should be. The message says why, with the end of the log in question."""
+    """The cluster does not work. The message has the reason, with the end of the log in question."""
 
 
 class StateError(ClusterError):
-    """The cluster cannot be found, or is not what was asked for. The message says what to do."""
+    """The cluster cannot be found, or has not what was requested. The message has the remedy."""
 
 
 class NoPortsError(ClusterError):
-    """There are not enough free ports. Final."""
+    """There are not enough free ports. Permanent."""

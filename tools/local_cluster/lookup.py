@@ -1,4 +1,4 @@
-"""Asks brokers, of either kind, who serves a topic."""
+"""Lookup of the broker that serves a topic, at brokers of either kind."""
 
 from __future__ import annotations
 

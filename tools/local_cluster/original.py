@@ -1,5 +1,6 @@
-"""Apache Pulsar's own cluster, to measure against: ZooKeeper, bookies and brokers from the jars that `bench.servers` fetches, each
-a process with 512 MB of heap, fsync on. And Apache BookKeeper's auto recovery, for bookies of either kind."""
+"""Apache Pulsar's own cluster, to measure against: ZooKeeper, bookies and brokers from the jars that `bench.servers`
+fetches, each a process with 512 MB of heap, fsync on. And Apache BookKeeper's auto recovery, for bookies of either
+kind."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ class Java:
         self.name = name
         self.folder = folder
         self.ports = ports
-        """On which it is to listen."""
+        """Ports on which it is to listen."""
         folder.mkdir(parents=True, exist_ok=True)
         drivers = [
             f"-Dbookkeeper.metadata.{what.lower()}.drivers={_DRIVERS}{what}Driver" for what in ("Bookie", "Client")
@@ -52,7 +53,7 @@ class Java:
         return tree(self.process.pid)
 
     def wait_listening(self) -> None:
-        """On all its ports. RuntimeError, with the end of its log, if it does not."""
+        """Wait until it listens on all its ports. Raises RuntimeError, with the end of its log, if it does not."""
         poll_until(lambda: self.process.poll() is not None or self._listens(), READY_S, poll_s=0.05)
         if not self._listens():
             raise RuntimeError(f"{self.name} does not serve:\n{self.tail()}")
@@ -89,12 +90,12 @@ class OriginalCluster:
 
     @property
     def port(self) -> int:
-        """Of the first broker's clients."""
+        """Return the port of the first broker's clients."""
         return self._broker_ports[0][0]
 
     @property
     def web_url(self) -> str:
-        """Of the first broker."""
+        """Return the web URL of the first broker."""
         return f"http://{HOST}:{self._broker_ports[0][1]}"
 
     @property
@@ -103,7 +104,7 @@ class OriginalCluster:
 
     @property
     def server_pids(self) -> list[int]:
-        """Without ZooKeeper."""
+        """Return the pids of the servers, without ZooKeeper."""
         return [pid for each in (*self.bookies, *self.brokers) if each.process.poll() is None for pid in each.pids]
 
     @property
@@ -111,7 +112,7 @@ class OriginalCluster:
         return [*(self.zookeeper.pids if self.zookeeper else []), *self.server_pids]
 
     def up(self) -> None:
-        """RuntimeError if it does not come up."""
+        """Start the cluster. Raises RuntimeError if it does not start."""
         own = self.folder / "zookeeper"
         own.mkdir(parents=True)
         zoo = {"tickTime": TICK_MS, "dataDir": own, "clientPort": self.zookeeper_port, "clientPortAddress": HOST}
@@ -202,7 +203,7 @@ class OriginalCluster:
 
 
 def auto_recovery(folder: Path, lib: Path, metadata_uri: str) -> Java:
-    """The original's auto recovery on any cluster of bookies: `AutoRecoveryMain`."""
+    """Run the original's auto recovery on any cluster of bookies: `AutoRecoveryMain`."""
     folder.mkdir(parents=True)
     (port,) = free_ports(1)
     settings: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""What a local cluster is made of, and what each of its processes is told. Pure.
+"""Plan of a local cluster: its processes and their configurations. Pure.
 
 <folder>/zk1 .. zk3            zoo.cfg, myid, ZooKeeper's data      server.N lines if there are several
 <folder>/bookie1 ..            bk_server.conf, journal, ledgers
@@ -22,7 +22,7 @@ SESSION_TIMEOUT_MS = 3000
 
 
 class Kind(Enum):
-    """What a process is. The value is the beginning of its name."""
+    """Kind of a process. The value is the beginning of its name."""
 
     ZOOKEEPER = "zk"
     BOOKIE = "bookie"
@@ -52,12 +52,12 @@ class Node:
 
     @property
     def port(self) -> int:
-        """That of its clients."""
+        """Return the port of its clients."""
         return self.ports[0]
 
     @property
     def address(self) -> str:
-        """What it is known by: a bookie's id, an auto recovery's name."""
+        """Return its public name: a bookie's id, an auto recovery's name."""
         return f"{HOST}:{self.port}"
 
     @property
@@ -76,7 +76,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How many of each, and what they are told beside what they must be. ValueError if that makes no cluster."""
+    """Numbers of processes, and additional settings. Raises ValueError for an impossible cluster."""
 
     zookeepers: int = 1
     bookies: int = 3
@@ -84,7 +84,7 @@ class Plan:
     recoveries: int = 1
     session_timeout_ms: int = SESSION_TIMEOUT_MS
     conf: Mapping[Kind, Mapping[str, object]] = field(default_factory=dict)
-    """More keys by kind; they win."""
+    """Additional keys by kind, with precedence."""
 
     def __post_init__(self) -> None:
         if self.zookeepers not in (1, 3, 5):
@@ -96,7 +96,7 @@ class Plan:
 
     @property
     def counts(self) -> dict[Kind, int]:
-        """In the order in which they start."""
+        """Return the numbers by kind, in the order of their start."""
         return {
             Kind.ZOOKEEPER: self.zookeepers,
             Kind.BOOKIE: self.bookies,
@@ -105,7 +105,7 @@ class Plan:
         }
 
     def nodes(self, ports: Callable[[int], list[int]]) -> list[Node]:
-        """The processes; `ports` gives so many free ports."""
+        """Return the processes; `ports` returns so many free ports."""
         wanted = [
             (kind, f"{kind.value}{number}") for kind, count in self.counts.items() for number in range(1, count + 1)
         ]
@@ -119,24 +119,24 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
-    """Where a cluster is found."""
+    """Addresses of a cluster."""
 
     zookeepers: tuple[Node, ...]
     brokers: tuple[Node, ...]
 
     @property
     def metadata_store(self) -> str:
-        """As brokers name it."""
+        """Return the metadata store in the form of brokers' configuration."""
         return "zk:" + ",".join(node.address for node in self.zookeepers)
 
     @property
     def metadata_uri(self) -> str:
-        """As bookies name it."""
+        """Return the metadata store in the form of bookies' configuration."""
         return "zk+hierarchical://" + ";".join(node.address for node in self.zookeepers) + "/ledgers"
 
     @property
     def service_url(self) -> str:
-        """For clients: every broker. Empty without brokers."""
+        """Return the service URL for clients: every broker. Empty without brokers."""
         return "pulsar://" + ",".join(node.address for node in self.brokers) if self.brokers else ""
 
     @property
@@ -145,7 +145,7 @@ class Addresses:
 
 
 def settings_of(node: Node, plan: Plan, addresses: Addresses, folder: Path) -> dict[str, object]:
-    """What a process is told: the keys of its configuration file. `folder` is the cluster's."""
+    """Return the keys of a process's configuration file. `folder` is the cluster's."""
     own = node.folder(folder)
     if node.kind is Kind.ZOOKEEPER:
         made = _zookeeper(node, addresses, own)
@@ -207,5 +207,5 @@ def _broker(node: Node, plan: Plan, addresses: Addresses) -> dict[str, object]:
 
 
 def conf_text(settings: Mapping[str, object]) -> str:
-    """A configuration file."""
+    """Return the text of a configuration file."""
     return "".join(f"{key}={value}\n" for key, value in settings.items())

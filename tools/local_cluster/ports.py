@@ -1,4 +1,4 @@
-"""Ports for servers that are killed and started again on the same one."""
+"""Ports for servers that are killed and restarted on the same one."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from tools.local_cluster.errors import NoPortsError
 
 LOWEST = 12_000
 EPHEMERAL = 32_768
-"""Where the kernel's own begin if it does not say."""
+"""First ephemeral port of the kernel, if it does not report it."""
 TRIES_MAX = 10_000
 
 
 def free_ports(count: int, taken: Collection[int] = ()) -> list[int]:
-    """`count` ports on which nobody listens, none of `taken`.
+    """Return `count` ports on which no program listens, none of `taken`.
 
-    They lie below those that the kernel gives to connections: one of those might be taken by somebody's connection
-    while its server is down, which then cannot be started again.
-    """
+    They lie below the kernel's ephemeral ports: one of those might be taken by a connection while its server is down,
+    which then cannot be restarted."""
     end = _ephemeral_from()
     found: list[int] = []
     for _ in range(TRIES_MAX):

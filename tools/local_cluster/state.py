@@ -1,5 +1,6 @@
-"""What is kept of a local cluster between commands: its processes, in `cluster.json`. A process is known by its pid and the
-moment the kernel started it, so that a pid that was given away again is nobody's."""
+"""State of a local cluster between commands: its processes, in `cluster.json`.
+
+A process is identified by its pid and the moment the kernel started it, so that a reused pid is not taken for it."""
 
 from __future__ import annotations
 
@@ -18,15 +19,15 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Pid:
-    """A process, for ever."""
+    """Permanent identity of a process."""
 
     pid: int
     started: int
-    """Ticks since the machine's start."""
+    """Start time in ticks since the machine's start."""
 
     @property
     def alive(self) -> bool:
-        """Whether it runs, or is stopped; a zombie does not."""
+        """Return whether it runs, or is stopped; False for a zombie."""
         found = stat_of(self.pid)
         return found is not None and found[1] == self.started and found[0] not in "ZX"
 
@@ -37,7 +38,7 @@ class Pid:
 
 
 def stat_of(pid: int) -> tuple[str, int] | None:
-    """The state letter and the start of a process; None if there is none."""
+    """Return the state letter and the start of a process; None if there is none."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -46,14 +47,14 @@ def stat_of(pid: int) -> tuple[str, int] | None:
 
 
 def pid_of(pid: int) -> Pid | None:
-    """That process as it is now."""
+    """Return the current process with that pid."""
     found = stat_of(pid)
     return None if found is None else Pid(pid, found[1])
 
 
 @dataclass(slots=True, kw_only=True)
 class State:
-    """A cluster. Written after every change, in one go."""
+    """State of a cluster. Written after every change, atomically."""
 
     plan: Plan
     nodes: list[Node]
@@ -68,7 +69,7 @@ class State:
         )
 
     def node(self, name: str) -> Node:
-        """By its name, or by what it is known as: a bookie's id. StateError."""
+        """Return a process by its name, or by a bookie's id. Raises StateError."""
         for node in self.nodes:
             if name in (node.name, node.address):
                 return node
@@ -100,13 +101,13 @@ class State:
 
 
 def read(folder: Path) -> State:
-    """StateError if there is no cluster."""
+    """Read the state. Raises StateError if there is no cluster."""
     try:
         found = json.loads((folder / FILE).read_text())
     except FileNotFoundError:
-        raise StateError(f"there is no cluster in {folder}: scripts/cluster up makes one") from None
+        raise StateError(f"no cluster in {folder}: create one with scripts/cluster up") from None
     if found.get("version") != VERSION:
-        raise StateError(f"{folder / FILE} was written by another version: end its processes and remove the folder")
+        raise StateError(f"{folder / FILE} was written by another version: stop its processes and remove the folder")
     plan = dict(found["plan"])
     plan["conf"] = {Kind(kind): of for kind, of in plan["conf"].items()}
     return State(

@@ -1,4 +1,4 @@
-"""A look into the metadata store of a local cluster."""
+"""Access to the metadata store of a local cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from tools.local_cluster.plan import HOST, Addresses
 
 @asynccontextmanager
 async def metadata_store(addresses: Addresses, *, timeout_s: float = 30.0) -> AsyncIterator[ZooKeeperStore]:
-    """Its store, until the block ends. MetadataError. `timeout_s` is that of connecting, and of each call."""
+    """Open its store, until the block ends. Raises MetadataError. `timeout_s` applies to connecting, and to each
+    call."""
     servers = tuple((HOST, node.port) for node in addresses.zookeepers)
     config = ZooKeeperConfig(servers=servers, connect_timeout_s=timeout_s, call_timeout_s=timeout_s)
     store = await open_store(real_world(), config)

@@ -1,1 +1,1 @@
-"""Which consumer gets the next entries: pure policies, driven by the pump of each subscription."""
+"""Pure policies that choose the consumer of the next entries, driven by the pump of each subscription."""

@@ -1,10 +1,14 @@
-"""Failover: which one of the consumers is active (pure).
+"""Failover: choice of the active consumer (pure).
 
-Only consumers of the highest priority (the lowest number) count. On a partition, it is the one at the partition's number
-in the order of names, so that the partitions spread over the consumers. On a topic without partitions, and on all of them
-if consistent hashing is asked for, each consumer has POINTS places on a ring, and the first place at or behind the
-topic's name belongs to the active one: when somebody comes or goes, most topics keep theirs. It is the same on every
-broker, so that a topic that moves keeps its active consumer.
+Why this is hard: every broker has to choose the same consumer from the same list, because a topic that moves to another
+broker keeps its active consumer. Each change of the active consumer costs redeliveries, so a consumer that joins or
+leaves should move few topics, and yet the topics have to spread evenly over the consumers.
+
+Only consumers of the highest priority (the lowest number) count. On a partition, it is the one at the partition's
+number in the order of names, so that the partitions spread over the consumers. On a topic without partitions, and on
+all of them if consistent hashing is asked for, each consumer has POINTS places on a ring, and the first place at or
+behind the topic's name belongs to the active one: when a consumer joins or leaves, most topics keep theirs. It is the
+same on every broker, so that a topic that moves keeps its active consumer.
 Source: reading of Pulsar 4, AbstractDispatcherSingleActiveConsumer.
 """
 
@@ -22,18 +26,24 @@ POINTS = 100
 
 
 class FailoverChoice:
-    """The rule for one topic."""
+    """Choice of the active consumer of one topic."""
 
     __slots__ = ("_partition", "_place")
 
     def __init__(self, topic: str, partition: int = -1, *, consistent_hashing: bool = False) -> None:
-        """`topic`: its full name; `partition`: its number, -1 if it is none. `consistent_hashing`: by the ring, partition or
-        not (activeConsumerFailoverConsistentHashing)."""
+        """Take the topic's place in the choice.
+
+        Args:
+            topic: its full name.
+            partition: its number; -1 if it is not a partition.
+            consistent_hashing: choose by the ring also for partitions (activeConsumerFailoverConsistentHashing).
+        """
         self._place = murmur(topic)
         self._partition = -1 if consistent_hashing else partition
 
     def choose(self, consumers: Sequence[tuple[int, str, C]]) -> C | None:
-        """The active one of (priority, name, consumer); None if there is none. Of equal names the first in the list."""
+        """Return the active one of (priority, name, consumer); None if there is none. Of equal names the first in the
+        list."""
         if not consumers:
             return None
         top = min(priority for priority, _, _ in consumers)

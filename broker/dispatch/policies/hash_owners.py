@@ -1,4 +1,8 @@
-"""Who owns a hash: by consistent hashing, or by declared ranges (pure). Source: reading of Pulsar 4."""
+"""Owners of hashes, by consistent hashing or by declared ranges (pure). Source: reading of Pulsar 4.
+
+Why this is hard: a consumer that joins or leaves must move few hashes, because a hash that moves has to drain first
+(`key_shared`). The owners must be the same after a reconnection in another order, and consumers with equal names must
+not take each other's points."""
 
 from __future__ import annotations
 
@@ -17,16 +21,15 @@ RANGE_SIZE = 65536
 
 
 def range_hash(key: bytes) -> int:
-    """The hash of a key for `Ranges`."""
+    """Return the hash of a key for `Ranges`."""
     return murmur(key) % RANGE_SIZE or 1
 
 
 class Ring(Generic[S]):
-    """Each member has points on a ring and owns what lies between the point before and each of them, inclusive.
+    """Ring on which each member has points and owns the hashes between the point before and each of them, inclusive.
 
-    A member's points depend on its name and on which of the members of that name it is; so after a reconnection in
-    another order the same members own the same hashes. Where points collide, the member that came first owns.
-    """
+    A member's points depend on its name and on which of the members of that name it is. So after a reconnection in
+    another order the same members own the same hashes. Where points collide, the member that came first owns."""
 
     __slots__ = ("_members", "_owners", "_per_member", "_points")
 
@@ -36,7 +39,7 @@ class Ring(Generic[S]):
         """All points in use, sorted."""
         self._owners: dict[int, list[S]] = {}
         self._members: dict[str, list[S | None]] = {}
-        """By name; the places of those that left are taken again."""
+        """Members by name. The places of removed members are reused."""
 
     def add(self, member: S, name: str) -> None:
         places = self._members.setdefault(name, [])
@@ -59,14 +62,14 @@ class Ring(Generic[S]):
         for point in self._points_of(name, index):
             owners = self._owners.get(point)
             if owners is None or member not in owners:
-                continue  # two of its own points are the same
+                continue  # two points of the same member
             owners.remove(member)
             if not owners:
                 del self._owners[point]
                 del self._points[bisect_left(self._points, point)]
 
     def owner(self, key_hash: int) -> S | None:
-        """The owner of the first point at or behind `key_hash`, around the end; None if there are no members."""
+        """Return the owner of the first point at or behind `key_hash`, around the end; None if there are no members."""
         points = self._points
         if not points:
             return None
@@ -78,7 +81,7 @@ class Ring(Generic[S]):
 
 
 class Ranges(Generic[S]):
-    """Each member owns the ranges it declared; what nobody declared has no owner."""
+    """Hash ranges declared by the members. An undeclared hash has no owner."""
 
     __slots__ = ("_ranges", "_starts")
 
@@ -88,7 +91,8 @@ class Ranges(Generic[S]):
         """(start, end, member), both ends inclusive, in the order of starts."""
 
     def add(self, member: S, ranges: Sequence[tuple[int, int]]) -> None:
-        """ValueError, and nothing added, if there is no range, or one is not within bounds, or two overlap."""
+        """Add a member. Raises ValueError, and adds nothing, if there is no range, one is out of bounds, or two
+        overlap."""
         if not ranges:
             raise ValueError("a sticky consumer has to declare at least one hash range")
         merged = self._ranges + [(start, end, member) for start, end in ranges]
@@ -110,7 +114,7 @@ class Ranges(Generic[S]):
         self._starts = [start for start, _, _ in ranges]
 
     def owner(self, key_hash: int) -> S | None:
-        """The member whose range holds `key_hash`; None if it is in none."""
+        """Return the member whose range holds `key_hash`; None if it is in none."""
         at = bisect_right(self._starts, key_hash) - 1
         if at < 0:
             return None

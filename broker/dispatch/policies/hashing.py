@@ -1,4 +1,4 @@
-"""The hash that Pulsar's brokers go by when they choose a consumer."""
+"""Hash by which Pulsar's brokers choose a consumer."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import mmh3
 
 
 def murmur(data: bytes | str) -> int:
-    """Murmur3 (x86, 32 bits, seed 0) without its sign bit; text as UTF-8."""
+    """Return Murmur3 (x86, 32 bits, seed 0) without its sign bit; text as UTF-8."""
     return mmh3.hash(data, 0, False) & 0x7FFF_FFFF

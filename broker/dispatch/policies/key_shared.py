@@ -1,10 +1,14 @@
 """Key_Shared: all messages of a key go to one consumer, in order (pure).
 
-A key has a hash, a hash has an owner: by a ring on which each consumer has many points (AUTO_SPLIT), or by ranges that the
-consumers bring along (STICKY). Two rules keep the order, unless the subscription allows it to be broken:
+Why this is hard: consumers join and leave while entries of their keys are unacknowledged, and each change moves keys to
+new owners. Order then depends on entries in three places at once: held by the old owner, waiting to be delivered again,
+and not read yet. The rules have to hold without a look at single keys, of which there is no bound.
 
-- While somebody else holds unacknowledged entries of a hash, its owner gets none (the hash is draining).
-- Nothing of a hash is given while an older entry of it waits to be delivered again.
+A key has a hash, a hash has an owner: by a ring on which each consumer has many points (AUTO_SPLIT), or by ranges that
+the consumers bring along (STICKY). Two rules keep the order, unless the subscription allows it to be broken:
+
+- While another consumer holds unacknowledged entries of a hash, its owner gets none (the hash is draining).
+- Nothing of a hash is delivered while an older entry of it waits to be delivered again.
 
 So a hash is held by one consumer at a time. Within one call a hash that was refused stays refused, since permits only
 shrink and holders only appear: no later entry of a run overtakes an earlier one. Source: reading of Pulsar 4 (PIP-379).
@@ -25,24 +29,27 @@ C = TypeVar("C")
 
 
 class KeyShared(Permits[C]):
-    """Hands out entries by the hashes of their keys. The mode is that of the first consumer, until all have left."""
+    """Assignment of entries to consumers by the hashes of their keys. The mode is that of the first consumer, until all
+    have left."""
 
     __slots__ = ("_holders", "_known", "_ordered", "_owners", "_points")
 
     def __init__(self, points: int = 100) -> None:
-        """`points`: places of each consumer on the ring."""
+        """Take the points of each consumer on the ring."""
         super().__init__()
         self._points = points
         self._owners: Ring[Slot[C]] | Ranges[Slot[C]] = Ring(points)
         self._ordered = True
         self._known: dict[int, Slot[C] | None] = {}
-        """Owners by hash, as far as asked for since somebody came or left."""
+        """Known owners by hash, since the last consumer joined or left."""
         self._holders: dict[int, Slot[C]] = {}
-        """Who holds unacknowledged entries of a hash. Not kept when any order is allowed."""
+        """Holders of unacknowledged entries by hash. Not kept when any order is allowed."""
 
     def add(self, consumer: C, name: str, meta: KeySharedMeta | None = None) -> None:
-        """A consumer joins, without permits. ConsumerAssignError if it wants another mode than those connected, or
-        ranges that overlap or are none. No `meta`: AUTO_SPLIT, in order."""
+        """Add a consumer, without permits. No `meta`: AUTO_SPLIT, in order.
+
+        Raises ConsumerAssignError if it wants another mode than the connected ones, or has no ranges or overlapping
+        ones."""
         sticky = meta is not None and meta.keySharedMode == STICKY
         ordered = meta is None or not meta.allowOutOfOrderDelivery
         if not self._slots:
@@ -65,7 +72,7 @@ class KeyShared(Permits[C]):
         self._known.clear()
 
     def remove(self, consumer: C) -> None:
-        """A consumer leaves and holds nothing any more; what it held is the caller's to replay, in order."""
+        """Remove a consumer. The caller delivers again what it held, in order."""
         slot = self._slots.pop(consumer)
         self._owners.remove(slot)
         self._known.clear()
@@ -73,7 +80,7 @@ class KeyShared(Permits[C]):
             del self._holders[key_hash]
 
     def hash_of(self, key: bytes) -> int:
-        """The hash of a sticky key in this mode: 1 to 65535."""
+        """Return the hash of a sticky key in this mode: 1 to 65535."""
         if isinstance(self._owners, Ring):
             return murmur(key) % RING_SIZE + 1
         return range_hash(key)
@@ -81,11 +88,11 @@ class KeyShared(Permits[C]):
     def assign(
         self, hashes: Sequence[int], counts: Sequence[int], waiting: Container[int] = ()
     ) -> tuple[list[tuple[C, list[int]]], list[int]]:
-        """Who gets which of a run of entries with these hashes and counts of messages (at least 1).
+        """Assign a run of entries with these hashes and counts of messages (at least 1) to consumers.
 
-        A hash of 0 stands for an entry that is not to be given. `waiting` are hashes of which an older entry waits to be delivered again. Returns the indexes per consumer, in
-        order, and those that nobody may have now.
-        """
+        A hash of 0 stands for an entry that is not to be delivered. `waiting` are hashes of which an older entry waits
+        to be delivered again. Returns the indexes per consumer, in order, and the indexes that no consumer may have
+        now."""
         given: dict[C, list[int]] = {}
         blocked: list[int] = []
         holders = self._holders
@@ -119,19 +126,21 @@ class KeyShared(Permits[C]):
         return list(given.items()), blocked
 
     def group_of(self, key_hash: int) -> Hashable:
-        """Who may have entries of this hash: the slot of its owner; None while there is none, or another consumer still
-        holds some, which changes with `add`, `remove` and `released`."""
+        """Return the slot of the consumer that may have entries of this hash.
+
+        None while there is no owner, or while another consumer still holds some. This changes with `add`, `remove` and
+        `released`."""
         slot = self._owner(key_hash)
         if slot is None or self._holders.get(key_hash, slot) is not slot:
             return None
         return slot
 
     def ready_groups(self) -> Iterator[Hashable]:
-        """The groups of which something can be given now."""
+        """Return the groups of which something can be delivered now."""
         return (slot for slot in self._slots.values() if slot.is_ready)
 
     def released(self, consumer: C, key_hash: int) -> None:
-        """The consumer no longer holds one entry of this hash: it was acknowledged, or is to be delivered again."""
+        """Note that the consumer no longer holds one entry of this hash: acknowledged, or to be delivered again."""
         slot = self._holders.get(key_hash)
         if slot is None or slot.consumer != consumer:
             return
@@ -143,7 +152,8 @@ class KeyShared(Permits[C]):
             del self._holders[key_hash]
 
     def draining(self) -> dict[int, int]:
-        """Hashes that their owner cannot have because another consumer still holds entries of them: how many it holds."""
+        """Return the draining hashes, whose entries another consumer than the owner still holds, and how many it
+        holds."""
         return {
             key_hash: slot.held[key_hash]
             for key_hash, slot in self._holders.items()

@@ -1,4 +1,8 @@
-"""What each consumer of a subscription may still be sent."""
+"""Permits: the messages each consumer of a subscription may still be sent.
+
+Why this is hard: permits count messages but entries are delivered whole, so a batch may overdraw them, and a consumer
+may be unable to receive (paused) although it has permits. The totals are asked for on every pass and must not cost a
+walk over all consumers."""
 
 from __future__ import annotations
 
@@ -8,28 +12,28 @@ C = TypeVar("C")
 
 
 class Slot(Generic[C]):
-    """One consumer as its policy sees it."""
+    """One consumer as its policy uses it."""
 
     __slots__ = ("consumer", "held", "paused", "permits")
 
     def __init__(self, consumer: C) -> None:
         self.consumer = consumer
         self.permits = 0
-        """Messages it asked for and did not get yet. An entry is given while this is above 0 and takes as many as it
-        has messages, so one batch may bring it below 0."""
+        """Requested messages not delivered yet. An entry is delivered while this is above 0 and takes as many as it has
+        messages, so one batch may bring it below 0."""
         self.paused = False
-        """Gets nothing until it is no longer paused, whatever it asked for."""
+        """Whether it is paused: it receives nothing, whatever it asked for."""
         self.held: dict[int, int] = {}
         """Key_Shared: entries held and not acknowledged, by hash."""
 
     @property
     def is_ready(self) -> bool:
-        """Return whether it can be given something."""
+        """Return whether something can be delivered to it."""
         return self.permits > 0 and not self.paused
 
 
 class Permits(Generic[C]):
-    """The consumers of one subscription, in the order in which they came. Consumers are told apart by identity."""
+    """Consumers of one subscription, in the order in which they joined. Consumers are compared by identity."""
 
     __slots__ = ("_slots",)
 
@@ -45,25 +49,25 @@ class Permits(Generic[C]):
         return slot
 
     def flow(self, consumer: C, permits: int, most: int) -> None:
-        """The consumer asks for `permits` more messages; more than `most` are never kept for it."""
+        """Add `permits` to a consumer; at most `most` are kept."""
         slot = self._slots[consumer]
         slot.permits = min(slot.permits + permits, most)
 
     def pause(self, consumer: C, paused: bool) -> None:
-        """Give it nothing until it is no longer paused; its permits stay."""
+        """Pause or resume a consumer; its permits stay."""
         self._slots[consumer].paused = paused
 
     def permits(self, consumer: C) -> int:
-        """What is left of its permits; below 0 after a batch larger than they were. 0 for a stranger."""
+        """Return the remaining permits; below 0 after a batch larger than they were, 0 for an unknown consumer."""
         slot = self._slots.get(consumer)
         return 0 if slot is None else slot.permits
 
     @property
     def available(self) -> int:
-        """Messages that all together can be sent now."""
+        """Return the messages that can be sent now, over all consumers."""
         return sum(slot.permits for slot in self._slots.values() if slot.permits > 0 and not slot.paused)
 
     @property
     def has_permits(self) -> bool:
-        """Whether anybody can be sent something."""
+        """Return whether any consumer can be sent something."""
         return any(slot.permits > 0 and not slot.paused for slot in self._slots.values())

@@ -1,4 +1,8 @@
-"""What has to be delivered again, and what each consumer holds (pure)."""
+"""Entries to be delivered again, and entries that each consumer holds (pure).
+
+Why this is hard: the oldest entry that some consumer can take has to be found at once, while thousands of older ones
+wait for consumers without permits. The consumer of a hash changes as others join and leave, which regroups many hashes
+in bounded steps. Acks and trimming remove entries from the middle."""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import NamedTuple
 from quire.ledger.position import Position
 
 COUNTS_MAX = 1_000_000
-"""Redelivery counts remembered at most; the oldest are forgotten first (to the client: delivered for the first time)."""
+"""Maximum number of redelivery counts kept; the oldest are dropped first (the client then sees a first delivery)."""
 
 
 class PendingAck(NamedTuple):
@@ -23,7 +27,7 @@ _PLAIN = PendingAck(1, 0)
 
 
 class PendingAcks:
-    """What one consumer was sent and has not acknowledged, in the order in which it was sent."""
+    """Entries that one consumer was sent and has not acknowledged, in the order in which they were sent."""
 
     __slots__ = ("_entries", "messages")
 
@@ -36,7 +40,7 @@ class PendingAcks:
         return len(self._entries)
 
     def add(self, position: Position, messages: int, key_hash: int) -> None:
-        """The entry was sent. One that is held already is held once, as last sent."""
+        """Add a sent entry. One that is held already is held once, as last sent."""
         before = self._entries.get(position)
         if before is not None:
             self.messages -= before.messages
@@ -44,15 +48,15 @@ class PendingAcks:
         self.messages += messages
 
     def pop(self, position: Position) -> PendingAck | None:
-        """The entry is no longer held; None if it was not."""
+        """Remove an entry and return it; None if it was not held."""
         entry = self._entries.pop(position, None)
         if entry is not None:
             self.messages -= entry.messages
         return entry
 
     def reduce(self, position: Position, messages: int) -> int | None:
-        """Part of the entry was acknowledged: at most `messages` of it are held. Returns how many fewer these are; None if the
-        entry is not held."""
+        """Reduce a partly acknowledged entry to at most `messages`; return the reduction, None if the entry is not
+        held."""
         entry = self._entries.get(position)
         if entry is None:
             return None
@@ -64,12 +68,12 @@ class PendingAcks:
         return fewer
 
     def messages_of(self, position: Position) -> int | None:
-        """How many messages of the entry are held; None if it is not held."""
+        """Return the messages held of the entry; None if it is not held."""
         entry = self._entries.get(position)
         return None if entry is None else entry.messages
 
     def positions(self) -> list[Position]:
-        """Of all entries, in the order in which they were sent."""
+        """Return the positions of all entries, in the order in which they were sent."""
         return list(self._entries)
 
     def items(self) -> ItemsView[Position, PendingAck]:
@@ -85,19 +89,22 @@ def _one_group(key_hash: int) -> Hashable:
 
 
 class Redelivery:
-    """Entries that wait to be delivered again, in order, and how often each was. Bounded by what the subscription may
-    hold unacknowledged and by the caller's look-ahead; the counts by COUNTS_MAX.
+    """Entries that wait to be delivered again, in order, and how often each was delivered.
 
-    Per hash a heap of positions; positions that went away stay in it until they come up. The hashes are in groups: those that one
-    consumer may have now. Per group a heap of the oldest position of each of its hashes; so the oldest that somebody can have is
-    found without looking at what the others wait for. A hash that is in no group (None) waits until it is told to be in one.
-    """
+    Bounded by what the subscription may hold unacknowledged and by the caller's look-ahead; the counts by COUNTS_MAX.
+
+    Each hash has a heap of positions; removed positions stay in it until they surface. The hashes are in groups, one
+    for each consumer that may have them now. Each group has a heap of the oldest position of each of its hashes. So the
+    oldest entry that some consumer can have is found without a look at what the others wait for. A hash in no group
+    (None) waits until it is put into one."""
 
     __slots__ = ("_counts", "_entries", "_group_of", "_heads", "_heaps", "_listed", "_unlisted", "_waiting")
 
     def __init__(self, group_of: Callable[[int], Hashable] = _one_group) -> None:
-        """`group_of`: the group of a hash. When it changes its mind, it says so by `regroup`; unless a hash leaves a group for
-        another, which is found out."""
+        """Take the function that returns the group of a hash.
+
+        A change of its answer is announced by `regroup`. A change from one group to another is also detected without
+        that."""
         self._group_of = group_of
         self._entries: dict[Position, int] = {}
         """The hash of each position that waits."""
@@ -105,10 +112,10 @@ class Redelivery:
         self._waiting: dict[int, int] = {}
         """How many wait, by hash."""
         self._heads: dict[Hashable, list[tuple[Position, int]]] = {}
-        """By group: the oldest position of a hash, and the hash. Only what `_listed` says too is true."""
+        """By group: the oldest position of a hash, and the hash. Valid only if `_listed` has the same."""
         self._listed: dict[int, tuple[Hashable, Position]] = {}
         self._unlisted: list[int] = []
-        """Hashes that `settle` has yet to put into their groups."""
+        """Hashes that `settle` still has to put into their groups."""
         self._counts: dict[Position, int] = {}
 
     def __len__(self) -> int:
@@ -119,16 +126,16 @@ class Redelivery:
 
     @property
     def knows(self) -> bool:
-        """Whether anything waits or was ever delivered again: if not, nothing needs to be asked."""
+        """Return whether anything waits or was ever delivered again. If not, no other query is needed."""
         return bool(self._entries or self._counts)
 
     @property
     def hashes(self) -> Mapping[int, int]:
-        """How many entries wait, by hash; the hashes that no newer entry may overtake."""
+        """Return the number of waiting entries by hash. No newer entry may overtake these hashes."""
         return self._waiting
 
     def add(self, position: Position, key_hash: int, *, again: bool) -> None:
-        """The entry waits. `again`: it was delivered before, and that counts."""
+        """Add a waiting entry. `again`: it was delivered before, which is counted."""
         if again:
             self._counts[position] = self._counts.get(position, 0) + 1
             if len(self._counts) > COUNTS_MAX:
@@ -145,12 +152,12 @@ class Redelivery:
         heappush(heap, position)
         if heap[0] == position:
             self._list(key_hash)
-        if len(heap) > 2 * waiting + 64:  # mostly positions that went away
+        if len(heap) > 2 * waiting + 64:  # mostly removed positions
             heap[:] = [each for each in dict.fromkeys(heap) if each in self._entries]
             heapify(heap)
 
     def discard(self, position: Position, *, keep_count: bool = False) -> None:
-        """The entry does not wait any more; `keep_count` if it was delivered, not acknowledged."""
+        """Remove an entry from the waiting ones; `keep_count` if it was delivered, not acknowledged."""
         if not keep_count:
             self._counts.pop(position, None)
         key_hash = self._entries.pop(position, None)
@@ -165,16 +172,18 @@ class Redelivery:
             self._listed.pop(key_hash, None)
 
     def count(self, position: Position) -> int:
-        """How often the entry was given back before: 0 for one that never was."""
+        """Return how often the entry was returned before: 0 if never."""
         return self._counts.get(position, 0)
 
     def hash_of(self, position: Position) -> int | None:
-        """The hash of an entry that waits; None for any other."""
+        """Return the hash of a waiting entry; None for any other."""
         return self._entries.get(position)
 
     def first_run(self, count_max: int, groups: Iterable[Hashable] = (True,)) -> tuple[Position, int] | None:
-        """The oldest entry of a hash of `groups` and how many follow it without a gap (itself counted, whatever their
-        hashes), at most `count_max`; None if there is none."""
+        """Return the oldest entry of a hash of `groups` and how many follow it without a gap.
+
+        The entry itself is counted. The following ones may have any hash; at most `count_max` are counted. None if
+        there is none."""
         entries = self._entries
         first: Position | None = None
         for group in groups:
@@ -202,7 +211,7 @@ class Redelivery:
         return None
 
     def _list(self, key_hash: int) -> None:
-        """Note the oldest position of a hash that waits in the group where it is now."""
+        """List the oldest position of a waiting hash in its current group."""
         heap = self._heaps[key_hash]
         while heap[0] not in self._entries:
             heappop(heap)
@@ -215,12 +224,14 @@ class Redelivery:
             return
         heads = self._heads.setdefault(group, [])
         heappush(heads, (head, key_hash))
-        if len(heads) > 2 * len(self._waiting) + 64:  # mostly what is no longer true
+        if len(heads) > 2 * len(self._waiting) + 64:  # mostly outdated positions
             heads[:] = [(where[1], each) for each, where in self._listed.items() if where[0] == group]
             heapify(heads)
 
     def regroup(self, key_hash: int | None = None) -> None:
-        """The group of a hash has changed; or of many, and then `settle` has to be called before the next `first_run`."""
+        """Note that the group of one hash has changed, or of many.
+
+        In the second case `settle` has to be called before the next `first_run`."""
         if key_hash is not None:
             if key_hash in self._waiting:
                 self._list(key_hash)
@@ -235,7 +246,7 @@ class Redelivery:
         return not self._unlisted
 
     def settle(self, most: int) -> int:
-        """Put hashes into their groups after `regroup` of all, at most `most` of them; returns how many were looked at."""
+        """Put at most `most` hashes into their groups after a `regroup` of all; return how many were looked at."""
         unlisted = self._unlisted
         count = min(most, len(unlisted))
         for _ in range(count):
@@ -245,14 +256,14 @@ class Redelivery:
         return count
 
     def discard_acked(self, is_acked: Callable[[Position], bool], ledger_id: int, first: int, stop: int) -> None:
-        """Of the entries `first` to `stop` (exclusive) of a ledger, those that are acknowledged wait no longer."""
+        """Remove the acknowledged entries among `first` to `stop` (exclusive) of a ledger."""
         for entry_id in range(first, stop):
             position = Position(ledger_id, entry_id)
             if position in self._entries and is_acked(position):
                 self.discard(position)
 
     def clear(self) -> None:
-        """Nothing waits and nothing was delivered before: the cursor went elsewhere."""
+        """Forget all entries and counts, because the cursor moved elsewhere."""
         self._entries.clear()
         self._heaps.clear()
         self._waiting.clear()

@@ -1,7 +1,11 @@
 """Shared: round robin over the consumers of the highest priority that can take something (pure).
 
-The chunks of one message go to one consumer, in order: it alone can put them together. Which one that is is remembered from the
-first chunk given to the last.
+Why this is hard: fairness, priorities and chunked messages conflict. The chunks of one message go to one consumer, in
+order, since only a single consumer can join them. Chunks of other messages lie between, and that consumer may have no
+permits. The consumer is remembered from the first delivered chunk to the last.
+
+The chunks of one message go to one consumer, in order: it alone can put them together. Which one that is is remembered
+from the first chunk given to the last.
 
 Source: reading of Pulsar's dispatcher for multiple consumers.
 """
@@ -17,16 +21,16 @@ from broker.dispatch.policies.permits import Permits, Slot
 C = TypeVar("C")
 
 CHUNKED_MAX = 10_000
-"""Chunked messages under way whose consumers are remembered at most; the oldest are forgotten first."""
+"""Maximum number of chunked messages whose consumers are remembered; the oldest are dropped first."""
 ANYBODY = True
-"""The group of entries that any consumer may have."""
+"""Group of entries that any consumer may have."""
 
 
 class Chunk(NamedTuple):
-    """What there is to know of an entry that is a part of a chunked message."""
+    """Facts about an entry that is a chunk of a message."""
 
     key: int
-    """The same for all chunks of the message, and not 0."""
+    """Identity of the chunked message; the same for all its chunks, and not 0."""
     last: bool
 
 
@@ -41,7 +45,7 @@ class _Level(Generic[C]):
         """Index of the one whose turn is next."""
 
     def next(self) -> Slot[C] | None:
-        """The next one that can take something, whose turn this is then; None if nobody can."""
+        """Return the next consumer that can take something, and make it the current turn; None if none can."""
         slots = self.slots
         count = len(slots)
         for step in range(count):
@@ -54,24 +58,24 @@ class _Level(Generic[C]):
 
 
 class Shared(Permits[C]):
-    """Hands out runs of entries. Priority 0 goes first; a lower level gets what the higher ones cannot take."""
+    """Assignment of runs of entries. Priority 0 goes first; a lower level gets what the higher ones cannot take."""
 
     __slots__ = ("_batch_max", "_chunked", "_levels", "_priorities", "forgotten")
 
     def __init__(self, batch_max: int = 20) -> None:
-        """`batch_max`: entries that one consumer gets before it is the next one's turn."""
+        """Take the number of entries that one consumer gets before the next one's turn."""
         assert batch_max > 0
         super().__init__()
         self._batch_max = batch_max
         self._levels: dict[int, _Level[C]] = {}
         self._priorities: list[int] = []
         self._chunked: dict[int, Slot[C]] = {}
-        """Who has the first chunks of a message, by its key."""
+        """Consumers of the first chunks of a message, by its key."""
         self.forgotten: list[int] = []
-        """Keys whose group became ANYBODY; the caller takes them away."""
+        """Keys whose group became ANYBODY; the caller removes them."""
 
     def add(self, consumer: C, priority: int = 0) -> None:
-        """A consumer joins, without permits. `priority`: 0 is the highest."""
+        """Add a consumer, without permits. `priority`: 0 is the highest."""
         level = self._levels.get(priority)
         if level is None:
             level = self._levels[priority] = _Level()
@@ -79,7 +83,7 @@ class Shared(Permits[C]):
         level.slots.append(self._add(consumer))
 
     def remove(self, consumer: C) -> None:
-        """A consumer leaves; what it held is the caller's to replay."""
+        """Remove a consumer. The caller delivers again what it held."""
         slot = self._slots.pop(consumer)
         if self._chunked:
             self._chunked = {key: holder for key, holder in self._chunked.items() if holder is not slot}
@@ -97,11 +101,10 @@ class Shared(Permits[C]):
                 return
 
     def assign(self, counts: Sequence[int]) -> list[tuple[C, int, int]]:
-        """Who gets which of a run of entries that have `counts` messages each (at least 1).
+        """Assign a run of entries that have `counts` messages each (at least 1) to consumers.
 
-        Returns (consumer, start, stop) in order, covering the run from its first entry on; what is behind the last stop
-        was given to nobody. Permits go down by messages, below 0 by less than one entry's.
-        """
+        Returns (consumer, start, stop) in order, covering the run from its first entry on. Entries behind the last stop
+        are not assigned. Permits go down by messages, below 0 by less than one entry's."""
         assigned: list[tuple[C, int, int]] = []
         total = len(counts)
         at = 0
@@ -125,12 +128,11 @@ class Shared(Permits[C]):
     def assign_chunks(
         self, counts: Sequence[int], chunks: Sequence[Chunk | None], waiting: Container[int] = ()
     ) -> tuple[list[tuple[C, list[int]]], list[int], int]:
-        """`assign` for a run in which some entries are `chunks`. `waiting`: keys of which an older chunk waits to be delivered
-        again.
+        """Assign a run in which some entries are `chunks`.
 
-        Returns the indexes per consumer, in order; those of chunks that only a consumer without permits may have; and where the
-        run was broken off, because nobody can take anything.
-        """
+        `waiting`: keys of which an older chunk waits to be delivered again. Returns the indexes per consumer, in order;
+        those of chunks that only a consumer without permits may have; and the index at which the run was cut because no
+        consumer can take more."""
         given: dict[C, list[int]] = {}
         blocked: list[int] = []
         held_back: set[int] = set()
@@ -170,11 +172,11 @@ class Shared(Permits[C]):
                 self.forgotten.append(oldest)
 
     def group_of(self, key: int) -> Hashable:
-        """Who may have entries of that key: ANYBODY, or the slot of one consumer."""
+        """Return the group of entries of that key: ANYBODY, or the slot of one consumer."""
         return self._chunked.get(key, ANYBODY)
 
     def ready_groups(self) -> Iterator[Hashable]:
-        """The groups of which something can be given now."""
+        """Return the groups of which something can be delivered now."""
         if self.has_permits:
             yield ANYBODY
             if self._chunked:

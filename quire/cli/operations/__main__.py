@@ -1,6 +1,6 @@
-"""`python -m quire.cli.operations NAME ...`: from words to an exit code.
+"""`python -m quire.cli.operations NAME ...`: parses the command line, runs the operation, returns the exit code.
 
-0 done (verify-replicas: every copy is good)      1 refused, failed, or bad copies      2 not understood      130 Ctrl-C
+0 done (verify-replicas: every copy is good)   1 refused, failed, or bad copies   2 invalid command line   130 Ctrl-C
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from quire.world.real import real_world
 from quire.world.unwrap import leaves
 
 COMMANDS_TEXT = """\
-{id}, {host} and {port} in commands of --stop, --start and --wipe are the bookie's. Without --stop, --wipe or --start the
-operation says what is to be done now, and waits until it is. In a local cluster: --stop 'scripts/cluster stop {id}'
+{id}, {host} and {port} in commands of --stop, --start and --wipe are the bookie's. Without --stop, --wipe or --start
+the operation prints what to do, and waits for it. In a local cluster: --stop 'scripts/cluster stop {id}'
 --start 'scripts/cluster start {id}'."""
 
 
@@ -46,10 +46,14 @@ def parser() -> argparse.ArgumentParser:
             epilog=COMMANDS_TEXT if with_commands else None,
         )
         one.add_argument("--conf", type=Path, help="a bk_server.conf that names the cluster (metadataServiceUri)")
-        one.add_argument("--dry-run", action="store_true", help="only say what would be done")
-        one.add_argument("--json", action="store_true", help="answers as JSON, a value a line")
+        one.add_argument("--dry-run", action="store_true", help="only print what would be done")
+        one.add_argument("--json", action="store_true", help="print JSON, one value per line")
         one.add_argument(
-            "--timeout", type=float, default=300.0, metavar="S", help="for each wait that is not copying (default: 300)"
+            "--timeout",
+            type=float,
+            default=300.0,
+            metavar="S",
+            help="deadline of each wait except for copying (default: 300)",
         )
         for each in with_commands:
             one.add_argument(f"--{each}", metavar="COMMAND", help=f"shell command to {each} a bookie")
@@ -57,29 +61,31 @@ def parser() -> argparse.ArgumentParser:
 
     verify = command("verify-replicas", "Read every copy of every ledger, and check it against its digest.")
     verify.add_argument(
-        "--ledger", type=int, action="append", default=[], metavar="ID", help="only this one; repeatable"
+        "--ledger", type=int, action="append", default=[], metavar="ID", help="only this ledger; repeatable"
     )
     verify.add_argument(
-        "--progress-file", type=Path, help="keep here how far it is; a run that was cut goes on from there"
+        "--progress-file", type=Path, help="file for the progress; an interrupted run continues from it"
     )
-    verify.add_argument("--at-once", type=int, default=8, metavar="N", help="ledgers read at once (default: 8)")
+    verify.add_argument("--at-once", type=int, default=8, metavar="N", help="ledgers read concurrently (default: 8)")
     verify.add_argument("--mark", action="store_true", help="hand ledgers with bad copies to auto recovery")
     recover = command(
-        "recover-bookie", "Give the ledgers of bookies that are gone for good copies on others, from here."
+        "recover-bookie", "Copy the ledgers of permanently lost bookies to other bookies, from this process."
     )
     recover.add_argument("bookies", nargs="+", metavar="ID")
-    recover.add_argument("--rate", type=int, default=0, metavar="BYTES", help="copy so many bytes a second at most")
-    recover.add_argument("--delete-cookie", action="store_true", help="forget the bookies when all is done")
+    recover.add_argument("--rate", type=int, default=0, metavar="BYTES", help="maximum bytes per second to copy")
+    recover.add_argument(
+        "--delete-cookie", action="store_true", help="delete the cookies of the bookies when all is done"
+    )
     decommission = command(
         "decommission-bookie",
-        "Take a bookie out of the cluster, once auto recovery has put all it has on others.",
+        "Remove a bookie from the cluster, after auto recovery has copied its data to others.",
         with_commands=("stop",),
     )
     decommission.add_argument("bookie", metavar="ID")
     decommission.add_argument("--no-verify", action="store_true", help="do not read every copy at the end")
     replace = command(
         "replace-disk",
-        "Give a bookie empty folders; what it had is copied to others, or back to it.",
+        "Give a bookie empty folders; its data are copied to others, or back to it.",
         with_commands=("stop", "wipe", "start"),
     )
     replace.add_argument("bookie", metavar="ID")
@@ -94,13 +100,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 async def run(given: argparse.Namespace, shell: Shell) -> int:
-    """ShellError, LedgerError, MetadataError."""
+    """Run the operation. Raises ShellError, LedgerError, MetadataError."""
     async with shell.store() as store:
         return await _run(given, Operation(shell=shell, store=store, dry_run=given.dry_run, timeout_s=given.timeout))
 
 
 async def _run(given: argparse.Namespace, made: Operation) -> int:
-    # Each brings in what it needs.
+    # Each imports what it needs.
     if given.command == "verify-replicas":
         from quire.cli.operations.verify_replicas import tell, verify_replicas
 

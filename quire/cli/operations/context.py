@@ -1,4 +1,5 @@
-"""What the operations share: the cluster's doors (those of `quire shell`), waiting, and commands of the operator's own."""
+"""Common parts of the operations: the cluster's interfaces (those of `quire shell`), waiting, and the operator's
+commands."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from quire.wire.bookkeeper import v3
 POLL_S = 0.5
 ANSWER_S = 2.0
 SESSION_END_S = 45.0
-"""After which the registration of a dead bookie is gone: ZooKeeper's longest session, 20 ticks of 2 s, and some."""
+"""Time after which the registration of a dead bookie has ended: ZooKeeper's longest session, 20 ticks of 2 s, and a
+margin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,32 +39,34 @@ class Operation:
     store: MetadataStore
     dry_run: bool
     timeout_s: float
-    """For each thing that is waited for and is not copying."""
+    """Deadline of each wait except for copying."""
 
     @property
     def output(self) -> Output:
         return self.shell.output
 
-    # --- who is there
+    # --- bookies
 
     async def running(self) -> set[str]:
         return set(await running_bookies(self.store, self.shell.root))
 
     async def known(self) -> list[str]:
-        """Those with a cookie, sorted."""
+        """Return the bookies with a cookie, sorted."""
         return await known_bookies(self.store, self.shell.root)
 
     # --- the operator's commands
 
     async def stop(self, bookie_id: str, template: str | None) -> None:
-        """Have it stopped, and wait until it is not registered. ShellError if that fails or takes too long. A command that
-        fails is no failure if the registration ends soon: the bookie had died, and only its session was left."""
+        """Have a bookie stopped, and wait until it is not registered. Raises ShellError on failure or timeout.
+
+        A failed command is no failure if the registration ends soon: the bookie was dead, and only its session was
+        left."""
         failure: ShellError | None = None
         try:
             await self.do("stop", template, bookie_id)
         except ShellError as error:
             failure = error
-            self.output.note(f"{error}; waiting whether bookie {bookie_id} had died before")
+            self.output.note(f"{error}; waiting for the registration of bookie {bookie_id} to end")
         try:
             await self._until(
                 lambda: self._is_gone(bookie_id),
@@ -73,7 +77,8 @@ class Operation:
             raise (failure or error) from None
 
     async def start(self, bookie_id: str, template: str | None) -> None:
-        """Have it started, and wait until it is registered and answers. ShellError if that fails or takes too long."""
+        """Have a bookie started, and wait until it is registered and answers. Raises ShellError on failure or
+        timeout."""
         await self.do("start", template, bookie_id)
         async with self.shell.bookies(self.store, timeout_s=ANSWER_S) as client:
 
@@ -86,10 +91,11 @@ class Operation:
                     return False
                 return isinstance(body, v3.BookieInfo)
 
-            await self._until(serves, f"bookie {bookie_id} does not serve: start it")
+            await self._until(serves, f"bookie {bookie_id} is not serving: start it")
 
     async def do(self, what: str, template: str | None, bookie_id: str) -> None:
-        """Run a command of the operator's for a bookie; without one, say what is waited for. ShellError if it fails."""
+        """Run the operator's command for a bookie, or print the task to wait for. Raises ShellError if the command
+        fails."""
         if template is None:
             self.output.note(f"{'you would be asked to' if self.dry_run else 'now'} {what} bookie {bookie_id}")
             return
@@ -111,7 +117,8 @@ class Operation:
     # --- copies
 
     async def until_replicated(self, what: str = "ledgers marked as lacking copies") -> None:
-        """Wait until no ledger is marked as lacking copies. ShellError if their number does not fall for too long."""
+        """Wait until no ledger is marked as lacking copies. Raises ShellError if their number does not fall for too
+        long."""
         marks = marks_of(self.shell, self.store)
         fewest: int | None = None
         since = trio.current_time()
@@ -125,13 +132,13 @@ class Operation:
                     fewest, since = count, trio.current_time()
                 if trio.current_time() - since > self.timeout_s:
                     raise ShellError(
-                        f"{count} ledgers lack copies, and for {self.timeout_s:g} s they have not become fewer: see "
+                        f"{count} ledgers lack copies, unchanged for {self.timeout_s:g} s: see "
                         "`quire shell listunderreplicated -pmr`, and whether auto recovery runs"
                     )
                 await trio.sleep(POLL_S)
 
     async def ledgers_on(self, *bookie_ids: str) -> dict[int, LedgerMetadata]:
-        """The ledgers of which one of these should have entries. ShellError if the metadata of one cannot be read."""
+        """Return the ledgers of which one of these should have entries. Raises ShellError for unreadable metadata."""
         found: dict[int, LedgerMetadata] = {}
 
         def look(ledger_id: int, metadata: LedgerMetadata | str | None) -> None:
@@ -146,7 +153,7 @@ class Operation:
     # --- commands of the shell
 
     async def run(self, name: str, *words: str) -> int:
-        """A command of `quire shell`; its exit code, 1 where it has failed. Whatever it raises."""
+        """Run a command of `quire shell`; return its exit code, 1 after a failure. Raises the command's errors."""
         command = COMMANDS[name]
         code = await command.run(self.shell, parse(command.options, words, operands=command.operands))
         return 1 if code == FAILED else code
@@ -154,7 +161,7 @@ class Operation:
     async def _until(
         self, condition: Callable[[], Awaitable[bool]], otherwise: str, timeout_s: float | None = None
     ) -> None:
-        """`timeout_s`: None for that of the operation."""
+        """Wait for a condition. `timeout_s`: None for that of the operation."""
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         deadline = trio.current_time() + timeout_s
         while not await condition():
@@ -164,7 +171,7 @@ class Operation:
 
 
 def filled(template: str, bookie_id: str) -> str:
-    """A command for one bookie: {id}, {host} and {port} are replaced.
+    """Return a command for one bookie: {id}, {host} and {port} are replaced.
 
     >>> filled("ssh {host} systemctl stop bookie@{port}", "10.0.0.7:3181")
     'ssh 10.0.0.7 systemctl stop bookie@3181'
@@ -176,5 +183,5 @@ def filled(template: str, bookie_id: str) -> str:
 
 
 def checked(bookie_ids: Sequence[str]) -> list[str]:
-    """Each once. InvalidPathError if one is no bookie's."""
+    """Return each id once. Raises InvalidPathError for an invalid bookie id."""
     return list(dict.fromkeys(map(check_bookie_id, bookie_ids)))

@@ -1,4 +1,4 @@
-"""decommission-bookie: take a bookie out of the cluster for good, while auto recovery copies what it has.
+"""decommission-bookie: remove a bookie permanently from the cluster, while auto recovery copies its data.
 
 every other bookie is there, no ledger lacks copies, and there are bookies enough without it
 it is stopped: by --stop, or by you
@@ -15,12 +15,12 @@ from quire.metadata.ledgers import LedgerMetadata
 
 
 async def decommission_bookie(operation: Operation, named: str, *, stop: str | None, verify: bool = True) -> int:
-    """ShellError, LedgerError, MetadataError."""
+    """Decommission a bookie. Raises ShellError, LedgerError, MetadataError."""
     (bookie_id,) = checked([named])
     output = operation.output
     running = await operation.running()
     if bookie_id not in {*running, *await operation.known()}:
-        raise ShellError(f"bookie {bookie_id} is not known: it has no cookie and is not running")
+        raise ShellError(f"unknown bookie {bookie_id}: it has no cookie and is not running")
     concerned = await operation.ledgers_on(bookie_id)
     enough(concerned, running - {bookie_id}, bookie_id)
     output.note(f"{len(concerned)} ledgers have copies on {bookie_id}; {len(running - {bookie_id})} other bookies run")
@@ -43,7 +43,7 @@ async def decommission_bookie(operation: Operation, named: str, *, stop: str | N
 async def copied_elsewhere(
     operation: Operation, bookie_id: str, concerned: dict[int, LedgerMetadata], *, verify: bool
 ) -> int:
-    """Wait until auto recovery has put on others what a stopped bookie had; its cookie is deleted then."""
+    """Wait until auto recovery has copied the data of a stopped bookie to others; its cookie is deleted then."""
     code = await operation.run("decommissionbookie", "-bookieid", bookie_id)
     if code:
         return code
@@ -53,10 +53,12 @@ async def copied_elsewhere(
 
 
 def enough(concerned: dict[int, LedgerMetadata], others: set[str], bookie_id: str) -> None:
-    """ShellError if no other bookie could take the copies of some ledger: its ensemble is as large as what is left."""
+    """Raise ShellError if no other bookie could take the copies of some ledger: its ensemble has all remaining
+    bookies."""
     for ledger_id, metadata in concerned.items():
         if metadata.ensemble_size > len(others):
             raise ShellError(
-                f"ledger {ledger_id} is spread over {metadata.ensemble_size} bookies, and without {bookie_id} there are "
+                f"ledger {ledger_id} is spread over {metadata.ensemble_size} bookies, and without {bookie_id} "
+                "there are "
                 f"{len(others)}: add a bookie first"
             )

@@ -1,7 +1,7 @@
-"""recover-bookie: bookies are gone for good; give their ledgers copies on others, from here, and prove it.
+"""recover-bookie: copy the ledgers of permanently lost bookies to others, from this process, and verify the copies.
 
 they must not be running
-auto recovery rests meanwhile, so that nobody else moves the same copies
+auto recovery is disabled meanwhile, so that it does not move the same copies
 `quire shell recover`: closed ledgers are copied, open ones that end on a lost bookie are closed first
 no ledger names them any more, and every copy of what was recovered is read
 --delete-cookie: forget them
@@ -23,11 +23,11 @@ from quire.cli.shell.marks import marks_of
 async def recover_bookie(
     operation: Operation, named: Sequence[str], *, rate: int = 0, delete_cookie: bool = False
 ) -> int:
-    """`rate`: bytes a second at most; 0: no limit. ShellError, LedgerError, MetadataError."""
+    """Recover bookies. `rate`: maximum bytes per second; 0: no limit. Raises ShellError, LedgerError, MetadataError."""
     bookie_ids = checked(named)
     running = sorted(set(bookie_ids) & await operation.running())
     if running:
-        raise ShellError(f"running: {', '.join(running)}. Only a bookie that is gone can be recovered; stop it first")
+        raise ShellError(f"running: {', '.join(running)}. Only a stopped bookie can be recovered; stop it first")
     concerned = await operation.ledgers_on(*bookie_ids)
     operation.output.note(f"{len(concerned)} ledgers have copies on {', '.join(bookie_ids)}")
     if operation.dry_run:
@@ -44,7 +44,7 @@ async def recover_bookie(
         return code
     left = await operation.ledgers_on(*bookie_ids)
     if left:
-        raise ShellError(f"{len(left)} ledgers still name them, among them {min(left)}: run it once more")
+        raise ShellError(f"{len(left)} ledgers still name them, for example {min(left)}: run it again")
     if concerned and (code := tell(operation, await verify_replicas(operation, ledger_ids=list(concerned)))):
         return code
     if delete_cookie:

@@ -1,12 +1,12 @@
 """replace-disk: a bookie gets empty folders, and keeps its name.
 
-A bookie that was emptied denies entries that were acknowledged. That is of no harm to a closed ledger, of which every reader
-then asks the next copy; but whoever closes an open one could be led to believe that it ends earlier. So it comes back under its
-name only when no ledger that is open has it as a member, and with a new cookie. There are two ways:
+A bookie that was emptied denies entries that were acknowledged. That is of no harm to a closed ledger, of which every
+reader then asks the next copy; but a recovery could close an open one too early. So it comes
+back under its name only when no ledger that is open has it as a member, and with a new cookie. There are two ways:
 
-    away     what it had is copied to others first, by auto recovery, as in decommission-bookie; it comes back with nothing.
-             Needs a bookie more than the ledgers' ensembles have.
-    refill   it comes back empty, and auto recovery gives it again what it had, or gives that to others. While that lasts
+    away     its data are copied to others first, by auto recovery, as in decommission-bookie; it returns empty. Needs a
+             bookie more than the ledgers' ensembles have.
+    refill   it returns empty, and auto recovery copies its data back to it, or to others. While that lasts
              there is one copy less. For clusters without a spare bookie.
 
     wait until no ledger lacks copies; refill: let auto recovery rest
@@ -43,15 +43,15 @@ LEDGERS_AT_ONCE = 8
 async def replace_disk(
     operation: Operation, named: str, *, stop: str | None, wipe: str | None, start: str | None, refill: bool
 ) -> int:
-    """ShellError, LedgerError, MetadataError."""
+    """Replace the disk of a bookie. Raises ShellError, LedgerError, MetadataError."""
     (bookie_id,) = checked([named])
     output = operation.output
     known, running = await operation.known(), await operation.running()
     if bookie_id not in known:
-        raise ShellError(f"bookie {bookie_id} has no cookie in this cluster: start it, that is all")
+        raise ShellError(f"bookie {bookie_id} has no cookie in this cluster: only start it")
     away = sorted(set(known) - running - {bookie_id})
     if away:
-        raise ShellError(f"other bookies are not running: {', '.join(away)}. What this one has may be the last copy")
+        raise ShellError(f"other bookies are not running: {', '.join(away)}. This one may have the last copy")
     marks = marks_of(operation.shell, operation.store)
     await working_auditor(operation.shell, operation.store, marks)
     concerned = await operation.ledgers_on(bookie_id)
@@ -67,7 +67,7 @@ async def replace_disk(
         await operation.until_replicated()
     if refill:
         try:
-            # Else auto recovery would begin to copy what comes back in a moment.
+            # Otherwise auto recovery would begin to copy data that return in a moment.
             await marks.disable()
             concerned = await _stopped(operation, bookie_id, stop)
             await _mark(operation, marks, bookie_id, concerned)
@@ -87,7 +87,7 @@ async def replace_disk(
 
 
 async def _stopped(operation: Operation, bookie_id: str, stop: str | None) -> dict[int, LedgerMetadata]:
-    """Have it stopped; the ledgers that it then should have entries of."""
+    """Have it stopped; return the ledgers of which it should have entries."""
     if bookie_id in await operation.running():
         await operation.stop(bookie_id, stop)
     return await operation.ledgers_on(bookie_id)
@@ -101,7 +101,7 @@ async def _start_empty(operation: Operation, bookie_id: str, wipe: str | None, s
 async def _mark(
     operation: Operation, marks: UnderreplicatedLedgers, bookie_id: str, concerned: Mapping[int, LedgerMetadata]
 ) -> None:
-    """Mark its ledgers as lacking its copies, none of them open with it as a member any more."""
+    """Mark its ledgers as lacking its copies. None of them is open with it as a member any more."""
     async with operation.shell.client(operation.store) as client:
         await _close_open_ones(operation, client, bookie_id, concerned)
     await marks.prepare()
@@ -114,7 +114,8 @@ async def _mark(
 async def _close_open_ones(
     operation: Operation, client: LedgerClient, bookie_id: str, concerned: Mapping[int, LedgerMetadata]
 ) -> None:
-    """Close, as at a recovery, what could be closed wrongly with an emptied member. Its writers go on in new ledgers."""
+    """Close ledgers, as at a recovery, that could be closed wrongly with an emptied member. Their writers continue in
+    new ledgers."""
     there = await operation.running()
     config = operation.shell.config
 

@@ -1,7 +1,7 @@
-"""rolling-restart: one bookie after the other, each only when all others serve and no ledger lacks copies.
+"""rolling-restart: restart bookies one by one, each only when all others serve and no ledger lacks copies.
 
-Meanwhile the auditor is told to wait with a bookie that is lost (`lostBookieRecoveryDelay`), else every restart would have
-everything copied that the bookie will have anyway a moment later; afterwards it is told what it was told before.
+Meanwhile the auditor's delay for a lost bookie (`lostBookieRecoveryDelay`) is raised, because otherwise every restart
+would copy everything that the bookie will have a moment later. Afterwards the former value is restored.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from quire.cli.shell.marks import marks_of
 
 
 async def rolling_restart(operation: Operation, named: Sequence[str], *, stop: str | None, start: str | None) -> int:
-    """Restart these bookies, all that have a cookie if none is named. ShellError, MetadataError."""
+    """Restart these bookies, or all that have a cookie. Raises ShellError, MetadataError."""
     output = operation.output
     known = await operation.known()
     bookie_ids = checked(named) or known
     strangers = sorted(set(bookie_ids) - set(known))
     if strangers:
-        raise ShellError(f"no bookie of this cluster: {', '.join(strangers)}")
+        raise ShellError(f"not bookies of this cluster: {', '.join(strangers)}")
     if len(bookie_ids) != 1 and (stop is None or start is None):
         raise ShellError("give --stop and --start: commands for each bookie, with {id}, {host}, {port}")
     await _all_there(operation, known)
@@ -34,7 +34,7 @@ async def rolling_restart(operation: Operation, named: Sequence[str], *, stop: s
         return 0
     marks = marks_of(operation.shell, operation.store)
     before = await marks.read_recovery_delay()
-    if before is not None:  # else no auditor was ever here, and the first one is to take what its configuration says
+    if before is not None:  # otherwise there never was an auditor, and the first one is to use its configuration
         await marks.set_recovery_delay(max(int(operation.timeout_s) + 1, before.value))
     try:
         with output.progress("bookies restarted", len(bookie_ids)) as told:
@@ -58,7 +58,7 @@ async def rolling_restart(operation: Operation, named: Sequence[str], *, stop: s
 
 
 async def _all_there(operation: Operation, known: Sequence[str]) -> None:
-    """ShellError if a bookie is away already: one more would be two."""
+    """Raise ShellError if a bookie is away already, since a restart would make it two."""
     away = sorted(set(known) - await operation.running())
     if away:
         raise ShellError(f"not running already: {', '.join(away)}. Start them, or decommission them, first")

@@ -1,4 +1,4 @@
-"""Every copy of every ledger, read and checked against its digest.
+"""Verification of every copy of every ledger against its digest.
 
     fragment closed       each member must have each entry of its places, good; anything else is a bad copy
     the last fragment     of a ledger that is not closed: only up to what is known to be confirmed, and an entry that a
@@ -25,13 +25,13 @@ from quire.metadata.ledgers import LedgerMetadata, LedgerState
 from quire.wire.bookkeeper.entry import DigestType
 
 EXAMPLES_MAX = 3
-"""Bad copies told of one member."""
+"""Maximum bad copies reported per member."""
 ENTRIES_AT_ONCE = 4096
 
 
 @dataclass(slots=True)
 class Totals:
-    """What was read."""
+    """Totals of what was read."""
 
     ledgers: int = 0
     open_ledgers: int = 0
@@ -76,17 +76,17 @@ class Totals:
 
 @dataclass(slots=True)
 class LedgerReport:
-    """Of one ledger."""
+    """Report of one ledger."""
 
     ledger_id: int
     state: LedgerState | None = None
-    """None: it is deleted."""
+    """None: the ledger was deleted."""
     totals: Totals = field(default_factory=Totals)
     bad: dict[str, list[BadCopy]] = field(default_factory=dict)
-    """By bookie: the first EXAMPLES_MAX of its bad copies."""
+    """Bad copies by bookie: the first EXAMPLES_MAX."""
     bad_counts: Counter[str] = field(default_factory=Counter)
     problem: str = ""
-    """Why nothing could be read at all."""
+    """Reason why nothing could be read at all."""
 
     @property
     def good(self) -> bool:
@@ -111,7 +111,7 @@ class LedgerReport:
         }
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the report as lines of text."""
         if self.problem:
             return [f"ledger {self.ledger_id}: {self.problem}"]
         return [
@@ -122,8 +122,9 @@ class LedgerReport:
 
 
 class Verifier:
-    """Reads the copies of ledgers, one ledger a call; calls may overlap. `password`, `digest_type`: of ledgers whose metadata
-    does not tell theirs."""
+    """Reader of the copies of ledgers, one ledger a call; calls may overlap.
+
+    `password`, `digest_type`: for ledgers whose metadata lack them."""
 
     def __init__(
         self, client: LedgerClient, *, password: bytes = b"", digest_type: DigestType = DigestType.CRC32
@@ -133,7 +134,8 @@ class Verifier:
         self._digest_type = digest_type
 
     async def verify(self, ledger_id: int, moved: Callable[[int], None] = lambda count: None) -> LedgerReport:
-        """Read everything that there should be; `moved` is told of so many copies more. MetadataError."""
+        """Read everything that should exist. `moved` is called with the number of further copies read. Raises
+        MetadataError."""
         report = LedgerReport(ledger_id)
         try:
             metadata = await self._client.read_metadata(ledger_id)
@@ -153,14 +155,14 @@ class Verifier:
                 for index in range(len(fragment.bookies)):
                     nursery.start_soon(self._member, copies, fragment, index, report, moved, name="copies of a member")
         if not report.good and not await self._is_as_it_was(ledger_id, metadata):
-            # Copies were moved while we read: what we saw is of the past.
+            # Copies were moved during the read, so the result is outdated.
             return await self.verify(ledger_id, moved)
         report.totals.bad_ledgers = int(not report.good)
         report.totals.bad_copies = sum(report.bad_counts.values())
         return report
 
     async def _confirmed(self, ledger_id: int, metadata: LedgerMetadata) -> int:
-        """How far a ledger is known to be confirmed; its writer, if there is one, is not disturbed. LedgerError."""
+        """Return the last entry known to be confirmed, without disturbing a writer. Raises LedgerError."""
         if metadata.state is LedgerState.CLOSED:
             return metadata.last_entry_id
         password = metadata.password_or(self._password)
@@ -201,7 +203,7 @@ class Verifier:
                     continue
                 rest = 1
                 if bad.fault is CopyFault.UNREACHABLE:
-                    rest += len(entry_ids) - at  # it is asked no further
+                    rest += len(entry_ids) - at  # no more requests to it
                     at = len(entry_ids)
                 report.totals.faults[bad.fault.value] += rest
                 report.bad_counts[bookie_id] += rest

@@ -1,7 +1,7 @@
 """verify-replicas: read every copy of every ledger.
 
-With `--progress-file` a run that was cut goes on where it was: what is kept is the first ledger that is not done, and what was
-found before it. With `--mark` ledgers with bad copies are handed to auto recovery.
+With `--progress-file` a run that was cut goes on where it was: what is kept is the first ledger that is not done, and
+what was found before it. With `--mark` ledgers with bad copies are handed to auto recovery.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from quire.world.tasks import for_each
 LEDGERS_AT_ONCE = 8
 SAVE_S = 2.0
 SHOWN_MAX = 20
-"""Bad ledgers told to people one by one."""
+"""Maximum bad ledgers listed in the text output."""
 VERSION = 1
 
 
 class Progress:
-    """How far a run is: ledgers are begun by growing id, and end in any order."""
+    """Progress of a run: ledgers begin in ascending order of ids, and end in any order."""
 
     def __init__(self, first: int = 0, totals: Totals | None = None) -> None:
         self.totals = totals or Totals()
         self._first = first
         self._under_way: dict[int, LedgerReport | None] = {}
-        """By ledger, in order: those begun, None while not done."""
+        """By ledger, in order: started ones, None while not done."""
 
     @property
     def next_ledger(self) -> int:
-        """Every ledger before it is done."""
+        """Return the ledger before which every ledger is done."""
         return self._first
 
     def begin(self, ledger_ids: Iterable[int]) -> Iterator[int]:
-        """These, by growing id; each is begun when it is taken."""
+        """Yield these ledgers, by ascending id; each is started when it is taken."""
         for ledger_id in ledger_ids:
             self._under_way[ledger_id] = None
             yield ledger_id
@@ -74,11 +74,11 @@ async def verify_replicas(
     at_once: int = LEDGERS_AT_ONCE,
     mark: bool = False,
 ) -> Totals:
-    """All ledgers, or these. ShellError; MetadataError."""
+    """Verify all ledgers, or these. Raises ShellError; MetadataError."""
     shell, output = operation.shell, operation.output
     progress = load(progress_file)
     if progress.next_ledger:
-        output.note(f"going on with ledger {progress.next_ledger}; {progress.totals.ledgers} were read before")
+        output.note(f"continuing with ledger {progress.next_ledger}; {progress.totals.ledgers} were read before")
     if operation.dry_run:
         count = len(await _wanted(operation, ledger_ids, progress.next_ledger))
         output.tell(f"{count} ledgers would be read", ledgers=count, dryRun=True)
@@ -128,7 +128,7 @@ async def verify_replicas(
 
 
 async def _wanted(operation: Operation, ledger_ids: Sequence[int], first: int) -> list[int]:
-    """The ids from `first` on, growing: these, or all."""
+    """Return the ids from `first` on, ascending: these, or all."""
     if ledger_ids:
         return sorted({each for each in ledger_ids if each >= first})
     manager = await operation.shell.ledgers(operation.store)
@@ -136,13 +136,13 @@ async def _wanted(operation: Operation, ledger_ids: Sequence[int], first: int) -
 
 
 def load(path: Path | None) -> Progress:
-    """What an earlier run kept; a new one if there is none. ShellError."""
+    """Load the progress of an earlier run; a new one if there is none. Raises ShellError."""
     if path is None or not path.exists():
         return Progress()
     try:
         return Progress.from_json(json.loads(path.read_text()))
     except (ValueError, KeyError, TypeError) as error:
-        raise ShellError(f"{path} is no progress file: {error!r}") from error
+        raise ShellError(f"{path} is not a progress file: {error!r}") from error
 
 
 def save(progress: Progress, path: Path) -> None:
@@ -156,7 +156,7 @@ def forget(path: Path) -> None:
 
 
 def tell(operation: Operation, totals: Totals) -> int:
-    """The last line; the exit code: 0 if every copy is good."""
+    """Print the last line; return the exit code: 0 if every copy is good."""
     good = not totals.bad_ledgers
     on_the_way = totals.faults.get("open", 0)
     open_text = f", {totals.open_ledgers} of them open" if totals.open_ledgers else ""

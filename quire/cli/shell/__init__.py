@@ -7,6 +7,6 @@
     output      plain lines, or JSON lines; progress
     the rest    one module per kind of command
 
-Source of names, options, formats and exit codes: BookKeeper 4.17.3's BookieShell, as run; where this shell differs on purpose stands
-in docs/shell.md.
+Source of names, options, formats and exit codes: BookKeeper 4.17.3's BookieShell, as run; where this shell differs on
+purpose stands in docs/shell.md.
 """

@@ -1,4 +1,4 @@
-"""Options as BookKeeper's shell takes them (pure).
+"""Options in the syntax of BookKeeper's shell (pure).
 
     -l 5    -ledgerid 5    --ledgerid 5    --l 5    -l=5    --ledgerid=5       all the same
     an option that wants a value takes the next word, unless that is an option itself
@@ -21,7 +21,7 @@ LONG_MAX: Final = (1 << 63) - 1
 
 
 class Kind(Enum):
-    """What the value of an option is."""
+    """Kind of an option's value."""
 
     SWITCH = "none"
     TEXT = "text"
@@ -32,25 +32,25 @@ class Kind(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
     name: str
-    """The long name, by which commands ask for it."""
+    """Long name, which commands use."""
     short: str = ""
     kind: Kind = Kind.SWITCH
     default: int | None = None
-    """Of a number that was not given."""
+    """Value of a number that was not given."""
     minimum: int = 0
-    """Of a number."""
+    """Minimum of a number."""
     required: bool = False
     help: str = ""
 
     @property
     def words(self) -> str:
-        """How it stands in a usage text."""
+        """Return its form in a usage text."""
         names = ", ".join(f"-{name}" for name in (self.short, self.name) if name)
         return names if self.kind is Kind.SWITCH else f"{names} <{self.kind.value}>"
 
 
 class LedgerIdFormat(Enum):
-    """How ledger ids are read and written: -ledgeridformat."""
+    """Format of ledger ids in input and output: -ledgeridformat."""
 
     LONG = "long"
     HEX = "hex"
@@ -66,7 +66,7 @@ class LedgerIdFormat(Enum):
         return f"{ledger_id:x}" if self is LedgerIdFormat.HEX else str(ledger_id)
 
     def read(self, text: str) -> int:
-        """ValueError if it is no ledger id.
+        """Parse a ledger id. Raises ValueError.
 
         >>> LedgerIdFormat.HEX.read("1a")
         26
@@ -82,18 +82,18 @@ class LedgerIdFormat(Enum):
 
 
 class Arguments:
-    """What was given to a command."""
+    """Arguments of a command."""
 
     def __init__(self, values: Mapping[str, str | int | bool], operands: Sequence[str]) -> None:
         self._values = values
         self.operands = tuple(operands)
 
     def has(self, name: str) -> bool:
-        """Whether the option was given, or has a default."""
+        """Return whether the option was given, or has a default."""
         return name in self._values
 
     def one_of(self, *names: str) -> str:
-        """The one of these options that was given. UsageError, with the original's exit code for it."""
+        """Return the one of these options that was given. Raises UsageError, with the original's exit code for it."""
         given = [name for name in names if self.has(name)]
         if len(given) != 1:
             error = UsageError(f"give one of {', '.join([f'-{name}' for name in names])}")
@@ -102,7 +102,7 @@ class Arguments:
         return given[0]
 
     def number(self, name: str) -> int:
-        """The value of an option that is a number or a ledger id, and was given or has a default."""
+        """Return the value of an option that is a number or a ledger id, and was given or has a default."""
         value = self._values[name]
         assert isinstance(value, int), f"{name} is no number"
         return value
@@ -113,7 +113,7 @@ class Arguments:
         return value
 
     def required(self, name: str) -> str:
-        """The text of an option that must be given."""
+        """Return the text of a required option."""
         value = self.text(name)
         assert value is not None, f"{name} was not asked for as required"
         return value
@@ -126,7 +126,7 @@ def parse(
     operands: Sequence[str] = (),
     ledger_ids: LedgerIdFormat = LedgerIdFormat.LONG,
 ) -> Arguments:
-    """Read the words behind a command's name; `operands` name those that it wants. UsageError says what is wrong."""
+    """Parse the words behind a command's name; `operands` are the names of the required ones. Raises UsageError."""
     by_name = {name: option for option in options for name in (option.name, option.short) if name}
     values: dict[str, str | int | bool] = {}
     rest: list[str] = []
@@ -146,12 +146,12 @@ def parse(
             raise UsageError(f"no such option: {word}")
         if option.kind is Kind.SWITCH:
             if equals:
-                raise UsageError(f"-{name} takes no value")
+                raise UsageError(f"-{name} does not take a value")
             values[option.name] = True
             continue
         if not equals:
             if at == len(words) or _is_option(words[at], by_name):
-                raise UsageError(f"-{name} wants a {option.kind.value}")
+                raise UsageError(f"-{name} requires a {option.kind.value}")
             value = words[at]
             at += 1
         values[option.name] = _value(option, name, value, ledger_ids)
@@ -180,12 +180,12 @@ def _value(option: Option, name: str, text: str, ledger_ids: LedgerIdFormat) -> 
     except ValueError:
         raise UsageError(f"-{name}: not a {option.kind.value}: {text}") from None
     if option.kind is Kind.NUMBER and not option.minimum <= number <= LONG_MAX:
-        raise UsageError(f"-{name}: {number} is below {option.minimum} or too great")
+        raise UsageError(f"-{name}: {number} is below {option.minimum} or too large")
     return number
 
 
 def _whole(text: str, base: int = 10) -> int:
-    """As Java reads numbers: digits of ASCII with a sign, nothing else."""
+    """Parse a number as Java does: ASCII digits with a sign, nothing else."""
     if not text.isascii() or "_" in text or text != text.strip() or text.lower().startswith(("0x", "-0x", "+0x")):
         raise ValueError(text)
     return int(text, base)

@@ -1,4 +1,4 @@
-"""listbookies, bookieinfo: who is there, and how much room they have."""
+"""listbookies, bookieinfo: the bookies of a cluster, and their free space."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def bookie_info(shell: Shell, arguments: Arguments) -> int:
 
 
 async def known_bookies(store: MetadataStore, root: str) -> list[str]:
-    """Ids of all bookies that have a cookie, running or not, sorted."""
+    """Return the ids of all bookies that have a cookie, running or not, sorted."""
     try:
         return await store.children(paths.join(root, "cookies"))
     except NoNodeError:
@@ -73,7 +73,7 @@ async def known_bookies(store: MetadataStore, root: str) -> list[str]:
 
 
 async def ask_sizes(client: BookieClient, bookie_ids: Sequence[str]) -> dict[str, tuple[int, int] | str]:
-    """Free and total bytes of each bookie, or why it did not tell."""
+    """Return free and total bytes of each bookie, or the error that prevented it."""
     asked: dict[str, Any] = {}
     found: dict[str, tuple[int, int] | str] = {}
     for bookie_id in bookie_ids:
@@ -95,7 +95,7 @@ async def ask_sizes(client: BookieClient, bookie_ids: Sequence[str]) -> dict[str
 
 
 async def whereabouts(shell: Shell, store: MetadataStore, bookie_id: str) -> dict[str, Any]:
-    """Id, address, port and host name of a bookie, for JSON; None where nobody knows."""
+    """Return id, address, port and host name of a bookie, for JSON; None where unknown."""
     endpoint = await shell.endpoint(store, bookie_id)
     if endpoint is None:
         return {"bookieId": bookie_id, "ip": None, "port": None, "hostname": None}
@@ -104,7 +104,7 @@ async def whereabouts(shell: Shell, store: MetadataStore, bookie_id: str) -> dic
 
 
 def where_text(where: dict[str, Any]) -> str:
-    """The same as the original prints it.
+    """Return the same in the original's text form.
 
     >>> where_text({"bookieId": "b:1", "ip": None, "port": None, "hostname": None})
     'BookieID:b:1, IP:UNKNOWN, Port:0, Hostname:UNKNOWN'
@@ -114,7 +114,7 @@ def where_text(where: dict[str, Any]) -> str:
 
 
 async def _names(host: str, port: int) -> tuple[str | None, str]:
-    """The address of a host, None if it has none; and its name, the address itself if it has none."""
+    """Return the address of a host, None if it has none; and its name, the address itself if it has none."""
     ip: str | None = None
     name = host
     with trio.move_on_after(NAME_LOOKUP_S):
@@ -132,7 +132,7 @@ async def _names(host: str, port: int) -> tuple[str | None, str]:
 
 
 def size_text(size: int) -> str:
-    """Bytes, and how many thousands of thousands that is, cut to three digits.
+    """Return bytes, and their number in units of powers of a thousand, cut to three digits.
 
     >>> size_text(123), size_text(1_234_567), size_text(64_000_000_000_000_000)
     ('123', '1234567(1.234MB)', '64000000000000000(64000TB)')
@@ -153,7 +153,7 @@ COMMANDS = (
         help="List the bookies that are running writable or read-only, or all that have a cookie.",
         run=list_bookies,
         options=(
-            Option(name="readwrite", short="rw", help="Those that take entries."),
+            Option(name="readwrite", short="rw", help="Those that accept entries."),
             Option(name="readonly", short="ro", help="Those that only serve reads."),
             Option(name="all", short="a", help="All that have a cookie, running or not."),
             Option(

@@ -1,6 +1,6 @@
 """initnewcluster, metaformat, nukeexistingcluster, whatisinstanceid: a cluster's metadata as a whole.
 
-What would lose data is refused while bookies are running, which are named; and asked back for, unless that was waived.
+A command that would lose data is refused while bookies are running, and asks for confirmation, unless told not to.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quire.metadata.ledgers import read_instance_id, read_layout
 from quire.metadata.store import MetadataStore
 
 NAMED_MAX: Final = 10
-"""Bookies named in a refusal."""
+"""Maximum number of bookies named in a refusal."""
 
 
 async def init_new_cluster(shell: Shell, arguments: Arguments) -> int:
@@ -43,13 +43,14 @@ async def meta_format(shell: Shell, arguments: Arguments) -> int:
             running = await running_bookies(store, root)
             if running and not force:
                 raise RefusedError(
-                    f"the cluster at {root} has bookies running: {_named(running)}. Stop them, or add -force: they go on "
-                    "with ledgers that nobody can find any more"
+                    f"the cluster at {root} has bookies running: {_named(running)}. Stop them, or add -force: "
+                    "they would "
+                    "continue with ledgers that are no longer in the metadata"
                 )
             if arguments.has("nonInteractive"):
                 if not force:
-                    raise RefusedError(f"there is a cluster at {root}: -nonInteractive formats it only with -force")
-            elif not shell.ask(f"There is a cluster at {root}. Forget all its ledgers and cookies?"):
+                    raise RefusedError(f"a cluster exists at {root}: -nonInteractive formats it only with -force")
+            elif not shell.ask(f"A cluster exists at {root}. Delete all its ledgers and cookies?"):
                 raise RefusedError("not confirmed; nothing was changed")
         with shell.output.progress("formatting"):
             instance_id = await clusters.format_cluster(
@@ -94,7 +95,7 @@ async def what_is_instance_id(shell: Shell, arguments: Arguments) -> int:
 
 
 async def running_bookies(store: MetadataStore, root: str) -> list[str]:
-    """Ids of the registered bookies, writable or not."""
+    """Return the ids of the registered bookies, writable or not."""
     found: list[str] = []
     for names in (bookies.available, bookies.readonly):
         try:
@@ -105,7 +106,7 @@ async def running_bookies(store: MetadataStore, root: str) -> list[str]:
 
 
 async def _layout(store: MetadataStore, root: str) -> LedgerLayout:
-    """What the cluster has; the default if it says nothing. UnsupportedLayoutError."""
+    """Return the layout of the cluster, or the default. Raises UnsupportedLayoutError."""
     try:
         return await read_layout(store, root)
     except NoNodeError:
@@ -120,12 +121,12 @@ def _named(names: list[str]) -> str:
 COMMANDS = (
     Command(
         name="initnewcluster",
-        help="Make the metadata of a new cluster. The parent of the ledgers' root must exist.",
+        help="Create the metadata of a new cluster. The parent of the ledgers' root must exist.",
         run=init_new_cluster,
     ),
     Command(
         name="metaformat",
-        help="Format the cluster's metadata: make it, or forget every ledger and cookie of it.",
+        help="Format the cluster's metadata: create it, or delete every ledger and cookie of it.",
         run=meta_format,
         options=(
             Option(name="nonInteractive", short="n", help="Do not ask; formats an existing cluster only with -force."),
@@ -141,7 +142,7 @@ COMMANDS = (
                 name="zkledgersrootpath",
                 short="p",
                 kind=Kind.TEXT,
-                help="The ledgers' root, as the configuration has it.",
+                help="The ledgers' root, the same as in the configuration.",
             ),
             Option(name="instanceid", short="i", kind=Kind.TEXT, help="The cluster's instance id."),
             Option(

@@ -1,4 +1,4 @@
-"""One command of the shell: its name, what it takes, what it does."""
+"""One command of the shell: its name, its arguments, its function."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ class Command:
     name: str
     help: str
     run: Callable[[Shell, Arguments], Awaitable[int]]
-    """Returns the exit code; ShellError, and what operators can mend of the packages below."""
+    """Function that returns the exit code. Raises ShellError, and errors of the packages below that operators can
+    fix."""
     options: Sequence[Option] = ()
     operands: Sequence[str] = ()
 
     def usage(self) -> str:
-        """What `help <command>` prints."""
+        """Return the text of `help <command>`."""
         words = [f"quire shell {self.name}"]
         words += ["[options]"] if self.options else []
         words += [f"<{name}>" for name in self.operands]

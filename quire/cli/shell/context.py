@@ -1,4 +1,4 @@
-"""What a command of the shell is given: configuration, doors, output, and the way to the cluster."""
+"""Context of a command of the shell: configuration, doors, output, and access to the cluster."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ class Shell:
     config: ClusterConfig
     output: Output
     ask: Ask
-    """Ask the person at the terminal whether to do it; False if there is none."""
+    """Asks for confirmation at the terminal; False if there is none."""
     open_store: OpenStore
-    """Connect to the metadata service that the configuration names."""
+    """Connects to the metadata service of the configuration."""
     ledger_ids: LedgerIdFormat = LedgerIdFormat.LONG
     entries: EntryFormat = EntryFormat.STRING
 
     @property
     def root(self) -> str:
-        """Where ledgers and bookies are in the store. InvalidConnectStringError."""
+        """Return the root of ledgers and bookies in the store. Raises InvalidConnectStringError."""
         return self.config.connect_string.ledgers_root
 
     @asynccontextmanager
     async def store(self) -> AsyncIterator[MetadataStore]:
-        """The metadata store, until the block ends. MetadataError."""
+        """Open the metadata store, until the block ends. Raises MetadataError."""
         async with closing(await self.open_store(self.world, self.config)) as store:
             yield store
 
     async def ledgers(self, store: MetadataStore) -> LedgerManager:
-        """NoNodeError if there is no cluster, UnsupportedLayoutError."""
+        """Return the ledgers of the cluster. Raises NoNodeError if there is no cluster, UnsupportedLayoutError."""
         layout = await read_layout(store, self.root)
         ids = SequenceLedgerIds(store, self.root, layout=layout)
         return LedgerManager(store, ids=ids, rng=self.world.rng, root=self.root, layout=layout)
@@ -68,7 +68,8 @@ class Shell:
     async def client(
         self, store: MetadataStore, config: LedgerConfig | None = None, *, only: str | None = None
     ) -> AsyncIterator[LedgerClient]:
-        """A ledger client of the cluster, which puts entries on the bookie `only`, if one is named. MetadataError."""
+        """Open a ledger client of the cluster, which puts entries on the bookie `only`, if given. Raises
+        MetadataError."""
         if only is None:
             async with open_client_on(self.world, store, config, root=self.root) as client:
                 yield client
@@ -82,7 +83,7 @@ class Shell:
 
     @asynccontextmanager
     async def bookies(self, store: MetadataStore, *, timeout_s: float) -> AsyncIterator[BookieClient]:
-        """Connections to single bookies, by id. NoNodeError if there is no cluster."""
+        """Open connections to single bookies, by id. Raises NoNodeError if there is no cluster."""
         async with self._links(store) as (nursery, connect):
             wheel = DeadlineWheel(timeout_s / TICKS_PER_TIMEOUT)
             nursery.start_soon(wheel.run, name="deadlines")
@@ -94,7 +95,7 @@ class Shell:
 
     @asynccontextmanager
     async def _links(self, store: MetadataStore) -> AsyncIterator[tuple[trio.Nursery, Connect]]:
-        """Ways to bookies, and the nursery that owns them. What the block raises is raised as it is."""
+        """Open links to bookies, and the nursery that owns them. Errors of the block are raised unchanged."""
         failure: Exception | None = None
         async with trio.open_nursery() as nursery:
             try:
@@ -109,7 +110,7 @@ class Shell:
             raise failure
 
     async def endpoint(self, store: MetadataStore, bookie_id: str) -> Endpoint | None:
-        """Where a registered bookie serves; None if it is not registered, or does not say."""
+        """Return the address of a registered bookie; None if it is not registered, or has no address."""
         try:
             info = await service_info(store, bookie_id, root=self.root)
         except MalformedMetadataError:
@@ -117,18 +118,19 @@ class Shell:
         return None if info is None else info.bookie_endpoint
 
     def cookie_path(self, bookie_id: str) -> str:
-        """InvalidPathError."""
+        """Return the path of a cookie. Raises InvalidPathError."""
         return paths.join(self.root, f"cookies/{check_bookie_id(bookie_id)}")
 
 
 async def open_zookeeper(world: World, config: ClusterConfig) -> MetadataStore:
-    """MetadataUnavailableError if nobody answers in the time of zkTimeout, NoNodeError if the chroot is missing."""
-    # Only here: kazoo takes longer to import than a command on local files to run.
+    """Connect to ZooKeeper. Raises MetadataUnavailableError without an answer within zkTimeout, NoNodeError if the
+    chroot is missing."""
+    # Imported here, because kazoo takes longer to import than a command on local files to run.
     from quire.metadata.zookeeper.store import open_store
 
     store = await open_store(world, config.zookeeper)
     try:
-        # The server we got may lag behind: what is refused because of running bookies must see them.
+        # The connected server may lag behind, and a refusal because of running bookies must see them.
         await store.sync()
     except BaseException:
         with trio.CancelScope(shield=True):

@@ -1,6 +1,7 @@
-"""cookie_create, cookie_delete, cookie_update, cookie_get, cookie_generate: the cluster's copies of the bookies' cookies.
+"""cookie_create, cookie_delete, cookie_update, cookie_get, cookie_generate: the cluster's copies of the bookies'
+cookies.
 
-A file that is no cookie is not stored: its bookie would not start any more. (The original stores any file.)
+A file that is not a cookie is not stored: its bookie would no longer start. (The original stores any file.)
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from quire.metadata.store import ANY_VERSION, MetadataStore
 async def cookie_create(shell: Shell, arguments: Arguments) -> int:
     bookie_id, data = await _given(shell, arguments)
     async with shell.store() as store:
-        await read_instance_id(store, shell.root)  # without a cluster there is nothing to make it in
+        await read_instance_id(store, shell.root)  # without a cluster there is no node to create it in
         try:
             await store.create(shell.cookie_path(bookie_id), data, make_parents=True)
         except NodeExistsError as error:
@@ -52,7 +53,7 @@ async def cookie_delete(shell: Shell, arguments: Arguments) -> int:
 
 
 async def forget_cookie(shell: Shell, store: MetadataStore, bookie_id: str) -> None:
-    """Delete the cookie of a bookie that is out of the cluster, and say whether there was one."""
+    """Delete the cookie of a removed bookie, and print whether there was one."""
     try:
         await bookies.delete_cookie(store, bookie_id, root=shell.root)
         shell.output.note(f"deleted the cookie of {bookie_id}")
@@ -100,7 +101,7 @@ async def cookie_generate(shell: Shell, arguments: Arguments) -> int:
 
 
 async def _given(shell: Shell, arguments: Arguments) -> tuple[str, bytes]:
-    """The bookie's id and its new cookie. ShellError."""
+    """Return the bookie's id and its new cookie. Raises ShellError."""
     bookie_id = _bookie_id(arguments)
     file = arguments.required("cookie-file")
     data = await read_file(shell, file)
@@ -114,7 +115,7 @@ async def _given(shell: Shell, arguments: Arguments) -> tuple[str, bytes]:
 
 
 def _bookie_id(arguments: Arguments) -> str:
-    """InvalidPathError if no bookie can have it."""
+    """Return the bookie's id. Raises InvalidPathError if it is invalid."""
     return check_bookie_id(arguments.operands[0])
 
 
@@ -156,22 +157,22 @@ COMMANDS = (
                 short="j",
                 kind=Kind.TEXT,
                 required=True,
-                help="Folders of its journals, with commas.",
+                help="Folders of its journals, comma-separated.",
             ),
             Option(
                 name="ledger-dirs",
                 short="l",
                 kind=Kind.TEXT,
                 required=True,
-                help="Folders of its ledgers, with commas.",
+                help="Folders of its ledgers, comma-separated.",
             ),
             Option(name="output-file", short="o", kind=Kind.TEXT, required=True, help="The file to write."),
-            Option(name="index-dirs", short="ix", kind=Kind.TEXT, help="Folders of its indexes, with commas."),
+            Option(name="index-dirs", short="ix", kind=Kind.TEXT, help="Folders of its indexes, comma-separated."),
             Option(
                 name="instance-id",
                 short="i",
                 kind=Kind.TEXT,
-                help="The instance id of its cluster; that of the configured cluster if it is not given.",
+                help="The instance id of its cluster; default: that of the configured cluster.",
             ),
         ),
         operands=_BOOKIE,

@@ -1,8 +1,8 @@
-"""decommissionbookie: take a stopped bookie out of the cluster, once everything it had is elsewhere.
+"""decommissionbookie: remove a stopped bookie from the cluster, once all its data are on other bookies.
 
     it must not be running; auto recovery must be enabled, with an auditor
     no other bookie may be lost that still should have entries: what it had may have its last copy here
-    the auditor is told to look now; then workers copy
+    the auditor is asked to look now; then workers copy
     wait until no ledger should have entries on it, and no mark names it
     delete its cookie
 
@@ -32,7 +32,7 @@ from quire.metadata.ledgers import LedgerManager, LedgerMetadata
 from quire.metadata.store import MetadataStore
 
 POLL_S: Final = 1.0
-"""Between two looks at what is left."""
+"""Time between two looks at the remaining ledgers."""
 NAMED_MAX: Final = 5
 
 
@@ -42,7 +42,10 @@ async def decommission_bookie(shell: Shell, arguments: Arguments) -> int:
     async with shell.store() as store:
         left = await _check(shell, store, bookie_id)
         if arguments.has("dry-run"):
-            text = f"Bookie {bookie_id} may be decommissioned: {len(left)} ledgers would be copied, then its cookie deleted"
+            text = (
+                f"Bookie {bookie_id} may be decommissioned: {len(left)} ledgers would be copied, then its cookie "
+                "deleted"
+            )
             shell.output.tell(text, bookieId=bookie_id, ledgers=len(left), decommissioned=False)
             return 0
         marks = marks_of(shell, store)
@@ -57,7 +60,7 @@ async def decommission_bookie(shell: Shell, arguments: Arguments) -> int:
 
 
 async def _check(shell: Shell, store: MetadataStore, bookie_id: str) -> list[int]:
-    """The ledgers that should have entries on it. ShellError if it may not be decommissioned now."""
+    """Return the ledgers that should have entries on it. Raises ShellError if it may not be decommissioned now."""
     running = await running_bookies(store, shell.root)
     if bookie_id in running:
         raise ShellError(f"bookie {bookie_id} is running: stop it first")
@@ -83,17 +86,18 @@ async def _check(shell: Shell, store: MetadataStore, bookie_id: str) -> list[int
 
     await each_ledger(shell, await shell.ledgers(store), look)
     if bookie_id not in known and not left:
-        raise ShellError(f"bookie {bookie_id} is not known: it has no cookie, and no ledger names it")
+        raise ShellError(f"unknown bookie {bookie_id}: it has no cookie, and no ledger names it")
     if lost:
         named = ", ".join([f"{each} ({count} ledgers)" for each, count in sorted(lost.items())[:NAMED_MAX]])
         raise ShellError(
-            f"copies of other bookies are missing, which may have been the last but this one's: {named}. "
+            f"copies of other bookies are missing, so this one may have the last copy: {named}. "
             "Start them, or wait until auto recovery has copied their ledgers"
         )
     others = [each.ledger_id async for each in marks.list() if any(name != bookie_id for name in each.replicas)]
     if others:
         raise ShellError(
-            f"{len(others)} ledgers are marked as lacking other copies, among them {_some(shell, others)}: wait until auto "
+            f"{len(others)} ledgers are marked as lacking other copies, among them {_some(shell, others)}: wait "
+            "until auto "
             "recovery has copied them (quire shell listunderreplicated)"
         )
     return left
@@ -130,10 +134,10 @@ def _some(shell: Shell, ledger_ids: Iterable[int]) -> str:
 COMMANDS = (
     Command(
         name="decommissionbookie",
-        help="Wait until all that a stopped bookie had is on others, then delete its cookie.",
+        help="Wait until all data of a stopped bookie are on others, then delete its cookie.",
         run=decommission_bookie,
         options=(
-            Option(name="bookieid", kind=Kind.TEXT, help="The bookie; else that of this configuration."),
+            Option(name="bookieid", kind=Kind.TEXT, help="The bookie; default: that of this configuration."),
             DRY_RUN,
         ),
     ),

@@ -1,4 +1,4 @@
-"""readlog, readlogmetadata: what a bookie's entry logs hold."""
+"""readlog, readlogmetadata: contents of a bookie's entry logs."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ def _print_log(
             if not wanted(entry):
                 continue
             found = True
-            # Only the head is printed without the data: the size of the rest is known.
+            # Only the header is printed without the data, because the size of the rest is known.
             body = file.pread(entry.size if with_data else METADATA_LENGTH, entry.offset + SIZE_LENGTH)
             printer.print(shell.output, entry.ledger_id, entry.entry_id, entry.offset, entry.size, body)
     if missing and not found:
         shell.output.line(missing)
     if scan.torn_at >= 0:
-        shell.output.note(f"{path}: torn or damaged at offset {scan.torn_at}: what is behind it cannot be read")
+        shell.output.note(f"{path}: torn or damaged at offset {scan.torn_at}; the rest is not readable")
         return FAILED
     return 0
 
@@ -100,7 +100,7 @@ def _print_metadata(shell: Shell, log_id: int) -> None:
     total = sum(sizes.values())
     if not has_map:
         shell.output.note(f"{path} has no ledgers map: it was read as a whole")
-    # What of it is still needed only a bookie's garbage collection knows; the original prints a total here too.
+    # Only a bookie's garbage collection knows the part still in use; the original prints a total here too.
     text = f"entryLogId: {log_id}, remaining size: {total}, total size: {total}, usage: {1.0 if total else 0.0}"
     shell.output.tell(text, logId=log_id, totalSize=total, ledgersMap=has_map)
     for ledger_id, size in sizes.items():
@@ -109,8 +109,9 @@ def _print_metadata(shell: Shell, log_id: int) -> None:
 
 
 def ledger_sizes(file: File, path: str) -> tuple[dict[int, int], bool]:
-    """Bytes per ledger in an entry log, size fields included, and whether its ledgers map says so; else all of it is
-    read. ShellError if it is no entry log."""
+    """Return the bytes per ledger in an entry log, size fields included, and whether its ledgers map had them.
+
+    Without that map the whole log is read. Raises ShellError if it is not an entry log."""
     header = _header(file, path)
     size = file.size()
     if header.has_map and HEADER_LENGTH <= header.map_offset < size:
@@ -136,22 +137,20 @@ def _position(name: str, short: str, help_text: str) -> Option:
 COMMANDS = (
     Command(
         name="readlog",
-        help="Print the entries of an entry log, which is meant by its decimal id or by its name.",
+        help="Print the entries of an entry log, given by its decimal id or by its name.",
         run=read_log,
         options=(
-            Option(name="msg", short="m", help="With what the entries hold."),
+            Option(name="msg", short="m", help="With the contents of the entries."),
             Option(name="ledgerid", short="l", kind=Kind.LEDGER, help="Only those of this ledger."),
             _position("entryid", "e", "With -ledgerid: only this entry; -1 for all."),
-            _position("startpos", "sp", "Only those that reach behind this offset; -1 for all."),
-            _position(
-                "endpos", "ep", "With -startpos: only those that begin at this offset at the latest; -1 for all."
-            ),
+            _position("startpos", "sp", "Only those that extend beyond this offset; -1 for all."),
+            _position("endpos", "ep", "With -startpos: only those that begin at or before this offset; -1 for all."),
         ),
         operands=("log id or file",),
     ),
     Command(
         name="readlogmetadata",
-        help="Print the ledgers that an entry log holds. It is meant by its hexadecimal id or by its name.",
+        help="Print the ledgers in an entry log, given by its hexadecimal id or by its name.",
         run=read_log_metadata,
         operands=("log id or file",),
     ),

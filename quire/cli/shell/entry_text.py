@@ -1,4 +1,4 @@
-"""What an entry holds, for people (pure): -entryformat string or hex."""
+"""Contents of an entry as text (pure): -entryformat string or hex."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class EntryFormat(Enum):
     HEX = "hex"
 
     def lines(self, data: Buffer) -> str:
-        """`data` as text, without the last newline."""
+        """Return `data` as text, without the last newline."""
         return hex_dump(data) if self is EntryFormat.HEX else bytes(data).decode("utf-8", "replace")
 
 
 def hex_dump(data: Buffer) -> str:
-    """Rows of offset, up to 16 bytes, and those of them that are printable ASCII.
+    """Return rows of offset, up to 16 bytes, and those of them that are printable ASCII.
 
     >>> print(hex_dump(b"S_\\xa1N"))
     00000000 53 5F A1 4E                                     S_.N

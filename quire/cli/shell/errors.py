@@ -1,4 +1,4 @@
-"""Why a command of the shell did not do its work. Each is one line on standard error, and an exit code."""
+"""Errors of the shell's commands. Each is one line on standard error, and an exit code."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import Final
 from quire.servers.errors import CliError
 
 FAILED: Final = 255
-"""What the original answers (as -1) when a command fails, or cannot be understood."""
+"""Exit code of the original (-1) for a failed or invalid command."""
 REFUSED: Final = 1
-"""What it answers when a command would not do what was asked, and nothing has changed."""
+"""Exit code of the original for a refused command that has changed nothing."""
 
 
 class ShellError(CliError):
-    """The command failed. Final: the message says what to do."""
+    """The command failed. Permanent: the message has the remedy."""
 
     code: int = FAILED
 
 
 class UsageError(ShellError):
-    """The command line cannot be understood. Final; nothing was done."""
+    """The command line is invalid. Permanent; nothing was done."""
 
 
 class BothDumpAndRestoreError(UsageError):
-    """`ledgermetadata` was asked to dump and to restore at once. The original has a code of its own for it."""
+    """`ledgermetadata` was called with both dump and restore, for which the original has an exit code of its own."""
 
     code = 254
 
 
 class RefusedError(ShellError):
-    """What was asked would hurt data in use, or something else than was meant, or was not confirmed. Nothing was done."""
+    """The command would damage data in use, or has the wrong target, or was not confirmed. Nothing was done."""
 
     code = REFUSED

@@ -1,5 +1,6 @@
-"""Files of a bookie, looked at and never touched. All of it blocks, and so do the commands on local files: nothing else
-runs beside them, and Ctrl-C ends them at once."""
+"""Read-only access to a bookie's files.
+
+It blocks, like the commands on local files: no other task runs beside them, and Ctrl-C ends them at once."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ OPEN_ATTEMPTS: Final = 3
 
 @contextmanager
 def opened(shell: Shell, path: str) -> Iterator[File]:
-    """ShellError if it is not there, or cannot be read."""
+    """Open a file. Raises ShellError if it is missing or unreadable."""
     try:
         file = shell.world.disk.open(path, writable=False)
     except FileNotFoundError:
@@ -32,7 +33,7 @@ def opened(shell: Shell, path: str) -> Iterator[File]:
 
 
 def find(shell: Shell, folders: tuple[str, ...], name: str) -> str:
-    """The path of a file in one of the folders; ShellError if none has it."""
+    """Return the path of a file in one of the folders. Raises ShellError if none has it."""
     for folder in folders:
         if shell.world.disk.exists(f"{folder}/{name}"):
             return f"{folder}/{name}"
@@ -40,7 +41,9 @@ def find(shell: Shell, folders: tuple[str, ...], name: str) -> str:
 
 
 def file_id(text: str, suffix: str, *, base: int = 10) -> int:
-    """The id that an operand means: a number (`base`), or the name of a file, whose stem is hexadecimal. UsageError."""
+    """Return the id given by an operand: a number (`base`), or the name of a file, whose stem is hexadecimal.
+
+    Raises UsageError."""
     with suppress(ValueError):
         number = int(text, base)
         if number >= 0 and text.isalnum():
@@ -57,10 +60,9 @@ def file_id(text: str, suffix: str, *, base: int = 10) -> int:
 
 @contextmanager
 def index(path: str) -> Iterator[KeyValue]:
-    """A RocksDB as it is on the disk now, for reading alone: a bookie may be running on it. ShellError.
+    """Open a RocksDB read-only in its present state, while a bookie may be running on it. Raises ShellError.
 
-    (A file that a running bookie deletes meanwhile has another in its place at the next attempt.)
-    """
+    (A file deleted meanwhile by the bookie has been replaced at the next attempt.)"""
     for attempt in range(OPEN_ATTEMPTS):
         try:
             rows = look_into(path)

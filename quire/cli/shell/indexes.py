@@ -1,4 +1,4 @@
-"""ledger: where a bookie has the entries of a ledger."""
+"""ledger: locations of the entries of a ledger on a bookie."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def _ledger(shell: Shell, ledger_id: int, *, with_state: bool) -> None:
     with files.index(f"{folder}/locations") as rows:
         for key, value in rows.scan(first + bytes(_ID), (ledger_id + 1).to_bytes(_ID, "big") + bytes(_ID)):
             if len(key) != 2 * _ID or len(value) != _ID:
-                raise ShellError(f"the index {folder}/locations has a row that is none: {key.hex()}")
+                raise ShellError(f"the index {folder}/locations has an invalid row: {key.hex()}")
             entry_id, location = int.from_bytes(key[_ID:], "big"), int.from_bytes(value, "big")
             text = f"entry {entry_id}\t:\t{location_text(location)}"
             shell.output.tell(text, entryId=entry_id, logId=location >> 32, position=location & 0xFFFFFFFF)
 
 
 def _state(folder: str, ledger_id: int) -> dict[str, Any]:
-    """What else the bookie knows of the ledger, for JSON. ShellError."""
+    """Return the bookie's other data about the ledger, for JSON. Raises ShellError."""
     key = ledger_id.to_bytes(_ID, "big")
     with files.index(f"{folder}/ledgers") as rows:
         value = rows.get(key) or rows.get(key + bytes(_ID))
@@ -64,11 +64,12 @@ def _state(folder: str, ledger_id: int) -> dict[str, Any]:
 COMMANDS = (
     Command(
         name="ledger",
-        help="Print where this bookie has the entries of a ledger. What only its memory and journal have is not there yet.",
+        help="Print the locations of a ledger's entries on this bookie. Entries only in its memory and journal are "
+        "not included.",
         run=ledger,
         options=(
             Option(
-                name="meta", short="m", help="With -json: what else the bookie knows of the ledger, on the first line."
+                name="meta", short="m", help="With -json: the bookie's other data about the ledger, on the first line."
             ),
         ),
         operands=("ledger id",),

@@ -1,7 +1,7 @@
 """A journal file record by record, with the offset of each, as far as it can be followed (pure but for the reading).
 
-What a start makes of a journal, groups with their checksums and all, is `bookie.journal.replay`'s; this is for looking at a file,
-whoever wrote it, damaged or not: it ends where the original's reader ends.
+`bookie.journal.replay` implements the replay at a start, with groups and checksums. This module inspects any file,
+damaged or not: it ends where the original's reader ends.
 
 Source: BookKeeper's Journal.scanJournal.
 """
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from bookie.journal.format import PADDING_MASK, RECORD_LENGTH_MIN, FileHeader
 
 ReadAt = Callable[[int, int], bytes]
-"""`read(size, offset)`: up to `size` bytes, fewer only at the end of the file."""
+"""Reader `read(size, offset)` of up to `size` bytes, fewer only at the end of the file."""
 
 _CHUNK: Final = 1 << 20
 _HEAD: Final = Struct("!iqq")
@@ -24,7 +24,8 @@ _LENGTH: Final = 4
 
 
 class JournalRecord(NamedTuple):
-    """`offset` is that of the length field, in bytes from the start of the file; `body` begins with the two ids."""
+    """Record of a journal. `offset` is that of the length field, in bytes from the start of the file; `body` begins
+    with the two ids."""
 
     ledger_id: int
     entry_id: int
@@ -33,7 +34,8 @@ class JournalRecord(NamedTuple):
 
 
 class JournalScan:
-    """Iterate over it, then ask `stopped`: why it could not go on, with the offset; empty at the end of what was written."""
+    """Scan of a journal file. After the iteration, `stopped` has the reason why it ended, with the offset; empty at the
+    end of the data."""
 
     def __init__(self, read: ReadAt, file_size: int, header: FileHeader, *, chunk_size: int = _CHUNK) -> None:
         self._read = read
@@ -66,7 +68,7 @@ class JournalScan:
                 self.stopped = f"a record of {length} bytes at offset {at}"
                 return
             if at + _LENGTH + length > self._file_size:
-                self.stopped = f"a record of {length} bytes at offset {at}, which the file is too short for"
+                self.stopped = f"a record of {length} bytes at offset {at}, beyond the end of the file"
                 return
             if inside + _LENGTH + length > len(chunk):
                 chunk, chunk_at, inside = memoryview(self._read(max(self._chunk_size, _LENGTH + length), at)), at, 0

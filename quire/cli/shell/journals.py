@@ -1,4 +1,4 @@
-"""lastmark, readjournal: what a bookie's journals hold, and up to where they are not needed any more."""
+"""lastmark, readjournal: contents of a bookie's journals, and the position up to which they are no longer needed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def last_mark(shell: Shell, arguments: Arguments) -> int:
 
 
 def newest_mark(shell: Shell, name: str) -> LogMark:
-    """The greatest mark of all ledger folders; those that have none, or a damaged one, do not count."""
+    """Return the greatest mark of all ledger folders; missing or damaged ones do not count."""
     found = NO_MARK
     for folder in shell.config.ledgers:
         with suppress(FileNotFoundError):
@@ -53,7 +53,7 @@ async def read_journal(shell: Shell, arguments: Arguments) -> int:
 
 
 def _journal(shell: Shell, given: str | None) -> str:
-    """The folder of the journal that is meant, `current` included. UsageError."""
+    """Return the folder of the given journal, including `current`. Raises UsageError."""
     journals = shell.config.journals
     if len(journals) == 1:
         return journals[0]
@@ -63,7 +63,7 @@ def _journal(shell: Shell, given: str | None) -> str:
     for folder in journals:
         if str(PurePath(folder)) in (wanted, str(PurePath(given))):
             return folder
-    raise UsageError(f"{given} is none of the journals: {', '.join(journals)}")
+    raise UsageError(f"{given} is not one of the journals: {', '.join(journals)}")
 
 
 def _read_journal(shell: Shell, folder: str, journal_id: int, printer: RecordPrinter) -> int:
@@ -73,7 +73,7 @@ def _read_journal(shell: Shell, folder: str, journal_id: int, printer: RecordPri
         try:
             header = decode_header(file.pread(HEADER_SIZE, 0), journal_id)
         except BadHeaderError as error:
-            raise ShellError(f"{folder}/{name} is no journal: {error}") from error
+            raise ShellError(f"{folder}/{name} is not a journal: {error}") from error
         if header is None:
             return 0
         scan = JournalScan(file.pread, file.size(), header)
@@ -85,7 +85,7 @@ def _read_journal(shell: Shell, folder: str, journal_id: int, printer: RecordPri
             size = len(record.body)
             printer.print(shell.output, record.ledger_id, record.entry_id, record.offset, size, record.body)
     if scan.stopped:
-        shell.output.note(f"{folder}/{name}: {scan.stopped}: what is behind it cannot be read")
+        shell.output.note(f"{folder}/{name}: {scan.stopped}; the rest is not readable")
         return FAILED
     return 0
 
@@ -93,15 +93,15 @@ def _read_journal(shell: Shell, folder: str, journal_id: int, printer: RecordPri
 COMMANDS = (
     Command(
         name="lastmark",
-        help="Print up to where the journals are not needed any more.",
+        help="Print the position up to which the journals are no longer needed.",
         run=last_mark,
     ),
     Command(
         name="readjournal",
-        help="Print the records of a journal file, which is meant by its decimal id or by its name.",
+        help="Print the records of a journal file, given by its decimal id or by its name.",
         run=read_journal,
         options=(
-            Option(name="msg", short="m", help="With what the entries hold."),
+            Option(name="msg", short="m", help="With the contents of the entries."),
             Option(name="dir", kind=Kind.TEXT, help="Folder of the journal, if there are several."),
         ),
         operands=("journal id or file",),

@@ -1,4 +1,4 @@
-"""Ledger metadata for people and for programs (pure).
+"""Ledger metadata as text and as JSON (pure).
 
 Source: the toString of BookKeeper's LedgerMetadataImpl, as its shell prints it (tests/golden/bookkeeper/db/shell).
 """
@@ -16,7 +16,7 @@ DIGEST_NAMES = {digest: name for name, digest in DIGEST_TYPES.items()}
 
 
 def metadata_text(metadata: LedgerMetadata) -> str:
-    """One line, as the original has it."""
+    """Return one line in the original's form."""
     parts = [
         f"formatVersion={metadata.format_version}",
         f"ensembleSize={metadata.ensemble_size}",
@@ -35,7 +35,7 @@ def metadata_text(metadata: LedgerMetadata) -> str:
 
 
 def metadata_value(metadata: LedgerMetadata) -> dict[str, Any]:
-    """The same for JSON; bytes in base64."""
+    """Return the same for JSON; bytes in base64."""
     value: dict[str, Any] = {
         "formatVersion": metadata.format_version,
         "ensembleSize": metadata.ensemble_size,
@@ -55,10 +55,10 @@ def metadata_value(metadata: LedgerMetadata) -> dict[str, Any]:
 
 
 def has_entries_on(metadata: LedgerMetadata, bookie_id: str) -> bool:
-    """Whether entries of the ledger are, or may still be put, on the bookie.
+    """Return whether the bookie has entries of the ledger, or may still get some.
 
-    A member of an ensemble can have none: the ledger is closed and empty, or no write set of its few entries reaches it.
-    Source: BookKeeperAdmin.areEntriesOfLedgerStoredInTheBookie.
+    A member of an ensemble can have none: the ledger is closed and empty, or no write set of its few entries reaches
+    it. Source: BookKeeperAdmin.areEntriesOfLedgerStoredInTheBookie.
     """
     striping = Striping(metadata.ensemble_size, metadata.write_quorum)
     followers = [each.first_entry_id for each in metadata.fragments[1:]]

@@ -1,4 +1,4 @@
-"""listledgers, ledgermetadata, deleteledger: what is stored of ledgers."""
+"""listledgers, ledgermetadata, deleteledger: metadata of ledgers."""
 
 from __future__ import annotations
 
@@ -43,15 +43,17 @@ async def list_ledgers(shell: Shell, arguments: Arguments) -> int:
 
         await each_ledger(shell, manager, show)
     if unreadable:
-        shell.output.note(f"{unreadable} ledgers have metadata that cannot be read")
+        shell.output.note(f"{unreadable} ledgers have unreadable metadata")
     return FAILED if unreadable else 0
 
 
 async def each_ledger(
     shell: Shell, manager: LedgerManager, show: Callable[[int, LedgerMetadata | str | None], None]
 ) -> None:
-    """Call `show` with each ledger's id and its metadata, in order of the ids: or why that cannot be read, or None if it is
-    gone by now. Many are read at once."""
+    """Call `show` with each ledger's id and its metadata, in order of the ids.
+
+    Instead of the metadata it gets the error of an unreadable one, or None for a deleted one. Many are read
+    concurrently."""
     seen = 0
     waiting: list[int] = []
 
@@ -72,7 +74,7 @@ async def each_ledger(
         seen += len(waiting)
         waiting.clear()
 
-    with shell.output.progress("ledgers looked at") as done:
+    with shell.output.progress("ledgers examined") as done:
         async for ledger_id in manager.ledger_ids():
             waiting.append(ledger_id)
             if len(waiting) == READS_AT_ONCE:
@@ -141,7 +143,7 @@ def no_such_ledger(shell: Shell, ledger_id: int) -> ShellError:
 
 
 async def read_file(shell: Shell, path: str) -> bytes:
-    """ShellError if it cannot be read."""
+    """Read a file. Raises ShellError."""
     try:
         return await shell.world.offload.run(Path(path).read_bytes, name="file")
     except OSError as error:
@@ -149,7 +151,7 @@ async def read_file(shell: Shell, path: str) -> bytes:
 
 
 async def write_file(shell: Shell, path: str, data: bytes) -> None:
-    """ShellError if it cannot be written."""
+    """Write a file. Raises ShellError."""
     try:
         await shell.world.offload.run(lambda: Path(path).write_bytes(data), name="file")
     except OSError as error:
@@ -180,14 +182,14 @@ COMMANDS = (
         run=ledger_metadata,
         options=(
             LEDGER,
-            Option(name="dumptofile", kind=Kind.TEXT, help="Write the metadata, as it is stored, to this file."),
-            Option(name="restorefromfile", kind=Kind.TEXT, help="Store the metadata that this file has."),
+            Option(name="dumptofile", kind=Kind.TEXT, help="Write the stored metadata to this file."),
+            Option(name="restorefromfile", kind=Kind.TEXT, help="Store the metadata in this file."),
             Option(name="update", help="With -restorefromfile: even if the ledger exists."),
         ),
     ),
     Command(
         name="deleteledger",
-        help="Delete a ledger. Bookies free its space in their own time.",
+        help="Delete a ledger. Bookies free its space later.",
         run=delete_ledger,
         options=(LEDGER, Option(name="force", short="f", help="Do not ask.")),
     ),

@@ -1,9 +1,9 @@
-"""`quire shell [options] command ...`: from words to an exit code.
+"""`quire shell [options] command ...`: parses the command line, runs the command, returns the exit code.
 
     quire shell [-conf FILE] [-entryformat hex|string] [-ledgeridformat long|hex|uuid] [-json] COMMAND ...
 
-Exit codes are the original's: 0 done, 255 failed or not understood, 1 refused; 254 see ledgermetadata. Why, is one line on
-standard error.
+Exit codes are the original's: 0 done, 255 failed or not understood, 1 refused; 254 see ledgermetadata. Why, is one line
+on standard error.
 """
 
 from __future__ import annotations
@@ -72,10 +72,11 @@ _GLOBAL: Final = (
     Option(
         name="conf",
         kind=Kind.TEXT,
-        help=f"The bk_server.conf; else what {CONF_VARIABLE} names, else {DEFAULT_CONF} if there is one, else the defaults.",
+        help=f"The bk_server.conf; default: the file in {CONF_VARIABLE}, else {DEFAULT_CONF} if it exists, else the "
+        "defaults.",
     ),
-    Option(name="entryformat", kind=Kind.TEXT, help="How entries are printed: string or hex."),
-    Option(name="ledgeridformat", kind=Kind.TEXT, help="How ledger ids are given and printed: long, hex or uuid."),
+    Option(name="entryformat", kind=Kind.TEXT, help="Format of printed entries: string or hex."),
+    Option(name="ledgeridformat", kind=Kind.TEXT, help="Format of ledger ids: long, hex or uuid."),
     _JSON,
 )
 _HELP: Final = ("help", "-help", "--help", "-h")
@@ -90,12 +91,12 @@ def run_shell(
     environment: Mapping[str, str] = os.environ,
     open_store: OpenStore = open_zookeeper,
 ) -> int:
-    """Run what the words behind `quire shell` say; returns the exit code."""
+    """Run the words behind `quire shell`; return the exit code."""
     out, err, stdin = out or sys.stdout, err or sys.stderr, stdin or sys.stdin
     try:
         return _run(words, out, err, stdin, environment, open_store)
     except BrokenPipeError:
-        # Whoever read what we print has seen enough. Python would complain once more when it flushes at exit.
+        # The reader of the output has closed the pipe. Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except KeyboardInterrupt:
@@ -155,7 +156,7 @@ def _run(
 
 
 def split(words: Sequence[str]) -> tuple[list[str], str | None, list[str]]:
-    """The options before the command, the command (None if there is none), and what follows it (pure).
+    """Return the options before the command, the command (None if there is none), and the rest (pure).
 
     >>> split(["-conf", "bk.conf", "readledger", "-l", "5"])
     (['-conf', 'bk.conf'], 'readledger', ['-l', '5'])
@@ -171,7 +172,7 @@ def split(words: Sequence[str]) -> tuple[list[str], str | None, list[str]]:
 
 
 def confirm(err: TextIO, stdin: TextIO, question: str) -> bool:
-    """Ask until yes or no is said; the end of the input is a no."""
+    """Ask until the answer is yes or no; the end of the input is a no."""
     while True:
         err.write(f"{question} (Y or N) ")
         err.flush()
@@ -189,7 +190,7 @@ def usage() -> str:
     lines += [f"  {option.words}\n        {option.help}" for option in _GLOBAL]
     width = max(len(name) for name in COMMANDS)
     lines += ["", "commands:", *(f"  {name:{width}}  {COMMANDS[name].help}" for name in sorted(COMMANDS))]
-    return "\n".join([*lines, "", "quire shell help <command> tells its arguments."])
+    return "\n".join([*lines, "", "quire shell help <command> lists its arguments."])
 
 
 def _command(name: str) -> Command:

@@ -1,5 +1,6 @@
-"""listunderreplicated, autorecovery, queryautorecoverystatus, lostbookierecoverydelay, triggeraudit, whoisauditor: what auto
-recovery has found, and what it is told."""
+"""listunderreplicated, autorecovery, queryautorecoverystatus, lostbookierecoverydelay, triggeraudit, whoisauditor:
+findings and settings of auto recovery.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import ShellError
 from quire.metadata.store import MetadataStore
 
-DRY_RUN = Option(name="dry-run", help="Only say what would be done.")
+DRY_RUN = Option(name="dry-run", help="Only print what would be done.")
 OWNER = "shell"
 
 
 def marks_of(shell: Shell, store: MetadataStore) -> UnderreplicatedLedgers:
-    """The marks of the cluster."""
+    """Return the marks of the cluster."""
     return UnderreplicatedLedgers(
         store, root=shell.root, rng=shell.world.rng, wall_ms=shell.world.clock.wall_ms, owner=OWNER
     )
@@ -108,7 +109,7 @@ async def lost_bookie_recovery_delay(shell: Shell, arguments: Arguments) -> int:
         found = await marks.read_recovery_delay()
         if option == "get":
             if found is None:
-                text = "LostBookieRecoveryDelay is not set in ZK: the auditor takes what its configuration says"
+                text = "LostBookieRecoveryDelay is not set in ZK: the auditor uses its configuration"
                 shell.output.tell(text, lostBookieRecoveryDelay=None)
             else:
                 text = f"LostBookieRecoveryDelay value in ZK: {found.value}"
@@ -134,17 +135,17 @@ async def trigger_audit(shell: Shell, arguments: Arguments) -> int:
             shell.output.tell(f"The auditor {auditor} would look for lost bookies now", auditor=auditor)
             return 0
         await marks.audit_now()
-        shell.output.tell(f"The auditor {auditor} was told to look for lost bookies now", auditor=auditor)
+        shell.output.tell(f"Requested a search for lost bookies from the auditor {auditor}", auditor=auditor)
     return 0
 
 
 async def working_auditor(shell: Shell, store: MetadataStore, marks: UnderreplicatedLedgers) -> str:
-    """Who it is. ShellError if auto recovery rests, or there is none."""
+    """Return the auditor's id. Raises ShellError if auto recovery is disabled, or there is none."""
     if not await marks.is_enabled():
         raise ShellError("auto recovery is disabled: enable it first (quire shell autorecovery -enable)")
     auditor = await read_auditor(store, shell.root)
     if auditor is None:
-        raise ShellError("there is no auditor: start one (quire autorecovery)")
+        raise ShellError("no auditor is running: start one (quire autorecovery)")
     return auditor
 
 
@@ -177,23 +178,23 @@ COMMANDS = (
                 help="Only those that do not lack the copies of this bookie.",
             ),
             Option(name="printmissingreplica", short="pmr", help="With the bookies whose copies are missing."),
-            Option(name="printreplicationworkerid", short="prw", help="With the worker that is at it."),
-            Option(name="onlydisplayledgercount", short="c", help="Only how many there are."),
+            Option(name="printreplicationworkerid", short="prw", help="With the worker that is copying it."),
+            Option(name="onlydisplayledgercount", short="c", help="Only their number."),
         ),
     ),
     Command(
         name="autorecovery",
-        help="Let auto recovery work, or rest, in the whole cluster.",
+        help="Enable or disable auto recovery in the whole cluster.",
         run=auto_recovery,
         options=(
-            Option(name="enable", short="e", help="Let it work."),
-            Option(name="disable", short="d", help="Let it rest."),
+            Option(name="enable", short="e", help="Enable it."),
+            Option(name="disable", short="d", help="Disable it."),
             DRY_RUN,
         ),
     ),
     Command(
         name="queryautorecoverystatus",
-        help="Whether auto recovery may work, and the ledgers that workers are at.",
+        help="Print whether auto recovery is enabled, and the ledgers that workers are copying.",
         run=query_status,
         options=(Option(name="verbose", short="v", help="Without effect: sizes are in ledgermetadata."),),
     ),
@@ -209,9 +210,9 @@ COMMANDS = (
     ),
     Command(
         name="triggeraudit",
-        help="Let the auditor look for lost bookies now.",
+        help="Make the auditor look for lost bookies now.",
         run=trigger_audit,
         options=(DRY_RUN,),
     ),
-    Command(name="whoisauditor", help="Print who the auditor is.", run=who_is_auditor),
+    Command(name="whoisauditor", help="Print the auditor.", run=who_is_auditor),
 )

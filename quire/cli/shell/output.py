@@ -1,4 +1,4 @@
-"""What a command says: plain lines as the original prints them, or one JSON value per line.
+"""Output of a command: plain lines as the original prints them, or one JSON value per line.
 
 standard output   what was asked for
 standard error    what happened besides, and progress: a bar on a terminal, else a line a second
@@ -14,7 +14,7 @@ from typing import Any, TextIO
 import trio
 
 REPORT_S = 1.0
-"""Between two lines of progress where there is no terminal."""
+"""Time between two lines of progress where there is no terminal."""
 
 
 class Output:
@@ -24,21 +24,21 @@ class Output:
         self.as_json = as_json
 
     def line(self, text: str = "") -> None:
-        """A line that only people want to see."""
+        """Print a line of the text output only."""
         if not self.as_json:
             self._out.write(f"{text}\n")
 
     def tell(self, text: str, **value: Any) -> None:
-        """One answer: `text` for people, `value` for programs."""
+        """Print one answer: `text` in the text output, `value` in JSON."""
         self._out.write(f"{json.dumps(value) if self.as_json else text}\n")
 
     def value(self, **value: Any) -> None:
-        """An answer for programs alone; people were told in lines."""
+        """Print an answer in JSON only; the text output has it in lines."""
         if self.as_json:
             self._out.write(f"{json.dumps(value)}\n")
 
     def note(self, text: str) -> None:
-        """Something that happened on the way, on standard error."""
+        """Print a note on standard error."""
         self._err.write(f"{text}\n")
         self._err.flush()
 
@@ -47,8 +47,9 @@ class Output:
 
     @contextmanager
     def progress(self, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-        """Show how many of `total` (None: not known) are done, by the function that is handed out, until the block ends.
-        In trio."""
+        """Show how many of `total` (None: unknown) are done, by calls of the yielded function, until the block ends.
+
+        Runs in trio."""
         if self._err.isatty():
             with self._bar(what, total) as moved:
                 yield moved

@@ -1,4 +1,4 @@
-"""simpletest, bookiesanity: is the cluster, is this bookie fit for work?"""
+"""simpletest, bookiesanity: checks that the cluster, or this bookie, works."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from quire.metadata.errors import MetadataError
 from quire.wire.bookkeeper.entry import DigestType
 
 BATCH: Final = 100
-"""Entries appended at once."""
+"""Entries appended per call."""
 WINDOW: Final = 1000
-"""Entries that may wait for their confirmation."""
+"""Maximum unconfirmed entries."""
 READ_BYTES: Final = 1 << 20
 PAYLOAD: Final = bytes(65 + (7 * index) % 26 for index in range(100))
 CLEAN_UP_S: Final = 10.0
@@ -74,7 +74,9 @@ async def bookie_sanity(shell: Shell, arguments: Arguments) -> int:
 
 
 def local_bookie_id(shell: Shell) -> str:
-    """What the bookie of this configuration is called: as configured, else as the cookie in its folders says. ShellError."""
+    """Return the id of this configuration's bookie: as configured, else from the cookie in its folders.
+
+    Raises ShellError."""
     config = shell.config
     if config.bookie_id:
         return config.bookie_id
@@ -87,7 +89,7 @@ def local_bookie_id(shell: Shell) -> str:
 
 
 async def _write(shell: Shell, writer: LedgerWriter, payloads: Sequence[bytes]) -> None:
-    """Append them, and wait until they are confirmed. LedgerError, ShellError."""
+    """Append the entries, and wait until they are confirmed. Raises LedgerError, ShellError."""
     with shell.output.progress("entries written", len(payloads)) as done:
         for first in range(0, len(payloads), BATCH):
             writer.append(payloads[first : first + BATCH])
@@ -100,12 +102,13 @@ async def _write(shell: Shell, writer: LedgerWriter, payloads: Sequence[bytes]) 
 
 
 async def _check(client: LedgerClient, ledger_id: int, payloads: Sequence[bytes], *, unconfirmed: bool = False) -> None:
-    """Read the ledger; all must be there as they were written, and confirmed unless they need not be. LedgerError,
-    ShellError."""
+    """Read the ledger and compare all entries; they must be confirmed unless that is waived.
+
+    Raises LedgerError, ShellError."""
     reader = await client.open(ledger_id, recover=False)
     last = len(payloads) - 1
     if not unconfirmed and reader.last_entry_id != last:
-        raise ShellError(f"the last entry is said to be {reader.last_entry_id}, not {last}")
+        raise ShellError(f"the ledger ends with entry {reader.last_entry_id}, not {last}")
     entry_id = 0
     while entry_id <= last:
         read = reader.read_unconfirmed if unconfirmed else reader.read
@@ -117,7 +120,7 @@ async def _check(client: LedgerClient, ledger_id: int, payloads: Sequence[bytes]
 
 
 async def _delete(shell: Shell, client: LedgerClient, writer: LedgerWriter) -> None:
-    """Leave nothing behind, whatever happened; if that fails, say so."""
+    """Delete the ledger, whatever happened; print a note if that fails."""
     with trio.move_on_after(CLEAN_UP_S, shield=True):
         try:
             await client.delete(writer.ledger_id)

@@ -1,4 +1,4 @@
-"""readledger: entries of a ledger, from whichever bookie has them, or from one."""
+"""readledger: entries of a ledger, from any bookie, or from one."""
 
 from __future__ import annotations
 
@@ -73,7 +73,9 @@ class _EntryPrinter:
 
 
 async def _open(shell: Shell, client: LedgerClient, ledger_id: int, *, recover: bool) -> LedgerReader:
-    """The password is the one in the metadata, as for every tool of an administrator. ShellError, LedgerError."""
+    """Open the ledger. The password is the one in the metadata, as in every administrator's tool.
+
+    Raises ShellError, LedgerError."""
     try:
         metadata = await client.read_metadata(ledger_id)
         password, digest = _secrets(shell, metadata)
@@ -90,8 +92,10 @@ def _secrets(shell: Shell, metadata: LedgerMetadata) -> tuple[bytes, Digest]:
 
 
 async def _print_entries(printer: _EntryPrinter, reader: LedgerReader, first: int, last: int, *, capped: bool) -> int:
-    """Entries `first` to `last` (LAST: to the end) as far as there are any. Of an open ledger those too that are not
-    confirmed, as far as bookies have them; unless it was just closed (`capped`)."""
+    """Print entries `first` to `last` (LAST: to the end), as far as there are any.
+
+    For an open ledger this includes unconfirmed entries, as far as bookies have them; unless it was just closed
+    (`capped`)."""
     ends = reader.closed or capped
     if ends and (last == LAST or last > reader.last_entry_id):
         if last != LAST:
@@ -107,7 +111,7 @@ async def _print_entries(printer: _EntryPrinter, reader: LedgerReader, first: in
                 payloads = await reader.read_unconfirmed(entry_id, until, size_max=READ_BYTES)
             except NoSuchEntryError:
                 if entry_id <= reader.last_entry_id:
-                    raise  # it was confirmed: it is lost
+                    raise  # it was confirmed, so it is lost
                 break
             for payload in payloads:
                 printer.print(entry_id, payload)
@@ -115,13 +119,14 @@ async def _print_entries(printer: _EntryPrinter, reader: LedgerReader, first: in
             done(printer.printed)
     if not ends and entry_id - 1 > reader.last_entry_id:
         printer.output.note(
-            f"the ledger is open: the entries past {reader.last_entry_id} are not confirmed, its writer may yet give them up"
+            f"the ledger is open: the entries past {reader.last_entry_id} are not confirmed, and its writer may "
+            "still drop them"
         )
     return 0
 
 
 class _Copies:
-    """What one bookie has of a ledger."""
+    """Entries of a ledger on one bookie."""
 
     def __init__(self, shell: Shell, connection: BookieConnection, ledger_id: int, metadata: LedgerMetadata) -> None:
         self._shell = shell
@@ -132,13 +137,12 @@ class _Copies:
         self._striping = Striping(metadata.ensemble_size, metadata.write_quorum)
 
     async def print(self, printer: _EntryPrinter, first: int, last: int) -> int:
-        """Entries `first` to `last`, LAST for the last one that the bookie has. FAILED if it does not give one that it
-        should have."""
+        """Print entries `first` to `last`, LAST for the bookie's last one. Returns FAILED if one is missing."""
         if last == LAST:
             last = await self._last()
         failures = 0
         entry_id = first
-        with printer.output.progress("entries asked for", max(0, last - first + 1)) as done:
+        with printer.output.progress("entries requested", max(0, last - first + 1)) as done:
             while entry_id <= last:
                 wanted = list(range(entry_id, min(last + 1, entry_id + READS_AT_ONCE)))
                 failures += await self._print_some(printer, wanted)
@@ -147,7 +151,7 @@ class _Copies:
         return FAILED if failures else 0
 
     async def _last(self) -> int:
-        """The last entry that the bookie has, -1 if none. ShellError."""
+        """Return the bookie's last entry, -1 if none. Raises ShellError."""
         (answer,) = self._connection.read(self._ledger_id, [LAST])
         entry = await self._entry(answer)
         if entry == rc_name(Rc.NO_ENTRY) or entry == rc_name(Rc.NO_LEDGER):
@@ -157,7 +161,7 @@ class _Copies:
         return read_header(entry).entry_id
 
     async def _print_some(self, printer: _EntryPrinter, wanted: Sequence[int]) -> int:
-        """Returns how many there should be and are not to be had."""
+        """Print some entries; return how many are missing."""
         failures = 0
         for entry_id, answer in zip(wanted, self._connection.read(self._ledger_id, wanted), strict=True):
             entry = await self._entry(answer)
@@ -173,7 +177,7 @@ class _Copies:
         return failures
 
     async def _entry(self, answer: Answer) -> memoryview | str:
-        """What came, or why not."""
+        """Read an entry; return it or the error."""
         try:
             body = await answer.wait()
         except BookieError as error:
@@ -206,10 +210,8 @@ COMMANDS = (
                 minimum=LAST,
                 help="The last entry; -1 for all there are.",
             ),
-            Option(name="msg", short="m", help="With what they hold."),
-            Option(
-                name="force-recovery", short="r", help="Close the ledger before; its writer, if any, can write no more."
-            ),
+            Option(name="msg", short="m", help="With their contents."),
+            Option(name="force-recovery", short="r", help="Close the ledger first; a writer of it can write no more."),
             Option(name="bookie", short="b", kind=Kind.TEXT, help="Only from this bookie."),
         ),
     ),

@@ -1,4 +1,4 @@
-"""Records of journals and entry logs as the original prints them, and for JSON (pure).
+"""Records of journals and entry logs in the original's text form, and for JSON (pure).
 
     --------- Lid=0, Eid=0, ByteOffset=1024, EntrySize=36 ---------
     Type:           DATA
@@ -23,7 +23,7 @@ from quire.wire.bookkeeper.entry import METADATA_LENGTH, Buffer
 _LONG: Final = Struct("!q")
 _LAC_OFFSET: Final = 16
 _VALUE_OFFSET: Final = 20
-"""Of a key or a LAC package in its record: behind the ids and the size."""
+"""Offset of a key or a LAC package in its record: behind the ids and the size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,17 +31,18 @@ class RecordPrinter:
     ledger_ids: LedgerIdFormat
     entries: EntryFormat
     with_data: bool
-    """-msg: what the entries hold too; digest included, as its type is not known here."""
+    """-msg: with the contents of the entries; digest included, as its type is unknown here."""
 
     def print(self, output: Output, ledger_id: int, entry_id: int, offset: int, size: int, body: Buffer) -> None:
-        """`body` is the record's from its two ids on: all `size` bytes, or of an entry at least its metadata."""
+        """Print a record. `body` is the record from its two ids on: all `size` bytes, or of an entry at least its
+        metadata."""
         if output.as_json:
             output.value(**self.value(ledger_id, entry_id, offset, size, body))
         else:
             output.line(self.text(ledger_id, entry_id, offset, size, body))
 
     def text(self, ledger_id: int, entry_id: int, offset: int, size: int, body: Buffer) -> str:
-        """Without the last newline."""
+        """Return the text, without the last newline."""
         ledger = self.ledger_ids.write(ledger_id)
         head = f"--------- Lid={ledger}, Eid={entry_id}, ByteOffset={offset}, EntrySize={size} ---------"
         lines = [head, f"Type:           {'DATA' if entry_id >= 0 else 'META'}"]
@@ -79,12 +80,12 @@ class RecordPrinter:
 
 
 def _lac(body: memoryview) -> int | None:
-    """The last add confirmed in an entry; None if the entry is too short to have one."""
+    """Return the last add confirmed in an entry; None if the entry is too short to have one."""
     return _long(body, _LAC_OFFSET)
 
 
 def _explicit_lac(body: memoryview) -> int | None:
-    """What a LAC package says, which begins with the ledger's id."""
+    """Return the LAC in a LAC package, which begins with the ledger's id."""
     return _long(body, _VALUE_OFFSET + 8)
 
 

@@ -1,7 +1,7 @@
-"""recover: put the copies of some bookies on others.
+"""recover: copy the data of some bookies to others.
 
-A ledger that cannot be recovered does not keep the others from it, unlike in the original; the exit code is 255 then, unless it was
-said that such ledgers are to be skipped.
+A ledger that cannot be recovered does not keep the others from it, unlike in the original; the exit code is 255 then,
+unless it was said that such ledgers are to be skipped.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def recover(shell: Shell, arguments: Arguments) -> int:
         check_bookie_id(bookie_id)
     dry_run = arguments.has("dryrun") or arguments.has("dry-run")
     looks_only = arguments.has("query") or dry_run
-    # (The original asks even before it only looks.)
+    # The original asks even before a dry run.
     if (
         not looks_only
         and not arguments.has("force")
@@ -88,7 +88,7 @@ async def recover(shell: Shell, arguments: Arguments) -> int:
 async def _concerned(
     shell: Shell, store: MetadataStore, client: LedgerClient, recovery: BookieRecovery, arguments: Arguments
 ) -> tuple[dict[int, LedgerMetadata], int]:
-    """The ledgers that name the bookies; and the number of those whose metadata cannot be read."""
+    """Return the ledgers that name the bookies, and the number of those with unreadable metadata."""
     if arguments.has("ledger"):
         ledger_id = arguments.number("ledger")
         metadata = await client.read_metadata(ledger_id)
@@ -109,27 +109,28 @@ async def _concerned(
 
 
 REMEDIES: Final[tuple[tuple[type[LedgerError], str], ...]] = (
-    (NotEnoughBookiesError, "start a bookie that is not in its ensemble, or add one"),
-    (NoSuchEntryError, "start the bookies that had the entry; where their disks are gone the entry is lost"),
-    (DigestMismatchError, "start other bookies that have the entry; where there are none it is damaged for good"),
+    (NotEnoughBookiesError, "start a bookie outside its ensemble, or add one"),
+    (NoSuchEntryError, "start the bookies that had the entry; if their disks are lost, so is the entry"),
+    (DigestMismatchError, "start other bookies that have the entry; if there are none, it is permanently damaged"),
     (LedgerReadError, "start the bookies that have the entry"),
     (LedgerRecoveryError, "start more bookies of its last ensemble, so that its end can be found"),
     (LedgerUnauthorizedError, "set passwd and digestType to those of its writer"),
-    (BookieError, "see that the bookie takes copies"),
+    (BookieError, "make sure that the bookie accepts copies"),
 )
-"""By kind of failure, the first that fits: what lets the next `recover` do better."""
+"""By kind of failure, the first that fits: the remedy before the next `recover`."""
 RUN_AGAIN: Final = "run recover again"
 
 
 def remedy(error: LedgerError) -> str:
-    """What to do about a ledger that cannot be recovered."""
+    """Return the remedy for a ledger that cannot be recovered."""
     first = next((text for kind, text in REMEDIES if isinstance(error, kind)), "")
     return f"{first}, then {RUN_AGAIN}" if first else RUN_AGAIN
 
 
 async def _recover_all(shell: Shell, recovery: BookieRecovery, plans: Sequence[LedgerPlan]) -> int:
-    """How many ledgers could not be recovered. One that cannot be does not keep the others; each is named, with the reason and
-    what to do. MetadataError ends it."""
+    """Recover all ledgers; return how many could not be recovered.
+
+    Each of these is printed, with the reason and the remedy, and does not prevent the others. MetadataError ends it."""
     recovered = gone = 0
     left: Counter[str] = Counter()
 
@@ -177,7 +178,7 @@ async def _recover_all(shell: Shell, recovery: BookieRecovery, plans: Sequence[L
 
 
 def _show(shell: Shell, ledgers: dict[int, LedgerMetadata], named: Sequence[str]) -> int:
-    """As the original shows it: the bookies in question are marked."""
+    """Print in the original's form: the bookies in question are marked."""
     shell.output.note("NOTE: Bookies in inspection list are marked with '*'.")
     for ledger_id, metadata in ledgers.items():
         shell.output.line(f"ledger {shell.ledger_ids.write(ledger_id)} : {metadata.state.name}")
@@ -222,26 +223,28 @@ def _plan_value(plan: LedgerPlan) -> dict[str, Any]:
 COMMANDS = (
     Command(
         name="recover",
-        help="Put the copies that bookies have, or had, on others. Open ledgers that end on them are closed.",
+        help="Copy the data of bookies to others. Open ledgers that end on them are closed.",
         run=recover,
-        operands=("bookies, parted by commas",),
+        operands=("bookies, comma-separated",),
         options=(
             Option(name="query", short="q", help="Only show the ledgers that name these bookies."),
             Option(name="dryrun", short="dr", help="Only show what would be done."),
             Option(name="dry-run", help="The same."),
             Option(name="force", short="f", help="Do not ask."),
             Option(name="ledger", short="l", kind=Kind.LEDGER, help="Only this ledger."),
-            Option(name="skipOpenLedgers", short="sk", help="Leave ledgers alone that are not closed."),
+            Option(name="skipOpenLedgers", short="sk", help="Skip ledgers that are not closed."),
             Option(name="deleteCookie", short="d", help="Delete the cookies of the bookies when all is done."),
             Option(
-                name="skipUnrecoverableLedgers", short="sku", help="A ledger that cannot be recovered is no failure."
+                name="skipUnrecoverableLedgers",
+                short="sku",
+                help="Do not fail because of a ledger that cannot be recovered.",
             ),
             Option(
                 name="replicationrate",
                 short="rate",
                 kind=Kind.NUMBER,
                 default=0,
-                help="Bytes a second at most; 0 is no limit.",
+                help="Maximum bytes per second; 0 is no limit.",
             ),
         ),
     ),

@@ -44,7 +44,8 @@ async def serve_autorecovery(
     ready: Callable[[], None] = lambda: None,
     stop: trio.Event,
 ) -> None:
-    """Until `stop` is set, with a ledger client of its own. MetadataError, LedgerError, AutoRecoveryError."""
+    """Serve until `stop` is set, with a ledger client of its own. Raises MetadataError, LedgerError,
+    AutoRecoveryError."""
     await ensure_layout(metadata, root)
     async with open_repair_client(world, metadata, config, root=root) as client:
         await run_autorecovery(
@@ -71,7 +72,7 @@ def beside_bookie(conf: Path | None, bookie_id: str) -> Callable[[World, trio.Ev
 
 
 def run_autorecovery_command(conf: Path | None, log_level: str) -> int:
-    """The command. Returns the exit code."""
+    """Run the command; return the exit code."""
     from quire.service import log as logging
     from quire.world.real import real_world
 
@@ -120,7 +121,7 @@ def run_autorecovery_command(conf: Path | None, log_level: str) -> int:
 
 
 def exit_code(error: BaseException) -> int | None:
-    """What a process that ends so answers; None if it is our mistake, or if it was cut."""
+    """Return the exit code for an error that ends the process; None for an internal error, or if it was cancelled."""
     causes = list(leaves(error))
     if not all(
         isinstance(

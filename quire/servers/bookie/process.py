@@ -57,7 +57,7 @@ _CONNECT_TIMEOUT_S = 30.0
 
 
 class BookieStartError(CliError):
-    """The bookie cannot be started as it is configured."""
+    """The bookie cannot be started with its configuration."""
 
 
 class RegistrationError(CliError):
@@ -65,7 +65,7 @@ class RegistrationError(CliError):
 
 
 class Ready:
-    """What is told when a bookie serves."""
+    """Addresses of a bookie that serves."""
 
     def __init__(self, config: BookieServerConfig, address: tuple[str, int], http: tuple[str, int] | None) -> None:
         self.config = config
@@ -73,7 +73,7 @@ class Ready:
         self.http = http
 
     def line(self, pid: int) -> str:
-        """`ready bookie=127.0.0.1:3181 address=127.0.0.1:3181 http= journal=... ledgers=... pid=...`"""
+        """Return `ready bookie=127.0.0.1:3181 address=127.0.0.1:3181 http= journal=... ledgers=... pid=...`."""
         http = f"http://{self.http[0]}:{self.http[1]}" if self.http else ""
         return (
             f"ready bookie={self.config.id} address={self.address[0]}:{self.address[1]} http={http} "
@@ -131,7 +131,7 @@ def own_host(config: BookieProcessKeys) -> str:
             raise ConfigError(f"this host's name has no address ({error}): set advertisedAddress") from error
     if address.startswith("127.") and not config.allow_loopback:
         raise ConfigError(
-            f"this host is known to itself as {address}, which others cannot reach: set advertisedAddress or "
+            f"this host's name resolves to {address}, which others cannot reach: set advertisedAddress or "
             "listeningInterface, or allowLoopback=true for a cluster on one machine"
         )
     if config.use_host_name:
@@ -140,7 +140,7 @@ def own_host(config: BookieProcessKeys) -> str:
 
 
 def interface_address(name: str) -> str:
-    """The IPv4 address of a network interface. ConfigError."""
+    """Return the IPv4 address of a network interface. Raises ConfigError."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
@@ -153,11 +153,11 @@ def check_user(config: BookieProcessKeys) -> None:
     """ConfigError if this user may not start a bookie."""
     user = getpass.getuser()
     if config.permitted_users and user not in config.permitted_users:
-        raise ConfigError(f"permittedStartupUsers={','.join(config.permitted_users)}: {user} is none of them")
+        raise ConfigError(f"permittedStartupUsers={','.join(config.permitted_users)}: {user} is not one of them")
 
 
 def total_bytes(folder: str) -> int:
-    """Size of the file system that a folder is in."""
+    """Return the size of the file system that a folder is in."""
     found = os.statvfs(folder)
     return found.f_blocks * found.f_frsize
 
@@ -174,13 +174,14 @@ async def serve(
     stop: trio.Event,
     beside: Callable[[trio.Event], Awaitable[None]] | None = None,
 ) -> None:
-    """One located bookie, until `stop` is set; and `beside(stop)`, from when it serves. BookieError, MetadataError, OSError,
-    PortError, RegistrationError, in groups."""
+    """Serve one located bookie, until `stop` is set, and run `beside(stop)` while it serves.
+
+    Raises BookieError, MetadataError, OSError, PortError, RegistrationError, in groups."""
     try:
         await ensure_layout(metadata, config.bookie.ledgers_root)
     except NoNodeError as error:
         raise BookieStartError(
-            f"{error}. Make it with `quire shell initnewcluster`, or correct metadataServiceUri"
+            f"{error}. Create it with `quire shell initnewcluster`, or correct metadataServiceUri"
         ) from error
     listening = config.process.listening_interface
     bind = interface_address(listening) if listening else "0.0.0.0"
@@ -190,7 +191,7 @@ async def serve(
         nursery = await stack.enter_async_context(ending_at_faults(world.faults))
         lost = "a sync failed and nobody knows what is on the disk; the next start will tell"
         nursery.start_soon(end_when, bookie.failed, StorageFailedError(lost), name="bookie failed")
-        expired = SessionExpiredError("ZooKeeper has given this bookie up: start it again")
+        expired = SessionExpiredError("the ZooKeeper session has expired: restart the bookie")
         nursery.start_soon(end_when, metadata.expired, expired, name="metadata expired")
         counts = ConnectionCounts()
         http: tuple[str, int] | None = None
@@ -232,17 +233,17 @@ async def _registered(
     *,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """`serving`, with a registration that failed told as that."""
+    """Run `serving`, and translate a failed registration."""
     try:
         await serving(task_status=task_status)
     except* NodeExistsError as errors:
         raise RegistrationError(
-            f"{next(leaves(errors))}: another bookie of this name is running, or died a moment ago"
+            f"{next(leaves(errors))}: another bookie of this name is running, or its session has not expired yet"
         ) from errors
 
 
 def run_bookie(conf: Path | None, log_level: str) -> int:
-    """The command. Returns the exit code."""
+    """Run the command; return the exit code."""
     from quire.service import log as logging
     from quire.world.real import real_world
 
@@ -271,7 +272,7 @@ def run_bookie(conf: Path | None, log_level: str) -> int:
         async with cut_after_faults(world.faults), closing(store):
             await serve(world, config, store, ready=announce, stop=stop, beside=beside)
 
-    named = "" if conf is None else f"`quire doctor --conf {conf}` names everything that is damaged; "
+    named = "" if conf is None else f"`quire doctor --conf {conf}` lists all damage; "
     remedy = f"{named}{rebuild_command(config.id)} rebuilds this bookie from the others (docs/operating.md)"
     return run_server("bookie", main, exit_code, remedy=remedy)
 
@@ -282,14 +283,14 @@ def _auto_recovery(
     """What runs beside the bookie, if it is to: `run(world, stop)`. ConfigError."""
     if not config.process.auto_recovery:
         return None
-    # Only here: other bookies need none of it.
+    # Imported here, because other bookies do not need it.
     from quire.servers.autorecovery.process import beside_bookie
 
     return beside_bookie(conf, config.id)
 
 
 def exit_code(error: BaseException) -> int | None:
-    """What a bookie that ends so answers; None if it is our mistake, or if it was cut."""
+    """Return the exit code for an error that ends a bookie; None for an internal error, or if it was cancelled."""
     causes = list(leaves(error))
     kinds = (
         (RegistrationError, ZK_REG_FAIL),

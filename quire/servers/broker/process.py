@@ -48,7 +48,7 @@ DEFAULT_CONF = Path("conf/broker.conf")
 
 
 class BrokerStartError(CliError):
-    """The broker cannot be started on this cluster as it is."""
+    """The broker cannot be started on this cluster in its present state."""
 
 
 # --- serving
@@ -169,7 +169,7 @@ def located(config: BrokerConfig) -> BrokerConfig:
 
 
 def run_broker(conf: Path | None, log_level: str, *, accept_unsupported_policies: bool = False) -> int:
-    """The command. Returns the exit code."""
+    """Run the command; return the exit code."""
     from quire.service import log as logging
     from quire.world.real import real_world
 
@@ -199,7 +199,7 @@ def run_broker(conf: Path | None, log_level: str, *, accept_unsupported_policies
                 await ensure_layout(store, root)
             except NoNodeError as error:
                 raise BrokerStartError(
-                    f"{error}. Make it with `quire initialize-cluster-metadata`, or correct bookkeeperMetadataServiceUri"
+                    f"{error}. Create it with `quire initialize-cluster-metadata`, or correct bookkeeperMetadataServiceUri"
                 ) from error
             turn = Turn()
             keys = config.ledger_client
@@ -213,5 +213,5 @@ def run_broker(conf: Path | None, log_level: str, *, accept_unsupported_policies
 
 
 def ready_line(addresses: Addresses, pid: int) -> str:
-    """`ready broker=pulsar://host:6650 web=http://host:8080 pid=...`"""
+    """Return `ready broker=pulsar://host:6650 web=http://host:8080 pid=...`."""
     return f"ready broker={addresses.broker_url} web={addresses.web_url} pid={pid}"

@@ -1,4 +1,4 @@
-"""The data directory of a standalone server: who holds it, and which version of the layout it has.
+"""The data directory of a standalone server: its lock, and the version of its layout.
 
 LOCK            held while a server runs
 FORMAT          "quire standalone 1\\n": layout and formats below; a newer one is refused
@@ -41,16 +41,16 @@ class DataDirectory:
 
 
 def claim(disk: Disk, root: str) -> DataDirectory:
-    """Lock `root` (an absolute path), making it if it is missing, and check its version. Blocking.
+    """Lock `root` (an absolute path), creating it if missing, and check its version. Blocking.
 
-    Raises DataDirectoryError if another process has it, if its version is not ours to read, or if it is no data
-    directory and not empty; OSError as the disk raises it."""
+    Raises DataDirectoryError if another process has it, if its version is not supported, or if it is not a data
+    directory and not empty; OSError of the disk."""
     disk.make_dirs(root)
     # A crash in the very first start can leave the temporary file of FORMAT.
     names = [name for name in disk.names(root) if name not in (LOCK_NAME, f"{FORMAT_NAME}.tmp")]
     if FORMAT_NAME not in names and names:
         raise DataDirectoryError(
-            f"{root} holds {names[0]!r} but no {FORMAT_NAME} file: it is no data directory of quire; name an empty one"
+            f"{root} holds {names[0]!r} but no {FORMAT_NAME} file: it is not a data directory of quire; use an empty one"
         )
     try:
         lock = disk.lock(f"{root}/{LOCK_NAME}")
@@ -72,12 +72,12 @@ def _check_format(disk: Disk, path: str) -> None:
 
 
 def read_format(disk: Disk, path: str) -> None:
-    """Check the version that the file says. DataDirectoryError; FileNotFoundError. Blocking."""
+    """Check the version in the file. Raises DataDirectoryError; FileNotFoundError. Blocking."""
     text = disk.read(path)
     number = text.removeprefix(_FORMAT_HEAD).strip()
     if not text.startswith(_FORMAT_HEAD) or not number.isdigit():
         raise DataDirectoryError(f"{path} is damaged: {text[:40]!r}")
     if int(number) > FORMAT_VERSION:
         raise DataDirectoryError(
-            f"{path} says version {int(number)}, this quire reads up to {FORMAT_VERSION}: use a newer quire"
+            f"{path} has version {int(number)}, above the {FORMAT_VERSION} that this quire supports: use a newer quire"
         )

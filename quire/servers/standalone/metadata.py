@@ -1,4 +1,4 @@
-"""What an embedded metadata store holds from its first start on: the cluster, its tenants and namespaces.
+"""Initial content of an embedded metadata store: the cluster, its tenants and namespaces.
 
 Paths and values are Pulsar's, so that what is written here reads the same on a cluster.
 """
@@ -16,7 +16,7 @@ _BUNDLES = {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}
 
 
 async def initialize(store: MetadataStore, cluster: str, rng: Random) -> None:
-    """Make what is missing; what is there stays as it is."""
+    """Create missing nodes; existing ones are left unchanged."""
     await initialize_layout(store, "/ledgers", rng=rng)
     await _ensure(store, "/managed-ledgers", b"")
     await _ensure(store, f"/admin/clusters/{cluster}", b"{}")
@@ -29,7 +29,7 @@ async def initialize(store: MetadataStore, cluster: str, rng: Random) -> None:
 
 
 async def next_incarnation(store: MetadataStore) -> int:
-    """A number no earlier start had: makes generated producer names unique."""
+    """Return a number no earlier start had, which makes generated producer names unique."""
     path = await store.create("/counters/producer-name/-", kind=Kind.EPHEMERAL, sequential=True, make_parents=True)
     return int(path.rpartition("-")[2])
 
@@ -39,7 +39,7 @@ async def _ensure(store: MetadataStore, path: str, value: bytes) -> None:
         try:
             await store.create(path, value, make_parents=True)
         except NodeExistsError:
-            pass  # another start did it between the two calls
+            pass  # another process created it between the two calls
 
 
 def _json(value: object) -> bytes:

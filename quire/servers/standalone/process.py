@@ -2,7 +2,7 @@
 
 Taken down from the inside out: connections, topics (cursors and ledgers are closed), the bookie (flushed), metadata.
 Correctness does not need any of it: a killed server is an ordinary server. So a server that cannot trust its disk any
-more, because a sync failed, ends as if it were killed, and the next start tells what is there.
+more, because a sync failed, ends as if it were killed, and the next start recovers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ log = get_logger(__name__)
 
 LEDGERS_ROOT = "/ledgers"
 LEDGER_CLIENT = LedgerConfig(frame_max=v2.FRAME_MAX, pending_bytes_max=None)
-"""The bookie is ours; maxMessagePublishBufferSizeInMB bounds what all topics together have on their way."""
+"""Unbounded, because the bookie is in this process, and maxMessagePublishBufferSizeInMB bounds pending bytes of all
+topics together."""
 
 
 async def run_standalone(
@@ -77,7 +78,7 @@ async def run_standalone(
             metadata = await open_store(world, directory.metadata, create=not has_served)
         except FileNotFoundError as error:
             raise DataDirectoryError(
-                f"{directory.metadata} is missing, and {directory.ledgers} is there: restore it from a copy"
+                f"{directory.metadata} is missing, but {directory.ledgers} exists: restore it from a copy"
             ) from error
         stack.push_async_callback(metadata.aclose)
         await initialize(metadata, config.broker.cluster_name, world.rng)

@@ -10,12 +10,13 @@ from quire.service.config import conf_key
 from quire.service.errors import ConfigError
 
 PULSAR_PREFIX = "metadata-store:"
-"""Of a metadataServiceUri as Pulsar's bookies have it: what follows is a metadataStoreUrl."""
+"""Prefix of a metadataServiceUri in the form of Pulsar's bookies; a metadataStoreUrl follows."""
 
 
 def pulsar_store(url: str, configuration_url: str, *, key: str, configuration_key: str) -> ConnectString:
-    """The one store of all of a cluster's metadata, which both must name if both are given; the keys are what the
-    operator calls them. ConfigError, InvalidConnectStringError."""
+    """Return the single store of a cluster's metadata, the same in both keys if both are set.
+
+    The key names are those of the operator's file. Raises ConfigError, InvalidConnectStringError."""
     where = parse_connect_string(url)
     if where.names_ledgers:
         raise ConfigError(f"{key}: {url} is not of the form zk:host:2181,host:2181/chroot")
@@ -23,8 +24,8 @@ def pulsar_store(url: str, configuration_url: str, *, key: str, configuration_ke
         other = parse_connect_string(configuration_url)
         if (set(other.servers), other.chroot) != (set(where.servers), where.chroot):
             raise ConfigError(
-                f"{configuration_key}: {configuration_url} is another store, and one serves all of a cluster's metadata; leave "
-                f"it out, or make it the same as {key}"
+                f"{configuration_key}: {configuration_url} is another store, but one store has all of a cluster's metadata; "
+                f"remove it, or set it to the value of {key}"
             )
     return where
 

@@ -2,7 +2,7 @@
 
     java -cp 'JARS/*' org.apache.zookeeper.server.quorum.QuorumPeerMain zoo.cfg
 
-It runs as a child, which does not outlive us, not even a kill -9.
+It runs as a child process, which ends with its parent, even after a kill -9.
 """
 
 from __future__ import annotations

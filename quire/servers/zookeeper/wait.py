@@ -1,5 +1,6 @@
-"""One rule for every server: a ZooKeeper that cannot be reached when the process starts is waited for, until it is there or the
-process is stopped. An error that waiting does not mend (a certificate, a chroot that is missing) ends the process."""
+"""Startup rule for every server: wait for an unreachable ZooKeeper until it is available or the process is stopped.
+
+An error that waiting does not solve (a certificate, a missing chroot) ends the process."""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ from quire.world.doors import World
 log = get_logger(__name__)
 
 ATTEMPT_S: Final = 3.0
-"""For one attempt."""
+"""Deadline of one attempt."""
 
 
 async def open_when_there(world: World, config: ZooKeeperConfig, stop: trio.Event) -> ZooKeeperStore | None:
-    """A connection to ZooKeeper, waited for; None if `stop` is set first. NoNodeError: the chroot is missing."""
+    """Connect to ZooKeeper, waiting for it; None if `stop` is set first. Raises NoNodeError: the chroot is missing."""
     servers = ",".join(map(host_port, config.servers))
     since = trio.current_time()
     while not stop.is_set():

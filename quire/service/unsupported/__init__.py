@@ -1,4 +1,5 @@
-"""What Pulsar and BookKeeper have and Quire does not obey, in one place: configuration keys of each process, and policies.
+"""Features of Pulsar and BookKeeper that Quire does not obey, in one place: configuration keys of each process, and
+policies.
 
 `RULES` are for the files of each process; `listing` has all of it as text.
 """
@@ -32,7 +33,7 @@ RULES: Final = MappingProxyType(
 
 
 def listing() -> Iterator[str]:
-    """What is not obeyed, as lines of text: `kind<TAB>name<TAB>why`. Harmless keys are left out."""
+    """Return what is not obeyed as lines of text: `kind<TAB>name<TAB>why`. Harmless keys are left out."""
     for process, rules in RULES.items():
         for name, rule in sorted(rules.by_name.items()):
             if rule.fate is not Fate.HARMLESS:

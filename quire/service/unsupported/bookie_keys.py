@@ -115,7 +115,7 @@ _RECOVERY: Final = frozenset(
         "clientAuthProviderFactoryClass",
     ]
 )
-"""Of auto recovery and its client, not of a bookie."""
+"""Keys of auto recovery and its client, not of a bookie."""
 _BOTH: Final = frozenset(("tlsProviderFactoryClass", "httpServerTlsEnable", "zkRequestRateLimit"))
 
 

@@ -82,7 +82,7 @@ _SAYS_NOTHING: Final[Mapping[str, tuple[str, ...]]] = {
     "schema_auto_update_compatibility_strategy": ("FULL", "ALWAYSCOMPATIBLE"),
 }
 _BESIDE: Final = frozenset(("policy", "ratePeriodInSecond", "ratePeriodInSeconds", "relativeToPublishRate"))
-"""Of a rate or a quota, what says nothing without a limit beside it."""
+"""Values of a rate or a quota without effect unless a limit is set beside them."""
 
 
 def unsupported(policies: Mapping[str, Any] | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the user of `format("quire")` asked for, checked before anything is opened. Pure.
+"""Parsing and checking of the options of `format("quire")`, before anything is opened. Pure.
 
 Which options there are is in `table`. A wrong one ends the query where it is made, with the option's name, what was
 given and what to do.
@@ -48,7 +48,7 @@ _HOST = re.compile(r"(?P<host>\[[0-9a-fA-F:.%]+\]|[^\s:/,\[\]@?#]+)(?::(?P<port>
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Checked options; plain data that pickles. Those of another use than `use` have their defaults."""
+    """Checked options; plain data that pickles. Options that `use` does not have are at their defaults."""
 
     use: Use
     service_url: str = "pulsar://127.0.0.1:6650"
@@ -59,26 +59,26 @@ class Options:
     starting: Boundary = EARLIEST
     ending: Boundary = LATEST
     messages_max: int | None = None
-    """Of one trigger."""
+    """Maximum messages of one trigger."""
     bytes_max: int | None = None
-    """Of one trigger."""
+    """Maximum bytes of one trigger."""
     min_partitions: int | None = None
     fail_on_data_loss: bool = True
     subscription: str = ""
-    """Name of the one that holds the data; "": nothing does."""
+    """Name of the subscription that retains the data; "": there is none."""
     columns: tuple[str, ...] = COLUMN_NAMES
     poll_timeout_ms: int = 120_000
     operation_timeout_ms: int = 60_000
     chunked_message_hold: int = 1000
-    """Entries."""
+    """Entries that the subscription stays behind."""
     topics_refresh_ms: int = 10_000
     topic: str = ""
-    """Of a sink: full name of the topic of all rows; "": the column tells."""
+    """Topic of all rows of a sink (full name); "": the column has it."""
     batching: bool = True
     compression: str = "none"
     hashing_scheme: str = "JavaStringHash"
     trace: str = ""
-    """Path of a file; "": none."""
+    """Path of the trace file; "": none."""
 
     @property
     def limits(self) -> Limits:
@@ -86,12 +86,23 @@ class Options:
 
     @property
     def is_held(self) -> bool:
-        """Whether a subscription holds the data."""
+        """Return whether a subscription retains the data."""
         return bool(self.subscription)
 
     @classmethod
     def parse(cls, mapping: Mapping[str, str], *, use: Use) -> Options:
-        """OptionError."""
+        """Parse and check the options.
+
+        Args:
+            given: options by name, as Spark has them.
+            use: what they are for: a batch read, a stream or a sink.
+
+        Returns:
+            The checked options.
+
+        Raises:
+            OptionError: an option is missing, unknown, invalid, or contradicts another.
+        """
         given = Given(_known(mapping, use))
         service_url, first_host = _service_url(given)
         timeout_ms, trace = given.integer("operationTimeoutMs", 60_000, 1), given.text("trace")
@@ -131,7 +142,7 @@ class Options:
 
 
 def _known(mapping: Mapping[str, str], use: Use) -> dict[str, str]:
-    """The options by their own names; what is not one of ours, or not of this use, is refused."""
+    """Return the options by their canonical names; refuse unknown ones, and ones of another use."""
     found: dict[str, str] = {}
     spelt: dict[str, str] = {}
     for key, value in mapping.items():
@@ -141,7 +152,7 @@ def _known(mapping: Mapping[str, str], use: Use) -> dict[str, str]:
                 continue
             raise OptionError(key, str(value), _unknown(key.lower()))
         if name in found:
-            raise OptionError(name, str(value), f"it is given twice, as {spelt[name]!r} and {key!r}: leave one out")
+            raise OptionError(name, str(value), f"it is given twice, as {spelt[name]!r} and {key!r}: remove one")
         if use not in _OPTIONS[name].uses:
             raise OptionError(name, str(value), _misplaced(name, use))
         found[name], spelt[name] = str(value), key
@@ -159,17 +170,20 @@ def _unknown(key: str) -> str:
 
 def _misplaced(name: str, use: Use) -> str:
     if use == "write":
-        return "it is for reading; a sink has no use for it: leave it out"
+        return "it is for reading: leave it out of a sink"
     if _OPTIONS[name].uses == ("write",):
-        return "it is for writing; a source has no use for it: leave it out"
-    return "a stream has no end: leave it out, or use spark.read; to read up to now and stop, use trigger(availableNow=True)"
+        return "it is for writing: leave it out of a source"
+    return (
+        "a stream has no end: leave it out, or use spark.read; to read up to now and stop, use "
+        "trigger(availableNow=True)"
+    )
 
 
-# Where the brokers are
+# Addresses of the brokers
 
 
 def _service_url(given: Given) -> tuple[str, str]:
-    """The URL, every host with its port, and the first host."""
+    """Return the URL, every host with its port, and the first host."""
     text = given.text("service.url", "pulsar://127.0.0.1:6650")
     scheme, separator, rest = text.partition("://")
     if not separator or scheme != "pulsar":
@@ -178,7 +192,7 @@ def _service_url(given: Given) -> tuple[str, str]:
     matches = [_HOST.fullmatch(part.strip()) for part in rest.removesuffix("/").split(",")]
     hosts = [(match["host"], int(match["port"] or SERVICE_PORT)) for match in matches if match is not None]
     if len(hosts) < len(matches) or not all(0 < port < 1 << 16 for _, port in hosts):
-        raise given.refuse("service.url", f"give pulsar://host:{SERVICE_PORT}, more hosts parted by commas")
+        raise given.refuse("service.url", f"give pulsar://host:{SERVICE_PORT}, more hosts comma-separated")
     return "pulsar://" + ",".join(f"{host}:{port}" for host, port in hosts), hosts[0][0]
 
 
@@ -193,7 +207,7 @@ def _admin_url(given: Given, first_host: str) -> str:
     return text
 
 
-# Which topics
+# Topics
 
 
 _ONE_OF = ("topic", "topics", "topicsPattern")
@@ -229,13 +243,13 @@ def _columns(given: Given) -> tuple[str, ...]:
 
 
 def _subscription(given: Given, use: Use) -> str:
-    """Name of the one that holds the data; "": none does."""
+    """Return the name of the subscription that retains the data; "": there is none."""
     named = "subscription" in given
     default = "subscription" if named or use == "stream" else "none"
     hold = given.choice("hold", default, ("subscription", "none"))
     if hold == "none":
         if named:
-            raise given.refuse("subscription", "hold=none says that there is none: leave one of them out")
+            raise given.refuse("subscription", "hold=none excludes a subscription: remove one of the two")
         return ""
     if not named:
         raise OptionError(

@@ -1,4 +1,4 @@
-"""Every option of the source and the sink, in one table: what `parse` accepts and what the documentation shows. Pure.
+"""All options of the source and the sink, in one table: `parse` accepts them and the documentation lists them. Pure.
 
     python -m quire.spark.options.table > docs/spark-options.md
 
@@ -25,17 +25,17 @@ class Option:
     name: str
     uses: tuple[Use, ...]
     default: str
-    """As a user would write it; "" if there is none."""
+    """Default as a user would write it; "" if there is none."""
     meaning: str
     aliases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """An option of Kafka's source or of pulsar-spark that means nothing here, and what to do instead."""
+    """An option of Kafka's source or of pulsar-spark that does not exist here, and its replacement."""
 
     name: str
-    """One that ends in `*` stands for all that begin so."""
+    """A name that ends in `*` stands for all with that prefix."""
     remedy: str
 
 
@@ -44,14 +44,15 @@ OPTIONS: tuple[Option, ...] = (
         "service.url",
         ALL,
         "pulsar://127.0.0.1:6650",
-        "Where the brokers are: `pulsar://host:port`, several hosts parted by commas.",
+        "Address of the brokers: `pulsar://host:port`, several hosts comma-separated.",
         ("serviceUrl",),
     ),
     Option(
         "admin.url",
         ALL,
         "port 8080 of the first host of `service.url`",
-        "Where their REST interface is: `http://host:port`. A sink accepts it, so that both can share their options, and does not"
+        "Address of their REST interface: `http://host:port`. A sink accepts it, so that both can share their "
+        "options, but does not"
         " use it.",
         ("adminUrl",),
     ),
@@ -59,16 +60,19 @@ OPTIONS: tuple[Option, ...] = (
         "topic",
         ALL,
         "",
-        "The topic. A source needs exactly one of `topic`, `topics` and `topicsPattern`; to a sink it is the topic of all rows"
+        "The topic. A source needs exactly one of `topic`, `topics` and `topicsPattern`; to a sink it is the "
+        "topic of all rows"
         " and wins over the column `__topic`.",
     ),
-    Option("topics", READ, "", "Topics, parted by commas.", ("subscribe",)),
+    Option("topics", READ, "", "Topics, comma-separated.", ("subscribe",)),
     Option(
         "topicsPattern",
         READ,
         "",
-        "Topics by a regular expression: `tenant/namespace/expression`, or `expression` for `public/default`. The expression"
-        " must match the whole local name, without `-partition-N`; the namespace is taken literally. New topics that match"
+        "Topics by a regular expression: `tenant/namespace/expression`, or `expression` for `public/default`. "
+        "The expression"
+        " must match the whole local name, without `-partition-N`; the namespace is taken literally. New topics "
+        "that match"
         " are read from their earliest entry.",
         ("subscribePattern",),
     ),
@@ -76,8 +80,9 @@ OPTIONS: tuple[Option, ...] = (
         "startingOffsets",
         READ,
         "batch: earliest, stream: latest",
-        "Where to begin, if there is no checkpoint: `earliest`, `latest` (streams only), or JSON, for every partition the next"
-        ' entry: `{"persistent://public/default/x-partition-0": "12:40"}`, `ledger:entry` or `ledger:entry:batch`;'
+        "Start, if there is no checkpoint: `earliest`, `latest` (streams only), or JSON with the next entry of "
+        "every partition:"
+        ' `{"persistent://public/default/x-partition-0": "12:40"}`, `ledger:entry` or `ledger:entry:batch`;'
         ' -2 is earliest, -1 latest. Also as `{"x": {"0": -2, "1": "12:40"}}`; `{"x": -2}` for all partitions of `x`.',
     ),
     Option(
@@ -87,7 +92,7 @@ OPTIONS: tuple[Option, ...] = (
         "Begin at the first entry that was published at this time or later, in ms since 1970.",
         ("startingTime",),
     ),
-    Option("endingOffsets", BATCH, "latest", "Where a batch read ends, exclusive: `latest`, or JSON as above."),
+    Option("endingOffsets", BATCH, "latest", "End of a batch read, exclusive: `latest`, or JSON as above."),
     Option(
         "endingTimestamp",
         BATCH,
@@ -99,70 +104,76 @@ OPTIONS: tuple[Option, ...] = (
         "maxMessagesPerTrigger",
         READ,
         "",
-        "About how many messages a trigger takes at most. Entries are taken whole, at least one; how many messages an entry"
-        " holds is estimated. A batch read has no use for it.",
+        "Approximate maximum messages per trigger. Entries are taken whole, at least one; the number of messages "
+        "in an entry"
+        " is estimated. Not used by a batch read.",
         ("maxOffsetsPerTrigger",),
     ),
     Option(
         "maxBytesPerTrigger",
         READ,
         "",
-        "About how many bytes, as stored, a trigger takes at most: a number, or one with k, m or g (1024). Both limits"
-        " hold if both are given. A batch read has no use for it.",
+        "Approximate maximum stored bytes per trigger: a number, or one with k, m or g (1024). Both limits apply"
+        " if both are given. Not used by a batch read.",
     ),
-    Option("minPartitions", READ, "", "Cut large partitions into several tasks, so that there are at least so many."),
+    Option("minPartitions", READ, "", "Minimum number of tasks: large partitions are cut into several."),
     Option(
         "failOnDataLoss",
         READ,
         "true",
-        "Fail if entries that were to be read are gone; `false`: warn and read on behind them.",
+        "Fail if entries that were to be read are gone; `false`: log a warning and skip them.",
     ),
     Option(
         "subscription",
         READ,
         "",
-        "Name of the durable subscription that keeps what a stream has not read from being deleted. One name for each query, the"
-        " same over restarts. It stays when the query stops: delete it when the query is no longer wanted.",
+        "Name of the durable subscription that keeps unread data of a stream from being deleted. Use one name "
+        "for each query, the"
+        " same over restarts. It remains after the query stops: delete it when the query is no longer needed.",
         ("predefinedSubscription",),
     ),
     Option(
         "hold",
         READ,
         "stream: subscription, batch: none",
-        "`subscription`, or `none`: then nothing but the topic's retention keeps the data. A stream must have either.",
+        "`subscription`, or `none`: only the topic's retention keeps the data. A stream needs a subscription or "
+        "`none`.",
     ),
     Option(
-        "columns", READ, "all", "Only these columns, in this order, parted by commas: what is left out costs nothing."
+        "columns", READ, "all", "Only these columns, in this order, comma-separated. Columns left out cost nothing."
     ),
     Option(
         "pollTimeoutMs",
         READ,
         "120000",
-        "How long a task waits for entries that are known to exist.",
+        "Time a task waits for entries that are known to exist.",
         ("kafkaConsumer.pollTimeoutMs",),
     ),
     Option(
         "operationTimeoutMs",
         ALL,
         "60000",
-        "How long what is passing (a broker that is away, a topic that moves) is retried.",
+        "Time for which passing errors (an unavailable broker, a topic that moves) are retried.",
     ),
     Option(
         "chunkedMessageHold",
         READ,
         "1000",
-        "Entries that the subscription stays behind the stream, at least 1; so far back the pieces of a chunked message are looked for.",
+        "Entries that the subscription stays behind the stream, at least 1: how far back pieces of a chunked "
+        "message are found.",
     ),
-    Option("topicsRefreshMs", READ, "10000", "How often new topics and partitions are looked for."),
+    Option("topicsRefreshMs", READ, "10000", "Interval between searches for new topics and partitions."),
     Option("batching", WRITE, "true", "Pack several messages into one entry."),
     Option("compression", WRITE, "none", "`none`, `lz4`, `zlib`, `zstd` or `snappy`."),
     Option(
         "hashingScheme",
         WRITE,
         "JavaStringHash",
-        "How a key chooses its partition; the same as the topic's other producers: `JavaStringHash` is the default of the official"
-        " Java and Go clients, `BoostHash` that of the Python and C++ clients (builds with Boost 1.81 or newer), `Murmur3_32Hash`"
-        " is what any of them may be set to.",
+        "Hash that routes a key to a partition; use the one of the topic's other producers: `JavaStringHash` is "
+        "the default of the official"
+        " Java and Go clients, `BoostHash` that of the Python and C++ clients (builds with Boost 1.81 or newer), "
+        "and all of them support"
+        " `Murmur3_32Hash`.",
     ),
     Option("trace", ALL, "", "For tests: a file to which every process appends one line of JSON for each event."),
 )
@@ -171,7 +182,7 @@ FOREIGN: tuple[Foreign, ...] = (
     Foreign("kafka.bootstrap.servers", "this is not Kafka: give service.url=pulsar://host:6650"),
     Foreign("kafka.group.id", "give subscription=<name>"),
     Foreign(
-        "kafka.*", "there are no Kafka client settings here; operationTimeoutMs and pollTimeoutMs bound what waits"
+        "kafka.*", "there are no Kafka client settings here; the timeouts are operationTimeoutMs and pollTimeoutMs"
     ),
     Foreign("groupIdPrefix", "give subscription=<name>, the same over restarts"),
     Foreign("assign", "name partitions as topics: topics=x-partition-0,x-partition-3"),
@@ -186,27 +197,26 @@ FOREIGN: tuple[Foreign, ...] = (
     Foreign("includeHeaders", "leave it out: the column __properties is always there, unless columns leaves it out"),
     Foreign("fetchOffset.*", "give operationTimeoutMs"),
     Foreign("subscriptionPrefix", "give subscription=<name>, the same over restarts"),
-    Foreign(
-        "waitingForNonExistedTopic", "create the topic first, or use topicsPattern, which reads it once it is there"
-    ),
+    Foreign("waitingForNonExistedTopic", "create the topic first, or use topicsPattern, which reads it once it exists"),
     Foreign("allowDifferentTopicSchemas", "leave it out: value is binary, whatever the topics' schemas are"),
     Foreign(
-        "pulsar.*", "there are no Pulsar client settings here; operationTimeoutMs and pollTimeoutMs bound what waits"
+        "pulsar.*", "there are no Pulsar client settings here; the timeouts are operationTimeoutMs and pollTimeoutMs"
     ),
     Foreign("path", "give topic=<name>"),
     Foreign("paths", "give topics=<name>,<name>"),
 )
 
 OF_SPARK = ("checkpointlocation", "queryname")
-"""Options of Spark's own (in lower case) that it hands to sources and sinks too: ignored."""
+"""Options of Spark's own (in lower case) that it passes to sources and sinks too: ignored."""
 
 
 def markdown() -> str:
-    """docs/spark-options.md."""
+    """Return the text of docs/spark-options.md."""
     lines = [
         '# Options of `format("quire")`',
         "",
-        "Made by `python -m quire.spark.options.table`. Case makes no difference in names. An option that is not in the first table"
+        "Made by `python -m quire.spark.options.table`. Case makes no difference in names. An option that is not "
+        "in the first table"
         " is an error, so that a misspelt one is noticed.",
         "",
         "| option | also | for | default | meaning |",

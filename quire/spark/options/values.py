@@ -65,5 +65,5 @@ class Given:
     def names(self, name: str) -> list[str]:
         found = [part.strip() for part in self.text(name).split(",")]
         if not all(found):
-            raise self.refuse(name, "give names parted by commas, none of them empty")
+            raise self.refuse(name, "give comma-separated names, none of them empty")
         return found

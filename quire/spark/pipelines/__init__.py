@@ -1,1 +1,1 @@
-"""Pipelines that are run as they are: `archive` (topics to Parquet) and `wordcount` (a stream of text to counts by window)."""
+"""Ready-made pipelines: `archive` (topics to Parquet) and `wordcount` (a stream of text to counts by window)."""

@@ -1,11 +1,11 @@
-"""Topics to Parquet by date: exactly once for who reads the manifest, whatever is killed and when.
+"""Archive of topics in Parquet files by date: exactly once for readers of the manifest, after any crash.
 
     OUT/_manifest.jsonl                              which files count (see manifest.py)
     OUT/batch=<number>/dt=<publish date>/part-*.parquet
 
-Each batch of the stream is written into its own folder, which a repetition writes anew; then its files are made durable, then a
-line of the manifest names them. So a batch that Spark repeats after a crash is either in the manifest, and left out, or
-it is not, and replaced. Read an archive with `quire.spark.pipelines.reader.read_archive`.
+Each batch of the stream is written into its own folder, which a repetition writes anew; then its files are made
+durable, then a line of the manifest names them. So a batch that Spark repeats after a crash is either in the manifest,
+and left out, or it is not, and replaced. Read an archive with `quire.spark.pipelines.reader.read_archive`.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from quire.spark.runtime import client_options, runtime
 from quire.spark.topics import partition_names
 
 Observe = Callable[[str, int], None]
-"""Told where the writing of a batch (its number in the archive) is: "begun", "written", "recorded". Tests kill there."""
+"""Called with the stage of a batch (its number in the archive): "begun", "written", "recorded". Tests kill there."""
 
 
 def unobserved(point: str, batch: int) -> None:
-    """Nobody watches."""
+    """Default observer: does nothing."""
 
 
 NEEDED = ("__topic", "__partition", "__ledger", "__entry", "__publishTime")
-"""Columns that tell where a batch ends, and its rows' dates."""
+"""Columns for the end of a batch, and for its rows' dates."""
 
 SESSION_CONF = {
-    # Days are UTC's, whatever the machine's zone; times are written so that every reader of Parquet knows them.
+    # Days are in UTC, whatever the machine's zone; times are written so that every reader of Parquet understands them.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # A task that writes several days keeps a file open for each, instead of sorting its rows by day first.
@@ -65,7 +65,7 @@ SESSION_CONF = {
 
 @dataclass(slots=True)
 class Totals:
-    """What this run archived."""
+    """Totals of this run."""
 
     rows: int = 0
     files: int = 0
@@ -79,7 +79,7 @@ class Totals:
         self.batches += 1
 
     def lines(self, seconds: float) -> list[str]:
-        """The summary."""
+        """Return the lines of the summary."""
         rate = self.rows / seconds if seconds > 0 else 0.0
         return [
             f"archived {self.rows} rows in {self.files} files, {self.size_bytes} bytes, {self.batches} batches",
@@ -89,7 +89,7 @@ class Totals:
 
 @dataclass(slots=True)
 class BatchWriter:
-    """What the stream calls with each batch."""
+    """Writer of each batch of the stream."""
 
     out: Path
     checkpoint: Path
@@ -99,18 +99,19 @@ class BatchWriter:
     observe: Observe = unobserved
 
     def __call__(self, frame: Any, batch_id: int) -> None:
-        """Write the rows of `frame` as batch `base + batch_id`, once. CheckpointError: the number is another query's."""
+        """Write the rows of `frame` as batch `base + batch_id`, once. Raises CheckpointError: the number is another
+        query's."""
         number = self.base + batch_id
-        # (Spark writes the checkpoint's metadata before the first batch)
+        # Spark writes the checkpoint's metadata before the first batch
         query = query_of(self.checkpoint)
         if query is None:
-            raise CheckpointError(f"the checkpoint in {self.checkpoint} went away while it was used")
+            raise CheckpointError(f"the checkpoint in {self.checkpoint} was removed while in use")
         self.observe("begun", number)
         known = self.manifest.manifest.batch(number)
         if known is not None:
             if known.query != query:
                 raise CheckpointError(
-                    f"batch {number} of {self.out} was written by query {known.query}, and this is {query}"
+                    f"batch {number} of {self.out} was written by query {known.query}, but this is query {query}"
                 )
             return
         folder = self.out / f"batch={number}"
@@ -143,7 +144,8 @@ class BatchWriter:
 
 
 def record_of(out: Path, folder: Path, number: int, query: str) -> BatchRecord | None:
-    """What is in a batch's folder: its files, from their footers, and the positions of their rows. None: no rows."""
+    """Return the record of a batch's folder: its files, from their footers, and the positions of their rows. None: no
+    rows."""
     import pyarrow.parquet
 
     files: list[ArchivedFile] = []
@@ -165,7 +167,7 @@ def record_of(out: Path, folder: Path, number: int, query: str) -> BatchRecord |
 
 
 def _widen(spans: dict[str, Span], table: Any) -> None:
-    """Let `spans` cover the rows of `table` too. (Ledger ids grow along a partition's log, and entry ids in a ledger.)"""
+    """Extend `spans` to the rows of `table`. Ledger ids ascend along a partition's log, and entry ids in a ledger."""
     grouped = table.group_by(["__topic", "__partition", "__ledger"]).aggregate([("__entry", "min"), ("__entry", "max")])
     for row in grouped.to_pylist():
         partition = row["__partition"]
@@ -179,28 +181,30 @@ def _widen(spans: dict[str, Span], table: Any) -> None:
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="archive",
-        description="Archive topics as Parquet by publish date, each message once, however often this is killed and started again.",
+        description="Archive topics as Parquet by publish date, each message once, even after crashes and restarts.",
     )
     running.source_arguments(parser)
     parser.add_argument("--out", required=True, type=Path, help="folder of the archive; one writer at a time")
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="the checkpoint is lost: go on with a new one, behind the highest positions in the archive",
+        help="continue with a new checkpoint behind the highest positions in the archive, if the old one is lost",
     )
     return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None, *, observe: Observe = unobserved) -> int:
-    """0: all that was to be archived is; 1: it went wrong on the way; 2: it could not be started. `argv`: None for the
-    process's own."""
+    """Run the pipeline; return the exit code.
+
+    0: everything was archived; 1: it failed on the way; 2: it could not be started. `argv`: None for the process's
+    own."""
     given = arguments(argv)
     display = make_display(Console())
     started = False
     try:
         out = running.local_path(given.out, "--out")
         checkpoint = running.local_path(given.checkpoint, "--checkpoint")
-        # (a name that stays: another one after a restart would hold nothing of what is not read yet)
+        # a fixed name: another one after a restart would not retain the unread data
         source = running.source_options(given, f"archive-{out.name}")
         _check_columns(Options.parse(source, use="stream"))
         _check_start(out, checkpoint, given.resume)
@@ -245,8 +249,25 @@ def archive(
     stop: running.Stop | None = None,
     observe: Observe = unobserved,
 ) -> Totals:
-    """Archive into `out` on a session that is there; what this run added. `source`: options of the source; `trigger`: as from
-    `running.trigger`. Returns when the query ends: of its own with availableNow, else with `stop`. PipelineError if it fails."""
+    """Archive topics with an existing session.
+
+    Args:
+        session: the Spark session.
+        source: options of the source.
+        out: folder of the archive.
+        checkpoint: folder of the query's checkpoint.
+        trigger: a value of `running.trigger`.
+        resume: continue with a new checkpoint behind the highest positions in the archive.
+        display: shows progress; None: nothing is shown.
+        stop: ends the query when set; with availableNow it ends by itself.
+        observe: called at each stage of a batch.
+
+    Returns:
+        The totals of this run.
+
+    Raises:
+        PipelineError: the query failed or could not start.
+    """
     shown = PlainDisplay(Console(quiet=True)) if display is None else display
     options = dict(source)
     checked = Options.parse(options, use="stream")
@@ -286,18 +307,18 @@ def archive(
 
 
 def _check_start(out: Path, checkpoint: Path, resume: bool) -> None:
-    """What `archive` checks again when it holds the lock: told before Spark is started, which takes its time."""
+    """Check, before Spark is started, what `archive` checks again when it holds the lock."""
     plan_start(read_manifest(out), str(checkpoint), query_of(checkpoint), resume=resume)
 
 
 def _check_columns(options: Options) -> None:
     missing = [name for name in NEEDED if name not in options.columns]
     if missing:
-        raise PipelineError(f"option columns leaves out {', '.join(missing)}, which an archive needs: name them too")
+        raise PipelineError(f"option columns lacks {', '.join(missing)}, which an archive needs: add them")
 
 
 def partitions_of(options: Options) -> list[str]:
-    """Full names of all partitions that there are to read; SourceUnavailableError."""
+    """Return the full names of all existing partitions to read. Raises SourceUnavailableError."""
 
     async def ask() -> list[str]:
         lease = await runtime().lease(options.service_url, client_options(options))
@@ -312,4 +333,4 @@ def partitions_of(options: Options) -> list[str]:
     try:
         return runtime().call(ask)
     except ClientError as error:
-        raise SourceUnavailableError(f"the brokers cannot say which partitions there are: {error}") from error
+        raise SourceUnavailableError(f"the brokers cannot list the partitions: {error}") from error

@@ -1,4 +1,4 @@
-"""What keeps a pipeline from starting or going on. Each is told in one line, without a traceback."""
+"""Errors that end a pipeline. Each is printed in one line, without a traceback."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from quire.spark.errors import SparkSourceError
 
 
 class PipelineError(SparkSourceError):
-    """Root of the pipelines' errors. Final: the text says what to do."""
+    """Root of the pipelines' errors. Permanent: the text has the remedy."""
 
 
 class ManifestError(PipelineError):
-    """The manifest of an archive is not one, is damaged, or of a newer version."""
+    """The manifest of an archive is invalid, damaged, or of a newer version."""
 
 
 class ArchiveInUseError(PipelineError):
-    """Another process writes this archive now. Passing, when that one ends."""
+    """Another process is writing this archive. Passing, when that one ends."""
 
     passing = True
 
 
 class CheckpointError(PipelineError):
-    """The checkpoint is not the one that this archive was written with, or is gone."""
+    """The checkpoint is missing, or is not the one this archive was written with."""

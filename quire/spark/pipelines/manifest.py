@@ -1,7 +1,7 @@
-"""The manifest of an archive: which files count, and where in the topics they end.
+"""The manifest of an archive: the valid files, and their last positions in the topics.
 
     OUT/_manifest.jsonl                              this file
-    OUT/_lock                                        held while somebody writes
+    OUT/_lock                                        held by the writer
     OUT/batch=<number>/dt=<date>/part-*.parquet      the data; what the manifest does not name does not count
 
 One JSON object a line, only ever appended, each durable (fsync) before the next thing happens:
@@ -13,7 +13,8 @@ One JSON object a line, only ever appended, each durable (fsync) before the next
 A `begin` says that a query with a new checkpoint writes from here on, that its batch n becomes number base + n, and at
 which entries it starts (of a resumed one). A `batch` says that a batch is complete: it is appended after its files are
 durable, so a reader that takes the files of the manifest sees every batch once or not at all, however often it was
-written. A last line without its line end is what a crash left of an append; nobody was told of it, and it does not count.
+written. A last line without its line end is the rest of an append interrupted by a crash. It was never reported, and
+does not count.
 """
 
 from __future__ import annotations
@@ -34,23 +35,23 @@ LOCK_NAME = "_lock"
 VERSION = 1
 
 DATE_COLUMN = "dt"
-"""Publish date in UTC: not in the files, but in their folders' names."""
+"""Publish date in UTC: not in the files, but in the names of their folders."""
 
 EntryPosition = tuple[int, int]
-"""Ledger and entry."""
+"""Ledger id and entry id."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedFile:
     path: str
-    """Below the archive's folder, with slashes."""
+    """Path below the archive's folder, with slashes."""
     rows: int
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The first and the last entry of a partition that a batch has rows of, both inclusive."""
+    """First and last entry of a partition of which a batch has rows, both inclusive."""
 
     first: EntryPosition
     last: EntryPosition
@@ -62,11 +63,11 @@ class BatchRecord:
 
     batch: int
     query: str
-    """Id of the streaming query, which lives in its checkpoint."""
+    """Id of the streaming query, which is stored in its checkpoint."""
     rows: int
     files: tuple[ArchivedFile, ...]
     positions: dict[str, Span]
-    """By full name of the partition (or of the topic, if it has none)."""
+    """Spans by full name of the partition (or of the topic, if it has none)."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -84,12 +85,12 @@ class BatchRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeginRecord:
-    """From here on batches are those of the query with this checkpoint."""
+    """Record that from here on batches belong to the query with this checkpoint."""
 
     checkpoint: str
     base: int
     start: dict[str, str] = field(default_factory=dict)
-    """Of a resumed archive: the next entry of each partition, `ledger:entry`."""
+    """For a resumed archive: the next entry of each partition, `ledger:entry`."""
 
     def to_json(self) -> dict[str, Any]:
         return {"v": VERSION, "begin": {"checkpoint": self.checkpoint, "base": self.base, "start": self.start}}
@@ -97,7 +98,7 @@ class BeginRecord:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a manifest says, as far as it is whole."""
+    """Content of a manifest, up to its last complete record."""
 
     records: tuple[BeginRecord | BatchRecord, ...] = ()
 
@@ -107,12 +108,12 @@ class Manifest:
 
     @property
     def begin(self) -> BeginRecord | None:
-        """The last one."""
+        """Return the last `begin` record."""
         return next((record for record in reversed(self.records) if isinstance(record, BeginRecord)), None)
 
     @property
     def query(self) -> str | None:
-        """The query that wrote the last batch behind the last `begin`; None if there is none yet."""
+        """Return the query that wrote the last batch after the last `begin`; None if there is none yet."""
         last = self.records[-1] if self.records else None
         return last.query if isinstance(last, BatchRecord) else None
 
@@ -120,11 +121,11 @@ class Manifest:
         return next((record for record in reversed(self.batches) if record.batch == number), None)
 
     def next_batch(self) -> int:
-        """The number that no batch has, nor any later one."""
+        """Return a number above that of every batch."""
         return max((record.batch for record in self.batches), default=-1) + 1
 
     def last_positions(self) -> dict[str, EntryPosition]:
-        """The highest archived entry of each partition that has any."""
+        """Return the highest archived entry of each partition that has any."""
         highest: dict[str, EntryPosition] = {}
         for record in self.batches:
             for name, span in record.positions.items():
@@ -133,18 +134,18 @@ class Manifest:
 
 
 def parse(data: bytes, where: str) -> Manifest:
-    """Read the whole lines of `data`; ManifestError names `where` and the line."""
+    """Parse the complete lines of `data`. Raises ManifestError with `where` and the line."""
     records: list[BeginRecord | BatchRecord] = []
     for number, line in enumerate(data[: data.rfind(b"\n") + 1].splitlines(), 1):
         try:
             records.append(_record(json.loads(line)))
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-            raise ManifestError(f"{where}, line {number}: this is no record of an archive ({error!r})") from None
+            raise ManifestError(f"{where}, line {number}: invalid record of an archive ({error!r})") from None
     return Manifest(tuple(records))
 
 
 def read_manifest(out: str | Path) -> Manifest:
-    """The manifest of the archive in `out`; an empty one if there is none. Also while somebody writes it."""
+    """Read the manifest of the archive in `out`, also during a write; an empty one if there is none."""
     path = Path(out) / NAME
     try:
         return parse(path.read_bytes(), str(path))
@@ -153,7 +154,7 @@ def read_manifest(out: str | Path) -> Manifest:
 
 
 class ManifestWriter:
-    """The manifest, for the one process that writes the archive. Made by `writing`."""
+    """The manifest, for the only process that writes the archive. Made by `writing`."""
 
     def __init__(self, folder: Path, descriptor: int) -> None:
         self._folder = folder
@@ -167,7 +168,8 @@ class ManifestWriter:
         self.manifest = parse(data, str(path))
 
     def append(self, record: BeginRecord | BatchRecord) -> None:
-        """Durable on return. After an OSError the record may be there or not, and this writer must not be used on."""
+        """Append a record; durable on return. After an OSError the outcome is unknown, and this writer must not be used
+        again."""
         line = json.dumps(record.to_json(), separators=(",", ":")).encode() + b"\n"
         _write_all(self._descriptor, line)
         os.fsync(self._descriptor)
@@ -176,7 +178,9 @@ class ManifestWriter:
 
 @contextmanager
 def writing(out: str | Path) -> Iterator[ManifestWriter]:
-    """Hold the archive in `out`, made if it is missing, as its only writer. ArchiveInUseError, ManifestError, OSError."""
+    """Lock the archive in `out` for its only writer, and create it if missing.
+
+    Raises ArchiveInUseError, ManifestError, OSError."""
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     lock = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
@@ -185,7 +189,7 @@ def writing(out: str | Path) -> Iterator[ManifestWriter]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ArchiveInUseError(
-                f"another process writes the archive in {folder} now: give each archive one writer, or wait until it ends"
+                f"another process is writing the archive in {folder}: use one writer per archive, or wait until it ends"
             ) from None
         descriptor = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
@@ -198,7 +202,7 @@ def writing(out: str | Path) -> Iterator[ManifestWriter]:
 
 
 def sync_file(path: Path) -> None:
-    """Make what the file holds durable."""
+    """Make the content of a file durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -218,7 +222,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 def _record(value: dict[str, Any]) -> BeginRecord | BatchRecord:
     if value["v"] != VERSION:
-        raise ValueError(f"version {value['v']}, and this program knows {VERSION}")
+        raise ValueError(f"version {value['v']} is not supported, only {VERSION}")
     if "begin" in value:
         begin = value["begin"]
         return BeginRecord(

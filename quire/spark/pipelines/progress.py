@@ -1,4 +1,4 @@
-"""What a pipeline shows while it runs: a line per batch; on a terminal also what it does now."""
+"""Progress of a running pipeline: a line per batch; on a terminal also its current step."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class BatchProgress:
     rows_per_s: float
     seconds: float
     lag: int | None
-    """Entries that the source had behind this batch's end; None: it did not say."""
+    """Entries behind this batch's end at the source; None: unknown."""
 
     @classmethod
     def parse(cls, text: str) -> BatchProgress:
-        """From the JSON of a StreamingQueryProgress."""
+        """Parse the JSON of a StreamingQueryProgress."""
         value = json.loads(text)
         durations = value.get("durationMs") or {}
         return cls(
@@ -36,14 +36,15 @@ class BatchProgress:
         )
 
     def line(self, base: int = 0) -> str:
-        """One line; `base` is added to the number of the batch."""
+        """Return one line; `base` is added to the number of the batch."""
         lag = "" if self.lag is None else f", {self.lag} entries behind"
         return f"batch {base + self.batch}: {self.rows} rows in {self.seconds:.1f} s, {self.rows_per_s:.0f} rows/s{lag}"
 
 
 def lag_of(sources: Iterable[Mapping[str, Any]]) -> int | None:
-    """Entries behind, over all sources of ours; None if none tells. The source puts it into the latest offset it reports,
-    which Spark shows as JSON or as the text of it."""
+    """Return the backlog in entries, over all `quire` sources; None if no source reports it.
+
+    The source adds it to the latest offset it reports, which Spark shows as JSON or as the text of it."""
     total: int | None = None
     for source in sources:
         latest = source.get("latestOffset")
@@ -58,13 +59,13 @@ def lag_of(sources: Iterable[Mapping[str, Any]]) -> int | None:
 
 
 class Seen:
-    """Which of the progress reports are new: Spark gives the last few, again and again, and repeats idle ones."""
+    """Filter for new progress reports: Spark repeats the last few, and idle ones."""
 
     def __init__(self) -> None:
         self._last = -1
 
     def new(self, reports: Iterable[BatchProgress]) -> list[BatchProgress]:
-        """Those of batches that were not returned before, and had rows."""
+        """Return the reports of batches that were not returned before, and had rows."""
         fresh = []
         for report in reports:
             if report.batch > self._last and report.rows > 0:
@@ -74,10 +75,10 @@ class Seen:
 
 
 class Display(Protocol):
-    """Where it is shown."""
+    """Display of progress."""
 
     def now(self, text: str) -> None:
-        """What is being done; replaced by the next."""
+        """Show the current step, which the next one replaces."""
 
     def line(self, text: str) -> None: ...
 
@@ -85,7 +86,7 @@ class Display(Protocol):
 
 
 class TerminalDisplay:
-    """Lines, and below them what is being done."""
+    """Display of lines, and below them the current step."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -108,7 +109,7 @@ class TerminalDisplay:
 
 
 class PlainDisplay:
-    """Lines only, for files and pipes, each as it comes."""
+    """Display of lines only, for files and pipes."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -1,4 +1,4 @@
-"""What a reader of an archive needs: the files that count. Any engine can read them; this one needs pyarrow alone, no Spark."""
+"""Reader of an archive: lists the valid files. Any engine can read them; this reader needs pyarrow alone, no Spark."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from quire.spark.pipelines.manifest import DATE_COLUMN, ArchivedFile, Manifest, 
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """An archive as it was when it was read: batches added later are not in it."""
+    """An archive at the time it was read. Later batches are not in it."""
 
     folder: Path
     manifest: Manifest
 
     @property
     def files(self) -> list[ArchivedFile]:
-        """In the order of the batches."""
+        """Return the files in the order of the batches."""
         return [file for record in self.manifest.batches for file in record.files]
 
     @property
     def paths(self) -> list[str]:
-        """Of `files`, absolute."""
+        """Return the absolute paths of `files`."""
         return [str(self.folder / file.path) for file in self.files]
 
     @property
@@ -38,23 +38,35 @@ class Archive:
         return sum(file.size_bytes for file in self.files)
 
     def dataset(self) -> pyarrow.dataset.Dataset:
-        """All rows, each once, with the date as column `dt`; ManifestError if nothing is archived yet, or a file is gone."""
+        """Return all rows, each once, with the date as column `dt`.
+
+        Raises:
+            ManifestError: nothing is archived yet, or a file is missing.
+        """
         paths = self.paths
         if not paths:
             raise ManifestError(f"nothing is archived in {self.folder} yet")
         missing = next((path for path in paths if not Path(path).is_file()), None)
         if missing is not None:
             raise ManifestError(
-                f"{missing} is in the manifest, but not on the disk: restore it, or the archive is not whole"
+                f"{missing} is in the manifest, but not on the disk: restore it, because the archive is incomplete"
             )
         dates = pyarrow.dataset.partitioning(pa.schema([(DATE_COLUMN, pa.date32())]), flavor="hive")
         return pyarrow.dataset.dataset(paths, format="parquet", partitioning=dates, partition_base_dir=str(self.folder))
 
 
 def read_archive(out: str | Path) -> Archive:
-    """The archive in folder `out`, also while it is written. Read its rows with `.dataset()`, or its `.paths` with any engine.
+    """Open the archive in folder `out`, also during a write. Read its rows with `.dataset()`, or its `.paths` with any
+    engine.
 
-    ManifestError: the manifest is damaged. Empty, if there is no archive.
+    Args:
+        out: folder of the archive.
+
+    Returns:
+        The archive; empty if there is none.
+
+    Raises:
+        ManifestError: the manifest is damaged.
     """
     folder = Path(out).absolute()
     return Archive(folder, read_manifest(folder))

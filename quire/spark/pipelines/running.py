@@ -1,5 +1,5 @@
-"""What every pipeline needs around its query: options from the command line, a session, a loop that shows progress and
-ends on a signal, and errors in one line."""
+"""Common parts of pipelines: options from the command line, a session, a loop that shows progress and ends on a signal,
+and errors in one line."""
 
 from __future__ import annotations
 
@@ -21,35 +21,39 @@ from quire.spark.pipelines.progress import BatchProgress, Display, Seen
 
 AVAILABLE_NOW = "availableNow"
 STARTS = ("startingOffsets", "startingTimestamp", "startingTime")
-"""Options that say where a query without a checkpoint begins."""
+"""Options for the start of a query without a checkpoint."""
 
 POLL_S = 0.25
-"""How often a running query is looked at."""
+"""Interval at which a running query is looked at."""
 
 _INTERVAL = re.compile(r"\d+(\.\d+)?\s*(ms|s|m|min|h)")
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "min": "minutes", "h": "hours"}
 
 
 def source_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments that say what is read and how: all options of the source are reachable, the usual ones by name."""
+    """Add the arguments for the source: all options are reachable, the usual ones by name."""
     parser.add_argument("--service-url", default="pulsar://127.0.0.1:6650", help="broker (default: %(default)s)")
     parser.add_argument("--admin-url", help="admin REST (default: port 8080 of the broker's host)")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--topic", help="the topic to read; partitioned or not")
-    which.add_argument("--topics", help="several, with commas")
+    which.add_argument("--topics", help="several topics, comma-separated")
     which.add_argument("--topics-pattern", help="a namespace and a regular expression: tenant/namespace/orders-.*")
-    parser.add_argument("--subscription", help="durable subscription that holds the data until it is read")
-    parser.add_argument("--checkpoint", required=True, type=Path, help="folder where Spark keeps how far it is")
+    parser.add_argument("--subscription", help="durable subscription that retains the data until it is read")
+    parser.add_argument("--checkpoint", required=True, type=Path, help="folder of Spark's checkpoint")
     parser.add_argument(
         "--trigger",
         default=AVAILABLE_NOW,
         type=trigger,
         help="availableNow, or an interval: 500ms, 10s, 5m (default: %(default)s)",
     )
-    parser.add_argument("--starting-offsets", help="where the first run begins (default: earliest)")
-    parser.add_argument("--max-messages-per-trigger", type=int, metavar="N", help="rows of one batch, about")
-    parser.add_argument("--max-bytes-per-trigger", metavar="SIZE", help="bytes of one batch, about: 64m, 1g")
-    parser.add_argument("--min-partitions", type=int, metavar="N", help="tasks of one batch, at least")
+    parser.add_argument("--starting-offsets", help="start of the first run (default: earliest)")
+    parser.add_argument(
+        "--max-messages-per-trigger", type=int, metavar="N", help="approximate maximum rows of one batch"
+    )
+    parser.add_argument(
+        "--max-bytes-per-trigger", metavar="SIZE", help="approximate maximum bytes of one batch: 64m, 1g"
+    )
+    parser.add_argument("--min-partitions", type=int, metavar="N", help="minimum number of tasks of one batch")
     parser.add_argument(
         "--set", action="append", default=[], metavar="OPTION=VALUE", help="any other option of the source"
     )
@@ -65,7 +69,7 @@ def source_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def source_options(given: argparse.Namespace, subscription: str) -> dict[str, str]:
-    """Options of the source from the arguments; `--set` has the last word. PipelineError."""
+    """Return the options of the source from the arguments; `--set` has precedence. Raises PipelineError."""
     options = {
         "service.url": given.service_url,
         "admin.url": given.admin_url,
@@ -89,19 +93,19 @@ def source_options(given: argparse.Namespace, subscription: str) -> dict[str, st
 
 
 def has(options: Mapping[str, str], *names: str) -> bool:
-    """Whether one of `names` is there, in whatever case."""
+    """Return whether one of `names` is there, ignoring case."""
     lower = {name.lower() for name in names}
     return any(name.lower() in lower for name in options)
 
 
 def without(options: Mapping[str, str], *names: str) -> dict[str, str]:
-    """`options` but for `names`, in whatever case."""
+    """Return `options` without `names`, ignoring case."""
     lower = {name.lower() for name in names}
     return {name: value for name, value in options.items() if name.lower() not in lower}
 
 
 def pairs(given: Sequence[str], what: str) -> dict[str, str]:
-    """`name=value` each; PipelineError names the one that is not."""
+    """Parse `name=value` pairs. Raises PipelineError for an invalid one."""
     found = {}
     for each in given:
         name, equals, value = each.partition("=")
@@ -112,7 +116,7 @@ def pairs(given: Sequence[str], what: str) -> dict[str, str]:
 
 
 def trigger(text: str) -> str:
-    """A trigger as it is kept: `availableNow`, or an interval in Spark's words; argparse.ArgumentTypeError.
+    """Parse a trigger: `availableNow`, or an interval in Spark's notation. Raises argparse.ArgumentTypeError.
 
     >>> trigger("availablenow"), trigger("10s"), trigger("1.5 m")
     ('availableNow', '10 seconds', '1.5 minutes')
@@ -127,31 +131,35 @@ def trigger(text: str) -> str:
 
 
 def trigger_arguments(trigger: str) -> dict[str, Any]:
-    """For DataStreamWriter.trigger."""
+    """Return the arguments of DataStreamWriter.trigger."""
     return {"availableNow": True} if trigger == AVAILABLE_NOW else {"processingTime": trigger}
 
 
 def local_path(given: Path, what: str) -> Path:
-    """An absolute path of this machine; PipelineError if it is a URL."""
+    """Return an absolute path of this machine. Raises PipelineError if it is a URL."""
     text = str(given)
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):/", text)
     if scheme is not None and scheme[1] != "file":
-        raise PipelineError(f"{what} {text}: only folders of this machine, or mounted on it, can be made durable here")
+        raise PipelineError(
+            f"{what} {text}: must be a folder of this machine, or mounted on it, so that it can be made durable"
+        )
     return Path(re.sub(r"^file:/+", "/", text)).absolute()
 
 
 def spark_path(path: Path) -> str:
-    """A local path as Spark takes it: a URL in which nothing is escaped, as a name may hold `=` or a space."""
+    """Return a local path as Spark takes it: a URL without escapes, because a name may contain `=` or a space."""
     return f"file://{path}"
 
 
 def make_session(app: str, master: str | None, conf: Mapping[str, str], *, verbose: bool = False) -> Any:
-    """A Spark session; under spark-submit its. Spark's own log is shown if `verbose`. MissingDependencyError: no pyspark, pyarrow or Java, or too old."""
+    """Return a Spark session; under spark-submit its own. With `verbose` Spark's own log is shown.
+
+    Raises MissingDependencyError: no pyspark, pyarrow or Java, or too old."""
     require_packages()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted:
         require_java()
-        # (workers of another Python would not find the packages of this one)
+        # workers of another Python would not find the packages of this one
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
@@ -174,7 +182,7 @@ def make_session(app: str, master: str | None, conf: Mapping[str, str], *, verbo
 
 @contextmanager
 def told() -> Iterator[None]:
-    """Spark's own errors, with their tracebacks of several processes, become a PipelineError in one line."""
+    """Translate Spark's errors, with tracebacks of several processes, to a PipelineError of one line."""
     try:
         yield
     except Exception as error:
@@ -184,7 +192,7 @@ def told() -> Iterator[None]:
 
 
 def end_session(session: Any, stop: Stop) -> None:
-    """Stop Spark, if it is still there: a signal to the whole process group ends its JVM as well."""
+    """Stop Spark, if it still runs: a signal to the whole process group ends its JVM as well."""
     try:
         session.stop()
     except Exception:
@@ -193,7 +201,7 @@ def end_session(session: Any, stop: Stop) -> None:
 
 
 class Stop:
-    """Set by SIGTERM or SIGINT."""
+    """Stop request, set by SIGTERM or SIGINT."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
@@ -204,7 +212,7 @@ class Stop:
 
 @contextmanager
 def stop_on_signals() -> Iterator[Stop]:
-    """While it lasts, SIGTERM and SIGINT ask for a stop instead of ending the process. On the main thread only."""
+    """Make SIGTERM and SIGINT request a stop instead of ending the process, while entered. Main thread only."""
     stop = Stop()
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
@@ -215,8 +223,9 @@ def stop_on_signals() -> Iterator[Stop]:
 
 
 def watch(query: Any, display: Display, stop: Stop, *, base: int = 0) -> None:
-    """Show a query's progress until it ends, or until a stop is asked for, which ends it: in the middle of a batch, if need be,
-    which the next run then does again. PipelineError, in one line, if the query fails."""
+    """Show a query's progress until it ends, or until a stop is requested, which ends it.
+
+    A stop may interrupt a batch, which the next run repeats. Raises PipelineError, in one line, if the query fails."""
     seen = Seen()
 
     def show() -> None:
@@ -234,17 +243,19 @@ def watch(query: Any, display: Display, stop: Stop, *, base: int = 0) -> None:
         show()
     except Exception as error:
         if stop.signal is not None:
-            # (the signal may have reached Spark's JVM as well: it is gone, and with it the query)
+            # the signal may have ended Spark's JVM, and with it the query
             display.line(f"the query ended with {stop.signal.name}")
             return
         raise PipelineError(one_line(error)) from error
 
 
 def one_line(error: BaseException) -> str:
-    """What went wrong, in one line: of a text with tracebacks of workers in it, the last error of ours, else the first one
-    of Python's, else the first line.
+    """Return the cause of an error in one line.
 
-    >>> one_line(ValueError("[STREAM_FAILED] failed\\n  File ...\\nquire.spark.errors.SinkError: topic t: full\\n  at x.y"))
+    Of a text with tracebacks of workers: the last error of this package, else the first one of Python, else the first
+    line.
+
+    >>> one_line(ValueError("[STREAM_FAILED] x\\n  File ...\\nquire.spark.errors.SinkError: topic t: full\\n  at x.y"))
     'topic t: full'
     >>> one_line(ValueError("[STREAM_FAILED] failed\\nTraceback:\\n  File ...\\nOSError: disk full\\n  at x.y"))
     'OSError: disk full'

@@ -1,11 +1,12 @@
-"""How often each word came in each window of time: from topics of text to a topic of counts.
+"""Counts of words by window of time: from topics of text to a topic of counts.
 
     in     value: text in UTF-8; its time: the event time, or the publish time where there is none
     out    key: the word; event time: the window's end; value: {"start": ..., "end": ..., "word": ..., "count": ...}
 
-A window's counts are written once, when the watermark (the latest time seen, less --watermark) has passed its end; text that comes
-later than that is not counted. So the last windows stay open until later text comes. The sink writes at least once: after a
-crash the same counts may come twice, equal in every byte, so a reader may keep the last one of each (start, word).
+A window's counts are written once, when the watermark (the latest time seen, less --watermark) has passed its end; text
+that comes later than that is not counted. So the last windows stay open until later text comes. The sink writes at
+least once: after a crash the same counts may come twice, equal in every byte, so a reader may keep the last one of each
+(start, word).
 """
 
 from __future__ import annotations
@@ -24,20 +25,26 @@ from quire.spark.pipelines import running
 from quire.spark.pipelines.progress import Display, PlainDisplay, make_display
 
 WORD = r"[\p{L}\p{N}]+(['’][\p{L}\p{N}]+)*"
-"""Letters and digits of any script, with apostrophes inside; in lower case."""
+"""Pattern of a word: letters and digits of any script, with apostrophes inside; in lower case."""
 
 TIMES = ("auto", "event", "publish")
 
 SESSION_CONF = {"spark.sql.session.timeZone": "UTC"}
 CONF = {
-    # As many tasks keep counts as there are cores, not the 200 that are usual for large data.
+    # One counting task per core, not the 200 that are usual for large data.
     "spark.sql.shuffle.partitions": "4",
 }
 
 
 def counts(stream: Any, *, window: str, watermark: str, time: str = "auto") -> Any:
-    """Rows for the sink (`__key`, `value`, `__eventTime`) of a stream of the source. `window` and `watermark` in Spark's words:
-    `1 minute`. `time`: which one a text has; auto: the event time, else the publish time."""
+    """Return the rows for the sink (`__key`, `value`, `__eventTime`) from a stream of the source.
+
+    Args:
+        stream: the rows of the source.
+        window: length of a window in Spark's notation: `1 minute`.
+        watermark: maximum delay of a text, in the same notation.
+        time: time of a text; auto: the event time, else the publish time.
+    """
     from pyspark.sql import functions as f
 
     at = {
@@ -61,31 +68,35 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         prog="wordcount", description="Count the words of topics by window of time, and write the counts to a topic."
     )
     running.source_arguments(parser)
-    parser.add_argument("--to", required=True, metavar="TOPIC", help="topic for the counts")
+    parser.add_argument("--to", required=True, metavar="TOPIC", help="topic to write the counts to")
     parser.add_argument(
         "--window", default="1m", type=duration, help="length of a window: 10s, 1m, 1h (default: %(default)s)"
     )
     parser.add_argument(
-        "--watermark", default="2m", type=duration, help="how late a text may come (default: %(default)s)"
+        "--watermark", default="2m", type=duration, help="maximum delay of a text (default: %(default)s)"
     )
-    parser.add_argument("--time", default="auto", choices=TIMES, help="of a text; auto: event time, else publish time")
+    parser.add_argument(
+        "--time", default="auto", choices=TIMES, help="time of a text; auto: event time, else publish time"
+    )
     return parser.parse_args(argv)
 
 
 def duration(text: str) -> str:
-    """An interval in Spark's words; argparse.ArgumentTypeError.
+    """Parse an interval; return it in Spark's notation. Raises argparse.ArgumentTypeError.
 
     >>> duration("90s")
     '90 seconds'
     """
     found = running.trigger(text)
     if found == running.AVAILABLE_NOW:
-        raise argparse.ArgumentTypeError(f"{text!r} is no length of time such as 10s, 1m, 1h")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 10s, 1m, 1h")
     return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0: it ended as asked; 1: it went wrong on the way; 2: it could not be started."""
+    """Run the pipeline; return the exit code.
+
+    0: it ended as requested; 1: it failed on the way; 2: it could not be started."""
     given = arguments(argv)
     display = make_display(Console())
     started = False
@@ -137,8 +148,10 @@ def wordcount(
     display: Display | None = None,
     stop: running.Stop | None = None,
 ) -> None:
-    """Count on a session that is there, until the query ends. Options of source and sink; the rest as of `counts` and
-    `running.trigger`. PipelineError if it fails."""
+    """Count with an existing session, until the query ends.
+
+    Takes options of source and sink; the other arguments are those of `counts` and `running.trigger`. Raises
+    PipelineError if the query fails."""
     private = session.newSession()
     for name, value in SESSION_CONF.items():
         private.conf.set(name, value)

@@ -1,1 +1,1 @@
-"""The driver's side of a read: offsets, limits, holds, and the tasks that follow."""
+"""Driver side of a read: offsets, limits, holds, and the tasks that follow."""

@@ -1,9 +1,10 @@
-"""The hold: a durable subscription on each partition that keeps what the query has yet to read from being deleted.
+"""The hold: a durable subscription on each partition that keeps unread data of the query from being deleted.
 
 A broker deletes ledgers that every subscription has passed. So the subscription is made before the first offset is
 returned, at exactly that offset; it is attached, exclusively and without ever taking a message, as long as the process
-that plans lives, so that a second query on the same name is refused; it moves only when Spark commits, which is behind the
-checkpoint, and never back; and it is never dropped here: between two runs of a query it is all that protects the data.
+that plans lives, so that a second query on the same name is refused; it moves only when Spark commits, which is behind
+the checkpoint, and never back; and it is never dropped here: between two runs of a query it is all that protects the
+data.
 
 Everything here is called on the loop.
 """
@@ -26,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 PARALLEL_MAX = 16
 MOVE_TIMEOUT_S = 10.0
-"""How long a commit may take to move the subscriptions. What is not moved then is moved by the next commit."""
+"""Deadline of a commit for moving the subscriptions. The next commit moves the rest."""
 
 
 class Hold:
@@ -40,12 +41,14 @@ class Hold:
 
     @property
     def partitions(self) -> frozenset[str]:
-        """Those that are held."""
+        """Return the partitions that are held."""
         return frozenset(self._attached)
 
     async def attach(self, places: Mapping[str, Place]) -> dict[str, tuple[int, int]]:
-        """Take hold of these partitions; where there is no such subscription it is made with `place` next. Returns the mark-delete
-        positions found. SourceUnavailableError: somebody else has one of them, or the brokers cannot be asked."""
+        """Attach to the subscriptions of these partitions; a missing one is created with `place` next.
+
+        Returns the mark-delete positions found. Raises SourceUnavailableError: another consumer has one of them, or the
+        brokers are unavailable."""
         found: dict[str, tuple[int, int]] = {}
 
         async def attach(partition: str) -> None:
@@ -59,7 +62,8 @@ class Hold:
         for partition, error in (await _each(attach, places)).items():
             if isinstance(error, ConsumerBusyError):
                 raise SourceUnavailableError(
-                    f"subscription {self.name!r} of {partition} is in use by another query or consumer: give each query a "
+                    f"subscription {self.name!r} of {partition} is in use by another query or consumer: give "
+                    "each query a "
                     f"subscription of its own (option subscription), or stop the other one ({error})"
                 ) from None
             raise SourceUnavailableError(
@@ -68,7 +72,7 @@ class Hold:
         return found
 
     async def seek(self, places: Mapping[str, Place]) -> None:
-        """Take these back, or on, so that `place` is next. SourceUnavailableError."""
+        """Move these subscriptions back or forward, so that `place` is next. Raises SourceUnavailableError."""
 
         async def seek(partition: str) -> None:
             place = places[partition]
@@ -81,8 +85,9 @@ class Hold:
             ) from error
 
     async def move(self, marks: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-        """Acknowledge everything up to these entries; returns what moved. Never back, and never an error: what fails is logged, and
-        covered by the next call."""
+        """Acknowledge everything up to these entries; return the moved ones.
+
+        Never moves back, and never raises: a failure is logged, and the next call covers it."""
         ahead = {
             partition: mark
             for partition, mark in marks.items()
@@ -108,7 +113,8 @@ class Hold:
         return done
 
     async def detach(self) -> None:
-        """Let go of the subscriptions; they stay, and hold. For tests and orderly ends; a process that ends does it too."""
+        """Detach from the subscriptions, which stay and retain the data. For tests and orderly ends; the end of the
+        process has the same effect."""
         attached, self._attached = self._attached, {}
 
         async def close(partition: str) -> None:
@@ -118,7 +124,7 @@ class Hold:
 
 
 async def _each(work: Callable[[str], Awaitable[None]], partitions: Mapping[str, object]) -> dict[str, ClientError]:
-    """Do it for each, some at a time; the errors by partition."""
+    """Run the job for each partition, some concurrently; return the errors by partition."""
     errors: dict[str, ClientError] = {}
 
     async def one(partition: str) -> None:

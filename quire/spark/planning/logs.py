@@ -1,4 +1,4 @@
-"""One partition's log as its broker tells it, and what can be known about places in it. Pure.
+"""One partition's log as reported by its broker, and the meaning of places in it. Pure.
 
     ledgers     [2: 10 entries][3: 10 entries][4: 9 entries, open]        last confirmed 4:8
     places       ^2:0 earliest  ^2:10 = 3:0                  ^4:9 end
@@ -7,10 +7,10 @@ Between the last entry of a ledger and the first of the next there is one place 
 that behind the entry that was read last, 2:10: an acknowledgement of 2:9 is what frees the data before it. The other is
 used where there is nothing before.
 
-When the ledger of a place is no longer in the list, the place alone does not tell whether something behind it was lost: the ledger
-may have been read to its end, or not. So `missing_before` takes evidence, and without it takes the ledger's going for
-a loss. A hold that stays at least one entry behind (`hold_at`) keeps the ledger of the last entry that was read in the list, so
-that with a hold a ledger that is gone is a loss indeed.
+When the ledger of a place is no longer in the list, the place alone does not show whether something behind it was lost:
+the ledger may have been read to its end, or not. So `missing_before` takes evidence, and without it takes the ledger's
+going for a loss. A hold that stays at least one entry behind (`hold_at`) keeps the ledger of the last entry that was
+read in the list, so that with a hold a ledger that is gone is a loss indeed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from quire.spark.offsets import Place
 
 @dataclass(frozen=True, slots=True)
 class LedgerSize:
-    """A ledger of the list. `entries` counts what is confirmed, `size_bytes` what these entries take, as far as known."""
+    """A ledger of the list. `entries` counts confirmed ones, `size_bytes` their bytes, as far as known."""
 
     ledger_id: int
     entries: int
@@ -48,13 +48,13 @@ class LedgerRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """Entries of [start, end) that are not in the log any more; reading goes on at `end`."""
+    """Entries of [start, end) that are no longer in the log; reading continues at `end`."""
 
     partition: str
     start: Place
     end: Place
     entries: int | None
-    """How many; None: not known."""
+    """Number of lost entries; None: unknown."""
     reason: str
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class Lost:
         to = "on" if self.end <= self.start else f"up to {self.end}"
         return (
             f"data loss in {self.partition}: the entries from {self.start} {to} cannot be read"
-            f" ({count}): {self.reason}. With the option failOnDataLoss=false the query goes on behind them"
+            f" ({count}): {self.reason}. With the option failOnDataLoss=false the query skips them"
         )
 
     def error(self) -> DataLossError:
@@ -70,10 +70,8 @@ class Lost:
 
     @classmethod
     def topic(cls, partition: str, start: Place) -> Lost:
-        """The whole topic is gone."""
-        return cls(
-            partition=partition, start=start, end=start, entries=None, reason="the topic does not exist any more"
-        )
+        """Return the loss of a whole topic."""
+        return cls(partition=partition, start=start, end=start, entries=None, reason="the topic no longer exists")
 
 
 @dataclass(frozen=True)
@@ -82,20 +80,22 @@ class PartitionLog:
 
     name: str
     ledgers: tuple[LedgerSize, ...]
-    """Nothing above `last_confirmed` counts. The open one is the last; one that is open and still empty has 0 entries."""
+    """Ledgers in order. Entries above `last_confirmed` do not count. The open one is the last; an open, empty one has 0
+    entries."""
     last_confirmed: tuple[int, int]
-    """(ledger, entry) of the last entry that the broker has confirmed; entry -1: none in that ledger, nor before unless
-    the list says so. Its ledger may have been trimmed since."""
+    """(ledger, entry) of the last confirmed entry; entry -1: none in that ledger, nor before it unless the list has
+    some. Its ledger may have been trimmed since."""
 
     @classmethod
     def from_internal_stats(cls, name: str, stats: Mapping[str, object], *, settled: bool = False) -> PartitionLog:
-        """From the answer of `GET .../internalStats`. StatsError: taken while a ledger rolled, ask again; the last time
-        with `settled`, which takes a ledger shown empty in the middle of the list for really empty.
+        """Parse the answer of `GET .../internalStats`.
 
-        The list shows the open ledger as 0/0: its numbers are in currentLedgerEntries and currentLedgerSize, where
-        what is not confirmed yet counts too, so that lastConfirmedEntry is the bound.
-        Source: pulsar.md 6.5; seen on the original.
-        """
+        Raises StatsError: read while a ledger rolled, ask again, the last time with `settled`, which accepts a ledger
+        shown empty in the middle of the list as empty.
+
+        The list shows the open ledger as 0/0. Its numbers are in currentLedgerEntries and currentLedgerSize, which
+        include unconfirmed entries, so lastConfirmedEntry is the bound.
+        Source: pulsar.md 6.5; observed on the original."""
         try:
             listed = [
                 LedgerSize(_number(item["ledgerId"]), _number(item["entries"]), _number(item["size"]))
@@ -106,7 +106,7 @@ class PartitionLog:
             current_entries = _number(stats.get("currentLedgerEntries", 0))
             current_size = _number(stats.get("currentLedgerSize", 0))
         except (KeyError, TypeError, ValueError) as error:
-            raise StatsError(f"{name}: the broker's internalStats cannot be read: {error!r}") from error
+            raise StatsError(f"{name}: invalid internalStats from the broker: {error!r}") from error
         listed.sort(key=lambda ledger: ledger.ledger_id)
         if confirmed[0] < 0 and not listed:
             raise StatsError(f"{name}: the log has no ledger yet")
@@ -134,25 +134,25 @@ class PartitionLog:
         return [ledger.ledger_id for ledger in self.ledgers]
 
     def entries_of(self, ledger_id: int) -> int | None:
-        """Confirmed entries of a ledger; None: it is not in the list."""
+        """Return the confirmed entries of a ledger; None: it is not in the list."""
         at = bisect_left(self._ids, ledger_id)
         return self.ledgers[at].entries if at < len(self._ids) and self._ids[at] == ledger_id else None
 
     # Places
 
     def end(self) -> Place:
-        """Behind the last confirmed entry, canonical: it may be in a ledger that was trimmed since."""
+        """Return the canonical place behind the last confirmed entry, which may be in a ledger trimmed since."""
         ledger_id, entry_id = self.last_confirmed
         if entry_id >= 0:
             return Place(ledger_id, entry_id + 1)
         return self._behind(len(self.ledgers)) or Place(self._ids[-1] if self._ids else ledger_id, 0)
 
     def earliest(self) -> Place:
-        """The first entry that is there; `end()` if there is none."""
+        """Return the place of the first existing entry; `end()` if there is none."""
         return next((Place(ledger.ledger_id, 0) for ledger in self.ledgers if ledger.entries), None) or self.end()
 
     def canonical(self, place: Place) -> Place:
-        """The one name of a place: behind the entry before it. Places that the log does not know stay as they are."""
+        """Return the canonical name of a place: behind the entry before it. Places unknown to the log are unchanged."""
         if place.batch_index or place.entry_id or self.entries_of(place.ledger_id) is None:
             return place
         at = bisect_left(self._ids, place.ledger_id)
@@ -161,14 +161,16 @@ class PartitionLog:
         return self._behind(at) or self.earliest()
 
     def _behind(self, at: int) -> Place | None:
-        """Behind the last entry of the ledgers before number `at`."""
+        """Return the place behind the last entry of the ledgers before number `at`."""
         for ledger in reversed(self.ledgers[:at]):
             if ledger.entries:
                 return Place(ledger.ledger_id, ledger.entries)
         return None
 
     def between(self, start: Place, end: Place) -> tuple[LedgerRange, ...]:
-        """The entries of [start, end) that are there, by ledger. An entry begun by `start` counts, one begun by `end` does not."""
+        """Return the existing entries of [start, end), by ledger.
+
+        An entry in the middle of which `start` lies is included, one in the middle of which `end` lies is not."""
         if start >= end:
             return ()
         found = []
@@ -183,15 +185,15 @@ class PartitionLog:
         return tuple(found)
 
     def count_between(self, start: Place, end: Place) -> int:
-        """Entries of [start, end) that are there."""
+        """Return the number of existing entries of [start, end)."""
         return sum(part.entries for part in self.between(start, end))
 
     def bytes_between(self, start: Place, end: Place) -> int:
-        """About how many bytes they take, by the average of each ledger."""
+        """Return their approximate bytes, by the average of each ledger."""
         return sum(size for _, size in self.pieces(self.between(start, end)))
 
     def pieces(self, ranges: Sequence[LedgerRange]) -> list[tuple[int, int]]:
-        """(entries, about how many bytes) of each."""
+        """Return (entries, approximate bytes) of each range."""
         found = []
         for part in ranges:
             ledger = self.ledgers[bisect_left(self._ids, part.ledger_id)]
@@ -199,7 +201,8 @@ class PartitionLog:
         return found
 
     def before(self, place: Place, entries: int) -> tuple[LedgerRange, ...]:
-        """Up to so many entries right before `place`, in order: where earlier pieces of chunked messages are."""
+        """Return up to so many entries right before `place`, in order, which may be earlier pieces of chunked
+        messages."""
         found: list[LedgerRange] = []
         for part in reversed(self.between(Place(0, 0), Place(place.ledger_id, place.entry_id))):
             if entries <= 0:
@@ -209,28 +212,32 @@ class PartitionLog:
         return tuple(reversed(found))
 
     def back(self, place: Place, entries: int) -> Place:
-        """So many entries before `place`, at most to the earliest; canonical."""
+        """Return the canonical place so many entries before `place`, at most the earliest."""
         parts = self.before(place, entries)
         return self.canonical(Place(parts[0].ledger_id, parts[0].first)) if parts else self.canonical(place)
 
     def hold_at(self, place: Place, behind: int) -> Place:
-        """The next entry of a subscription that holds the data for a stream at `place`, `behind` entries behind it, but
-        at least one: so the ledger of the entry that was read last stays, and one that is gone was not read."""
+        """Return the next entry of a subscription that retains the data of a stream at `place`.
+
+        It is `behind` entries behind the stream, at least one. So the ledger of the last entry read stays, and a
+        missing one was not read."""
         return self.back(place._replace(batch_index=0), max(behind, 1))
 
     def mark_delete_for(self, place: Place) -> tuple[int, int]:
-        """(ledger, entry) of the entry before `place`: acknowledged cumulatively, `place` is next. Entry -1: there is none."""
+        """Return (ledger, entry) of the entry before `place`: acknowledging up to it makes `place` next. Entry -1:
+        there is none."""
         ledger_id, entry_id, _ = self.canonical(place._replace(batch_index=0))
         return ledger_id, entry_id - 1
 
-    # What is gone
+    # Missing entries
 
     def missing_before(
         self, place: Place, *, mark_delete: tuple[int, int] | None = None, seen: PartitionLog | None = None
     ) -> Lost | None:
-        """Whether entries at or behind `place` may be gone, so that reading from there would leave them out silently.
+        """Return the loss if entries at or behind `place` may be gone, so that reading from there would omit them; else
+        None.
 
-        mark_delete   (ledger, entry) of the subscription that holds the data, as the broker tells it now: brokers delete
+        mark_delete   (ledger, entry) of the subscription that holds the data, as reported now: brokers delete
                       only what it has passed
         seen          this log as it was a while ago
         """
@@ -250,7 +257,7 @@ class PartitionLog:
             return self._lost(place, place, None, reason)
         resume = self._resume(place)
         if self.last_confirmed[0] in self._ids or self.last_confirmed[1] < 0:
-            # Nothing says that entries behind `place` are gone; evidence may say that they are not.
+            # Nothing shows yet that entries behind `place` are gone; evidence may show that they are not.
             if mark_delete is not None and self._is_held(at_entry, mark_delete):
                 return None
             if seen is not None and self._is_continued(at_entry, seen):
@@ -259,7 +266,7 @@ class PartitionLog:
         return self._lost(place, resume, count or None, f"ledger {ledger_id} was deleted")
 
     def _resume(self, place: Place) -> Place:
-        """Where reading goes on if the ledger of `place` is not there, or shorter."""
+        """Return where reading continues if the ledger of `place` is missing, or shorter."""
         parts = self.between(place, self.end())
         return Place(parts[0].ledger_id, parts[0].first) if parts else max(self.end(), place)
 
@@ -267,12 +274,12 @@ class PartitionLog:
         ledger_id, entry_id = mark_delete
         if (ledger_id, entry_id + 1) <= (place.ledger_id, place.entry_id):
             return True
-        # A ledger that ended empty goes, and a broker takes cursors in it on to the start of the log as it was then. Had somebody
-        # else moved the subscription, it would hardly stand right there.
+        # An empty closed ledger is removed, and a broker moves cursors in it to the start of the log at that time. A
+        # subscription moved by another client would hardly be at exactly that place.
         return place.entry_id == 0 and entry_id == -1 and bool(self._ids) and ledger_id <= self._ids[0]
 
     def _is_continued(self, place: Place, seen: PartitionLog) -> bool:
-        """Whether every ledger that had, or could get, entries at or behind `place` then is still here."""
+        """Return whether every ledger that had, or could get, entries at or behind `place` then still exists."""
         held = [
             ledger.ledger_id
             for ledger in seen.ledgers
@@ -293,5 +300,5 @@ def _items(value: object) -> list[Mapping[str, object]]:
 
 def _number(value: object) -> int:
     if not isinstance(value, int) or value < 0:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return value

@@ -1,4 +1,4 @@
-"""Which partitions a query reads, and their logs as the brokers told them last. Blocking."""
+"""Partitions that a query reads, and their logs as last reported by the brokers. Blocking."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from quire.spark.topics import partition_names, partitioned_name
 
 STATS_TRIES = 20
 STATS_PAUSE_S = 0.05
-"""A broker's answer taken while a ledger rolled does not fit together for a moment."""
+"""Number of attempts: an answer read while a ledger rolls is inconsistent for a moment."""
 FRESH_S = 1.0
-"""How old logs may be that ranges are planned from."""
+"""Maximum age of logs for planning ranges."""
 
 
 class PartitionLogs:
-    """Filled by `refresh`; all from one round of questions."""
+    """Logs of the partitions, filled by `refresh`; all from one round of requests."""
 
     def __init__(self, options: Options, admin: Admin, cluster: Cluster) -> None:
         self._options = options
@@ -34,13 +34,14 @@ class PartitionLogs:
         self._names_at = -math.inf
         self._refreshed_at = -math.inf
         self.logs: dict[str, PartitionLog] = {}
-        """Of the partitions that exist, by full name."""
+        """Logs of the existing partitions, by full name."""
         self.marks: dict[str, tuple[int, int]] = {}
-        """Mark-delete positions of the query's subscription, as the brokers told them with the logs; those that have it."""
+        """Mark-delete positions of the query's subscription, reported with the logs; only partitions that have it."""
 
     def refresh(self, also: Iterable[str] = ()) -> None:
-        """Ask for the partitions, if it is time, and for the logs of all of them and of `also`, the partitions of an offset.
-        TopicMissingError: a topic that is named and that no offset knows does not exist."""
+        """Read the partitions, if it is time, and the logs of all of them and of `also`, the partitions of an offset.
+
+        Raises TopicMissingError: a named topic that is in no offset does not exist."""
         now = time.monotonic()
         also = set(also)
         if not self._names or now - self._names_at >= self._options.topics_refresh_ms / 1000:
@@ -49,31 +50,31 @@ class PartitionLogs:
         logs, marks = self._ask(sorted({*self._names, *also}))
         known = {partitioned_name(name) for name in (*also, *logs)}
         for name in self._options.topics:
-            # One that was there once is data loss, and whoever plans says so.
+            # A topic that existed before is data loss, which the planner reports.
             if name in self._names and name not in logs and not {name, partitioned_name(name)} & (known | also):
                 raise TopicMissingError(
-                    f"topic {name} does not exist: make it, or publish to it, and start the query then"
+                    f"topic {name} does not exist: create it or publish to it, then start the query"
                 )
         self.logs, self.marks = logs, marks
         self._refreshed_at = time.monotonic()
 
     def covers(self, end: Offsets) -> bool:
-        """Whether the logs are new enough to plan up to `end`."""
+        """Return whether the logs are recent enough to plan up to `end`."""
         if time.monotonic() - self._refreshed_at > FRESH_S:
             return False
         return all((log := self.logs.get(name)) is not None and place <= log.end() for name, place in end.items())
 
     def ends(self) -> Offsets:
-        """Behind the last confirmed entry of each."""
+        """Return the place behind the last confirmed entry of each."""
         return Offsets({name: log.end() for name, log in self.logs.items()})
 
     def places_at(self, timestamp_ms: int) -> dict[str, Place]:
-        """The first entry of each that was published then or later, or where it will stand."""
+        """Return the first entry of each published at that time or later, or else the place of the next one."""
         found = {name: self._admin.message_id_at(name, timestamp_ms) for name in self.logs}
         return {name: Place(at.ledger_id, max(at.entry_id, 0)) for name, at in found.items()}
 
     def _ask(self, names: Sequence[str]) -> tuple[dict[str, PartitionLog], dict[str, tuple[int, int]]]:
-        """Logs and mark-delete positions of those that exist."""
+        """Read the logs and mark-delete positions of existing partitions."""
         logs: dict[str, PartitionLog] = {}
         marks: dict[str, tuple[int, int]] = {}
         left = list(names)
@@ -99,7 +100,7 @@ class PartitionLogs:
         return logs, marks
 
     async def _discover(self, client: Client) -> list[str]:
-        """Full names of what is read, partitions one by one."""
+        """Return the full names of what is read, partitions one by one."""
         pattern = self._options.topics_pattern
         if pattern is not None:
             topics = pattern.topics(await client.topics(pattern.namespace))
@@ -110,12 +111,12 @@ class PartitionLogs:
             try:
                 names += partition_names(topic, await client.partitions(topic))
             except TopicNotFoundError:
-                names.append(topic)  # its log will not be found, and whether that is an error depends on the query
+                names.append(topic)  # its log will be missing, and the query decides whether that is an error
         return names
 
 
 def _mark_delete(stats: Mapping[str, object], subscription: str) -> tuple[int, int] | None:
-    """Where a subscription stands, as internalStats tell it; None: there is none."""
+    """Return the mark-delete position of a subscription in internalStats; None: there is none."""
     cursors = stats.get("cursors")
     cursor = cursors.get(subscription) if isinstance(cursors, Mapping) and subscription else None
     if not isinstance(cursor, Mapping):

@@ -1,11 +1,11 @@
-"""The driver's side of a source: which partitions there are, how far their logs go, what a trigger reads, what is held.
+"""Driver side of a source: partitions, ends of their logs, the range of each trigger, and the hold.
 
-One Planner lives in the process that plans: for a stream as long as the query runs, for a batch read until its ranges are
-made. Nothing is connected before the first question. Decisions are in ranges.py, logs.py and limits.py; here the brokers
-are asked, passing errors are tried again up to a deadline, and the answers are kept.
+One Planner lives in the process that plans: for a stream as long as the query runs, for a batch read until its ranges
+are made. Nothing is connected before the first question. Decisions are in ranges.py, logs.py and limits.py; here the
+brokers are asked, passing errors are tried again up to a deadline, and the answers are kept.
 
-The order of Spark's calls differs: a new query asks for its first offset, twice; a restarted one never does, and begins with
-`plan` or `latest`. So the hold is attached in whichever call first tells where the query stands.
+The order of Spark's calls differs: a new query asks for its first offset, twice; a restarted one never does, and begins
+with `plan` or `latest`. So the hold is attached in the first call that gives the position of the query.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from quire.spark.trace import Trace
 _log = logging.getLogger(__name__)
 
 START_TRIES = 5
-"""How often the first offset is looked up again because its data went before it was held."""
+"""Attempts to find the first offset again because its data was deleted before it was held."""
 
 
 class Planner:
-    """See the module. Blocking; errors are SparkSourceError, whose text is made for the user."""
+    """Planner of one query; see the module. Blocking. Errors are SparkSourceError with texts for users."""
 
     def __init__(self, options: Options, *, admin: Admin | None = None, trace: Trace | None = None) -> None:
         self._options = options
@@ -42,33 +42,33 @@ class Planner:
         self._known = PartitionLogs(options, self._admin, self._cluster)
         self._hold: Hold | None = None
         self._seen: dict[str, PartitionLog] = {}
-        """The logs as they were when nothing that the query has yet to read was missing (or that was said): evidence that a
-        ledger which went since held nothing more of it."""
+        """The logs at a time when no unread entry was missing (or the loss was reported): evidence that a ledger
+        missing since had no unread entries."""
         self._made: set[str] = set()
-        """Partitions whose subscription this process made or took back, and has not looked since whether what it is to hold was still there: where
-        it stands proves nothing yet."""
+        """Partitions whose subscription this process created or moved back, until the data it retains was seen to
+        exist. Before that its position proves nothing."""
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
         self._reached = Offsets()
         self._per_entry: dict[str, tuple[Place, float]] = {}
         self._warned: set[tuple[str, Place]] = set()
 
-    # A stream's questions
+    # Calls of a stream
 
     def initial(self) -> Offsets:
-        """Where a new query begins. Held on return, and the same at every call."""
+        """Return the start of a new query. Held on return, and the same at every call."""
         if self._initial is None:
             self._initial = self._begin()
         return self._initial
 
     def prepare_available_now(self) -> Offsets:
-        """From now on nothing behind the present ends is planned."""
+        """Plan nothing behind the present ends from now on."""
         self._known.refresh()
         self._target = self._known.ends()
         return self._target
 
     def latest(self, start: Offsets, limits: Limits) -> Offsets:
-        """Where the trigger that begins at `start` ends; `start` itself if there is nothing to read."""
+        """Return the end of the trigger that begins at `start`; `start` itself if there is nothing to read."""
         self._known.refresh(start)
         self._look_for_loss(start)
         self._secure({name: start.get(name) or log.earliest() for name, log in self._known.logs.items()})
@@ -84,8 +84,8 @@ class Planner:
         return end
 
     def _look_for_loss(self, start: Offsets) -> None:
-        """Here too, and not only where ranges are planned: each look goes on from the one before, and a topic to which nothing
-        comes any more is never planned."""
+        """Check for missing entries, also outside planning: each check builds on the one before, and an idle topic is
+        never planned."""
         for name, place in start.items():
             log = self._known.logs.get(name)
             if log is None:
@@ -98,7 +98,7 @@ class Planner:
                 self._seen[name] = log
 
     def report(self) -> dict[str, object]:
-        """The ends of all partitions, with the entries between what was planned last and them, for Spark's progress."""
+        """Return the ends of all partitions, with the entries between the last plan and them, for Spark's progress."""
         if not self._known.logs:
             self._known.refresh()
         ends = self._known.ends()
@@ -109,7 +109,8 @@ class Planner:
         return {**ends.to_json_dict(), "behind": behind}
 
     def plan(self, start: Offsets, end: Offsets) -> list[TopicRange]:
-        """What the tasks of [start, end) read. DataLossError if some of it is gone, or a warning, as the option says."""
+        """Return the tasks of [start, end). Missing entries raise DataLossError or log a warning, depending on the
+        option."""
         if not self._known.covers(end):
             self._known.refresh(end)
         self._secure({name: start.get(name) or self._earliest(name) for name in end})
@@ -127,7 +128,7 @@ class Planner:
         return self._split(tasks)
 
     def commit(self, end: Offsets) -> None:
-        """Everything before `end` is done and will not be read again: let the hold follow. Never fails."""
+        """Move the hold behind everything before `end`, which is done and will not be read again. Never fails."""
         if self._hold is None:
             return
         behind = self._options.chunked_message_hold
@@ -138,17 +139,17 @@ class Planner:
                 marks[name] = log.mark_delete_for(log.hold_at(place, behind))
         try:
             moved = self._cluster.call(self._hold.move, marks)
-        except Exception as error:  # the next commit covers it; the query goes on
+        except Exception as error:  # the next commit covers it; the query continues
             _log.warning("subscription %r was not moved: %r; the next commit does it", self._hold.name, error)
             return
-        # From here on its position tells what the broker may have deleted.
+        # From here on its position shows what the broker may have deleted.
         self._made -= moved.keys()
         self._trace.note("hold-moved", marks=moved)
 
-    # A batch read's question
+    # Call of a batch read
 
     def batch(self) -> list[TopicRange]:
-        """What a batch read reads: the log between its two boundaries, as it is now."""
+        """Return the tasks of a batch read: the current log between its two boundaries."""
         self._known.refresh()
         start = self._resolve("startingOffsets", self._options.starting)
         if self._options.is_held:
@@ -160,7 +161,8 @@ class Planner:
         return self._split([task for task in tasks if task is not None])
 
     def close(self) -> None:
-        """Let go of everything, subscriptions too; they go on holding. Not needed before a process ends."""
+        """Release everything, including subscriptions, which still retain the data. Not needed before a process
+        ends."""
         hold, self._hold = self._hold, None
         try:
             if hold is not None:
@@ -172,7 +174,7 @@ class Planner:
     # The hold
 
     def _begin(self) -> Offsets:
-        """Look up where to begin, hold it, and look whether it was still there when it was held."""
+        """Find the start, hold it, and check whether its data still existed when it was held."""
         explicit = self._options.starting.kind == "places"
         for _ in range(START_TRIES):
             self._known.refresh()
@@ -199,7 +201,7 @@ class Planner:
         raise went[0].error()
 
     def _secure(self, places: Mapping[str, Place]) -> None:
-        """Hold these partitions, those that are not held yet, so that what is at their place and behind it stays."""
+        """Hold the partitions that are not held yet, so that data at their place and behind it is retained."""
         if not self._options.is_held:
             return
         new = {
@@ -224,20 +226,23 @@ class Planner:
         if back:
             name, place = next(iter(back.items()))
             _log.warning(
-                "subscription %r stood behind the start of the query on %d partitions, on %s at %s:%s; it is taken back to %s",
+                "subscription %r was behind the start of the query on %d partitions (on %s at %s:%s), moving it "
+                "back to %s",
                 *(self._hold.name, len(back), name, *marks[name], place),
             )
             self._cluster.call(self._hold.seek, back)
             self._made |= back.keys()
 
     def _held_at(self, name: str, place: Place) -> Place:
-        """The next entry of a subscription that holds for `place`: one entry before it, so that the ledger which `place` ends stays,
-        and one that is gone was not read to its end."""
+        """Return the next entry of a subscription that holds for `place`: one entry before it.
+
+        So the ledger which `place` ends stays, and a missing one was not read to its end."""
         return self._known.logs[name].hold_at(place, 1)
 
     def _make(self, places: Mapping[str, Place]) -> None:
-        """Make the subscription where there is none, so that it holds for `place`; durable on return. If what it was to hold is
-        gone already, that is said before: afterwards the subscription would look as if it had held it."""
+        """Create a missing subscription, so that it holds for `place`; durable on return.
+
+        Data that is gone already is reported first: afterwards the subscription would look as if it had retained it."""
         for name, place in places.items():
             if name not in self._known.marks:
                 lost = self._known.logs[name].missing_before(place)
@@ -248,7 +253,7 @@ class Planner:
                     self._made.add(name)
 
     def _mark_of(self, name: str) -> tuple[int, int] | None:
-        """Where the subscription stands, if that proves anything."""
+        """Return the position of the subscription, if that proves anything."""
         return None if name in self._made else self._known.marks.get(name)
 
     # Places
@@ -284,7 +289,7 @@ class Planner:
         return split(tasks, self._options.min_partitions, earlier_max=self._options.chunked_message_hold)
 
     def _lose(self, lost: Lost) -> None:
-        """Data loss: an error, or one warning for each place, as the option says."""
+        """Report data loss: an error, or one warning for each place, depending on the option."""
         if self._options.fail_on_data_loss:
             raise lost.error()
         if (lost.partition, lost.start) not in self._warned:
@@ -293,7 +298,7 @@ class Planner:
             self._trace.note("data-loss", text=str(lost))
 
     def _sampled(self, start: Offsets) -> dict[str, float]:
-        """Messages per entry of each partition that has something to read, from its next entries."""
+        """Return the messages per entry of each partition with unread entries, from its next entries."""
         wanted = {}
         for name, log in self._known.logs.items():
             place = start.get(name) or log.earliest()

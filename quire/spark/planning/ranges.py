@@ -1,7 +1,11 @@
-"""From logs and offsets to what a trigger reads and what its tasks get. Pure: facts in, decisions out.
+"""Split planning: from logs and offsets to the range of a trigger and its tasks. Pure: facts in, decisions out.
 
-What holds, by the names of spark.md's rules: C1 no end above the last confirmed entry; C5 nothing new gives `start` itself; C6 no
-place of a partition ever goes back; a partition that `start` does not have begins at its earliest entry.
+Why this is hard: Spark repeats a range after a crash, and the repetition must read the same entries, so nothing may
+depend on the time of planning. Ledgers are trimmed and rolled meanwhile, a place between two ledgers has two names, and
+a missing ledger may have been read or lost. New partitions appear, and small limits must not starve any of them.
+
+What holds, by the names of spark.md's rules: C1 no end above the last confirmed entry; C5 nothing new gives `start`
+itself; C6 no place of a partition ever goes back; a partition that `start` does not have begins at its earliest entry.
 """
 
 from __future__ import annotations
@@ -33,11 +37,11 @@ __all__ = [
 
 
 def canonical(log: PartitionLog, place: Place) -> Place:
-    """See `PartitionLog.canonical`."""
+    """Return the canonical place; see `PartitionLog.canonical`."""
     return log.canonical(place)
 
 
-# Where a trigger ends
+# End of a trigger
 
 
 def next_end(
@@ -49,13 +53,13 @@ def next_end(
     per_entry: Mapping[str, float] | None = None,
     target: Offsets | None = None,
 ) -> Offsets:
-    """The end of the trigger that begins at `start`; `start` itself if nothing is new.
+    """Return the end of the trigger that begins at `start`; `start` itself if nothing is new.
 
     `per_entry`    messages that an entry of a partition holds, about; 1 where not given
     `target`       where an available-now query ends: nothing behind it is taken, nothing of partitions not in it
 
-    Partitions of `start` without a log (their topic is gone) stay as they are. New partitions enter with the first change, those
-    that have no entry yet at their earliest place.
+    Partitions of `start` without a log (their topic is gone) stay as they are. New partitions enter with the first
+    change, those that have no entry yet at their earliest place.
     """
     names = sorted(name for name in logs if target is None or name in target or name in start)
     begins = {name: start.get(name) or logs[name].earliest() for name in names}
@@ -63,7 +67,7 @@ def next_end(
     for name in names:
         log = logs[name]
         stop = log.end() if target is None else target.get(name, begins[name])
-        found = log.between(begins[name], stop)  # no more than is confirmed, whatever the target says
+        found = log.between(begins[name], stop)  # never above the confirmed entries, whatever the target is
         parts.append(found)
         backlogs.append(Backlog(log.pieces(found), (per_entry or {}).get(name, 1.0)))
     turn = zlib.crc32(start.text().encode())  # another one first each time, so that none starves under a small limit
@@ -77,7 +81,7 @@ def next_end(
 
 
 def _after(start: Place, parts: Sequence[LedgerRange], entries: int) -> Place:
-    """The place behind so many entries."""
+    """Return the place so many entries further."""
     place = start
     for part in parts:
         if entries <= 0:
@@ -87,7 +91,7 @@ def _after(start: Place, parts: Sequence[LedgerRange], entries: int) -> Place:
     return place
 
 
-# What a user asks for
+# Boundaries given by a user
 
 
 def resolve(
@@ -96,10 +100,11 @@ def resolve(
     logs: Mapping[str, PartitionLog],
     at: Mapping[str, Place] | None = None,
 ) -> Offsets:
-    """Offsets of every partition in `logs`. `at`: for a timestamp, the first entry of each that is not older, asked of the
-    broker; those not in it have none, so their end is taken. OptionError, naming `option` ("startingOffsets"): a
-    partition has no place, or a place no partition, or it is no place of its partition's log.
-    """
+    """Return offsets of every partition in `logs`.
+
+    `at`: for a timestamp, the first entry of each that is not older, from the broker; partitions not in it have none,
+    so their end is used. Raises OptionError for `option` ("startingOffsets"): a partition without a place, a place
+    without a partition, or a place outside its log."""
     if boundary.kind == "earliest":
         return Offsets({name: log.earliest() for name, log in logs.items()})
     if boundary.kind == "latest":
@@ -138,7 +143,7 @@ def _given(option: str, boundary: Boundary, logs: Mapping[str, PartitionLog]) ->
             elif isinstance(given, Place):
                 places[match] = _checked(option, log, given)
     if strange:
-        raise OptionError(option, None, f"it names what is not read here: {_names(strange)}; read are {_names(logs)}")
+        raise OptionError(option, None, f"it has topics that are not read: {_names(strange)}; read are {_names(logs)}")
     missing = [name for name in logs if name not in places]
     if missing:
         raise OptionError(
@@ -148,13 +153,13 @@ def _given(option: str, boundary: Boundary, logs: Mapping[str, PartitionLog]) ->
 
 
 def _checked(option: str, log: PartitionLog, given: Place) -> Place:
-    """Canonical. Whether what is before or at it was deleted is not asked here."""
+    """Return the canonical place, checked against the end of the log. Deleted entries are not checked here."""
     place, entries = log.canonical(given), log.entries_of(given.ledger_id)
     if (entries is not None and given.entry_id > entries) or place > log.end():
         ends = (
             f"the log ends at {log.end()}" if place > log.end() else f"ledger {given.ledger_id} has {entries} entries"
         )
-        raise OptionError(option, None, f"{given} is no place of {log.name}: {ends}")
+        raise OptionError(option, None, f"{given} is outside {log.name}: {ends}")
     return place
 
 
@@ -163,7 +168,7 @@ def _names(names: Sequence[str] | Mapping[str, object]) -> str:
     return ", ".join(shown[:20]) + (f" and {len(shown) - 20} more" if len(shown) > 20 else "")
 
 
-# What is there to read
+# Entries to read
 
 
 def ranges(
@@ -174,7 +179,8 @@ def ranges(
     mark_delete: tuple[int, int] | None = None,
     seen: PartitionLog | None = None,
 ) -> tuple[tuple[LedgerRange, ...], Lost | None]:
-    """The entries of [start, end) by ledger, and what of them is gone. `mark_delete`, `seen`: see `PartitionLog.missing_before`."""
+    """Return the entries of [start, end) by ledger, and the missing ones. `mark_delete`, `seen`: see
+    `PartitionLog.missing_before`."""
     if start >= end:
         return (), None
     found = log.between(start, end)
@@ -187,7 +193,7 @@ def _at_start(
     log: PartitionLog, start: Place, end: Place, mark_delete: tuple[int, int] | None, seen: PartitionLog | None
 ) -> list[Lost]:
     if start.ledger_id == end.ledger_id:
-        return []  # what is there counts, see _at_end
+        return []  # existing entries count, see _at_end
     lost = log.missing_before(start, mark_delete=mark_delete, seen=seen)
     if lost is None:
         return []
@@ -196,7 +202,8 @@ def _at_start(
 
 
 def holes(log: PartitionLog, start: Place, end: Place, seen: PartitionLog | None) -> list[Lost]:
-    """Ledgers strictly between those of `start` and `end` that had entries when the log was `seen`, and are gone."""
+    """Return the missing ledgers strictly between those of `start` and `end` that had entries when the log was
+    `seen`."""
     found = []
     for ledger in seen.ledgers if seen is not None else ():
         ledger_id, entries = ledger.ledger_id, ledger.entries
@@ -214,7 +221,7 @@ def holes(log: PartitionLog, start: Place, end: Place, seen: PartitionLog | None
 
 
 def _at_end(log: PartitionLog, start: Place, end: Place) -> list[Lost]:
-    """The end was confirmed once: every entry of its ledger before it must be there."""
+    """Check the end, which was confirmed once: every entry of its ledger before it must exist."""
     ledger_id = end.ledger_id
     there = log.entries_of(ledger_id)
     if end.entry_id <= (there or 0):
@@ -249,7 +256,9 @@ def topic_range(
     mark_delete: tuple[int, int] | None = None,
     seen: PartitionLog | None = None,
 ) -> tuple[TopicRange | None, Lost | None]:
-    """The task for [start, end), None if it has no entry, and what is gone. `earlier_max`: entries to look back for chunks."""
+    """Return the task for [start, end), None if it has no entry, and the missing entries.
+
+    `earlier_max`: entries to look back for chunks."""
     found, lost = ranges(log, start, end, mark_delete=mark_delete, seen=seen)
     if not found:
         return None, lost

@@ -1,4 +1,8 @@
-"""What one task reads, and how large ones are cut. Pure."""
+"""Tasks of a read, and the splitting of large ones. Pure.
+
+Why this is hard: a split must cover every entry exactly once and in order, over ledgers of very different sizes, and
+must be the same whenever it is made. The message offset at the start and the look-back for chunked messages belong to
+single pieces."""
 
 from __future__ import annotations
 
@@ -11,15 +15,15 @@ from quire.spark.planning.logs import LedgerRange
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRange:
-    """What one task reads of one partition: these entries, all of them, in this order, and nothing else."""
+    """Entries that one task reads of one partition: all of them, in this order, and nothing else."""
 
     partition: str
     """Full name of the partition's topic, or of a topic without partitions."""
     ranges: tuple[LedgerRange, ...]
     start_batch_index: int = 0
-    """Messages of the very first entry that are left out, from its start."""
+    """Number of messages of the very first entry to leave out, from its start."""
     earlier: tuple[LedgerRange, ...] = ()
-    """Entries right before, in order: earlier pieces of chunked messages may be there."""
+    """Entries right before, in order, which may have earlier pieces of chunked messages."""
 
     @property
     def entries(self) -> int:
@@ -27,7 +31,8 @@ class TopicRange:
 
 
 def split(tasks: Sequence[TopicRange], tasks_min: int | None, *, earlier_max: int = 0) -> list[TopicRange]:
-    """At least `tasks_min` tasks, if there are that many entries: the largest are cut into even pieces; order is kept."""
+    """Split into at least `tasks_min` tasks, if there are that many entries: the largest are cut into even pieces;
+    order is kept."""
     pieces = [1] * len(tasks)
     largest = [(-task.entries, number) for number, task in enumerate(tasks)]
     heapq.heapify(largest)
@@ -58,7 +63,7 @@ def _cut(task: TopicRange, count: int, earlier_max: int) -> list[TopicRange]:
 
 
 def _slice(parts: Sequence[LedgerRange], start: int, stop: int) -> tuple[LedgerRange, ...]:
-    """Entries number `start` to `stop` (exclusive) of these."""
+    """Return entries number `start` to `stop` (exclusive) of these."""
     found, before = [], 0
     for part in parts:
         first, last = max(start - before, 0), min(stop - before, part.entries) - 1
@@ -74,7 +79,7 @@ def _last(parts: Sequence[LedgerRange], entries: int) -> tuple[LedgerRange, ...]
 
 
 def _joined(parts: Sequence[LedgerRange]) -> tuple[LedgerRange, ...]:
-    """Neighbours put together."""
+    """Return the ranges with adjacent ones joined."""
     found: list[LedgerRange] = []
     for part in parts:
         if found and found[-1].ledger_id == part.ledger_id and found[-1].last + 1 == part.first:

@@ -1,1 +1,1 @@
-"""The executor's side of a read: entries of a range as rows."""
+"""Executor side of a read: entries of a range as rows."""

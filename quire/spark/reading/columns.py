@@ -12,7 +12,8 @@
     __eventTime TIMESTAMP   null: the producer gave none
     __properties MAP<STRING, STRING>    empty: none
 
-Spark compares the first batch's schema with its own, exactly: types (no large_binary, no milliseconds), order, nullability.
+Spark compares the first batch's schema with its own, exactly: types (no large_binary, no milliseconds), order,
+nullability.
 """
 
 from __future__ import annotations
@@ -28,15 +29,16 @@ from quire.spark.errors import OptionError
 from quire.wire.pulsar.names import TopicName
 
 ROWS_MAX = 10_000
-"""Rows of one record batch, as Spark's own batches have."""
+"""Maximum rows of one record batch, the same as Spark's own batches."""
 BYTES_TARGET = 8 << 20
-"""Bytes of keys, values and properties at which a record batch is done. One row may be larger, and two such halves follow each
-other: a batch has at most twice as much, or one row. Spark cannot take more than 2 GiB in one column."""
+"""Bytes of keys, values and properties at which a record batch ends.
+
+A batch has at most twice as much, or one row, which may be larger. Spark cannot take more than 2 GiB in one column."""
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")
 _MS_MAX = (1 << 63) // 1000 - 1
-"""The latest time, in ms, that microseconds in 64 bits can tell."""
+"""The latest time, in ms, that fits microseconds in 64 bits."""
 _MAP = pa.map_(pa.string(), pa.string())
 
 TYPES: dict[str, tuple[str, pa.DataType]] = {
@@ -52,13 +54,13 @@ TYPES: dict[str, tuple[str, pa.DataType]] = {
     "__eventTime": ("TIMESTAMP", _TIMESTAMP),
     "__properties": ("MAP<STRING, STRING>", _MAP),
 }
-"""Name to type, in Spark's words and in Arrow's; the order is that of SCHEMA."""
+"""Name to type, in Spark's and in Arrow's notation; the order is that of SCHEMA."""
 
 NAMES = tuple(TYPES)
 
 
 def ddl(names: Sequence[str] = NAMES) -> str:
-    """The schema of `names` as Spark reads it.
+    """Return the schema of `names` as Spark reads it.
 
     >>> ddl(["value", "__ledger"])
     'value BINARY, __ledger BIGINT'
@@ -70,7 +72,7 @@ SCHEMA = ddl()
 
 
 def names_of_option(text: str) -> tuple[str, ...]:
-    """The columns that the option `columns` asks for, in its order; OptionError.
+    """Return the columns of the option `columns`, in its order. Raises OptionError.
 
     >>> names_of_option("value, __key")
     ('value', '__key')
@@ -85,8 +87,8 @@ def names_of_option(text: str) -> tuple[str, ...]:
 
 
 def names_of_schema(schema: Any) -> tuple[str, ...]:
-    """The columns that a StructType asks for (Spark hands over the user's, if there is one); OptionError if it is not a
-    selection of ours. Each with its exact type, and nullable."""
+    """Return the columns of a StructType (the user's, passed on by Spark). Raises OptionError for other columns, types
+    or nullability."""
     names = []
     for field in schema.fields:
         known = TYPES.get(field.name)
@@ -94,11 +96,11 @@ def names_of_schema(schema: Any) -> tuple[str, ...]:
             raise OptionError("schema", field.name, f"there is no such column; there are {', '.join(NAMES)}")
         wanted = known[0].lower().replace(" ", "")
         if field.dataType.simpleString() != wanted:
-            remedy = f"column {field.name} is {known[0]}; read it as that and cast it in the query"
+            remedy = f"column {field.name} has type {known[0]}: read it with that type and cast it in the query"
             raise OptionError("schema", f"{field.name} {field.dataType.simpleString()}", remedy)
         if not field.nullable:
             raise OptionError(
-                "schema", f"{field.name} NOT NULL", "the columns of this source are nullable: leave it out"
+                "schema", f"{field.name} NOT NULL", "the columns of this source are nullable: remove NOT NULL"
             )
         names.append(field.name)
     if not names:
@@ -107,7 +109,7 @@ def names_of_schema(schema: Any) -> tuple[str, ...]:
 
 
 class Columns:
-    """Makes record batches of chosen columns, for the messages of one partition."""
+    """Builder of record batches of chosen columns, for the messages of one partition."""
 
     def __init__(self, names: Sequence[str], partition_topic: str) -> None:
         topic = TopicName.parse(partition_topic)
@@ -130,11 +132,11 @@ class Columns:
         self._makers = [makers[name] for name in names]
 
     def batch(self, messages: Messages, first: int, stop: int) -> pa.RecordBatch:
-        """Rows `first` to `stop` (exclusive)."""
+        """Return rows `first` to `stop` (exclusive)."""
         return pa.RecordBatch.from_arrays([make(messages, first, stop) for make in self._makers], schema=self.schema)
 
     def batches(self, messages: Messages) -> Iterator[pa.RecordBatch]:
-        """All rows, in batches of at most ROWS_MAX rows and about BYTES_TARGET bytes."""
+        """Yield all rows, in batches of at most ROWS_MAX rows and about BYTES_TARGET bytes."""
         for first, stop in cuts(messages):
             yield self.batch(messages, first, stop)
 
@@ -151,7 +153,7 @@ class Columns:
 
 
 def weights(messages: Messages) -> list[int]:
-    """Bytes of each row: value, key, properties."""
+    """Return the bytes of each row: value, key, properties."""
     sizes = [
         (0 if value is None else len(value)) + (0 if key is None else len(key))
         for value, key in zip(messages.values, messages.keys, strict=True)
@@ -163,7 +165,7 @@ def weights(messages: Messages) -> list[int]:
 
 
 def cuts(messages: Messages) -> list[tuple[int, int]]:
-    """Where to cut the rows: pairs (first, stop), even in rows if rows are the reason."""
+    """Yield the cuts of the rows: pairs (first, stop), even in rows if rows are the reason."""
     rows = len(messages.values)
     if not rows:
         return []
@@ -176,7 +178,7 @@ def cuts(messages: Messages) -> list[tuple[int, int]]:
     base = 0
     sizes = weights(messages)
     for row, total in enumerate(accumulate(sizes), 1):
-        # Cut behind the row that reaches the target; before it, if it is large itself.
+        # Cut behind the row that reaches the target, or before it if it is large itself.
         if total - base > BYTES_TARGET * 2 and row - first > 1:
             found.append((first, row - 1))
             first, base = row - 1, total - sizes[row - 1]
@@ -198,7 +200,7 @@ def _batch_indexes(messages: Messages, first: int, stop: int) -> pa.Array:
 
 
 def _times(times_ms: list[int]) -> pa.Array:
-    """Milliseconds to Spark's microseconds. A time that cannot be told in them (a producer may write anything) is null."""
+    """Convert milliseconds to Spark's microseconds. A time that does not fit (producers may write any) is null."""
     if times_ms and (max(times_ms) > _MS_MAX or min(times_ms) < -_MS_MAX):
         within = [time if -_MS_MAX <= time <= _MS_MAX else None for time in times_ms]
         return pa.array(within, _MILLISECONDS).cast(_TIMESTAMP)
@@ -212,7 +214,7 @@ def _event_times(times_ms: list[int]) -> pa.Array:
 
 
 def _maps(properties: list[list[tuple[str, str]]]) -> pa.Array:
-    """Of a name that comes twice the last one counts: Spark's maps have each key once."""
+    """Convert properties to a map. The last value of a repeated name counts: Spark's maps have each key once."""
     if not any(properties):
         return pa.MapArray.from_arrays(_ZERO_OFFSETS[: len(properties) + 1], _NO_TEXTS, _NO_TEXTS, _MAP)
     pairs = [_unique(row) if len(row) > 1 else row for row in properties]
@@ -233,11 +235,12 @@ _NO_TEXTS = pa.array([], pa.string())
 
 # Message ids, by hand: protobuf's objects would cost more than all other columns together.
 #
-#     0x08 varint ledgerId   0x10 varint entryId   [0x18 varint partition]   [0x20 varint batch_index  0x30 varint batch_size]
+# 0x08 varint ledgerId   0x10 varint entryId   [0x18 varint partition]   [0x20 varint batch_index  0x30 varint
+# batch_size]
 
 
 def message_ids(messages: Messages, first: int, stop: int, partition: int) -> list[bytes]:
-    """The serialized id of each row, the same bytes as `MessageId.to_bytes`. `partition` -1: not partitioned."""
+    """Return the serialized id of each row, the same bytes as `MessageId.to_bytes`. `partition` -1: not partitioned."""
     tail = b"" if partition < 0 else b"\x18" + _varint(partition)
     found: list[bytes] = []
     append = found.append

@@ -1,4 +1,4 @@
-"""Which entries of a planned range are due, and whether those that came are they. Pure."""
+"""Check of received entries against a planned range. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LOOK_BACK_FIRST = 16
 
 
 class RangeCheck:
-    """Holds deliveries against the plan: every planned entry, in order, once, and nothing above it.
+    """Comparison of deliveries with the plan: every planned entry, in order, once, and nothing above it.
 
     >>> check = RangeCheck((LedgerRange(5, 8, 9), LedgerRange(7, 0, 0)))
     >>> check.accept([5, 5, 7, 7], [8, 9, 0, 1], 0, 4), check.done
@@ -25,17 +25,18 @@ class RangeCheck:
 
     @property
     def done(self) -> bool:
-        """Every planned entry has come, or was given up."""
+        """Return whether every planned entry was received, or given up."""
         return self._index == len(self._ranges)
 
     @property
     def due(self) -> tuple[int, int]:
-        """Ledger and entry that must come next; not when done."""
+        """Return ledger and entry that must come next; not when done."""
         return self._ranges[self._index].ledger_id, self._next
 
     def accept(self, ledger_ids: list[int], entry_ids: list[int], first: int, stop: int) -> int:
-        """Hold deliveries `first` to `stop` (exclusive) against the plan; returns where those that are due end. If that is
-        before `stop` and the range is not done, the entry there is another than the one due."""
+        """Compare deliveries `first` to `stop` (exclusive) with the plan; return the end of the expected ones.
+
+        If that is before `stop` and the range is not done, the entry there is not the expected one."""
         at = first
         while at < stop and not self.done:
             planned = self._ranges[self._index]
@@ -56,8 +57,9 @@ class RangeCheck:
         return at
 
     def skip_to(self, ledger_id: int, entry_id: int) -> list[LedgerRange]:
-        """Give up the entries before (`ledger_id`, `entry_id`), which came instead; returns those given up. ValueError if it
-        lies before what is due, or in no order that the plan knows."""
+        """Give up the entries before the received (`ledger_id`, `entry_id`); return them.
+
+        Raises ValueError if that is before the expected entry, or in an order that contradicts the plan."""
         given_up: list[LedgerRange] = []
         index, due = self._index, self._next
         for planned in self._ranges[self._index :]:
@@ -72,12 +74,12 @@ class RangeCheck:
             index += 1
             due = self._ranges[index].first if index < len(self._ranges) else 0
         if not given_up:
-            raise ValueError(f"{ledger_id}:{entry_id} came, but {self.due[0]}:{self.due[1]} is due")
+            raise ValueError(f"received {ledger_id}:{entry_id} instead of {self.due[0]}:{self.due[1]}")
         self._index, self._next = index, due
         return given_up
 
     def give_up(self) -> list[LedgerRange]:
-        """Nothing more will come; returns what is missing."""
+        """Give up the rest, because no more entries exist; return the missing ones."""
         missing = [LedgerRange(each.ledger_id, each.first, each.last) for each in self._ranges[self._index :]]
         if missing:
             missing[0] = LedgerRange(missing[0].ledger_id, self._next, missing[0].last)
@@ -90,7 +92,7 @@ class RangeCheck:
 
 
 def shown(ranges: Sequence[LedgerRange]) -> str:
-    """Entries for a message: `5:0..5:99, 7:0` and how many."""
+    """Format entries for a message: `5:0..5:99, 7:0` and how many."""
     parts = [
         f"{each.ledger_id}:{each.first}" + (f"..{each.ledger_id}:{each.last}" if each.last > each.first else "")
         for each in ranges[:4]
@@ -102,7 +104,8 @@ def shown(ranges: Sequence[LedgerRange]) -> str:
 
 
 def steps_back(earlier: Sequence[LedgerRange], size: int = LOOK_BACK_FIRST) -> Iterator[list[LedgerRange]]:
-    """The entries before a range, the nearest first, in steps that grow fourfold; within a step in the topic's order.
+    """Yield the entries before a range, the nearest first, in steps that grow fourfold; within a step in the topic's
+    order.
 
     >>> [shown(step) for step in steps_back((LedgerRange(3, 0, 9), LedgerRange(5, 0, 3)), 8)]
     ['3:6..3:9, 5:0..5:3 (8 entries)', '3:0..3:5 (6 entries)']

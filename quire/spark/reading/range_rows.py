@@ -1,4 +1,4 @@
-"""Deliveries of a planned range to record batches. Pure."""
+"""Conversion of the deliveries of a planned range to record batches. Pure."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from quire.spark.reading.range_check import RangeCheck, shown
 _log = logging.getLogger(__name__)
 
 SLICE_BYTES = 512 << 10
-"""Stored bytes opened at a time, at most ..."""
+"""Maximum stored bytes opened at a time ..."""
 OPENED_BYTES = 1 << 20
-"""... and bytes that should come out of them. Entries may be compressed a thousandfold, which shows only when they are opened:
-so it begins with one entry, and grows fourfold at a time."""
+"""... and target of bytes that result. Entries may be compressed a thousandfold, which is known only after they are
+opened. So it begins with one entry, and grows fourfold at a time."""
 
 
 class RangeRows:
     """Deliveries in, record batches out, against the plan.
 
-    Call `give` when `hungry`, `advance` until it is hungry again; take batches from `ready`; close the `gaps` when there
-    are any. Memory: one slice opened, and rows of less than two batches.
+    Call `give` when `hungry`, `advance` until it is hungry again; take batches from `ready`; close the `gaps` when
+    there are any. Memory: one slice opened, and rows of less than two batches.
     """
 
     def __init__(self, work: TopicRange, columns: Columns, *, fail_on_data_loss: bool) -> None:
@@ -57,32 +57,32 @@ class RangeRows:
 
     @property
     def hungry(self) -> bool:
-        """Everything given is used up, and the range is not done."""
+        """Return whether everything given is used up, and the range is not done."""
         return self._at == len(self._deliveries) and not self._check.done and not self.gaps
 
     @property
     def due(self) -> MessageId:
-        """The entry that must come next."""
+        """Return the entry that must come next."""
         return MessageId(*self._check.due)
 
     @property
     def done(self) -> bool:
-        """Every row is in `ready`, or was taken from it."""
+        """Return whether every row is in `ready`, or was taken from it."""
         return self._check.done and not self.gaps and not self._messages.values
 
     def give(self, deliveries: Deliveries) -> None:
-        """What came next from the broker."""
+        """Add the next deliveries of the broker."""
         assert self.hungry, "the deliveries before are not used up"
         self._deliveries = deliveries
         self._at = 0
 
     def nothing_more(self, why: str) -> None:
-        """The broker has none of what is still due."""
+        """Note that the broker has none of the remaining entries."""
         self._lost(self._check.give_up(), why)
         self._finish()
 
     def advance(self) -> None:
-        """Open what was given until a batch is ready, or there are gaps, or it is used up."""
+        """Open deliveries until a batch is ready, there are gaps, or they are used up."""
         while self._at < len(self._deliveries) and not self.ready and not self.gaps and not self._check.done:
             self._open_slice()
             if self._messages.size_bytes >= BYTES_TARGET or len(self._messages.values) >= ROWS_MAX:
@@ -90,14 +90,15 @@ class RangeRows:
         self._finish()
 
     def close_gaps(self) -> None:
-        """Put the messages of `gaps` together; those whose pieces are gone are data loss."""
+        """Complete the messages of `gaps`; those with missing pieces are data loss."""
         gaps, self.gaps = self.gaps, []
         broken = self._opener.complete(gaps, self._messages)
         if broken:
             gap = broken[0]
             looked = sum(each.entries for each in self._work.earlier)
             self._lose(
-                f"{self._work.partition}: the chunked message that ends at {gap.ledger_id}:{gap.entry_id} lacks its pieces "
+                f"{self._work.partition}: the chunked message that ends at {gap.ledger_id}:{gap.entry_id} lacks "
+                "the pieces "
                 f"{gap.missing_chunk_ids}, which are not among the {looked} entries before the range "
                 f"{shown(self._work.ranges)} (option chunkedMessageHold)"
             )
@@ -131,7 +132,7 @@ class RangeRows:
             raise SourceUnavailableError(
                 f"{self._work.partition}: entries came out of order while {shown(self._work.ranges)} was read: {error}"
             ) from None
-        self._lost(missing, f"{ledger_id}:{entry_id} came instead of {due[0]}:{due[1]}")
+        self._lost(missing, f"received {ledger_id}:{entry_id} instead of {due[0]}:{due[1]}")
 
     def _lost(self, missing: Sequence[LedgerRange], why: str) -> None:
         self._lose(
@@ -139,15 +140,15 @@ class RangeRows:
         )
 
     def _lose(self, text: str) -> None:
-        """Data loss: an error, or one warning per range."""
+        """Report data loss: an error, or one warning per range."""
         if self._fail_on_data_loss:
-            raise DataLossError(f"{text}; set failOnDataLoss=false to read on behind them")
+            raise DataLossError(f"{text}; set failOnDataLoss=false to skip them")
         if not self._warned:
             self._warned = True
-            _log.warning("%s; reading on behind them (failOnDataLoss=false)", text)
+            _log.warning("%s; skipping them (failOnDataLoss=false)", text)
 
     def _skip_first_messages(self) -> None:
-        """Drop the messages of the first entry that lie before the place where the range begins."""
+        """Drop the messages of the first entry that precede the start of the range."""
         wanted, self._skip_before = self._skip_before, 0
         for _ in range(sum(1 for index in self._messages.batch_indexes if max(index, 0) < wanted)):
             self._messages.remove(0)
@@ -158,7 +159,7 @@ class RangeRows:
 
     def _cut(self) -> None:
         if self.gaps:
-            return  # rows are still to be put between those that are there
+            return  # rows are still to be inserted between existing ones
         self.rows += len(self._messages.values)
         self.ready.extend(self._columns.batches(self._messages))
         self._messages = Messages()

@@ -1,8 +1,8 @@
-"""Reading one planned range: entries of one partition, as a broker delivers them, to record batches.
+"""Reading of one planned range: entries of one partition, as delivered by a broker, to record batches.
 
-RangeScan, on the process's loop, asks a broker; `read_range` is what Spark's blocking worker calls. Opening happens on the
-loop too: while it works nothing else in the process wants to run, and the worker's thread, which waits for a whole batch at
-a time, hands the one before to Spark meanwhile.
+RangeScan, on the process's loop, asks a broker; `read_range` is what Spark's blocking worker calls. Opening happens on
+the loop too: while it works nothing else in the process wants to run, and the worker's thread, which waits for a whole
+batch at a time, hands the one before to Spark meanwhile.
 
 The same range read twice gives the same rows in the same order: entries do not change, and what is cut where depends on
 the entries only up to batch boundaries.
@@ -31,14 +31,14 @@ from quire.spark.runtime import Lease, client_options, runtime
 _log = logging.getLogger(__name__)
 
 STALL_S = 1.0
-"""How long to wait for entries before asking the broker where the topic ends."""
+"""Time to wait for entries before asking the broker for the end of the topic."""
 WINDOW_MIN = 1000
 WINDOW_MAX = 10_000
-"""Messages a reader may be sent ahead. It is also what is sent for nothing behind the end of a range."""
+"""Maximum messages sent ahead to a reader, which is also the maximum sent in vain behind the end of a range."""
 
 
 class RangeScan:
-    """Reads one range from a broker. On the loop; close it, also after an error."""
+    """Reader of one range from a broker. Runs on the loop; close it, also after an error."""
 
     def __init__(self, work: TopicRange, options: Options, columns: Columns) -> None:
         self._work = work
@@ -48,7 +48,9 @@ class RangeScan:
         self._reader: Reader | None = None
 
     async def next(self) -> pa.RecordBatch | None:
-        """The next batch; None at the end of the range. DataLossError, SourceUnavailableError, ClientError."""
+        """Return the next batch; None at the end of the range.
+
+        Raises DataLossError, SourceUnavailableError, ClientError."""
         rows = self.rows
         while not rows.ready:
             if rows.done:
@@ -60,12 +62,12 @@ class RangeScan:
                 if deliveries is not None:
                     rows.give(deliveries)
             rows.advance()
-            # A long run of opening must let the connection breathe.
+            # Let the connection work during a long run of opening.
             await trio.lowlevel.checkpoint()
         return rows.ready.popleft()
 
     async def close(self) -> None:
-        """Idempotent."""
+        """Close the reader. Idempotent."""
         reader, self._reader = self._reader, None
         lease, self._lease = self._lease, None
         try:
@@ -81,7 +83,7 @@ class RangeScan:
         return await self._lease.client.reader(self._work.partition, start, window=window)
 
     async def _receive(self) -> Deliveries | None:
-        """More of the range; None if there is none, which then was noted as lost."""
+        """Receive more of the range; None if there is none, which was noted as lost."""
         if self._reader is None:
             window = min(max(self._work.entries * 4, WINDOW_MIN), WINDOW_MAX)
             self._reader = await self._open(self.rows.due, window)
@@ -91,7 +93,7 @@ class RangeScan:
         return found
 
     async def _wait(self, reader: Reader, due: MessageId) -> tuple[Deliveries | None, MessageId]:
-        """What comes next; nothing, and the topic's last entry, if `due` lies behind that."""
+        """Return the next entries; none, and the topic's last entry, if the expected one is behind that."""
         deadline = trio.current_time() + self._options.poll_timeout_ms / 1000
         while True:
             with trio.move_on_after(STALL_S):
@@ -101,7 +103,8 @@ class RangeScan:
                 return None, last
             if trio.current_time() >= deadline:
                 raise SourceUnavailableError(
-                    f"{self._work.partition}: {due} did not come within {self._options.poll_timeout_ms} ms, although the "
+                    f"{self._work.partition}: {due} was not received within {self._options.poll_timeout_ms} ms, "
+                    "although the "
                     f"topic has entries up to {last} (option pollTimeoutMs)"
                 )
 
@@ -113,7 +116,7 @@ class RangeScan:
         self.rows.close_gaps()
 
     async def _step_back(self, step: Sequence[LedgerRange]) -> bool:
-        """Show the opener these entries, as far as they are there; whether it wants more."""
+        """Give the opener these entries, as far as they exist; return whether it needs more."""
         check = RangeCheck(step)
         wants_more = True
         reader = await self._open(MessageId(*check.due), WINDOW_MIN)
@@ -126,7 +129,7 @@ class RangeScan:
                 seen = Deliveries(found.ledger_ids[:accepted], found.entry_ids[:accepted], found.entries[:accepted])
                 wants_more = bool(self.rows.opener.look_back(seen))
                 if accepted < len(found) and not check.done:
-                    break  # trimmed meanwhile: what is further back is gone too
+                    break  # trimmed meanwhile, and everything before it too
         finally:
             await reader.close()
         return wants_more
@@ -135,10 +138,10 @@ class RangeScan:
 def read_range(
     work: TopicRange, options: Options, columns: Columns, feed: Iterator[Deliveries] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a range, lazily; blocking. With `feed` the entries come from there, and nothing is connected.
+    """Yield the rows of a range, lazily; blocking.
 
-    DataLossError, SourceUnavailableError; ClientError for what cannot be opened.
-    """
+    With `feed` the entries come from there, without any connection. Raises DataLossError, SourceUnavailableError;
+    ClientError for entries that cannot be opened."""
     if feed is not None:
         yield from _read_feed(work, options, columns, feed)
         return
@@ -150,8 +153,8 @@ def read_range(
     finally:
         try:
             loop.call(scan.close)
-        except ClientError as error:  # all rows are there, or an error is on its way
-            _log.info("the reader of %s was not closed in order: %s", work.partition, error)
+        except ClientError as error:  # all rows are read, or an error is being raised
+            _log.info("reader of %s not closed cleanly: %s", work.partition, error)
 
 
 def _read_feed(
@@ -166,7 +169,7 @@ def _read_feed(
         elif rows.hungry:
             found = next(feed, None)
             if found is None:
-                rows.nothing_more("the feed ends")
+                rows.nothing_more("the feed ended")
             else:
                 rows.give(found)
         rows.advance()

@@ -1,4 +1,4 @@
-"""What the sink takes from a row: which columns there may be, and what they become. Pure; Arrow in, lists out.
+"""Columns of the sink: the allowed ones, and their part in a message. Pure; Arrow in, lists out.
 
     value           binary | string, must be there       the payload; null: a message without a value (a tombstone)
     __key           binary | string                      null: no key
@@ -7,9 +7,9 @@
     __properties    map<string,string>                   null: none
     __eventTime     timestamp, or bigint in ms           null: none
 
-The other columns of the source (`__messageId`, `__ledger`, `__entry`, `__batch`, `__publishTime`) may be there and are not
-looked at, so that what was read can be written without choosing columns. Any other column is refused when the write is
-planned: a column that silently goes nowhere is data lost.
+The other columns of the source (`__messageId`, `__ledger`, `__entry`, `__batch`, `__publishTime`) may be there and are
+not looked at, so that what was read can be written without choosing columns. Any other column is refused when the write
+is planned: a column that silently goes nowhere is data lost.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PROPERTIES = "__properties"
 EVENT_TIME = "__eventTime"
 
 IGNORED = frozenset({"__messageId", "__ledger", "__entry", "__batch", "__publishTime"})
-"""Columns of the source that a producer cannot choose."""
+"""Columns of the source that a producer cannot set."""
 
 _BYTES = ("binary", "string", "varchar", "char")
 _TYPES: dict[str, tuple[str, ...]] = {
@@ -42,13 +42,13 @@ _TYPES: dict[str, tuple[str, ...]] = {
     PROPERTIES: ("map<string,string>",),
     EVENT_TIME: ("timestamp", "bigint"),
 }
-"""Spark's simple type names (without what follows in brackets, but for maps) that a column may have."""
+"""Spark's simple type names (without brackets, but for maps) that a column may have."""
 
 PIECE_BYTES = 8 << 20
-"""Bytes of Arrow data that are taken apart at a time, so that a batch of large rows is not held a second time as a whole."""
+"""Bytes of Arrow data converted at a time, so that a batch of large rows is not held twice as a whole."""
 
 SHOWN_MAX = 40
-"""Bytes or characters of a value that an error shows."""
+"""Bytes or characters of a value shown in an error."""
 
 Properties = list[tuple[str, str]]
 
@@ -63,13 +63,13 @@ class Rows:
     partitions: list[int | None] | None = None
     properties: list[Properties] | None = None
     event_ms: list[int] | None = None
-    """Milliseconds since 1970; 0 none."""
+    """Event times in ms since 1970; 0: none."""
 
     def __len__(self) -> int:
         return len(self.values)
 
     def take(self, indexes: Sequence[int]) -> Rows:
-        """The rows with these numbers, in this order."""
+        """Return the rows with these numbers, in this order."""
         return Rows(
             values=[self.values[at] for at in indexes],
             keys=None if self.keys is None else [self.keys[at] for at in indexes],
@@ -82,7 +82,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class SinkColumns:
-    """Where the columns that count stand in the batches; -1: not there. Plain data: it travels to the executors."""
+    """Index of each used column in the batches; -1: missing. Plain data, pickled to the executors."""
 
     value: int
     key: int = -1
@@ -93,7 +93,8 @@ class SinkColumns:
 
     @classmethod
     def plan(cls, fields: Sequence[tuple[str, str]], topic: str | None) -> SinkColumns:
-        """From the (name, simple type) of each column, and the option `topic`. SinkError says which column is wrong."""
+        """Plan from the (name, simple type) of each column, and the option `topic`. Raises SinkError for an invalid
+        column."""
         at: dict[str, int] = {}
         for number, (name, kind) in enumerate(fields):
             if name in IGNORED:
@@ -101,13 +102,14 @@ class SinkColumns:
             if name not in _TYPES:
                 raise SinkError(_unknown(name))
             if name in at:
-                raise SinkError(f"column {name} is there twice: give one of them another name, or leave it out")
+                raise SinkError(f"column {name} exists twice: rename or drop one of them")
             if not _fits(kind, _TYPES[name]):
                 raise SinkError(f"column {name} is {kind}: {_remedy(name, kind)}")
             at[name] = number
         if VALUE not in at:
             raise SinkError(
-                "there is no column value, the payload (binary or string): name it with .alias('value'), or make it of all"
+                "column value, the payload (binary or string), is missing: name it with .alias('value'), or make "
+                "it of all"
                 " columns with to_json(struct('*'))"
             )
         if topic is None and TOPIC not in at:
@@ -124,7 +126,7 @@ class SinkColumns:
         )
 
     def rows(self, batch: pa.RecordBatch) -> Rows:
-        """The rows of one batch. SinkError names column and value of one that no message can carry."""
+        """Return the rows of one batch. Raises SinkError with column and value of a row that no message can carry."""
         return Rows(
             values=_bytes(batch.column(self.value)),
             keys=_bytes(batch.column(self.key)) if self.key >= 0 else None,
@@ -136,7 +138,7 @@ class SinkColumns:
 
 
 def pieces(batch: pa.RecordBatch, bytes_max: int = PIECE_BYTES) -> Iterator[pa.RecordBatch]:
-    """`batch` in slices of about `bytes_max` bytes, at least one row each; nothing of an empty one."""
+    """Yield `batch` in slices of about `bytes_max` bytes, at least one row each; nothing for an empty one."""
     rows = batch.num_rows
     if rows == 0:
         return
@@ -146,7 +148,7 @@ def pieces(batch: pa.RecordBatch, bytes_max: int = PIECE_BYTES) -> Iterator[pa.R
 
 
 def shown(value: object) -> str:
-    """A value as errors show it: its beginning, and how much more there is.
+    """Format a value for errors: its beginning, and its length.
 
     >>> shown(b"abc"), shown("x" * 50)
     ("b'abc'", "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' (50 long)")
@@ -185,7 +187,7 @@ def _properties(column: Any) -> list[Properties]:
 def _event_ms(column: Any) -> list[int]:
     made: list[int | None]
     if pa.types.is_timestamp(column.type):
-        # (Spark's timestamps are microseconds; floor, as 1969 is refused below in either case)
+        # Spark's timestamps are microseconds; rounded down, since times before 1970 are refused below in either case
         divisor = {"s": 0, "ms": 1, "us": 1000, "ns": 1_000_000}[column.type.unit]
         counts = column.cast(pa.int64()).to_pylist()
         made = [None if at is None else at // divisor if divisor else at * 1000 for at in counts]
@@ -198,7 +200,7 @@ def _event_ms(column: Any) -> list[int]:
 
 
 def _fits(kind: str, allowed: tuple[str, ...]) -> bool:
-    # (`varchar(10)`, `string collate UTF8_LCASE`: the first word says it)
+    # `varchar(10)`, `string collate UTF8_LCASE`: the first word is the type
     return kind in allowed or kind.partition("(")[0].partition(" ")[0] in allowed
 
 

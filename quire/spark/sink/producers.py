@@ -1,4 +1,4 @@
-"""The producers of one task: opened when the first row needs them, a bounded number at a time, bounded bytes unanswered.
+"""Producers of one task: opened on first use, with a bounded number open and bounded bytes without receipt.
 
 Runs on the runtime's loop; a writer calls it from the task's thread, one call per piece of a batch.
 """
@@ -17,17 +17,17 @@ from quire.spark.errors import SinkError
 log = logging.getLogger(__name__)
 
 OPEN_MAX = 64
-"""Producers that a task has open at once; the one that was used longest ago makes room."""
+"""Maximum producers open per task; the least recently used one is closed first."""
 
 UNANSWERED_MAX = 64 << 20
-"""Bytes sent since all producers were last waited for, at which they are waited for again."""
+"""Bytes sent since the last flush at which all producers are flushed."""
 
 PENDING_MAX = 16 << 20
-"""Bytes that one producer has unanswered."""
+"""Maximum bytes without receipt of one producer."""
 
 
 class Producers:
-    """Producers by target (a partition, or a topic without partitions), all of one name."""
+    """Producers by target (a partition, or a topic without partitions), all with the same name."""
 
     def __init__(
         self, client: Client, name: str, *, open_max: int = OPEN_MAX, unanswered_max: int = UNANSWERED_MAX
@@ -37,13 +37,15 @@ class Producers:
         self._open_max = open_max
         self._unanswered_max = unanswered_max
         self._open: dict[str, Producer] = {}
-        """The one used longest ago first."""
+        """In order of their last use, oldest first."""
         self._sent = 0
-        """Bytes given to producers since `flush`."""
+        """Bytes sent since `flush`."""
 
     async def partitions(self, topics: Sequence[str]) -> list[int]:
-        """How many partitions each of `topics` has; 0: it is not partitioned. A topic that is missing is made, as the
-        broker is configured to (that is what an official producer does, too). SinkError."""
+        """Return the number of partitions of each of `topics`; 0: it is not partitioned.
+
+        A missing topic is created, as the broker's configuration has it (an official producer does the same). Raises
+        SinkError."""
         counts = []
         for topic in topics:
             try:
@@ -53,8 +55,9 @@ class Producers:
         return counts
 
     async def send(self, runs: Sequence[tuple[str, Sequence[Packed]]]) -> None:
-        """Send each run to its target, in this order. Returns when all are queued, not when they are answered. SinkError:
-        of these, or of ones sent before."""
+        """Send each run to its target, in this order. Returns when all are queued, not when they are confirmed.
+
+        Raises SinkError: of these, or of ones sent before."""
         for target, packed in runs:
             try:
                 await (await self._producer(target)).send(packed)
@@ -65,13 +68,13 @@ class Producers:
                 await self.flush()
 
     async def flush(self) -> None:
-        """Wait until everything sent is durable. SinkError."""
+        """Wait until everything sent is durable. Raises SinkError."""
         for target, producer in self._open.items():
             await _flush(target, producer)
         self._sent = 0
 
     async def close(self) -> None:
-        """Close all. What was not flushed may be lost, or not."""
+        """Close all. Messages that were not flushed may be lost, or stored."""
         while self._open:
             target = next(iter(self._open))
             await _close(target, self._open.pop(target))
@@ -102,8 +105,8 @@ async def _close(target: str, producer: Producer) -> None:
     try:
         await producer.close()
     except ClientError as error:
-        # (whatever it had was flushed, or has failed already: the connection's end closes it, too)
-        log.info("a producer of %s was not closed cleanly: %s", target, error)
+        # its messages were flushed, or have failed already; the end of the connection closes it too
+        log.info("producer of %s not closed cleanly: %s", target, error)
 
 
 def _refused(target: str, error: ClientError) -> SinkError:

@@ -1,7 +1,8 @@
-"""Where each row goes: its topic, then its partition. Pure, and deterministic: the same rows in the same order go the same ways.
+"""Routing of rows: to a topic, then to a partition. Pure, and deterministic: the same rows in the same order take the
+same routes.
 
-The partition is what the column `__partition` says; else by the hash of the key, as the official clients do it; else, for
-a row without a key, each partition in its turn, beginning with another one in each task.
+The partition is what the column `__partition` says; else by the hash of the key, as the official clients do it; else,
+for a row without a key, each partition in its turn, beginning with another one in each task.
 """
 
 from __future__ import annotations
@@ -15,25 +16,28 @@ from quire.wire.pulsar.errors import InvalidNameError
 from quire.wire.pulsar.names import PERSISTENT, TopicName
 
 Indexes = Sequence[int]
-"""Rows of one target, by their number, ascending."""
+"""Row numbers of one target, ascending."""
 
 
 class Router:
-    """Routes the rows of one task."""
+    """Router of the rows of one task."""
 
     def __init__(self, topic: str | None, hashing_scheme: HashingScheme, first: int = 0) -> None:
-        """`topic`: for every row, whatever its column says; None: the column. `first`: the partition that the first row
-        without a key goes to, modulo how many there are. SinkError if `topic` is no name of a topic."""
+        """Take the topic of all rows, or None to use their column.
+
+        `first`: partition of the first row without a key, modulo their number. Raises SinkError if `topic` is not a
+        topic name."""
         self._topic = full_name(topic, "option topic") if topic is not None else None
         self._scheme = hashing_scheme
         self._first = first
         self._names: dict[str, str] = {}
-        """Full names by what the column says. One string per topic that the task ever wrote to; so are the others."""
+        """Full names by column value. One string per topic that the task ever wrote to, as in the other maps."""
         self._partitions: dict[str, int] = {}
         self._turns: dict[str, int] = {}
 
     def topics(self, rows: Rows) -> dict[str, Indexes]:
-        """The rows of each topic, by full name, in the order in which the topics come. SinkError: a row without a topic."""
+        """Return the rows of each topic, by full name, in the order in which the topics appear. Raises SinkError: a row
+        without a topic."""
         count = len(rows)
         if self._topic is not None:
             return {self._topic: range(count)} if count else {}
@@ -45,7 +49,7 @@ class Router:
                 if name is None:
                     raise SinkError(
                         f"column {TOPIC} is null in row {number} of its batch (value {shown(rows.values[number])}):"
-                        f" a row must say its topic, or the option topic must say it for all"
+                        " set it in each row, or set the option topic for all rows"
                     )
                 found[name] = indexes = []
             indexes.append(number)
@@ -54,28 +58,27 @@ class Router:
             full = self._names.get(name)
             if full is None:
                 full = self._names[name] = full_name(name, f"column {TOPIC}")
-            # (one topic under two spellings)
+            # one topic in two spellings
             merged[full] = sorted([*merged[full], *indexes]) if full in merged else indexes
         return merged
 
     def unknown(self, topics: Mapping[str, Indexes]) -> list[str]:
-        """Those of `topics` whose number of partitions was not told yet."""
+        """Return those of `topics` whose number of partitions is unknown."""
         return [topic for topic in topics if topic not in self._partitions]
 
     @property
     def count(self) -> int:
-        """How many topics there were so far."""
+        """Return how many topics there were so far."""
         return len(self._partitions)
 
     def tell(self, topic: str, partitions: int) -> None:
-        """`topic` has so many partitions; 0: it is not partitioned. Holds for the rest of the task."""
+        """Set the number of partitions of `topic` for the rest of the task; 0: it is not partitioned."""
         self._partitions[topic] = partitions
 
     def route(self, rows: Rows, topics: Mapping[str, Indexes]) -> dict[str, Indexes]:
-        """The rows of each target (a partition, or a topic without partitions), in their order.
+        """Return the rows of each target (a partition, or a topic without partitions), in their order.
 
-        SinkError names the column and the value of a row that cannot go anywhere.
-        """
+        Raises SinkError with the column and the value of a row that has no target."""
         routed: dict[str, Indexes] = {}
         for topic, indexes in topics.items():
             count = self._partitions[topic]
@@ -100,7 +103,8 @@ class Router:
             if given is not None:
                 if not 0 <= given < count:
                     raise SinkError(
-                        f"column {PARTITION} is {given} in row {number} of its batch, but {topic} has {count} partitions"
+                        f"column {PARTITION} is {given} in row {number} of its batch, but {topic} has {count} "
+                        "partitions"
                         f" (0 to {count - 1})"
                     )
                 partition = given
@@ -123,7 +127,7 @@ class Router:
         return {(turn + at) % count: indexes[at::count] for at in range(min(count, len(indexes)))}
 
     def _by_key(self, keys: Sequence[bytes | None], indexes: Indexes, count: int) -> dict[bytes, int]:
-        # (a key is hashed once per batch of rows, however often it comes)
+        # a key is hashed once per batch of rows
         distinct = {keys[number] for number in indexes}
         return {key: self._partition_of(key, count) for key in distinct if key is not None}
 
@@ -135,11 +139,11 @@ class Router:
 
 
 def full_name(name: str, what: str) -> str:
-    """The full form of a topic's name; SinkError names `what` said it."""
+    """Return the full form of a topic's name. Raises SinkError, naming `what` as its origin."""
     try:
         parsed = TopicName.parse(name)
     except InvalidNameError as error:
-        raise SinkError(f"{what} is {shown(name)}, which is no topic: {error}") from None
+        raise SinkError(f"{what} is {shown(name)}, which is not a topic name: {error}") from None
     if parsed.domain != PERSISTENT:
         raise SinkError(f"{what} is {shown(name)}: only persistent topics can be written to")
     return parsed.full

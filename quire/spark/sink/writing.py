@@ -1,12 +1,12 @@
 """The sink: rows of a DataFrame, or of a stream's batches, to messages of topics. At least once.
 
-What that means: when Spark calls a batch or a write done, every row of it is durable in its topic. A task that fails and
-is tried again, a speculative second attempt, and a batch that is replayed after a crash send their rows once more, and
-readers then see those rows twice. Within one attempt of a task the rows of a key keep their order.
+What that means: when Spark calls a batch or a write done, every row of it is durable in its topic. A task that fails
+and is tried again, a speculative second attempt, and a batch that is replayed after a crash send their rows once more,
+and readers then see those rows twice. Within one attempt of a task the rows of a key keep their order.
 
 An attempt of a task names its producers after itself (`Attempt.producer_name`), and its rows are sent in the order in
-which Spark gives them. Exactly once, by sequence ids that a replay repeats, needs from here only another name and a first
-sequence id, both of which `Attempt` has the parts for.
+which Spark gives them. Exactly once, by sequence ids that a replay repeats, needs from here only another name and a
+first sequence id, both of which `Attempt` has the parts for.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ UNLIMITED = 1 << 30
 
 BATCH_ID = "streaming.sql.batchId"
 QUERY_ID = "sql.streaming.queryId"
-"""Local properties of a streaming task. Spark sets them without documenting them; a test of ours pins them."""
+"""Local properties of a streaming task. Spark sets them without documenting them; a test pins them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt of one task, as Spark tells it."""
+    """One attempt of one task, as Spark describes it."""
 
     query_id: str
-    """Of a stream: stable over restarts from the same checkpoint. Empty: a batch write."""
+    """Query id of a stream, stable over restarts from the same checkpoint. Empty: a batch write."""
     batch_id: int
-    """Of a stream; -1: a batch write."""
+    """Batch number of a stream; -1: a batch write."""
     partition: int
-    """Of the data that is written: the task's number within its stage."""
+    """Partition of the data that is written: the task's number within its stage."""
     attempt_id: int
-    """Different for each attempt of each task of one application."""
+    """Number that differs for each attempt of each task of one application."""
 
     @classmethod
     def current(cls) -> Attempt:
-        """The one that this process runs now; all but names nothing outside a task."""
+        """Return the attempt that this process runs now; empty values outside a task."""
         context = TaskContext.get()
         if context is None:
             return cls("", -1, 0, 0)
@@ -68,24 +68,24 @@ class Attempt:
         return cls(query or "", int(batch) if batch else -1, context.partitionId(), context.taskAttemptId())
 
     def producer_name(self) -> str:
-        """A name that nobody else has: an attempt that hangs must not keep the next one from its topics."""
+        """Return a unique producer name: a hanging attempt must not keep the next one from its topics."""
         job = f"{self.query_id}-{self.batch_id}" if self.query_id else "batch"
         return f"quire-spark-{job}-{self.partition}-{self.attempt_id}-{uuid.uuid4().hex[:8]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Written(WriterCommitMessage):  # type: ignore[misc]  # (pyspark's classes are not seen by the type checker)
-    """What one task wrote; its rows are durable. Also of a task that had none."""
+    """Result of one task; its rows are durable. Also of a task without rows."""
 
     attempt: Attempt
     rows: int = 0
     size_bytes: int = 0
-    """Of the values."""
+    """Bytes of the values."""
     topics: int = 0
 
 
 class Door(Protocol):
-    """What a writer needs of the world, blocking: `Producers` on the runtime's loop, or a test's."""
+    """Interface of producers for a writer, blocking: `Producers` on the runtime's loop, or a test's."""
 
     def partitions(self, topics: Sequence[str]) -> list[int]: ...
 
@@ -124,7 +124,7 @@ class _Blocking:
 
 
 class TaskWriter:
-    """Writes the rows of one attempt of one task."""
+    """Writer of the rows of one attempt of one task."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class TaskWriter:
         self._size = 0
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
-        """Write all, wait until all is durable. A task without rows opens nothing. SinkError."""
+        """Write all rows, and wait until all are durable. A task without rows opens nothing. Raises SinkError."""
         try:
             for batch in batches:
                 for piece in pieces(batch):
@@ -179,7 +179,7 @@ class TaskWriter:
         self._size += sum(len(value) for value in rows.values if value is not None)
 
     def _pack(self, rows: Rows, indexes: Indexes, target: str) -> list[Packed]:
-        all_of_them = len(indexes) == len(rows)  # (ascending, so they are all, in order)
+        all_of_them = len(indexes) == len(rows)  # ascending, so they are all, in order
         taken = rows if all_of_them else rows.take(indexes)
         try:
             return self._packed(taken)
@@ -194,12 +194,12 @@ class TaskWriter:
             rows.event_ms,
             batch=self._options.batching,
             compression=self._options.compression,
-            # (the broker says what it takes when the producer is there, and that goes by it)
+            # the broker announces its limit to the producer, which applies it
             message_size_max=UNLIMITED,
         )
 
     def _culprit(self, rows: Rows, target: str, error: ValueError) -> str:
-        """Which row it was: packed one by one, which only a failing task has to pay for."""
+        """Find the row that cannot be sent, by packing each alone; only a failing task has this cost."""
         for number in range(len(rows)):
             row = rows.take([number])
             try:
@@ -207,16 +207,28 @@ class TaskWriter:
             except ValueError as alone:
                 size = len(row.values[0] or b"")
                 key = f" (key {shown(row.keys[0])})" if row.keys is not None else ""
-                return f"column {VALUE} of {size} bytes, {shown(row.values[0])}{key}, cannot be written to {target}: {alone}"
+                return (
+                    f"column {VALUE} of {size} bytes, {shown(row.values[0])}{key}, cannot be written to {target}: "
+                    f"{alone}"
+                )
         return f"rows for {target} cannot be written: {error}"
 
 
 class QuireWriter(DataSourceArrowWriter):  # type: ignore[misc]  # (pyspark's classes are not seen by the type checker)
-    """Batch write, mode append. Plain data only: Spark pickles it to the tasks."""
+    """Batch writer, mode append. Plain data only: Spark pickles it to the tasks."""
 
     def __init__(self, options: Mapping[str, str], schema: Any, overwrite: bool) -> None:
-        """`schema`: the StructType of the rows. OptionError, SinkError: what cannot be written is refused here, when the
-        write is planned."""
+        """Check options and columns, so that invalid ones are refused when the write is planned.
+
+        Args:
+            options: options of the sink.
+            schema: the StructType of the rows.
+            overwrite: whether mode overwrite was requested, which is refused.
+
+        Raises:
+            OptionError: an option is invalid.
+            SinkError: a column cannot be written.
+        """
         with plain_errors():
             if overwrite:
                 raise SinkError(
@@ -237,14 +249,15 @@ class QuireWriter(DataSourceArrowWriter):  # type: ignore[misc]  # (pyspark's cl
 
 
 class QuireStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # (as above)
-    """Streaming write, output mode append. Spark makes it twice per batch, and pickles it: nothing stays in it."""
+    """Streaming writer, output mode append. Spark makes it twice per batch, and pickles it, so it keeps no state."""
 
     def __init__(self, options: Mapping[str, str], schema: Any, overwrite: bool) -> None:
-        """As of QuireWriter."""
+        """Check options and columns; see QuireWriter."""
         with plain_errors():
             if overwrite:
                 raise SinkError(
-                    "output mode complete sends the whole result again with every batch: use outputMode('append') with a"
+                    "output mode complete sends the whole result again with every batch: use "
+                    "outputMode('append') with a"
                     " watermark, or foreachBatch with a batch write"
                 )
             self._options = Options.parse(options, use="write")
@@ -261,7 +274,7 @@ class QuireStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # (
 
 
 def fields_of(schema: Any) -> list[tuple[str, str]]:
-    """Name and simple type of each column of a StructType."""
+    """Return name and simple type of each column of a StructType."""
     return [(field.name, field.dataType.simpleString()) for field in schema.fields]
 
 
@@ -289,7 +302,7 @@ def _committed(what: str, options: Options, messages: Sequence[Written | None]) 
 
 
 def _aborted(what: str, options: Options, messages: Sequence[Written | None]) -> None:
-    # (the message of a task that failed is None; what such a task sent before it failed nobody counts)
+    # the message of a failed task is None; rows it sent before are not counted
     there = [message for message in messages if message is not None]
     rows = sum(message.rows for message in there)
     Trace(options.trace).note("sink aborted", what=what, rows=rows, tasks=len(messages))

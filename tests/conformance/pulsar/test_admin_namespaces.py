@@ -48,8 +48,8 @@ def test_a_tenant_and_a_namespace_are_used_as_soon_as_they_are_made(http: httpx2
 
 
 def received_until(consumer: pulsar.Consumer, last: bytes) -> set[bytes]:
-    """What is received and acknowledged before that: one whose acknowledgement was still with the client when its topic was
-    unloaded comes again."""
+    """Return what is received and acknowledged before that. A message whose acknowledgement was still with the client
+    when its topic was unloaded comes again."""
     earlier: set[bytes] = set()
     while True:
         message = consumer.receive(RECEIVE_MS)

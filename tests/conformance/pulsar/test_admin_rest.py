@@ -60,7 +60,7 @@ def until(condition: Callable[[], bool], seconds: float = 10) -> None:
 
 
 def wait_for_the_next_millisecond() -> None:
-    """Of the wall clock, which producers date their messages by."""
+    """Wait for the next millisecond of the wall clock, which dates producers' messages."""
     before = time.time_ns() // 1_000_000
     until(lambda: time.time_ns() // 1_000_000 > before)
 
@@ -73,7 +73,7 @@ def publish(client: pulsar.Client, topic: str, count: int) -> list[MessageId]:
 
 
 def first_of(client: pulsar.Client, topic: str, subscription: str) -> bytes:
-    """What the subscription delivers first."""
+    """Return the first delivery of the subscription."""
     consumer = client.subscribe(topic, subscription)
     try:
         return bytes(consumer.receive(RECEIVE_MS).data())

@@ -1,8 +1,4 @@
-"""What the official clients never send, byte by byte: bad frames, wrong order, foreign ids, greedy permits.
-
-Everything ends in the protocol's own error or a closed connection; the server's log has no error, its memory does not
-grow, and the next client is served.
-"""
+"""Requests that the official clients never send, byte by byte: bad frames, wrong order, foreign ids, greedy permits."""
 
 from __future__ import annotations
 

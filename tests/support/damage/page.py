@@ -1,4 +1,4 @@
-"""What docs/faults.md says about damage to files: by kind of file and of damage, the verdicts that may be."""
+"""Statements of docs/faults.md about damage to files: by kind of file and of damage, the allowed verdicts."""
 
 from __future__ import annotations
 

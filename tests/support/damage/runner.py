@@ -119,7 +119,8 @@ def run_cases(folder: Path, cases: list[Case], at_once: int = 2) -> Iterator[tup
 
 
 def _forked(job: Callable[[], dict[str, Any]], log_path: Path) -> dict[str, Any]:
-    """What `job` returns, run in a process of its own whose output goes to a file; it may kill itself once it has sent it."""
+    """Return the result of `job`, run in a process of its own whose output goes to a file; it may kill itself after
+    sending it."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:

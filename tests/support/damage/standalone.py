@@ -63,7 +63,7 @@ class _KilledError(Exception):
 
 
 def _served(data: Path, flush_ms: int, job: Callable[[int], dict[str, Any]], *, clean: bool) -> dict[str, Any]:
-    """What `job` returns, given the port of a server; the server is stopped, or left as it is to be killed."""
+    """Return the result of `job`, given the port of a server; the server is stopped, or left running to be killed."""
     answers: list[dict[str, Any]] = []
 
     async def main() -> None:
@@ -148,7 +148,7 @@ def look(data: Path, log_path: Path, acknowledged: dict[str, Any], case: Case) -
 
 
 def examine(data: Path, stop: Stop) -> list[Finding]:
-    """What `quire doctor` finds damaged."""
+    """Return the damage that `quire doctor` finds."""
     return examine_standalone(RealDisk(), look_into, str(data), lambda what, count: None).damaged
 
 
@@ -165,7 +165,7 @@ class _Client(RawClient):
         return command, tail
 
     def read(self, topic: str, subscription: str, last: tuple[int, int], **options: Any) -> list[list[Any]]:
-        """What is delivered until message `last`, or until nothing comes any more."""
+        """Return the deliveries until message `last`, or until none comes any more."""
         self.subscribe(topic, subscription, **options)
         self.flow(1000)
         self.socket.settimeout(_STALL_S)

@@ -1,4 +1,4 @@
-"""What a damaged server does with what it had acknowledged."""
+"""Verdicts on a damaged server's handling of acknowledged data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Verdict(Enum):
     REFUSED = "refused"
     """The start was refused, and the file named."""
     ERROR = "error"
-    """What is not there is answered with an error."""
+    """Missing data are answered with an error."""
     TAIL = "tail dropped"
     """The end of the journal was taken for an unsynced tail, which the log names."""
     UNNAMED = "REFUSED UNNAMED"

@@ -92,7 +92,7 @@ def test_an_archive_that_fails_is_told_with_the_end_of_its_log(archive: Scripted
 
 def test_an_archive_without_a_summary_is_a_failure(archive: Scripted) -> None:
     archive.script = "print('nothing')"
-    with pytest.raises(DemoError, match="said nothing of what it did"):
+    with pytest.raises(DemoError, match="printed no summary"):
         archive.run(progress()[0])
 
 
@@ -150,13 +150,13 @@ def test_without_java_the_stage_is_left_out_with_a_plain_sentence(
     monkeypatch.delenv("JAVA_HOME", raising=False)
     shown, out = progress()
     assert make_archive(Web(), tmp_path, shown, wanted=True) is None
-    assert out.getvalue().startswith("the archive is left out: Spark needs Java, and there is none")
+    assert out.getvalue().startswith("archive skipped: Spark needs Java, which was not found")
 
 
 def test_the_stage_can_be_left_out_by_option(tmp_path: Path) -> None:
     shown, out = progress()
     assert make_archive(Web(), tmp_path, shown, wanted=False) is None
-    assert out.getvalue() == "the archive is left out: --no-spark\n"
+    assert out.getvalue() == "archive skipped: --no-spark\n"
 
 
 def test_with_java_there_is_a_last_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

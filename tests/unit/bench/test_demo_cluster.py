@@ -16,7 +16,7 @@ from tools.local_cluster.plan import Kind, Node
 
 @pytest.fixture
 def did(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the cluster was told."""
+    """Calls received by the cluster."""
     told: list[str] = []
 
     def tell(name: str):

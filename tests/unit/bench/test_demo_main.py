@@ -32,4 +32,4 @@ def test_a_tree_that_git_does_not_know_is_taken_whole(tmp_path: Path, monkeypatc
 
 def test_what_is_no_directory_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "none")]) == 2
-    assert "is no directory" in capsys.readouterr().err
+    assert "is not a directory" in capsys.readouterr().err

@@ -28,7 +28,7 @@ TREE = Tree(
 
 
 class FakeProcess(FakeServer):
-    """What `demo` wants of a server besides starting and stopping it."""
+    """Parts of a server that `demo` uses besides starting and stopping it."""
 
     url = "pulsar://fake"
     start_s = (0.5,)

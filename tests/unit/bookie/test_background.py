@@ -33,7 +33,7 @@ from tests.unit.bookie.build import CONFIG, Client, cluster, with_bookie
 
 T = TypeVar("T")
 
-FAILED = "a background job failed"
+FAILED = "background job failed"
 
 
 def failures(bookie: Bookie, job: str) -> int:

@@ -193,7 +193,8 @@ def finish(turn: Turn) -> None:
 
 
 def commands(consumer: Consumer[Subscription]) -> list[tuple[pb.BaseCommand, bytes]]:
-    """What was written to the consumer's connection since the last call, by the end of the pass and of all that was put off."""
+    """Return what was written to the consumer's connection since the last call, by the end of the pass and of all
+    deferred work."""
     finish(consumer.subscription.topic.context.turn)
     connection: Any = consumer.connection
     data = b"".join(connection.frames)

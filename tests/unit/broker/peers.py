@@ -32,7 +32,7 @@ C = pb.BaseCommand
 
 
 def entry(payload: bytes, *, sequence_id: int = 0, **metadata: Any) -> bytes:
-    """What follows the command of a SEND."""
+    """Return the part of a SEND behind the command."""
     metadata.setdefault("publish_time", 1)
     packed = pb.MessageMetadata(producer_name="p", sequence_id=sequence_id, **metadata).SerializeToString()
     checked = _U32.pack(len(packed)) + packed + payload
@@ -268,7 +268,7 @@ class Peer:
 
 
 class Room:
-    """What a test gets: the broker, what it stands on, and a way to connect to it."""
+    """Environment of a test: the broker, the parts under it, and a way to connect to it."""
 
     def __init__(self, broker: Broker, cluster: Cluster, factory: ManagedLedgerFactory, nursery: trio.Nursery) -> None:
         self.broker = broker

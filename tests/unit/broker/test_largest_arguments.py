@@ -20,7 +20,7 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.unit.broker.peers import SUB, TOPIC, C, Peer, Room, in_broker
 
 CALLS_MAX = 30_000
-"""Of functions in one step: below 10 ms."""
+"""Maximum calls of functions in one step: below 10 ms."""
 STEP_MAX_S = 0.010
 FRAME = 5 << 20
 LAST = (1 << 63) - 1
@@ -98,7 +98,8 @@ def seeks(**target: Any) -> Command:
 
 
 def commands(ids_max: int, frame: int) -> dict[str, Callable[[], Command]]:
-    """What is driven: at most `ids_max` ids are allowed, and a frame has `frame` bytes; an id takes 8 bytes here."""
+    """Return the commands to test: at most `ids_max` ids are allowed, and a frame has `frame` bytes; an id takes 8
+    bytes here."""
     last = pb.MessageIdData(ledgerId=1, entryId=0, ack_set=[1] * (frame // 2 - 100))
     return {
         "ack of as many ids as are allowed": lambda: acks(*ids(ids_max)),

@@ -74,7 +74,9 @@ REQUESTS = (lookups, lists, producers, subscriptions)
 
 
 async def longest_step(room: Room, send: Callable[[Peer], None]) -> tuple[float, str]:
-    """Of the broker's tasks, in calls, while it works on what `send` sends; the connection is usable, or closed, at the end."""
+    """Return the longest step of the broker's tasks, in calls, while it handles what `send` sends.
+
+    The connection is usable, or closed, at the end."""
     peer, other = await room.connect(), await room.connect()
     await other.producer()
     steps = Steps(trio.lowlevel.current_task(), real=False)

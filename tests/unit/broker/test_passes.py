@@ -1,7 +1,5 @@
-"""What a subscription does in one pass of the event loop is bounded: dispatch, and taking back what consumers held that are gone.
-
-Steps are counted in entries, which is the same on every machine.
-"""
+"""Bounds of a subscription's work in one pass of the event loop: dispatch, and taking back entries of removed
+consumers."""
 
 from __future__ import annotations
 

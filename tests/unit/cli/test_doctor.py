@@ -153,7 +153,7 @@ def test_one_of_the_two_options_is_needed_and_a_folder_that_there_is(tmp_path, c
     assert run_doctor(None, None, as_json=False) == 2
     assert run_doctor(tmp_path, tmp_path / "bk_server.conf", as_json=False) == 2
     assert run_doctor(tmp_path, None, as_json=False) == 2
-    assert "is no data directory of quire" in capsys.readouterr().err
+    assert "is not a data directory of quire" in capsys.readouterr().err
     assert run_doctor(tmp_path / "nowhere", None, as_json=False) == 2
 
 

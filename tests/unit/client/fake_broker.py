@@ -63,7 +63,7 @@ class FakeBroker:
     """Producer name and sequence id of every entry that was stored by a SEND."""
 
     def kinds(self) -> list[str]:
-        """What was received, in order."""
+        """Return the received commands, in order."""
         return [B.Type.Name(command.type) for command in self.received]
 
     def of(self, kind: int) -> list[pb.BaseCommand]:

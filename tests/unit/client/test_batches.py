@@ -1,4 +1,4 @@
-"""What is read of metadata by hand is what protobuf reads, whatever the metadata; and batches are split into their messages."""
+"""Comparison of the metadata parser with protobuf over random metadata; and batches are split into their messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is packed is what was given: read back by protobuf, field by field, and by the Opener."""
+"""Round trip of packed messages: read back by protobuf, field by field, and by the Opener."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ def test_a_message_above_the_brokers_limit_is_refused_here() -> None:
         broker.message_size_max = 1000
         producer = await client.producer(TOPIC)
         await producer.send(packed(1, size=900))
-        with pytest.raises(NotAllowedError, match="the broker takes 1000"):
+        with pytest.raises(NotAllowedError, match="above the broker's limit of 1000"):
             await producer.send(packed(1, size=1000))
         await producer.flush()
         await producer.send(packed(1))

@@ -39,7 +39,7 @@ def at(*pairs: tuple[int, int]) -> list[Position]:
 
 
 class Bench:
-    """What the cursors of one broker need."""
+    """Shared needs of the cursors of one broker."""
 
     def __init__(self, tree: MemoryTree, ledgers: FakeLedgers, nursery: trio.Nursery, config: CursorConfig) -> None:
         self.tree = tree
@@ -58,7 +58,7 @@ class Bench:
             confirm_ownership=self.confirm_ownership,
         )
         self.list_version = 0
-        """Of the log's list, as the broker believes."""
+        """Version of the log's list, as the broker knows it."""
         nursery.start_soon(self.services.flusher.run, name="flusher")
 
     def proof(self) -> list[Op]:

@@ -1,4 +1,5 @@
-"""What a client acknowledges cannot make a cursor too large to store (`cursors.ack_state`, `batch_acks`, `position_info`)."""
+"""Bounds of acknowledgements: no client makes a cursor too large to store (`cursors.ack_state`, `batch_acks`,
+`position_info`)."""
 
 from __future__ import annotations
 

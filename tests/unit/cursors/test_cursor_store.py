@@ -37,7 +37,7 @@ async def new(bench: Bench, name: str = "sub") -> Cursor:
 
 
 async def again(bench: Bench, name: str = "sub") -> Cursor:
-    """What another broker finds."""
+    """Return the state that another broker finds."""
     return await recover_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, name, bench.on_fenced)
 
 

@@ -65,7 +65,7 @@ def fake_world(*, skew_ms: int = 0) -> World:
 
 @dataclass
 class Stored:
-    """What the bookies and the metadata know of a ledger."""
+    """State of a ledger at the bookies and in the metadata."""
 
     ledger_id: int
     custom_metadata: tuple[tuple[str, bytes], ...] = ()
@@ -86,7 +86,7 @@ class FakeWriter:
         self.length = 0
         self.error: LedgerError | None = None
         self.refusal: LedgerError | None = None
-        """Of the next appends; the writer lives."""
+        """Failures of the next appends; the writer stays usable."""
         self.held = False
         self.on_confirmed: Callable[[int, int], None] = lambda first, last: None
         self.on_failed: Callable[[LedgerError], None] = lambda error: None
@@ -174,7 +174,7 @@ class FakeWriter:
 
 
 class FakeReader:
-    """Of a ledger that is open, what was confirmed with the last entry: nothing of a first one."""
+    """Reader of a ledger. Of an open one it sees what was confirmed with the last entry: nothing of a first one."""
 
     def __init__(self, ledgers: FakeLedgers, stored: Stored) -> None:
         last = len(stored.entries) - 2 if stored.last_entry_id is None else stored.last_entry_id
@@ -294,7 +294,7 @@ class FakeLedgers:
             await self.point()
 
     def close_by_others(self, ledger_id: int) -> None:
-        """What auto recovery does to a ledger that it finds open: fence it, and close it at what the bookies have."""
+        """Act as auto recovery on an open ledger: fence it, and close it at the last entry of the bookies."""
         stored = self.stored[ledger_id]
         if stored.last_entry_id is None:
             stored.fenced = True

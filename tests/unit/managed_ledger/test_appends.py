@@ -1,4 +1,4 @@
-"""What a log does when its owner may not, or cannot, write metadata. Its life otherwise is in test_managed_ledger."""
+"""Behaviour of a log whose owner may not, or cannot, write metadata. test_managed_ledger covers the rest."""
 
 from __future__ import annotations
 

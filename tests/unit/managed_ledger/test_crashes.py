@@ -23,7 +23,7 @@ from tests.unit.managed_ledger.fake_ledgers import Sink, until
 
 
 class Tale:
-    """What a broker answered before it was killed."""
+    """Answers of a broker before it was killed."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

@@ -1,4 +1,4 @@
-"""What one of thousands of logs takes in memory, the ledgers themselves left aside."""
+"""Memory of one of thousands of logs, without the ledgers themselves."""
 
 from __future__ import annotations
 

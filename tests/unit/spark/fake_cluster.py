@@ -28,7 +28,7 @@ class FakeCluster:
         self.unknown: set[str] = set()
         """Topics that a look-up of partitions refuses, as a broker does that knows of none."""
         self.failing: Exception | None = None
-        """What every acknowledgement ends with."""
+        """End of every acknowledgement."""
         self.calls: list[tuple[Any, ...]] = []
         self.times: dict[int, MessageId] = {}
         self.entry = plain(b"value")
@@ -81,7 +81,7 @@ class FakeCluster:
         return True
 
     def close(self) -> None:
-        """Of Admin."""
+        """Close, as Admin does."""
 
     # Runtime and lease
 

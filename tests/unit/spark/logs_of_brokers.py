@@ -10,7 +10,7 @@ SIZE = 100
 
 
 def log_of(*ledgers: tuple[int, int], last: tuple[int, int] | None = None, name: str = NAME) -> PartitionLog:
-    """Of (ledger, entries), the last one open; `last` confirmed entry if it is in none of them."""
+    """Return a log of (ledger, entries), the last one open; `last` confirmed entry if it is in none of them."""
     return PartitionLog.from_internal_stats(name, stats_of(*ledgers, last=last), settled=True)
 
 

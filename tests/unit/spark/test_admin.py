@@ -1,4 +1,4 @@
-"""What planning asks by REST: the right resources, passing errors tried again up to a deadline, final ones told."""
+"""REST requests of the planner: the right resources, retries of passing errors up to a deadline, permanent errors."""
 
 from __future__ import annotations
 

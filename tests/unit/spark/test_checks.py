@@ -37,7 +37,7 @@ def test_a_missing_package_is_one_line_that_says_how_to_install_it(monkeypatch: 
 @pytest.mark.parametrize("version", ["4.1.2", "3.5.0", "4.1"])
 def test_a_pyspark_below_the_first_that_will_do_is_refused(version: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
-    with pytest.raises(MissingDependencyError, match=f"quire needs pyspark >= 4.2, and this is {version}"):
+    with pytest.raises(MissingDependencyError, match=f"quire needs pyspark >= 4.2, but {version} is installed"):
         require_package("pyspark", PYSPARK_MIN)
 
 
@@ -74,7 +74,7 @@ def test_the_java_of_java_home_is_the_one_that_counts(tmp_path: Path):
 
 def test_an_old_java_is_one_line(tmp_path: Path):
     with pytest.raises(
-        MissingDependencyError, match=r"Spark needs Java 17 or newer, and .*java is Java 11; install"
+        MissingDependencyError, match=r"Spark needs Java 17 or newer, but .*java is Java 11; install"
     ) as error:
         require_java(java(tmp_path, "echo 'openjdk version \"11.0.2\"' >&2"))
     assert "\n" not in str(error.value)
@@ -85,11 +85,11 @@ def test_a_java_that_does_not_run_is_one_line(tmp_path: Path):
         require_java(java(tmp_path, "exit 3"))
     with pytest.raises(MissingDependencyError, match=r"JAVA_HOME is /nowhere, but /nowhere/bin/java does not run"):
         require_java({"JAVA_HOME": "/nowhere"})
-    with pytest.raises(MissingDependencyError, match="says no version"):
+    with pytest.raises(MissingDependencyError, match="prints no version"):
         require_java(java(tmp_path / "other", "echo hello"))
 
 
 def test_no_java_at_all_is_one_line(tmp_path: Path):
-    with pytest.raises(MissingDependencyError, match="Spark needs Java, and there is none") as error:
+    with pytest.raises(MissingDependencyError, match="Spark needs Java, which was not found") as error:
         require_java({"PATH": str(tmp_path)})
     assert "\n" not in str(error.value)

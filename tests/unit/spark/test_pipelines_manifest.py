@@ -81,9 +81,9 @@ def test_a_torn_append_at_any_byte_does_not_count_and_is_cut_by_the_next_writer(
 
 
 def test_a_damaged_line_is_an_error_that_names_it():
-    with pytest.raises(ManifestError, match="m, line 2: this is no record"):
+    with pytest.raises(ManifestError, match="m, line 2: invalid record"):
         parse(json.dumps(BEGIN.to_json()).encode() + b"\n{broken\n", "m")
-    with pytest.raises(ManifestError, match="version 2, and this program knows 1"):
+    with pytest.raises(ManifestError, match="version 2 is not supported, only 1"):
         parse(b'{"v":2}\n', "m")
     with pytest.raises(ManifestError, match="line 1"):
         parse(b'{"v":1,"batch":1}\n', "m")
@@ -94,7 +94,7 @@ def test_a_damaged_line_is_an_error_that_names_it():
 def test_an_archive_has_one_writer_at_a_time(tmp_path: Path):
     with (
         writing(tmp_path),
-        pytest.raises(ArchiveInUseError, match="another process writes the archive"),
+        pytest.raises(ArchiveInUseError, match="another process is writing the archive"),
         writing(tmp_path),
     ):
         pass

@@ -85,12 +85,12 @@ def test_an_interval_is_told_in_sparks_words(text: str, spark: str):
 
 def test_a_window_is_a_length_of_time():
     assert wordcount.duration("1m") == "1 minutes"
-    with pytest.raises(argparse.ArgumentTypeError, match="no length of time"):
+    with pytest.raises(argparse.ArgumentTypeError, match="not a duration"):
         wordcount.duration("availableNow")
 
 
 def test_folders_of_other_machines_are_refused_and_names_are_not_escaped():
-    with pytest.raises(PipelineError, match=r"--out s3:/+bucket/x: only folders of this machine"):
+    with pytest.raises(PipelineError, match=r"--out s3:/+bucket/x: must be a folder of this machine"):
         running.local_path(Path("s3://bucket/x"), "--out")
     assert running.local_path(Path("file:///a b"), "--out") == Path("/a b")
     assert running.spark_path(Path("/a b/batch=1")) == "file:///a b/batch=1"
@@ -189,7 +189,7 @@ def test_a_wrong_option_ends_the_pipeline_before_spark_starts(tmp_path: Path, ca
     assert run_archive(tmp_path, "--topic", "t", "--set", "columns=value,__topic") == 2
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith("archive: option 'toppic'")
-    assert second.startswith("archive: option columns leaves out __partition, __ledger")
+    assert second.startswith("archive: option columns lacks __partition, __ledger")
     given = ["--to", "a/b", "--topic", "t", "--checkpoint", str(tmp_path / "c")]
     assert wordcount.main(given) == 2
     assert capsys.readouterr().err.startswith("wordcount: option 'topic' is 'a/b'")
@@ -211,7 +211,7 @@ def test_a_missing_java_is_one_line(main, tmp_path: Path, monkeypatch, capsys: p
     assert main(["--topic", "t", "--checkpoint", str(tmp_path / "c"), *where]) == 2
     told = capsys.readouterr().err
     assert told.count("\n") == 1
-    assert "Spark needs Java, and JAVA_HOME is" in told
+    assert "Spark needs Java, but JAVA_HOME is" in told
 
 
 @pytest.mark.parametrize("main", [archive.main, wordcount.main])

@@ -58,7 +58,7 @@ def test_the_pattern_of_a_full_name_may_hold_slashes() -> None:
     [
         ("t*/n/x", "not one namespace"),
         ("t/.*/x", "not one namespace"),
-        ("t/n/(", "no regular expression"),
+        ("t/n/(", "not a regular expression"),
         ("t/n/", "empty"),
         ("", "empty"),
         ("non-persistent://t/n/x", "does not begin"),

@@ -32,11 +32,11 @@ def test_settings_that_are_none_are_refused(wrong):
 @pytest.mark.parametrize("words", [["status"], ["down"], ["kill", "bookie1"], ["add-bookie"], ["logs", "zk1"]])
 def test_without_a_cluster_each_command_says_how_to_make_one(words, tmp_path, capsys):
     assert main(["--folder", str(tmp_path), *words]) == 2
-    assert "scripts/cluster up makes one" in capsys.readouterr().err
+    assert "create one with scripts/cluster up" in capsys.readouterr().err
 
 
 def test_a_folder_with_something_in_it_is_not_made_a_cluster(tmp_path, capsys):
     (tmp_path / "precious").write_text("x")
     assert main(["--folder", str(tmp_path), "up"]) == 2
-    assert "is not empty" in capsys.readouterr().err
+    assert "has files of an earlier cluster" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["precious"]

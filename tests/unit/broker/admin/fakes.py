@@ -24,7 +24,7 @@ WEB_URL = "http://broker:8080"
 
 
 class Stats:
-    """What the resources use of InternalStats."""
+    """Parts of InternalStats used by the resources."""
 
     def __init__(self, name: TopicName, metadata: bool) -> None:
         self.last_confirmed = Position(7, 3)

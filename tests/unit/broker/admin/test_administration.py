@@ -1,4 +1,4 @@
-"""What an operator asks, over a whole broker in memory: what was answered is there, and clients see it."""
+"""Administration over a whole broker in memory: results exist, and clients see them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def publish(peer: Peer, topic: str, *payloads: bytes, producer_id: int = 1
 async def read(
     peer: Peer, topic: str, count: int, name: str = "s", consumer_id: int = 9, **options: Any
 ) -> list[bytes]:
-    """What the subscription delivers; it must be exactly so many."""
+    """Return what the subscription delivers, which must be exactly so many."""
     await peer.subscribe(topic, name, consumer_id, **options)
     peer.flow(1000, consumer_id)
     found = await peer.payloads(count)

@@ -1,4 +1,4 @@
-"""What a topic says of its inside: of one moment, under the original's names."""
+"""Internal state of a topic: consistent, under the original's names."""
 
 from __future__ import annotations
 

@@ -246,4 +246,4 @@ async def test_where_there_is_one_broker_a_bundle_is_split_as_the_list_of_bundle
         assert after["numBundles"] == before["numBundles"] + 1
         await rest.refused("PUT", f"{namespace}/0x40000000_0x80000000/split", 404)
         flow = "splitAlgorithmName=flow_or_qps_equally_divide"
-        assert "keeps no rates" in await rest.refused("PUT", f"{namespace}/0x40000000_0x60000000/split?{flow}", 412)
+        assert "measures no rates" in await rest.refused("PUT", f"{namespace}/0x40000000_0x60000000/split?{flow}", 412)

@@ -1,4 +1,4 @@
-"""What is another broker's is sent there."""
+"""Redirects of requests to the broker that owns the topic or bundle."""
 
 from __future__ import annotations
 

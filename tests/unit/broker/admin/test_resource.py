@@ -1,4 +1,4 @@
-"""What holds for every resource: names, statuses, bodies, deadlines, and what is not served."""
+"""Common behaviour of every resource: names, statuses, bodies, deadlines, and unserved requests."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Host:
         self.ownership.on_unload = self._unload
         self.ownership.counters = lambda: self.topics
         self.requests: list[bytes] = []
-        """Of HTTP."""
+        """Log of HTTP requests."""
         self.scope = trio.CancelScope()
 
     async def _unload(self, bundle: Bundle, url: str | None) -> None:

@@ -12,7 +12,7 @@ from tests.unit.managed_ledger.fake_ledgers import until
 
 BUNDLE = even(NAMESPACE, 4).find(TOPIC)
 ROW_S = 30.0
-"""What docs/faults.md allows."""
+"""Delay that docs/faults.md allows."""
 
 
 class Silent:

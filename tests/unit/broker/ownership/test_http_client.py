@@ -17,7 +17,7 @@ from simulation import Universe, run
 
 
 def ask(answered: bytes) -> tuple[bytes, Answer]:
-    """What was asked, and what came of it; the server closes when it has answered."""
+    """Return the request as received, and the client's result; the server closes after its answer."""
     asked = bytearray()
     came: list[Answer | OSError] = []
 
@@ -83,7 +83,7 @@ def test_an_answer_that_is_too_long_is_not_read(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.real_clock
 @pytest.mark.parametrize("url", ["", "/a", "http://", "http://a:x", "http://a:99999", "http://[a"])
 async def test_what_is_no_url_of_a_server_is_an_error(url: str) -> None:
-    with pytest.raises(OSError, match=r"is no URL|names no server"):
+    with pytest.raises(OSError, match=r"is not a URL|names no server"):
         await request(real_world().network, "GET", url)
 
 

@@ -1,4 +1,4 @@
-"""What a broker says of itself, and when."""
+"""Load reports of a broker: content, and time."""
 
 from __future__ import annotations
 

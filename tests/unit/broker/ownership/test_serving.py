@@ -58,7 +58,7 @@ class Scene:
         self.b = b
 
     async def versions(self) -> dict[str, int]:
-        """Of everything that is stored for the topic."""
+        """Return the versions of everything stored for the topic."""
         store, path = self.cluster.store, log_path(NAME.managed_ledger_path)
         found = {}
         for each in (path, *(f"{path}/{child}" for child in await store.children(path))):

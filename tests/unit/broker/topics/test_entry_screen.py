@@ -83,7 +83,7 @@ async def test_an_entry_whose_metadata_cannot_be_read_is_passed_over_and_acknowl
         assert dict(room.broker.context.passed_over) == {"unreadable metadata": 4}
 
     await test(room)
-    [line] = [line for line in log_events if line["event"] == "entry of a topic is unusual"]
+    [line] = [line for line in log_events if line["event"] == "unusual entry in topic"]
     assert line["reason"].endswith("unreadable metadata")
 
 
@@ -109,7 +109,7 @@ async def test_a_topic_of_bad_entries_costs_one_line_a_minute(log_events: list[E
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_markers_of_servers_are_passed_over_and_what_brokers_added_is_taken_off(kind: Any) -> None:
-    """Of a topic that was taken over from Pulsar."""
+    """Covers a topic that was taken over from Pulsar."""
     async with on_stage(kind, stored=True) as stage:
         consumer = stage.join()
         stage.subscription.flow(consumer, 100)

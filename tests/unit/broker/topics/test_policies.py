@@ -1,4 +1,4 @@
-"""What holds for a topic's ledgers: known from memory, and true a moment after anybody changes it."""
+"""Policies of a topic's ledgers: known from memory, and up to date a moment after a change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the operations share."""
+"""Common parts of the operations."""
 
 from __future__ import annotations
 

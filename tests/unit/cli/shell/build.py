@@ -37,7 +37,7 @@ class Ran:
 
     @property
     def values(self) -> list[dict[str, Any]]:
-        """What was printed with --json."""
+        """Return the values printed with --json."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 

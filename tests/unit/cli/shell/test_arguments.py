@@ -58,15 +58,15 @@ def test_a_negative_number_is_a_value() -> None:
     [
         (("-zz",), "no such option: -zz"),
         (("-L", "5"), "no such option: -L"),
-        (("-b",), "-b wants a text"),
-        (("-b", "-m"), "-b wants a text"),
+        (("-b",), "-b requires a text"),
+        (("-b", "-m"), "-b requires a text"),
         (("-l", "7x"), "-l: not a ledger id: 7x"),
         (("-l", "-1"), "-l: not a ledger id: -1"),
         (("-l", "9223372036854775808"), "not a ledger id"),
         (("-l", "1_0"), "not a ledger id"),
         (("-le", "-2"), "-le: -2 is below -1"),
         (("-le", "0x1"), "-le: not a number: 0x1"),
-        (("-m=1",), "-m takes no value"),
+        (("-m=1",), "-m does not take a value"),
         (("extra",), "no operand is wanted, not extra"),
     ],
 )

@@ -50,7 +50,7 @@ def test_of_several_journals_one_must_be_named(folder: Path) -> None:
     assert "there are 2 journals: give the folder of one with -dir" in shell("readjournal", "16").err
     for name in ("j2", "j2/current", "./j2/"):
         assert shell("readjournal", "-dir", name, "16").code == 0
-    assert "j3 is none of the journals" in shell("readjournal", "-dir", "j3", "16").err
+    assert "j3 is not one of the journals" in shell("readjournal", "-dir", "j3", "16").err
 
 
 def test_a_damaged_journal_is_shown_up_to_the_damage(folder: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_damaged_journal_is_shown_up_to_the_damage(folder: Path) -> None:
     assert (ran.code, [value["entryId"] for value in ran.values]) == (255, [0])
     assert f"a record of -16 bytes at offset {512 + 4 + len(record)}" in ran.err
     (folder / "j1/current/11.txn").write_bytes(b"BKLG" + bytes([0, 0, 0, 99]) + bytes(512))
-    assert "is no journal: version 99" in shell("readjournal", "-dir", "j1", "11.txn").err
+    assert "is not a journal: version 99" in shell("readjournal", "-dir", "j1", "11.txn").err
 
 
 def test_a_log_is_found_in_whichever_folder_it_is_and_shown_up_to_a_tear(folder: Path) -> None:

@@ -52,7 +52,7 @@ def test_the_zeros_of_reserved_space_end_it() -> None:
         (pack("!i", -7) + bytes(20), "a record of -7 bytes at offset"),
         (pack("!i", 15) + bytes(20), "a record of 15 bytes at offset"),
         (pack("!ii", PADDING_MASK, -1), "padding of -1 bytes at offset"),
-        (pack("!i", 1000) + bytes(20), "which the file is too short for"),
+        (pack("!i", 1000) + bytes(20), "beyond the end of the file"),
     ],
 )
 def test_what_cannot_be_followed_stops_it_with_the_place(tail: bytes, why: str) -> None:

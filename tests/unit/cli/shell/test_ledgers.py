@@ -83,7 +83,7 @@ def test_one_damaged_ledger_does_not_hide_the_others(cluster: MemoryCluster) -> 
     assert ran.code == 255
     assert [value["ledgerId"] for value in ran.values] == [1, 3]
     assert "ledger 2: ledger metadata has format version 9" in ran.err
-    assert "1 ledgers have metadata that cannot be read" in ran.err
+    assert "1 ledgers have unreadable metadata" in ran.err
 
 
 def test_a_ledgers_metadata_is_printed_dumped_and_restored(cluster: MemoryCluster, tmp_path: Path) -> None:

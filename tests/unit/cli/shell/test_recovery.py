@@ -105,7 +105,7 @@ def test_a_ledger_that_cannot_be_recovered_is_named_with_reason_and_remedy_and_t
             assert line.startswith(
                 f"ledger {wide} cannot be recovered: entries 0 to 2 of ledger {wide}: b1 misplaced: "
             )
-            assert line.endswith("start a bookie that is not in its ensemble, or add one, then run recover again")
+            assert line.endswith("start a bookie outside its ensemble, or add one, then run recover again")
             assert "1 of 2 ledgers recovered, 1 cannot be now" in ran.err
             assert "b1" not in (await client.read_metadata(narrow)).fragments[0].bookies
 

@@ -37,7 +37,9 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
 
 def test_a_newer_version_is_refused_and_the_lock_given_back(tmp_path: Path) -> None:
     (tmp_path / "FORMAT").write_bytes(b"quire standalone 2\n")
-    with pytest.raises(DataDirectoryError, match="says version 2, this quire reads up to 1: use a newer quire"):
+    with pytest.raises(
+        DataDirectoryError, match="has version 2, above the 1 that this quire supports: use a newer quire"
+    ):
         claim(real_world().disk, str(tmp_path))
     (tmp_path / "FORMAT").write_bytes(b"quire standalone 1\n")
     claim(real_world().disk, str(tmp_path)).lock.release()
@@ -52,7 +54,7 @@ def test_a_damaged_version_is_refused(tmp_path: Path, text: bytes) -> None:
 
 def test_a_directory_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(DataDirectoryError, match="no data directory of quire"):
+    with pytest.raises(DataDirectoryError, match="not a data directory of quire"):
         claim(real_world().disk, str(tmp_path))
 
 

@@ -193,7 +193,7 @@ def test_exactly_one_way_to_name_topics_is_needed(options: dict[str, str]) -> No
         ({"topic": ""}, "empty"),
         ({"topic": "non-persistent://a/b/c"}, "not persistent"),
         ({"topics": "a,,b"}, "none of them empty"),
-        ({"topicsPattern": "t/n/("}, "no regular expression"),
+        ({"topicsPattern": "t/n/("}, "not a regular expression"),
     ],
 )
 def test_a_topic_that_cannot_be_is_refused(options: dict[str, str], said: str) -> None:

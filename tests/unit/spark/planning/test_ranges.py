@@ -211,13 +211,13 @@ def test_a_partition_without_a_place_is_named() -> None:
 
 
 def test_a_place_without_a_partition_is_named() -> None:
-    with pytest.raises(OptionError, match=f"names what is not read here: {B}"):
+    with pytest.raises(OptionError, match=f"topics that are not read: {B}"):
         resolve("startingOffsets", given_places(a=Place(5, 0), b=Place(5, 0)), logs_of(a=1))
 
 
 def test_a_mark_may_be_for_all_partitions_of_a_topic_but_a_place_not() -> None:
     assert resolve("startingOffsets", given_places(x=EARLIEST_MARK), logs_of(a=1, b=1)) == at(a=0, b=0)
-    with pytest.raises(OptionError, match="not read here"):
+    with pytest.raises(OptionError, match="that are not read"):
         resolve("startingOffsets", given_places(x=Place(5, 0)), logs_of(a=1, b=1))
 
 
@@ -228,7 +228,7 @@ def test_partition_0_in_kafkas_form_is_the_topic_itself_if_it_has_no_partitions(
 
 @pytest.mark.parametrize("place", [Place(5, 11), Place(6, 1), Place(9, 0), Place(6, 0, 1)])
 def test_a_place_that_the_log_cannot_have_is_refused(place: Place) -> None:
-    with pytest.raises(OptionError, match="is no place of"):
+    with pytest.raises(OptionError, match="is outside"):
         resolve("startingOffsets", given_places(a=place), {A: log_of((5, 10), (6, 0))})
 
 

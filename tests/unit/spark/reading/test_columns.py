@@ -203,7 +203,7 @@ def test_columns_can_be_chosen_by_schema_with_their_own_types_only():
     assert names_of_schema(struct("__entry", "value")) == ("__entry", "value")
     assert names_of_schema(struct(*NAMES)) == NAMES
     for field, remedy in (
-        (StructField("value", StringType()), "value is BINARY; read it as that and cast it"),
+        (StructField("value", StringType()), "value has type BINARY: read it with that type and cast it"),
         (StructField("key", BinaryType()), "there is no such column"),
         (StructField("value", BinaryType(), nullable=False), "nullable"),
     ):

@@ -45,7 +45,7 @@ def test_what_is_given_up_is_told_to_the_entry():
         assert check.done if due is None else check.due == due
     check = RangeCheck(ranges)
     check.accept([5, 5], [0, 1], 0, 2)
-    with pytest.raises(ValueError, match="5:1 came, but 5:2 is due"):
+    with pytest.raises(ValueError, match="received 5:1 instead of 5:2"):
         check.skip_to(5, 1)
 
 

@@ -72,8 +72,8 @@ def test_missing_entries_are_an_error_that_names_topic_range_and_option():
     with pytest.raises(DataLossError) as raised:
         read(work((5, 0, 4), (6, 0, 1)), deliver((5, 0), (5, 4), (6, 0), (6, 1)))
     assert str(raised.value) == (
-        f"{TOPIC}: entries 5:1..5:3 (3 entries) of the range 5:0..5:4, 6:0..6:1 (7 entries) are gone (5:4 came instead of "
-        "5:1); set failOnDataLoss=false to read on behind them"
+        f"{TOPIC}: entries 5:1..5:3 (3 entries) of the range 5:0..5:4, 6:0..6:1 (7 entries) are gone (received 5:4 instead of "
+        "5:1); set failOnDataLoss=false to skip them"
     )
 
 
@@ -92,7 +92,7 @@ def test_a_feed_that_ends_early_is_data_loss():
 
 
 def test_entries_out_of_order_are_not_taken_for_data_loss():
-    with pytest.raises(SourceUnavailableError, match=r"out of order .* 5:0 came, but 5:1 is due"):
+    with pytest.raises(SourceUnavailableError, match=r"out of order .* received 5:0 instead of 5:1"):
         read(work((5, 0, 3)), deliver((5, 0), (5, 0)))
 
 
@@ -168,7 +168,7 @@ def test_the_same_range_read_twice_gives_the_same_rows():
 def test_a_chunked_message_whose_beginning_is_out_of_reach_is_data_loss():
     fed = Deliveries([5, 5], [8, 9], [plain(b"a"), chunk(b"end", 1, 2)])
     with pytest.raises(
-        DataLossError, match=r"chunked message that ends at 5:9 lacks its pieces \[0\].*chunkedMessageHold"
+        DataLossError, match=r"chunked message that ends at 5:9 lacks the pieces \[0\].*chunkedMessageHold"
     ):
         read(work((5, 8, 9)), fed)
     assert read(work((5, 8, 9)), fed, failOnDataLoss="false") == [b"a"]
@@ -280,7 +280,7 @@ def test_when_nothing_comes_although_it_is_there_the_wait_is_bounded(fake: FakeR
         return Slow(fake.log, start, window, fake.opened)
 
     fake.reader = reader  # type: ignore[method-assign]
-    with pytest.raises(SourceUnavailableError, match=r"5:9 did not come within 5000 ms.*up to 9:0.*pollTimeoutMs"):
+    with pytest.raises(SourceUnavailableError, match=r"5:9 was not received within 5000 ms.*up to 9:0.*pollTimeoutMs"):
         scan(work((5, 8, 9)), pollTimeoutMs="5000")
 
 

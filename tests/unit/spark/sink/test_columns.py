@@ -45,7 +45,7 @@ def test_a_payload_is_bytes_or_text(kind: str):
     ("fields", "topic", "told"),
     [
         ([("value", "binary")], None, "set the option topic, or add a column __topic"),
-        ([("__key", "string")], "t", "no column value"),
+        ([("__key", "string")], "t", "column value, the payload"),
         ([("value", "struct<a:int>")], "t", r"column value is struct<a:int>: .*to_json"),
         ([("value", "bigint")], "t", "column value is bigint: a payload is binary or string"),
         ([("value", "binary"), ("__key", "int")], "t", "column __key is int: it must be binary or string"),
@@ -57,7 +57,7 @@ def test_a_payload_is_bytes_or_text(kind: str):
         ([("value", "binary"), ("price", "int")], "t", r"column price has no place in a message: put it into value"),
         ([("value", "binary"), ("key", "binary")], "t", "did you mean __key"),
         ([("Value", "binary")], "t", "did you mean value"),
-        ([("value", "binary"), ("value", "string")], "t", "column value is there twice"),
+        ([("value", "binary"), ("value", "string")], "t", "column value exists twice"),
     ],
 )
 def test_a_column_that_cannot_be_written_is_refused_when_planned(fields, topic, told: str):

@@ -117,10 +117,12 @@ def test_what_fails_in_the_middle_fails_the_task_and_closes_what_was_opened():
 
 def test_a_row_that_is_too_large_for_the_broker_is_named_by_column_size_and_key():
     door = FakeDoor()
-    door.failure = SinkError(f"rows could not be written to {T}: a message of 6000 bytes; the broker takes 5000")
+    door.failure = SinkError(
+        f"rows could not be written to {T}: a message of 6000 bytes is above the broker's limit of 5000"
+    )
     door.failure.__cause__ = NotAllowedError("too large")
     with pytest.raises(
-        SinkError, match=r"broker takes 5000; .* column value of 50 bytes, b'x+' \(50 long\) \(key b'b'\)"
+        SinkError, match=r"broker's limit of 5000; .* column value of 50 bytes, b'x+' \(50 long\) \(key b'b'\)"
     ):
         task(door).write(iter([batch(b"a", b"x" * 50, b"c", keys=["a", "b", "c"])]))
 

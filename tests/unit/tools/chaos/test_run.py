@@ -1,4 +1,4 @@
-"""What makes a chaos run a good one."""
+"""Conditions of a successful chaos run."""
 
 from __future__ import annotations
 

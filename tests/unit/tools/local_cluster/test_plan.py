@@ -1,4 +1,4 @@
-"""What a local cluster is made of."""
+"""Plan of a local cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of a local cluster between commands."""
+"""State of a local cluster between commands."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_process_is_found_by_its_name_and_by_its_address():
 
 
 def test_no_cluster_is_told_as_that(tmp_path):
-    with pytest.raises(StateError, match="scripts/cluster up makes one"):
+    with pytest.raises(StateError, match="create one with scripts/cluster up"):
         read(tmp_path)
 
 

@@ -9,7 +9,7 @@ from broker.dispatch.policies.hash_owners import RANGE_SIZE, RING_SIZE, Ranges, 
 
 
 def model_owner(members: list[tuple[str, int]], key_hash: int, points: int = 100) -> set[tuple[str, int]]:
-    """Who may own a hash: (name, index of the name); several where points collide."""
+    """Return the possible owners of a hash: (name, index of the name); several where points collide."""
     places: dict[int, set[tuple[str, int]]] = {}
     for name, index in members:
         for point in range(points):

@@ -37,7 +37,7 @@ def join(policy: KeyShared[str], name: str, meta: pb.KeySharedMeta | None = None
 
 
 def owner(policy: KeyShared[str], key_hash: int) -> str | None:
-    """Who would get an entry of a hash that nobody holds."""
+    """Return the consumer that would get an entry of a free hash."""
     assigned, _ = policy.assign([key_hash], [1])
     if not assigned:
         return None
