@@ -1,4 +1,6 @@
-"""What bookies and their disks may do to a ledger, with real processes on a real ZooKeeper. docs/faults.md has the list."""
+"""Faults of bookies and their disks under a ledger, with real processes on a real ZooKeeper. docs/faults.md has the
+list.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,7 @@ async def new_ledger(client: LedgerClient) -> LedgerWriter:
 
 
 async def ensemble_of(bookies: BookieCluster, client: LedgerClient, ledger_id: int) -> list[BookieProcess]:
-    """Of its last fragment."""
+    """Return the bookies of the ledger's last fragment."""
     metadata = await client.read_metadata(ledger_id)
     return [bookies.by_id(name) for name in metadata.fragments[-1].bookies]
 
@@ -105,7 +107,7 @@ async def start(bookies: BookieCluster, *doomed: BookieProcess) -> None:
 
 
 def rc_of_read(bookie: BookieProcess, ledger_id: int, entry_id: int) -> Rc:
-    """What the bookie itself answers, without a client that would ask the next one."""
+    """Return the bookie's own answer, without a client that would ask the next bookie."""
     with socket.create_connection(("127.0.0.1", bookie.port), timeout=10) as peer:
         peer.sendall(v2.read_request(ledger_id, entry_id))
         frame = b""

@@ -53,7 +53,7 @@ class Cluster:
         await init_new_cluster(store, "/ledgers", rng=real_world().rng)
 
     def ask(self, call: Callable[[ZooKeeperStore], Awaitable[T]]) -> T:
-        """What `call(store)` answers."""
+        """Return the result of `call(store)`."""
         return ask(self.server.config(self.chroot), call)
 
     def bookie(self, name: str = "bookie", **settings: object) -> BookieProcess:
@@ -65,7 +65,10 @@ class Cluster:
         return self.ask(lambda store: bookies.available(store))
 
     def wait_until_registered(self, *, writable: list[str], read_only: list[str], what: str) -> None:
-        """Until these bookie ids are registered, and no others. One session asks: one a question would keep ZooKeeper busy."""
+        """Wait until exactly these bookie ids are registered.
+
+        One session asks: one session per question would load ZooKeeper.
+        """
 
         async def watch(store: ZooKeeperStore) -> None:
             async def are_registered() -> bool:
@@ -235,7 +238,10 @@ def test_a_bookie_whose_session_expired_registers_again_or_ends_as_it_is_told(cl
 async def served(
     cluster: Cluster, policy: SessionExpiredPolicy = SessionExpiredPolicy.RECONNECT, **settings: Any
 ) -> AsyncIterator[tuple[BookieServerConfig, ZooKeeperStore]]:
-    """What `quire bookie` runs, in this process, where its session and its disk can be got at. What ends it, comes out."""
+    """Run the server of `quire bookie` in this process, so that the test reaches its session and its disk.
+
+    Its final error is raised.
+    """
     folder = cluster.folder / "here"
     config = BookieServerConfig(
         host="127.0.0.1",

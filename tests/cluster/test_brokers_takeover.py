@@ -48,7 +48,7 @@ def published() -> list[Place]:
 
 
 def acknowledged() -> set[Place]:
-    """Of the subscription `holes`."""
+    """Return the places acknowledged on the subscription `holes`."""
     step = next(each for each in manifest()["workload"] if each["what"].startswith("holes: individual acks"))
     return {place(text) for _, text in step["acked"]}
 

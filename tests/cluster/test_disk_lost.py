@@ -129,7 +129,7 @@ class Room:
         return {each: await self.store.get(ledger_path("/ledgers", each)) for each in ledger_ids}
 
     async def members(self, ledger_ids: Collection[int]) -> set[str]:
-        """Whom any of them names."""
+        """Return the bookies that any of them names."""
         found: set[str] = set()
         for each in ledger_ids:
             with suppress(NoSuchLedgerError):
@@ -263,7 +263,7 @@ async def all_is_copied(room: Room, ledger_ids: list[int], *, lost: BookieProces
 
 
 async def every_copy_is_good(room: Room, copies: int) -> None:
-    """Of those ledgers and of the topic's."""
+    """Check every copy of the ledgers, and of the topic's ledgers."""
     out, err = io.StringIO(), io.StringIO()
     words = ["verify-replicas", "--conf", str(room.cluster.bookies[-1].conf), "--json"]
     code = await trio.to_thread.run_sync(partial(run_operation, words, out=out, err=err))

@@ -55,7 +55,7 @@ ANNOUNCED = ["journal group not written, refusing its adds", "no room", "checkpo
 
 
 def refusal(client: RawClient) -> pb.CommandError:
-    """What a producer is told that tries to connect."""
+    """Return the error of a producer that tries to connect."""
     client.send(
         pb.BaseCommand(
             type=pb.BaseCommand.PRODUCER,
@@ -66,7 +66,7 @@ def refusal(client: RawClient) -> pb.CommandError:
 
 
 def acknowledge_all(client: RawClient) -> None:
-    """What `fill` kept is acknowledged, durably."""
+    """Acknowledge durably the messages that `fill` kept."""
     client.flow(100_000, consumer_id=99)
     last = [client.message()[0] for _ in range(300)][-1]
     answer = client.ack(last, consumer_id=99, cumulative=True)

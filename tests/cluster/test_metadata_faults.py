@@ -25,7 +25,7 @@ pytestmark = pytest.mark.cluster
 TICK_MS = 500
 NODES = 3
 PAUSE_MAX_S = 10.0
-"""What docs/faults.md allows."""
+"""Longest pause that docs/faults.md allows, in seconds."""
 
 
 class Service:

@@ -126,7 +126,7 @@ def test_n1_n5_a_broker_cut_from_one_bookie_goes_on_and_cut_from_three_waits_and
 
 
 def test_n4_connections_that_are_reset_again_and_again_cost_no_message_and_no_order(scene: Scene) -> None:
-    """Those of clients and those of bookies."""
+    """Reset connections of clients and of bookies."""
     topic = "persistent://public/default/resets"
     with client_of(scene.broker) as client, traffic(client, topic) as running:
         for number in range(6):

@@ -49,7 +49,7 @@ class Operations:
         return code, out.getvalue(), err.getvalue()
 
     def verified(self) -> dict[str, Any]:
-        """What verify-replicas finds of all ledgers."""
+        """Return the findings of verify-replicas for all ledgers."""
         code, out, _ = self.run("verify-replicas", "--json")
         found: dict[str, Any] = json.loads(out.splitlines()[-1])
         assert (code == 0) == found["good"]

@@ -47,7 +47,7 @@ pytestmark = pytest.mark.cluster
 RECONNECT = SessionExpiredPolicy.RECONNECT
 INFO = bookies.BookieServiceInfo(endpoints=(bookies.Endpoint(host="127.0.0.1", port=3181),))
 STORY_S = 3 * START_DEADLINE_S
-"""Of those in which servers are started."""
+"""Deadline in seconds of stories that start servers."""
 BOTH = pytest.mark.parametrize("policy", list(SessionExpiredPolicy))
 
 
@@ -302,7 +302,7 @@ def test_a_call_ends_at_its_time_while_nobody_answers() -> None:
 
 
 def number_of(frame: bytes) -> int:
-    """Of a request or answer; not for the first frames of a connection."""
+    """Return the number of a request or answer; not for the first frames of a connection."""
     return int.from_bytes(frame[:4], signed=True)
 
 

@@ -1,4 +1,5 @@
-"""What the auto recovery of Apache BookKeeper wrote into ZooKeeper means here what it meant there, and is written alike.
+"""Values that Apache BookKeeper's auto recovery wrote into ZooKeeper are decoded with the same meaning and written
+alike.
 
 How the data was made: tests/golden/bookkeeper/zk/README.md.
 """

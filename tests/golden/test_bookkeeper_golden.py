@@ -1,4 +1,4 @@
-"""What Apache BookKeeper wrote and said means here what it meant there. How the data was made: bookkeeper/README.md."""
+"""Files and frames of Apache BookKeeper are decoded with the same meaning. How the data was made: bookkeeper/README.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What Apache BookKeeper wrote into ZooKeeper and VERSION files means here what it meant there, and is written back alike.
+"""Values that Apache BookKeeper wrote into ZooKeeper and VERSION files are decoded with the same meaning and written
+alike.
 
 How the data was made: tests/golden/bookkeeper/zk/README.md and tests/golden/bookkeeper/cookies/README.md.
 """

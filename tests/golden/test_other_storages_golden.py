@@ -38,7 +38,7 @@ DIGEST = Digest(DigestType.CRC32, b"golden")
 
 
 def expected(storage: str) -> dict[tuple[int, int], dict[str, Any]]:
-    """What was written, by ledger and entry."""
+    """Entries written, by ledger and entry."""
     manifest = json.loads((STORAGES / storage / "manifest.json").read_text())
     return {(ledger["ledger"], number): entry for ledger in manifest for number, entry in enumerate(ledger["entries"])}
 

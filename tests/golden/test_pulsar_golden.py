@@ -1,4 +1,4 @@
-"""What Apache Pulsar 4.2.4 wrote decodes to what its manifest says, and our encoders write the same bytes."""
+"""Data written by Apache Pulsar 4.2.4 decodes to the values in its manifest, and our encoders write the same bytes."""
 
 from __future__ import annotations
 

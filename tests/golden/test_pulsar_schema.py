@@ -1,4 +1,5 @@
-"""What Pulsar left is taken over, published to, acknowledged in every way and closed by our broker; afterwards every value that is
+"""Topics left by Pulsar are taken over, published to, acknowledged in every way and closed by our broker; afterwards
+every value that is
 stored is one that Pulsar's own schema reads, and says there what is true. The schema is made from its field table alone."""
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tests.golden.test_pulsar_takeover import NEWER, ORDERS, Left, taken_over
 from tests.unit.managed_ledger.cluster import publish
 
 NEWER_NUMBER = 100
-"""Of the field in NEWER."""
+"""Number of the field in NEWER."""
 
 
 def ranges_of(stored: list[Any]) -> Iterator[tuple[int, int, int]]:
@@ -84,7 +85,7 @@ async def cursor_of(left: Left, path: str, extra: frozenset[int]) -> AsPulsarRea
 
 
 def last_entry(left: Left, ledger_id: int) -> bytes:
-    """Of a cursor's ledger, as the bookies have it."""
+    """Return the last entry of a cursor's ledger, as the bookies have it."""
     stored = next(bookie.entries[ledger_id] for bookie in left.bookies.values() if ledger_id in bookie.entries)
     entry_id = max(stored)
     return bytes(Digest(DigestType.CRC32C, b"").open(ledger_id, entry_id, memoryview(stored[entry_id])))

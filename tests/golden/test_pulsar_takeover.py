@@ -64,7 +64,7 @@ KEEP = ManagedLedgerConfig(
 
 
 class Left(FakeCluster):
-    """What the original left at a moment."""
+    """State left by the original at one moment."""
 
     def __init__(self, moment: str) -> None:
         super().__init__(0)

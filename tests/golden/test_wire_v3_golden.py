@@ -1,4 +1,5 @@
-"""What Apache BookKeeper's client and bookie said in version 3 means here what it meant there, and we would have said it in the
+"""Messages of version 3 by Apache BookKeeper's client and bookie are decoded with the same meaning, and we encode them
+in the
 same bytes. How the data was made: bookkeeper/README.md."""
 
 from __future__ import annotations

@@ -40,14 +40,14 @@ def java(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProces
 
 
 def run_tester(uri: str, *arguments: str) -> str:
-    """What the tester printed; it must have found nothing wrong."""
+    """Return the tester's output; it must have found nothing wrong."""
     done = java("Main", uri, *arguments)
     assert done.returncode == 0, done.stdout
     return done.stdout
 
 
 def shell(conf: Path, *arguments: str) -> str:
-    """What a command of the original's shell printed; it must have succeeded."""
+    """Return the output of a command of the original's shell; it must have succeeded."""
     main = ("-Dlog4j.configurationFile=log4j2-shell.xml", "org.apache.bookkeeper.bookie.BookieShell")
     done = java(*main, "-conf", str(conf), *arguments)
     assert done.returncode == 0, done.stdout

@@ -58,7 +58,7 @@ class Mixed:
         self.cluster.end()
 
     def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """Of any broker that lives; redirects are followed."""
+        """Return the answer of any live broker; redirects are followed."""
         broker = next(each for each in self.brokers if each.process is not None)
         answer = broker.ask(method, path, follow_redirects=True, **options)
         assert answer.is_success, answer.text

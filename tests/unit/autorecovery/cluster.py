@@ -34,7 +34,7 @@ def closed(*bookie_ids: str, last: int = 9, length: int = 1000) -> LedgerMetadat
 
 
 class Ledgers:
-    """What the auditor asks of a ledger client, over a store."""
+    """Ledger client for the auditor, over a store."""
 
     def __init__(self, manager: LedgerManager) -> None:
         self.manager = manager

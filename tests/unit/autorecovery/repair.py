@@ -1,4 +1,4 @@
-"""What tests of repair share: checker and replicator on a cluster of fake bookies, and a look at every copy."""
+"""Shared parts of repair tests: checker and replicator on a cluster of fake bookies, and a check of every copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the bookie are made of: entries, frames, runs, and a bookie on a simulated host."""
+"""Building blocks of bookie tests: entries, frames, runs, and a bookie on a simulated host."""
 
 from __future__ import annotations
 

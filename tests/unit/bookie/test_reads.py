@@ -35,7 +35,10 @@ class Answers:
 
 
 class Sectors:
-    """What a worker's thread has had from the disk: `per_batch` for each batch; None where the system does not tell."""
+    """Count of sectors that a worker's thread has read from disk:
+
+    `per_batch` for each batch; None if the system does not count.
+    """
 
     def __init__(self, per_batch: int | None = None) -> None:
         self.per_batch = per_batch

@@ -1,4 +1,4 @@
-"""What a client of one bookie is told, and when."""
+"""Answers to a client of one bookie, and their timing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.unit.bookie.build import (
 
 
 def journalled(bookie: Bookie) -> list[object]:
-    """What the journal has on the disk by now."""
+    """Return the records that the journal has on disk by now."""
     return [
         (record.ledger_id, record.first, record.last) if isinstance(record, Run) else record
         for batch in Replay(bookie.world.disk, JOURNAL, NO_MARK).batches()

@@ -259,7 +259,7 @@ class FakeCluster:
 
 
 class Confirmations:
-    """What a writer reports."""
+    """Record of a writer's callbacks."""
 
     def __init__(self, writer: Any) -> None:
         self.writer = writer

@@ -76,7 +76,7 @@ class BothSession(FakeSession):
 
 
 class BothCluster(FakeCluster):
-    """Of BothBookies."""
+    """Cluster of BothBookies."""
 
     def __init__(self, size: int, *, seed: int = 0) -> None:
         super().__init__(size, seed=seed)

@@ -1,8 +1,4 @@
-"""What may lie between one client and the bookies of a FakeCluster: cuts, late bytes, resets, changed bytes.
-
-Bytes that are cut off wait, and arrive when the way is open again, even if the client has given the connection up meanwhile: what a
-kernel has taken it delivers.
-"""
+"""Network faults between one client and the bookies of a FakeCluster: cuts, late bytes, resets, changed bytes."""
 
 from __future__ import annotations
 
@@ -122,7 +118,7 @@ class Wire:
 
 
 class FakeNetwork:
-    """Of one client. `ledgers`: its own way to the metadata, if that is another than the cluster's."""
+    """Network of one client. `ledgers`: its own access to the metadata, if it differs from the cluster's."""
 
     def __init__(self, cluster: FakeCluster, ledgers: RacingLedgers | None = None) -> None:
         self.cluster = cluster
@@ -133,7 +129,7 @@ class FakeNetwork:
         """Bookies of which nothing is heard."""
         self.delay_s: Callable[[], float] = lambda: 0.0
         self.change: Callable[[Wire, bytes], bytes] = lambda wire, data: data
-        """What becomes of what is sent to a bookie."""
+        """Changes the data sent to a bookie."""
         self.change_answer: Callable[[Wire, bytes], bytes] = lambda wire, data: data
         self.wires: list[Wire] = []
 

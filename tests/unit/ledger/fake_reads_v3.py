@@ -1,4 +1,4 @@
-"""What a fake bookie answers to the reads that only version 3 has: READ_LAC, long polls; and to plain reads."""
+"""Answers of a fake bookie to reads that only version 3 has (READ_LAC, long polls), and to plain reads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Poll:
 
 
 def known_lac(bookie: FakeBookie, ledger_id: int) -> int:
-    """What the bookie knows from entries and explicit LACs, -1 for nothing."""
+    """LAC known to the bookie from entries and explicit LACs, -1 for none."""
     lacs = [read_header(entry).lac for entry in bookie.entries.get(ledger_id, {}).values()]
     package = bookie.lacs.get(ledger_id)
     if package is not None:
@@ -81,7 +81,7 @@ async def time_out(bookie: FakeBookie, poll: Poll) -> None:
 
 
 def answer(session: FakeSession, request: v3.ReadRequest) -> None:
-    """What there is, to a long poll."""
+    """Answer to a long poll with the data that exists."""
     bookie = session.bookie
     assert request.previous_lac is not None
     lac = known_lac(bookie, request.ledger_id)

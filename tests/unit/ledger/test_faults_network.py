@@ -21,7 +21,7 @@ STREAM = 900
 
 
 def cut_at(network: FakeNetwork, victim: str, at: int, *, answers: bool) -> None:
-    """Of the first connection to `victim`, exactly `at` bytes of one direction pass, and then it breaks."""
+    """Let exactly `at` bytes of one direction pass on the first connection to `victim`; then it breaks."""
     first: list[Wire] = []
     seen = 0
 

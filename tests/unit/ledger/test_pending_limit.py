@@ -1,4 +1,4 @@
-"""What a writer keeps is bounded, whatever its bookies and the metadata service do."""
+"""The bytes kept by a writer are bounded, whatever its bookies and the metadata service do."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def put_back(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def damages(data: bytes, rng: random.Random, flips: int) -> list[tuple[str, bytes | None]]:
-    """What may become of a file, one thing at a time."""
+    """Changes of a file, one at a time."""
     size = len(data)
     found: list[tuple[str, bytes | None]] = [("missing", None)]
     for at in sorted(rng.sample(range(size), min(flips, size))):

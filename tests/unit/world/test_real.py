@@ -1,4 +1,4 @@
-"""What is peculiar to the real doors; what they share with the simulated ones is in tests/conformance/test_doors_*.py."""
+"""Special properties of the real doors. Those shared with the simulated ones are in tests/conformance/test_doors_*.py."""
 
 from __future__ import annotations
 

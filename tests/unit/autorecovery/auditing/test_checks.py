@@ -152,7 +152,7 @@ def test_ledgers_that_lack_copies_for_too_long_are_counted() -> None:
 
 
 class Lists:
-    """What bookies list: all entries up to 9, but those of `without`; `silent` ones do not answer."""
+    """Lists of bookies: all entries up to 9, except those of `without`; `silent` ones do not answer."""
 
     def __init__(self, without: dict[tuple[str, int], set[int]], silent: Collection[str] = ()) -> None:
         self.without = without

@@ -27,7 +27,7 @@ DELAY_S = 30
 
 
 class Copies:
-    """Which entries bookies have, where that is not all: by bookie and ledger."""
+    """Entries of bookies that do not have all, by bookie and ledger."""
 
     def __init__(self) -> None:
         self.has: dict[tuple[str, int], range] = {}

@@ -23,7 +23,7 @@ def run_of(ledger_id: int, ids: Iterable[int], size: int = 40, version: int = 0)
 
 
 def records_of(ledger_id: int, ids: Iterable[int], size: int = 40, version: int = 0) -> bytes:
-    """What a read of these entries gives."""
+    """Return the result of reading these entries."""
     return b"".join(
         len(entry).to_bytes(4, "big") + entry for entry in (entry_of(ledger_id, each, size, version) for each in ids)
     )

@@ -47,7 +47,7 @@ def fences(clock: Clock) -> ForgottenFences:
 
 
 def again(fences: ForgottenFences, clock: Clock) -> ForgottenFences:
-    """What the next start knows."""
+    """Return the fences known after the next start."""
     next_one = ForgottenFences(fences._disk, PATH, clock.wall_ms)
     next_one.load()
     return next_one

@@ -58,7 +58,7 @@ def write(
 
 
 def read(host: Host, mark: LogMark = NO_MARK, *, skip_invalid: bool = False) -> tuple[list[str], Replay]:
-    """What replay shows, one text per entry or record."""
+    """Return the result of replay, one text per entry or record."""
     reading = Replay(host.world().disk, FOLDER, mark, skip_invalid)
     try:
         seen = [text for batch in reading.batches() for record in batch for text in texts(record)]

@@ -1,4 +1,4 @@
-"""What a real bookie answers is the same by either version of the protocol: the caller does not care."""
+"""A real bookie gives the same answers by either version of the protocol: callers see no difference."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ AWAY = BookieUnavailableError("away")
 async def taken(
     first: list[Answer], again: Callable[[int], Answer], enough: int
 ) -> list[tuple[int, Rc | type[Exception]]]:
-    """What `take_patiently` hands on, by place, until it is `enough`."""
+    """Return the outcomes that `take_patiently` passes on, by place, until it is `enough`."""
     found: list[tuple[int, Rc | type[Exception]]] = []
 
     def take(place: int, outcome: Body | BookieUnavailableError) -> bool:
