@@ -2,9 +2,10 @@
 
     VERSION                each folder's cookie can be read, and all are the same
     lastMark, lastId       they are what they should be
-    journals every group, and the positions that headers and the seal name; the ones behind the mark are needed
+    journals               every group, and the positions that headers and the seal name; the ones behind the mark are
+                           needed
     locations/, ledgers/   the files against their witness and their own checksums, then every row
-    entry logs every entry that the index points to: it exists, it is that entry, it matches its digest
+    entry logs             every entry that the index points to: it exists, it is that entry, it matches its digest
     forgottenFences        its checksum
 
 Checks that startup makes too use the same code. A server makes the other checks only when it reads an entry.

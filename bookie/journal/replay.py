@@ -12,8 +12,8 @@ Our files have a trailer per group (format.py), so each group is either good or 
     file's header tells
     a group that is not good, nothing good behind it           an unsynced tail: it was never acknowledged; dropped,
                                                                and logged with file, offset and bytes
-    the same, and only groups behind it that say they were     an unsynced tail too, all of it: deferred sync, whose writer
-    written after an unsynced one                              got no answer that promised a sync
+    the same, and only groups behind it that say they were     an unsynced tail too, all of it: deferred sync, which
+    written after an unsynced one                              was never answered as synced
 
 Files of the original have no checksums, and the original's rules apply. A length of 0, or a record longer than the rest
 of the file, ends the file. Any other impossible length is damage.

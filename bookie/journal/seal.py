@@ -11,14 +11,15 @@ The end is stored after every sync, before anything is acknowledged, into memory
 in between a power cut may set it back, never forward. So it may be behind the real end and is never ahead of it.
 
     file    4 sectors of 512 bytes: two for the mark, written in turn, two for the end, likewise
-    sector  "QUIREMRK" or "QUIREEND"(8) number(8) fileId(8) offset(8) crc32c(4) of these, zeros; the higher number counts
+    sector  "QUIREMRK" or "QUIREEND"(8) number(8) fileId(8) offset(8) crc32c(4) of these, zeros
+            the higher number counts
 
 Use at startup (`plan_replay`, pure):
 
     the seal's mark        replay begins there, whatever lastMark says; the journal must reach the seal's end
-    no seal, or one that   a folder of BookKeeper's or of an older version, or one that such a program has served since (there
-    others left behind     are newer journal files): everything that is in the journal is replayed. That a record is there
-                           twice does no harm
+    no seal, or one that   a folder of BookKeeper's or of an older version, or one that such a program has served
+    others left behind     since (there are newer journal files): the whole journal is replayed. Duplicate records do no
+                           harm
 """
 
 from __future__ import annotations

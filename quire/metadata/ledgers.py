@@ -1,7 +1,7 @@
 """Metadata of all ledgers in the store.
 
 <root>/LAYOUT, INSTANCEID, available/, available/readonly/         created by `initialize_layout`
-<root>/00/0000/L0000 a ledger; path: `layouts`, value: `ledger_codec`
+<root>/00/0000/L0000                                               a ledger; path: `layouts`, value: `ledger_codec`
 """
 
 from __future__ import annotations

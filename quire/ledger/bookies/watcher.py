@@ -2,7 +2,7 @@
 
     <root>/available                 children: writable bookies         BookieServiceInfo -> host, port
     <root>/available/readonly        children: read-only bookies        (empty, of an old bookie: its id is host:port)
-    <root>/disableHealthCheck while it exists, no bookie is quarantined for errors
+    <root>/disableHealthCheck        while it exists, no bookie is quarantined for errors
     /bookies                         Pulsar's rack map
 
 Each node is watched and read again after a change. While the metadata service cannot be reached, or after the session
