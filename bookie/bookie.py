@@ -1,6 +1,7 @@
 """A bookie put together: folders, journal, storage, and the loop that moves the mark.
 
-Start      lock -> cookies -> journal checked -> storage opened -> journal replayed into it -> full flush -> lastMark -> new journal file -> serve
+Start      lock -> cookies -> journal checked -> storage opened -> journal replayed into it -> full flush
+           -> lastMark -> new journal file -> serve
 Checkpoint every flush interval, and when the write cache is half full:
            mark taken -> storage flushed -> the seal and lastMark written -> journal files before it deleted
 Stop       adds refused -> journal drained -> checkpoint -> storage closed -> DIRTY removed

@@ -59,12 +59,13 @@ def must_stamp(expected: Cookie, stored: Cookie | None, found: Mapping[str, Foun
 def _without_cookie(bookie_id: str, folder: str, *, has_data: bool) -> str:
     if has_data:
         return (
-            f"{folder}/{VERSION_FILE} is missing, but the folder holds data, and the cluster knows bookie {bookie_id}. Mount the "
-            "right disk; or, if the file alone was lost, copy it from the bookie's other folder, which has the same one"
+            f"{folder}/{VERSION_FILE} is missing, but the folder holds data, and the cluster knows bookie {bookie_id}. "
+            "Mount the right disk; or, if the file alone was lost, copy it from the bookie's other folder, "
+            "which has the same one"
         )
     return (
-        f"{folder} is empty: it was wiped, or is not mounted, but the cluster knows bookie {bookie_id}. Mount the right disk; or, "
-        f"if its data is lost, rebuild it: {rebuild_command(bookie_id)}"
+        f"{folder} is empty: it was wiped, or is not mounted, but the cluster knows bookie {bookie_id}. "
+        f"Mount the right disk; or, if its data is lost, rebuild it: {rebuild_command(bookie_id)}"
     )
 
 
@@ -82,8 +83,9 @@ def _same(expected: Cookie, other: Cookie, whose: str) -> None:
         mine, theirs = getattr(expected, name), getattr(other, name)
         if mine != theirs and not (name == "instance_id" and not theirs):
             raise CookieMismatchError(
-                f"the cookie of {whose} is for another bookie: its {name} is {theirs!r}, ours is {mine!r}. Start with the "
-                f"configuration the folders were made with; if the file is damaged, copy {VERSION_FILE} from the bookie's other folder"
+                f"the cookie of {whose} is for another bookie: its {name} is {theirs!r}, ours is {mine!r}. Start with "
+                "the configuration the folders were made with; if the file is damaged, "
+                f"copy {VERSION_FILE} from the bookie's other folder"
             )
 
 

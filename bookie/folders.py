@@ -1,8 +1,8 @@
 """A bookie's folders apart from journal and storage files: locks, cookies, and the mark of an unclean shutdown.
 
 <journal folder>/current/   VERSION, <hex>.txn
-<ledger folder>/current/    VERSION, lastMark, lastId, <hex>.log, DIRTY while it runs; ledgers/, locations/ unless they have
-<index folder>/current/     a folder of their own, with a VERSION too
+<ledger folder>/current/    VERSION, lastMark, lastId, <hex>.log, DIRTY while it runs
+<index folder>/current/     ledgers/, locations/, and VERSION if it is not the ledger folder
 each folder                 quire.lock, held while it runs
 """
 

@@ -17,7 +17,10 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 LacWaiter: TypeAlias = Callable[[bool], None]
-"""Callback of a waiter, called once: True if the LAC has advanced, False if the ledger was fenced and will not advance."""
+"""Callback of a waiter, called once.
+
+True if the LAC has advanced, False if the ledger was fenced and will not advance.
+"""
 
 NO_LAC: Final = -1
 _UNKNOWN: Final = -2

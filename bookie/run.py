@@ -22,9 +22,9 @@ SIZE_LENGTH: Final = 4
 class Run:
     """Run of `count` entries of ledger `ledger_id` from entry id `first` on.
 
-    `parts` end to end are the run's bytes, `size` of them; a part never ends inside a size field, and an entry lies in one part
-    or (a big one, not joined with its head) in two. `offsets[i]` is where the size field of entry `first + i` begins,
-    in bytes from the start of the run.
+    `parts` end to end are the run's bytes, `size` of them; a part never ends inside a size field, and an entry lies in
+    one part or (a big one, not joined with its head) in two. `offsets[i]` is where the size field of entry `first + i`
+    begins, in bytes from the start of the run.
     """
 
     __slots__ = ("count", "first", "ledger_id", "offsets", "parts", "size")
@@ -71,7 +71,10 @@ class Run:
 
     @classmethod
     def from_frames(cls, ledger_id: int, first: int, entries: Sequence[Buffer]) -> Run:
-        """Return a run of entries cut from ADD frames, joined into one part. The hot path: one join for the whole run."""
+        """Return a run of entries cut from ADD frames, joined into one part.
+
+        The hot path: one join for the whole run.
+        """
         pieces: list[Buffer] = []
         add = pieces.append
         offsets: list[int] = []

@@ -1,7 +1,7 @@
 """ListedCopies: compares the closed fragments of one ledger with the lists of its members, and marks missing copies.
 
-A bookie that does not list its entries (the originals do not, with their usual storage) has the first and the last of each
-fragment read instead.
+A bookie that does not list its entries (the originals do not, with their usual storage) has the first and the last of
+each fragment read instead.
 """
 
 from __future__ import annotations

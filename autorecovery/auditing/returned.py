@@ -22,7 +22,8 @@ MARGIN_MS: Final = 300_000
 of sessions and of adds, and clock differences.
 """
 SETTLED_S: Final = 60.0
-"""Seconds from the return of a bookie to the check of its open ledgers: longer than a writer takes to replace a member."""
+"""Seconds from the return of a bookie to the check of its open ledgers: longer than a writer takes to replace a member.
+"""
 
 
 @dataclass(frozen=True, slots=True)

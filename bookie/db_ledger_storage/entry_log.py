@@ -2,15 +2,15 @@
 
 - A log is written by one flush after another, and never after a restart: each start takes a new id.
 - Bytes left by a failed flush are cut off, and that log is not written again. After a failed sync the disk's content is
-unknown, so the flush is repeated in a new log.
+  unknown, so the flush is repeated in a new log.
 - Only the newest pages stay in the machine's memory, as many as `PageWindow` says. Copying into recently freed memory
-costs a tenth of copying into long unused memory (64 KB: 15 us instead of 170, measured in a virtual machine). A new
-entry log is rarely read: readers that keep up are served from the caches.
+  costs a tenth of copying into long unused memory (64 KB: 15 us instead of 170, measured in a virtual machine). A new
+  entry log is rarely read: readers that keep up are served from the caches.
 - Reads run concurrently with the flush. A file that is deleted or evicted from the table of open files is closed by the
-last read of that log that began earlier (`_retire`). That needs no lock, because each dict operation is one step of the
-interpreter.
+  last read of that log that began earlier (`_retire`). That needs no lock, because each dict operation is one step of
+  the interpreter.
 - A sealed log carries a checksum of its ledgers map, so that the map proves what the log holds. For any other log only
-the location index is certain.
+  the location index is certain.
 """
 
 from __future__ import annotations
@@ -144,7 +144,10 @@ class PageWindow:
 
 
 class _ActiveLog:
-    """The log that is being written. `position` is where the next record goes; `safe` is the end of what earlier flushes made durable."""
+    """The log that is being written.
+
+    `position` is where the next record goes; `safe` is the end of what earlier flushes made durable.
+    """
 
     __slots__ = ("file", "ledgers", "log_id", "position", "safe", "safe_ledgers")
 

@@ -13,7 +13,7 @@
         int32 size, then `size` bytes of entry, which begin with int64 ledger id and int64 entry id
         size <= 0: padding, go on one byte later      ledger id -1: not an entry (ledgers map, filler), skip it
     ledgers map, when sealed: batches of at most 10000 ledgers, each a record
-        int32 size (20 + 16 n)   int64 -1   int64 -2   int32 n   n * (int64 ledger id, int64 bytes, size fields included)
+        int32 size (20 + 16 n)   int64 -1   int64 -2   int32 n   n * (int64 ledger id, int64 bytes with size fields)
 
 A location, as the index keeps it, is `(log id << 32) | position`, position being that of the entry's ledger id, 4 bytes
 after its size field. Location 0 is none. Log ids have 31 bits.

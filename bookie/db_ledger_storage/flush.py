@@ -1,4 +1,5 @@
-"""One flush: from the write cache to the entry log, to the location index, to the ledger index. Blocking: a worker runs it.
+"""One flush: from the write cache to the entry log, to the location index, to the ledger index. Blocking: a worker runs
+it.
 
 A crash may interrupt this order anywhere. Entries are durable before an index row points to them, and everything is
 durable before the caller moves the journal's mark. Entries that a crash leaves without rows are waste; they are deleted

@@ -25,7 +25,10 @@ A batch holds the interpreter while it is applied, 0.15 us per row. If its first
 that run.
 """
 ENTRY_ID_MAX: Final = (1 << 63) - 1
-"""The highest id that a key can have. Adds above `quire.wire.bookkeeper.v2.ID_MAX` are refused, but an older bookie took them."""
+"""The highest id that a key can have.
+
+Adds above `quire.wire.bookkeeper.v2.ID_MAX` are refused, but an older bookie took them.
+"""
 _ALL: Final = (bytes(16), b"\x80")
 """Key range of every row with a ledger id >= 0: keys of negative ids start at its second key."""
 _KEY: Final = Struct("!qq")

@@ -67,7 +67,10 @@ class Remedies:
 
 @dataclass(slots=True)
 class Examined:
-    """Result of an examination. `entries`: number of entries in index and journal, by ledger, for ledgers with a key."""
+    """Result of an examination.
+
+    `entries`: number of entries in index and journal, by ledger, for ledgers with a key.
+    """
 
     findings: list[Finding] = field(default_factory=list)
     files: int = 0
@@ -87,7 +90,10 @@ class Examined:
 def examine(
     disk: Disk, look: Look, *, journal: str, ledgers: str, index: str, remedies: Remedies, progress: Progress
 ) -> Examined:
-    """Examine a bookie whose folders (without `current`) are locked by the caller. OSError if a folder cannot be read."""
+    """Examine a bookie whose folders (without `current`) are locked by the caller.
+
+    OSError if a folder cannot be read.
+    """
     found = Examined()
     folders = [f"{folder}/current" for folder in dict.fromkeys((journal, ledgers, index))]
     _Doctor(

@@ -6,7 +6,7 @@ signed.
     file     header(512) group*  [zeros: space taken in advance]
     header   "BKLG"(4) version(4)  mark  zeros
              original: the mark is zeros too. Ours:
-    mark     "QUIREJNL"(8) fileId(8) previousId(8) previousEnd(8) crc32c(4)     = 36 bytes at 8..44; the crc covers 0..40
+    mark     "QUIREJNL"(8) fileId(8) previousId(8) previousEnd(8) crc32c(4)    = 36 bytes at 8..44; the crc covers 0..40
              (previousId, previousEnd): the file before this one, and where its last good group ends; -1, 0: none
     group    record* padding             begins and ends at a multiple of 512; written, then synced, as one
     record   length(4) ledgerId(8) entryId(8) body(length - 16)
@@ -297,7 +297,7 @@ class RunBuilder:
         self._end = 0
 
     def add(self, ledger_id: int, entry_id: int, start: int, stop: int) -> Run | None:
-        """Add the entry whose record is data[start:stop]; return the run before it if the entry does not continue it."""
+        """Add the entry with record data[start:stop]; return the run before it if the entry does not continue it."""
         done: Run | None = None
         if (
             ledger_id != self._ledger_id

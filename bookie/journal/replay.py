@@ -67,7 +67,10 @@ def journal_ids(disk: Disk, directory: str) -> list[int]:
 
 
 def written_ids(disk: Disk, directory: str, after: int) -> list[int]:
-    """Return the ids of the journal files, oldest first, without those above `after` that hold only a header. Blocking."""
+    """Return the ids of the journal files, oldest first, without those above `after` that hold only a header.
+
+    Blocking.
+    """
 
     def is_written(file_id: int) -> bool:
         file = disk.open(f"{directory}/{file_name(file_id)}", writable=False)
@@ -230,7 +233,7 @@ class _FileReader:
     # --- files of ours
 
     def read_ours(self, promised: int) -> Iterator[list[Record]]:
-        """Read good groups until the end, which is not before `promised`: this file's length when the next was begun."""
+        """Read good groups to the end, not before `promised`: this file's length when the next was begun."""
         position = self._start - self._start % ALIGNMENT
         self._replay.end = LogMark(self._file_id, position)
         while (found := self._next_good_group(position)) is not None:

@@ -1,20 +1,20 @@
 """Writing the journal: everything queued during the last sync becomes one group, with one write and one fdatasync.
 
-    append() on the loop  ->  Lane  ->  GroupWriter.write() in a thread of its own  ->  _done() on the loop, callbacks in order
+    append() on the loop  ->  Lane  ->  GroupWriter.write() in a thread of its own  ->  _done() on the loop
 
 Invariants:
 - A callback gets None only after the fdatasync that covers its record, so an ack means that replay finds the record.
 - A group is written only when the one before it is synced. So a bad group with a good one behind it is damage
-(replay.py). Exceptions: groups of deferred adds alone and, with journalSyncData=false, groups without a force are not
-synced. The trailers of later groups say so, and the next synced group syncs them first. A new file begins only when the
-file before it is synced completely.
+  (replay.py). Exceptions: groups of deferred adds alone and, with journalSyncData=false, groups without a force are not
+  synced. The trailers of later groups say so, and the next synced group syncs them first. A new file begins only when
+  the file before it is synced completely.
 - A deferred add is reported when the kernel has it. `force` is reported after a sync that covers all that was reported
-earlier.
+  earlier.
 - A failed write (disk full) fails only its group: the file is cut back, and the next group takes its place.
 - An fdatasync that fails is final. The kernel may have thrown the pages away and the next fdatasync would succeed
   without them. So nothing is acknowledged any more, and only a restart can determine what is on disk.
 - The mark covers only records that are durable and that the storage had before they were appended: callers of `append`
-add the record to the write cache first.
+  add the record to the write cache first.
 
 Space is reserved 16 MB ahead (posix_fallocate), so that fdatasync rarely has to commit a new file size. Measured on
 ext4: 1.5 KB groups take 0.15 ms instead of 0.20 ms in a growing file; writing zeros instead of reserving gives 0.13 (64
@@ -233,8 +233,9 @@ class GroupWriter:
         if self.seal is not None and self._config.sync and not deferred:
             self.seal.reached(self.mark)
         if self._config.remove_from_page_cache and self._position - self._forgotten >= FORGET_STEP:
-            # Where it went through the page cache after all: giving its pages back at once keeps the following writes in
-            # memory that is warm. With page after page of new memory, copying into it was half of a bookie's CPU time.
+            # Where it went through the page cache after all: giving its pages back at once keeps the following writes
+            # in memory that is warm. With page after page of new memory, copying into it was half of a bookie's CPU
+            # time.
             file.forget(self._forgotten, self._position - self._forgotten)
             self._forgotten = self._position
         if len(self._keys) > KEYS_REMEMBERED_MAX:

@@ -89,8 +89,9 @@ class BookieSession:
         """True if the bookie knows that there are answers to send at the end of its pass."""
 
     def receive(self, frames: Sequence[v2.Frame]) -> None:
-        """Serve the requests in `frames`, each a buffer of whole frames or a (head, payload) pair of one big ADD. Buffers
-        must not change later if they hold entries above LENT_MAX. Not while the session is paused."""
+        """Serve the requests in `frames`, each a buffer of whole frames or a (head, payload) pair of one big ADD.
+        Buffers must not change later if they hold entries above LENT_MAX. Not while the session is paused.
+        """
         self._begin_pass()
         try:
             for frame in frames:

@@ -25,7 +25,10 @@ class LedgerConfig:
     """Limits and choices of a ledger client. Each field names the originals' key."""
 
     protocol: WireProtocol = "v2"
-    """useV2WireProtocol: protocol used with bookies. With "v2" a second connection uses v3 for requests that v2 lacks."""
+    """useV2WireProtocol: protocol used with bookies.
+
+    With "v2" a second connection uses v3 for requests that v2 lacks.
+    """
     frame_max: int = v2.ORIGINAL_FRAME_MAX
     """nettyMaxFrameSizeBytes: largest request in bytes that is sent to bookies, at most `v2.FRAME_MAX`.
 
@@ -37,7 +40,10 @@ class LedgerConfig:
     add_quorum_timeout_s: float | None = None
     """addEntryQuorumTimeoutSec: seconds without confirmation of an entry that end its writer; None for no limit."""
     read_timeout_s: float = 30.0
-    """Seconds without an answer after which a read has failed at a bookie. Others are asked long before, see `reads`."""
+    """Seconds without an answer after which a read has failed at a bookie.
+
+    Others are asked long before, see `reads`.
+    """
     reads: ReadConfig = field(default_factory=ReadConfig)
     """Speculative reads, their order, batches, long polls."""
     retry_pause_s: float = 0.005

@@ -38,7 +38,10 @@ class ClientClosedError(LedgerError):
 
 
 class NotEnoughBookiesError(LedgerError):
-    """Fewer bookies are available than the ledger needs. Passing: try again when bookies are back, with a new ledger."""
+    """Fewer bookies are available than the ledger needs.
+
+    Passing: try again when bookies are back, with a new ledger.
+    """
 
     code = -6
 
@@ -75,7 +78,10 @@ class LedgerClosedError(LedgerError):
 
 
 class LedgerConflictError(LedgerError):
-    """Another client closed the ledger at another last entry. Final: the stored metadata is right, reopen the ledger."""
+    """Another client closed the ledger at another last entry.
+
+    Final: the stored metadata is right, reopen the ledger.
+    """
 
     code = -17
 
@@ -146,7 +152,10 @@ class DigestMismatchError(LedgerReadError):
 
 
 class LedgerRecoveryError(LedgerError):
-    """Recovery could not determine the end of the ledger. Passing: the ledger stays in recovery; open it again later."""
+    """Recovery could not determine the end of the ledger.
+
+    Passing: the ledger stays in recovery; open it again later.
+    """
 
     code = -10
 

@@ -11,8 +11,8 @@
     disableHealthCheck                             kept               deleted
     anything else                                  kept               refused
 
-Source: BookKeeper's ZKRegistrationManager (initNewCluster, format, nukeExistingCluster), AbstractZkLedgerManagerFactory;
-tests/golden/bookkeeper/zk/formatted.json.
+Source: BookKeeper's ZKRegistrationManager (initNewCluster, format, nukeExistingCluster),
+AbstractZkLedgerManagerFactory; tests/golden/bookkeeper/zk/formatted.json.
 """
 
 from __future__ import annotations

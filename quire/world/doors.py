@@ -66,13 +66,19 @@ class File(Protocol):
         """Read up to `size` bytes from `offset`; fewer only at the end of the file."""
 
     def sync(self) -> None:
-        """Make everything written so far durable (fdatasync). After a failure the file's unsynced data counts as lost."""
+        """Make everything written so far durable (fdatasync).
+
+        After a failure the file's unsynced data counts as lost.
+        """
 
     def size(self) -> int:
         """Return the length of the file in bytes, preallocated space included."""
 
     def forget(self, offset: int, size: int) -> None:
-        """Advise that the synced range will rarely be read, so the kernel need not cache it. Only a hint; never fails."""
+        """Advise that the synced range will rarely be read, so the kernel need not cache it.
+
+        Only a hint; never fails.
+        """
 
     def truncate(self, size: int) -> None:
         """Cut or extend with zeros to `size` bytes."""
@@ -106,7 +112,10 @@ class DiskLock(Protocol):
 
 
 class Disk(Protocol):
-    """Tree of files. Paths are absolute strings. A created or renamed name is durable after `sync_dir` of its folder."""
+    """Tree of files. Paths are absolute strings.
+
+    A created or renamed name is durable after `sync_dir` of its folder.
+    """
 
     def open(self, path: str, *, create: bool = False, writable: bool = True, direct: bool = False) -> File:
         """Open for random access. `create` creates a missing file; otherwise FileNotFoundError.

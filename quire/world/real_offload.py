@@ -1,7 +1,7 @@
 """Threads of the real world.
 
-A worker thread's way back to the loop by `TrioToken.run_sync_soon` costs 35 us, by `trio.to_thread` 57 us: hence lanes have
-threads of their own.
+A worker thread's way back to the loop by `TrioToken.run_sync_soon` costs 35 us, by `trio.to_thread` 57 us: hence lanes
+have threads of their own.
 """
 
 from __future__ import annotations

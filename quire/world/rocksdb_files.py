@@ -1,7 +1,8 @@
 """Formats of RocksDB's own files, to distinguish damage from a torn tail: logs, the MANIFEST, names. Pure.
 
     log file   blocks of 32 KiB; in them records, none of which crosses the end of a block
-    record     crc32c(4, masked) length(2) type(1) payload      type 1 whole, 2 first, 3 middle, 4 last part; all little-endian
+    record     crc32c(4, masked) length(2) type(1) payload; all little-endian
+               type 1 whole, 2 first, 3 middle, 4 last part
                the crc covers type and payload; fewer than 7 bytes left in a block are zeros
     MANIFEST   a log file of edits: (tag, value)*, numbers as varints. Only fields about needed logs are read
 

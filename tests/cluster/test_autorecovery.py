@@ -1,5 +1,6 @@
-"""`quire autorecovery` as processes, on a real ZooKeeper with real bookies: what is lost for good, or damaged, is copied from
-the others, and every copy is read afterwards. docs/faults.md has the list."""
+"""`quire autorecovery` as processes, on a real ZooKeeper with real bookies: what is lost for good, or damaged, is
+copied from the others, and every copy is read afterwards. docs/faults.md has the list.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +118,8 @@ def test_k15_o1_a_bookie_lost_for_good_is_made_up_for_though_the_auditor_dies_to
         async def story(client: LedgerClient, store: MetadataStore) -> None:
             shapes = [(3, 3, 2), (3, 2, 2), (2, 2, 1)]
             ledger_ids = [await write(client, 40, quorums=shapes[each % 3]) for each in range(45)]
-            # All its copies are there: with one on its way the writer would replace the lost bookie itself, and leave it open.
+            # All its copies are there: with one on its way the writer would replace the lost bookie itself, and leave
+            # it open.
             open_one = await write(client, 25, close=False, quorums=(3, 3, 3))
             lost = (await client.read_metadata(open_one)).fragments[0].bookies[0]
             await in_thread(bookies.by_id(lost).lose_for_good)

@@ -1,4 +1,4 @@
-"""`quire bookie` as a process, on a real ZooKeeper: killed, restarted, given other folders, cut off from its cluster."""
+"""`quire bookie` as a process, on a real ZooKeeper: killed, restarted, with other folders, cut off from its cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Brokers and bookies as an operator, a supervisor and a network treat them, with official clients. docs/faults.md has the list."""
+"""Brokers and bookies as an operator, a supervisor and a network treat them, with official clients. docs/faults.md has
+the list.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,10 @@ def brokers_known_by(broker: BrokerProcess) -> list[str]:
 def test_m1_m6_an_owner_cut_off_from_the_metadata_serves_on_until_it_is_replaced_and_then_acknowledges_nothing(
     scene: Scene,
 ) -> None:
-    """Its bookies and its clients are near all the time. Who wins is decided by fencing, not by the time of anything."""
+    """Its bookies and its clients are near all the time.
+
+    Who wins is decided by fencing, not by the time of anything.
+    """
     cluster, far, near = scene.cluster, scene.far, scene.near
     topic = "persistent://public/default/cut-off"
     if cluster.owner_of(topic) is not far:

@@ -1,4 +1,7 @@
-"""Brokers as processes: two of them, three bookies, a real ZooKeeper, official clients. Any of them ends, and clients go on."""
+"""Brokers as processes: two of them, three bookies, a real ZooKeeper, official clients.
+
+Any of them ends, and clients go on.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The topics that Apache Pulsar left, in a real ZooKeeper and in bookies of ours under their own ledger ids, served to official clients
-by `quire broker`: same messages, same subscriptions, same positions; and what is not served yet is refused with the reason."""
+"""The topics that Apache Pulsar left, in a real ZooKeeper and in bookies of ours under their own ledger ids, served to
+official clients by `quire broker`: same messages, same subscriptions, same positions; and what is not served yet is
+refused with the reason.
+"""
 
 from __future__ import annotations
 

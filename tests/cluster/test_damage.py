@@ -1,4 +1,6 @@
-"""Bits that change on the disk behind the server's back are noticed, never reach a consumer, and lose nothing without a word."""
+"""Bits that change on the disk behind the server's back are noticed, never reach a consumer, and lose nothing without a
+word.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""A bookie's disk is lost for good while clients write: auto recovery makes every copy again, a newcomer takes its part of what
-is new and nothing of what is old, and no bookie is let go while copies are missing. docs/faults.md has the list."""
+"""A bookie's disk is lost for good while clients write: auto recovery makes every copy again, a newcomer takes its part
+of what is new and nothing of what is old, and no bookie is let go while copies are missing. docs/faults.md has the
+list.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,10 @@ FAILED = 255
 
 
 class Writing:
-    """One producer that goes on whatever happens, in a thread. An error that the application would see fails the test."""
+    """One producer that goes on whatever happens, in a thread.
+
+    An error that the application would see fails the test.
+    """
 
     def __init__(self, client: pulsar.Client, topic: str) -> None:
         self.sent: list[bytes] = []
@@ -191,7 +196,9 @@ def in_room(cluster: BrokerCluster, story: Callable[[Room], Awaitable[None]]) ->
 
 
 async def a_newcomer_takes_its_part_of_what_is_new(room: Room, ledger_ids: list[int]) -> list[BookieProcess]:
-    """Two of them: each has fragments when every partition has had one roll, and of the old ledgers nothing was touched."""
+    """Two of them: each has fragments when every partition has had one roll, and of the old ledgers nothing was
+    touched.
+    """
     before = await room.stored(ledger_ids)
     newcomers = [room.cluster.bookie(zkTimeout=SESSION_MS) for _ in range(2)]
     await trio.to_thread.run_sync(room.cluster.start_bookies, *newcomers)

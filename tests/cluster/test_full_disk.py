@@ -20,7 +20,7 @@ LIMIT = 1 << 20
 
 
 def limit_files(server: StandaloneProcess, size: int) -> None:
-    """No file of the running server may grow beyond `size` bytes: writes fail as on a full disk, without mounting one."""
+    """Keep files of the running server below `size` bytes: writes fail as on a full disk, without mounting one."""
     assert server.process is not None
     _, hard = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (size, hard))

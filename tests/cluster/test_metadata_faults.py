@@ -148,7 +148,10 @@ class Counting:
 def test_m4_when_the_leader_of_the_metadata_is_killed_publishing_goes_on_and_no_write_of_it_is_lost(
     service: Service, tmp_path: Path
 ) -> None:
-    """Metadata pauses for less than ten seconds; open ledgers do not notice. New topics are made as soon as it is back."""
+    """Metadata pauses for less than ten seconds; open ledgers do not notice.
+
+    New topics are made as soon as it is back.
+    """
     cluster = BrokerCluster(tmp_path, service.voters[0])
     cluster.metadata_url = f"zk:{service.addresses}{cluster.chroot}"
     for bookie in cluster.bookies:

@@ -1,4 +1,5 @@
-"""A network that cuts, changes and resets, between processes: a broker, four bookies, official clients. docs/faults.md has the list.
+"""A network that cuts, changes and resets, between processes: a broker, four bookies, official clients. docs/faults.md
+has the list.
 
 Broker and bookies listen on 127.0.0.1 and are announced at 127.0.0.2, where a link to each may be cut.
 """
@@ -104,7 +105,10 @@ def with_ledgers(scene: Scene, story: Callable[[LedgerClient], Awaitable[None]])
 def test_n1_n5_a_broker_cut_from_one_bookie_goes_on_and_cut_from_three_waits_and_acknowledges_nothing(
     scene: Scene, way: str
 ) -> None:
-    """Both ways or one. Where requests wait, the bookie is a peer that takes connections and never reads: the window is zero."""
+    """Both ways or one.
+
+    Where requests wait, the bookie is a peer that takes connections and never reads: the window is zero.
+    """
     topic = f"persistent://public/default/cut-{way}"
     gates = {"both": {}, "requests": {"answers": False}, "answers": {"requests": False}}[way]
     with client_of(scene.broker) as client, traffic(client, topic) as running:
@@ -220,8 +224,10 @@ def test_n8_a_bookie_at_a_new_address_is_found_by_its_id_and_has_what_it_had(sce
 
 
 def test_n10_large_messages_and_chunks_cut_in_their_middle_are_stored_whole(scene: Scene) -> None:
-    """A consumer that goes by the rules of the official ones gets each whole, in order, and nothing that is a part of one. (Their
-    consumers pass over a chunk that came twice and what follows it, if its producer had to send again; ours does not.)"""
+    """A consumer that goes by the rules of the official ones gets each whole, in order, and nothing that is a part of
+    one. (Their consumers pass over a chunk that came twice and what follows it, if its producer had to send again; ours
+    does not.)
+    """
     topic = "persistent://public/default/large"
     sizes = [4 << 20, 11 << 20, 4 << 20, 11 << 20]
     sent = [hashlib.sha256(b"%d" % number).digest() * (size // 32) for number, size in enumerate(sizes)]

@@ -1,4 +1,6 @@
-"""The scripts of operators on real bookies, ZooKeeper and auto recovery: what they say, what they change, what they refuse."""
+"""The scripts of operators on real bookies, ZooKeeper and auto recovery: what they say, what they change, what they
+refuse.
+"""
 
 from __future__ import annotations
 

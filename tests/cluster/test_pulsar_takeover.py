@@ -1,5 +1,6 @@
-"""The topics that Apache Pulsar left, in a real ZooKeeper and in bookies of ours, under their own ledger ids, taken over by our managed
-ledgers over TCP. What is looked at in detail stands in tests/golden/test_pulsar_takeover.py."""
+"""The topics that Apache Pulsar left, in a real ZooKeeper and in bookies of ours, under their own ledger ids, taken
+over by our managed ledgers over TCP. What is looked at in detail stands in tests/golden/test_pulsar_takeover.py.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ def bookies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BookieCluster]
 
 
 async def load(moment: str, store: ZooKeeperStore, client: LedgerClient) -> None:
-    """Nodes of managed ledgers as they were, ledgers with their ids, digests, custom metadata and entries; open ones stay open."""
+    """Nodes of managed ledgers as they were, ledgers with their ids, digests, custom metadata and entries; open ones
+    stay open.
+    """
     for path, value in sorted(nodes(moment).items()):
         if path.startswith((f"{ROOT}/managed-ledgers", f"{ROOT}/admin")):
             await store.create(path.removeprefix(ROOT), value)

@@ -1,4 +1,6 @@
-"""scripts/examples/replicated_wal: the leader is killed, the follower takes over, and no line is lost, doubled or changed."""
+"""scripts/examples/replicated_wal: the leader is killed, the follower takes over, and no line is lost, doubled or
+changed.
+"""
 
 from __future__ import annotations
 

@@ -55,7 +55,9 @@ BOTH = pytest.mark.parametrize("policy", list(SessionExpiredPolicy))
 async def through_proxy(
     *, framed: bool = False, **settings: Any
 ) -> AsyncIterator[tuple[ZooKeeperStore, ZooKeeperStore, Proxy]]:
-    """A store with these settings whose connection goes through a proxy, one that sees the same nodes directly, and the proxy."""
+    """A store with these settings whose connection goes through a proxy, one that sees the same nodes directly, and the
+    proxy.
+    """
     root = own_root()
     async with (
         proxy(shared_server().port, framed=framed) as link,

@@ -1,5 +1,5 @@
-"""Pulsar's schema of what it keeps for managed ledgers and cursors, made from a table of its fields and from nothing of ours:
-it knows no field of ours, and is how Pulsar reads what we write.
+"""Pulsar's schema of what it keeps for managed ledgers and cursors, made from a table of its fields and from nothing of
+ours: it knows no field of ours, and is how Pulsar reads what we write.
 
 Source: reading of Pulsar's MLDataFormats.proto: names, numbers, types, what is required.
 """

@@ -1,8 +1,9 @@
 """Our bookie, on a port, answers what Apache BookKeeper's client once asked the original with the same bytes. How the
 conversations were recorded: bookkeeper/README.md.
 
-Requests go out in the order in which they were seen, each connection on a socket of its own, and none before the answers
-that the original had given by then. Answers may overtake each other. What may differ is told in `like_the_original`.
+Requests go out in the order in which they were seen, each connection on a socket of its own, and none before the
+answers that the original had given by then. Answers may overtake each other. What may differ is told in
+`like_the_original`.
 """
 
 from __future__ import annotations

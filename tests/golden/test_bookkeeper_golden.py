@@ -1,4 +1,7 @@
-"""Files and frames of Apache BookKeeper are decoded with the same meaning. How the data was made: bookkeeper/README.md."""
+"""Files and frames of Apache BookKeeper are decoded with the same meaning.
+
+How the data was made: bookkeeper/README.md.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`quire initialize-cluster-metadata` makes what Pulsar's own makes: node by node, byte by byte, but for the random id of the
-bookie cluster.
+"""`quire initialize-cluster-metadata` makes what Pulsar's own makes: node by node, byte by byte, but for the random id
+of the bookie cluster.
 
 How the data was made: tests/golden/pulsar/README.md.
 """

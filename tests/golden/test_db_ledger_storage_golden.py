@@ -1,8 +1,8 @@
 """Entry logs and both indexes written by Apache BookKeeper 4.17.3 mean here what they meant there.
 
-Three bookies' folders in two states: `clean`, stopped in good order, and `crashed`, killed. The RocksDB folders are opened
-as copies, since opening changes them. `manifest.json` is what the writing client knows; `shell/*.out` is what BookKeeper's
-own shell says of bookie 1. How the data was made: tests/golden/bookkeeper/README.md.
+Three bookies' folders in two states: `clean`, stopped in good order, and `crashed`, killed. The RocksDB folders are
+opened as copies, since opening changes them. `manifest.json` is what the writing client knows; `shell/*.out` is what
+BookKeeper's own shell says of bookie 1. How the data was made: tests/golden/bookkeeper/README.md.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ MANIFEST: dict[int, dict[str, Any]] = {each["ledger"]: each for each in json.loa
 STATES = ["clean", "crashed"]
 BOOKIES = ["bk1", "bk2", "bk3"]
 EVERYWHERE = [1, 2, 3, 4, 7, 8, 5_000_000_000]
-"""Ledgers whose entries are on all three bookies in both states. 5 and 6 are empty; 9 was written just before the kill, so in
-`crashed` only the journal has it; 0 is striped; 10 came later."""
+"""Ledgers whose entries are on all three bookies in both states. 5 and 6 are empty; 9 was written just before the kill,
+so in `crashed` only the journal has it; 0 is striped; 10 came later.
+"""
 BIG = 1 << 30
 
 

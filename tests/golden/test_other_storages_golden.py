@@ -1,4 +1,5 @@
-"""Folders of Apache BookKeeper with other loggers, storages and versions of the journal: read, or refused with the remedy.
+"""Folders of Apache BookKeeper with other loggers, storages and versions of the journal: read, or refused with the
+remedy.
 
     direct         DbLedgerStorage with the direct-I/O entry logger
     interleaved    InterleavedLedgerStorage, journal version 5

@@ -1,6 +1,7 @@
 """Topics left by Pulsar are taken over, published to, acknowledged in every way and closed by our broker; afterwards
-every value that is
-stored is one that Pulsar's own schema reads, and says there what is true. The schema is made from its field table alone."""
+every value that is stored is one that Pulsar's own schema reads, and says there what is true. The schema is made from
+its field table alone.
+"""
 
 from __future__ import annotations
 

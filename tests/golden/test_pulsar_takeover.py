@@ -1,6 +1,7 @@
-"""The topics that Apache Pulsar 4.2.4 left, running (as if it were killed) and stopped, taken over by our broker: its nodes are the
-metadata, its entries lie in the bookies that its ledgers name, under their own ids. Bookies and metadata are in memory;
-with real ones: tests/cluster/test_pulsar_takeover.py."""
+"""The topics that Apache Pulsar 4.2.4 left, running (as if it were killed) and stopped, taken over by our broker: its
+nodes are the metadata, its entries lie in the bookies that its ledgers name, under their own ids. Bookies and metadata
+are in memory; with real ones: tests/cluster/test_pulsar_takeover.py.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Trees of Apache BookKeeper 4.17.3 in a real ZooKeeper: loaded, they are read by our managers; written by our managers,
-they are the same, node by node: names, bytes, versions, ephemeral or not.
+"""Trees of Apache BookKeeper 4.17.3 in a real ZooKeeper: loaded, they are read by our managers; written by our
+managers, they are the same, node by node: names, bytes, versions, ephemeral or not.
 
 How the data was made: tests/golden/bookkeeper/zk/README.md.
 """

@@ -1,4 +1,6 @@
-"""These tests need the Java tester, which `scripts/test --interop` builds with Maven and names; without it they do not exist."""
+"""These tests need the Java tester, which `scripts/test --interop` builds with Maven and names; without it they do not
+exist.
+"""
 
 from __future__ import annotations
 

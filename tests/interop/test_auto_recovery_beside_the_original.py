@@ -1,5 +1,7 @@
-"""A bookie is lost for good. What our client wrote the original's auto recovery makes whole, and ours what the original's client
-wrote; bookies of both kinds take the copies. Every copy is read afterwards, by us, and every entry by the original's client."""
+"""A bookie is lost for good. What our client wrote the original's auto recovery makes whole, and ours what the
+original's client wrote; bookies of both kinds take the copies. Every copy is read afterwards, by us, and every entry by
+the original's client.
+"""
 
 from __future__ import annotations
 

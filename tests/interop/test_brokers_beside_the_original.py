@@ -1,6 +1,7 @@
-"""Brokers of ours on three bookies of the original's, and on one of theirs and two of ours: a bookie is killed while an official
-client publishes, then the broker that serves it, whose topic the other takes over and closes; then all are stopped and started
-again, and everything is there."""
+"""Brokers of ours on three bookies of the original's, and on one of theirs and two of ours: a bookie is killed while an
+official client publishes, then the broker that serves it, whose topic the other takes over and closes; then all are
+stopped and started again, and everything is there.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ class Mixed:
         return [int(each["ledgerId"]) for each in self.internal_stats()["ledgers"]]
 
     def ledger_on(self, bookie_ids: Collection[str]) -> str:
-        """One of these bookies that the topic's ledger is on; ledgers are rolled, by unloading the topic, until it is."""
+        """Return one of these bookies that has the topic's ledger; the topic is unloaded until one has."""
         for _ in range(ROLLS_MAX):
             for each in self.metadata(self.ledger_ids()[-1]).fragments[-1].bookies:
                 if each in bookie_ids:

@@ -28,7 +28,9 @@ class ChosenId:
 
 
 async def make(store: MetadataStore, layout_name: str) -> list[int]:
-    """A cluster with an open and a closed ledger of each version of metadata, and one with a long id if there can be one."""
+    """A cluster with an open and a closed ledger of each version of metadata, and one with a long id if there can be
+    one.
+    """
     world, layout = real_world(), LAYOUTS[layout_name]
     await clusters.init_new_cluster(store, "/ledgers", rng=world.rng, layout=layout)
     sequence = SequenceLedgerIds(store, "/ledgers", layout=layout)

@@ -295,5 +295,5 @@ def watched_links(
     turn: Turn | None = None,
     faults: Faults | None = None,
 ) -> Callable[[str], BookieLink]:
-    """Return a `connect` function for LedgerClient whose links, with tasks in `nursery`, use the watcher's addresses."""
+    """Return a `connect` function for LedgerClient whose links use the watcher's addresses and `nursery`."""
     return tcp_links(network, nursery, resolve=watcher.resolve, turn=turn, faults=faults)

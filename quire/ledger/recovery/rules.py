@@ -4,7 +4,8 @@ Why this is hard: a bookie that does not answer may or may not have the entry. E
 confirmed entry; waiting for every bookie lets one lost bookie block recovery. So "missing" is proved by enough denials
 that no ack quorum can exist, which holds only once enough bookies refuse the old writer.
 
-Source: BookKeeper's RoundRobinDistributionSchedule.RRQuorumCoverageSet, PendingReadOp for recovery; BookKeeperProtocol.tla.
+Source: BookKeeper's RoundRobinDistributionSchedule.RRQuorumCoverageSet, PendingReadOp for recovery;
+BookKeeperProtocol.tla.
 """
 
 from __future__ import annotations

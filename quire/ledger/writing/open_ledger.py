@@ -159,7 +159,10 @@ class OpenLedger:
 
     @property
     def last_add_confirmed(self) -> int:
-        """Return the LAC, up to which readers may read: `last_confirmed`, or with deferred syncs the last entry forced."""
+        """Return the LAC, up to which readers may read.
+
+        That is `last_confirmed`, or with deferred syncs the last entry forced.
+        """
         return self._appender.lac
 
     @property

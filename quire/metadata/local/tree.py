@@ -3,8 +3,8 @@
 `plan` applies a list of ops to a view of the nodes and returns their effects, without changing anything; `Tree.apply`
 makes effects visible. So a store may validate against more than it shows (pending writes).
 
-Sequence numbers come from a counter in the parent that grows with every child created, sequential or not, and never goes
-back while the parent lives. Source: ZooKeeper's cversion, counted in creates; seen in tests/golden/bookkeeper/zk.
+Sequence numbers come from a counter in the parent that grows with every child created, sequential or not, and never
+goes back while the parent lives. Source: ZooKeeper's cversion, counted in creates; seen in tests/golden/bookkeeper/zk.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     stream = FrameStream()
     while n := await socket.receive_into(stream.space()):
-        chunk = stream.received(n)          # whole frames end to end, of either version: their decode_requests, decode_responses
+        chunk = stream.received(n)          # whole frames of either version: decode_requests, decode_responses
 
 Returned chunks are never written to again, so views of them may be kept, unless the reader asked to be lent chunks of
 small frames, which it copies anyway. A frame's length is checked before memory is allocated for it.

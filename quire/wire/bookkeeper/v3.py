@@ -1,7 +1,7 @@
 """The bookie protocol, version 3: protobuf messages in frames. Pure: bytes in, values out.
 
     frame     length(4) message                 length counts the message; at most FRAME_MAX
-    message   Request or Response of BookkeeperProtocol.proto; begins with the byte 0x0A, which no frame of version 2 does
+    message   Request or Response of BookkeeperProtocol.proto; begins with 0x0A, which no frame of version 2 does
 
 There is no handshake. A connection is version 3 from its first frame on if that is a Request. From the first frame that
 is not a Request on, it is version 2. Answers may come in any order and repeat the transaction id of their request.

@@ -3,7 +3,8 @@
     ADD_ENTRY    length(4) 0a hl 08 03 10 02 18 txn(V) 10 status(V)                          header, status
                            aa 06 size 08 status(V) 10 ledger(V) 18 entry(V)                  addResponse
     READ_ENTRY   length(4) 0a hl 08 03 10 01 18 txn(V) 10 status(V)
-                           a2 06 size(V) 08 status(V) 10 ledger(V) 18 entry(V) [22 size(V) entry] [28 maxLAC(V)] [30 time(V)]
+                           a2 06 size(V) 08 status(V) 10 ledger(V) 18 entry(V)
+                           [22 size(V) entry] [28 maxLAC(V)] [30 time(V)]
 
 Such frames are decoded without protobuf, answers to adds by the run. All other frames are left to protobuf.
 """

@@ -1,8 +1,8 @@
 """Frames: sizes, magic numbers, and the encoding of commands that carry no payload.
 
-    simple    totalSize(4) commandSize(4) command                                        totalSize counts what follows it
-    payload   totalSize(4) commandSize(4) command entry                                  SEND and MESSAGE
-    entry     0x0e01(2) crc32c(4) metadataSize(4) metadata payload                       as stored in the ledger, verbatim
+    simple    totalSize(4) commandSize(4) command                                   totalSize counts what follows it
+    payload   totalSize(4) commandSize(4) command entry                             SEND and MESSAGE
+    entry     0x0e01(2) crc32c(4) metadataSize(4) metadata payload                  as stored in the ledger, verbatim
               the crc32c (Castagnoli) covers everything behind itself
 
 All integers big-endian. Before the entry a broker may put 0x0e02(2) size(4) BrokerEntryMetadata; clients never do.

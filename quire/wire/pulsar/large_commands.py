@@ -1,8 +1,9 @@
 """ACK and REDELIVER commands with many ids, read in pieces to keep each step of the event loop short. Pure.
 
-A frame has up to 5 MiB, which is 800,000 message ids or two million words of an ack set: 50 to 70 ms for protobuf in one
-call. A command above LARGE_BYTES is therefore kept as bytes by the splitter and read here piece by piece, each piece a
-part of the command that is itself a valid message: repeated fields of protobuf may be cut between any two elements.
+A frame has up to 5 MiB, which is 800,000 message ids or two million words of an ack set: 50 to 70 ms for protobuf in
+one call. A command above LARGE_BYTES is therefore kept as bytes by the splitter and read here piece by piece, each
+piece a part of the command that is itself a valid message: repeated fields of protobuf may be cut between any two
+elements.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ Part: TypeAlias = CommandAck | CommandRedeliverUnacknowledgedMessages
 
 
 class LargeCommand:
-    """A large command. Iterate over `pieces` to the end, with other work between its steps; then read `part` and `ids`."""
+    """A large command.
+
+    Iterate over `pieces` to the end, with other work between its steps; then read `part` and `ids`.
+    """
 
     __slots__ = ("_at", "_ids_tag", "_raw", "ids", "kind", "part", "refused")
 

@@ -3,8 +3,10 @@
 Frames of a run differ in few bytes: consecutive ids differ in the lowest seven bits until these overflow. So a block of
 equal frames is built by repetition, and the bytes that differ are set by strided assignment.
 
-    receipt   totalSize commandSize 08 07 3a LL  08 producer 10 sequence 1a LL ( 08 ledger 10 entry [18 partition] ) [20 highest]
-    message   totalSize commandSize 08 09 4a LL  08 consumer 12 LL ( 08 ledger 10 entry [18 partition] ) [18 redeliveries] [20 ack word]* [28 epoch]  entry
+    receipt   totalSize commandSize 08 07 3a LL  08 producer 10 sequence 1a LL ( 08 ledger 10 entry [18 partition] )
+              [20 highest]
+    message   totalSize commandSize 08 09 4a LL  08 consumer 12 LL ( 08 ledger 10 entry [18 partition] )
+              [18 redeliveries] [20 ack word]* [28 epoch]  entry
 
 The result is byte for byte the same as protobuf's.
 """

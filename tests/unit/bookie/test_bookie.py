@@ -66,8 +66,9 @@ class Machine:
         crash_after: int = 0,
         lose_unsynced: bool = True,
     ) -> None:
-        """One incarnation: runs `story`, then stops cleanly or crashes (without `lose_unsynced`: as by SIGKILL); or crashes
-        after so many changes to the disk."""
+        """One incarnation: runs `story`, then stops cleanly or crashes (without `lose_unsynced`: as by SIGKILL); or
+        crashes after so many changes to the disk.
+        """
         failures: list[BaseException] = []
 
         async def main(world: World, stop: trio.Event) -> None:

@@ -1,5 +1,7 @@
-"""A bookie was killed, and one thing on its disk is not what was synced any more: it refuses to start, names what is wrong when
-that is read, or has everything. Never is anything absent that it acknowledged. simulation/machines/damage.py does the harm."""
+"""A bookie was killed, and one thing on its disk is not what was synced any more: it refuses to start, names what is
+wrong when that is read, or has everything. Never is anything absent that it acknowledged. simulation/machines/damage.py
+does the harm.
+"""
 
 from __future__ import annotations
 

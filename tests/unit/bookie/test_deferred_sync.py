@@ -1,5 +1,6 @@
-"""Deferred adds are told when the kernel has them, forces when the disk has what was told before them; and no crash in between
-makes the journal look damaged."""
+"""Deferred adds are told when the kernel has them, forces when the disk has what was told before them; and no crash in
+between makes the journal look damaged.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Ids at the ends of their ranges: refused at the edge, in both versions, and harmless where an older bookie stored them."""
+"""Ids at the ends of their ranges: refused at the edge, in both versions, and harmless where an older bookie stored
+them.
+"""
 
 from __future__ import annotations
 

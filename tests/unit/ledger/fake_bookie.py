@@ -1,8 +1,9 @@
-"""Bookies in memory that speak version 2 through a link, and version 3 as far as readers need it, with faults at will; and a
-ledger client on top of them.
+"""Bookies in memory that speak version 2 through a link, and version 3 as far as readers need it, with faults at will;
+and a ledger client on top of them.
 
-A FakeBookie answers at once, from within `send`, unless told otherwise: `hold` keeps the answers to adds until `release`; `hung`
-swallows requests; `refuse` answers with a code of its choice; `delay_s` slows it down; `lose_links` breaks the connections; `down` refuses new ones.
+A FakeBookie answers at once, from within `send`, unless told otherwise: `hold` keeps the answers to adds until
+`release`; `hung` swallows requests; `refuse` answers with a code of its choice; `delay_s` slows it down; `lose_links`
+breaks the connections; `down` refuses new ones.
 """
 
 from __future__ import annotations

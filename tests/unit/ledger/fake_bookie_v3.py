@@ -1,4 +1,6 @@
-"""Fake bookies that understand version 3 as well, as far as writers use it: adds with write flags, force, explicit LACs."""
+"""Fake bookies that understand version 3 as well, as far as writers use it: adds with write flags, force, explicit
+LACs.
+"""
 
 from __future__ import annotations
 

@@ -50,7 +50,9 @@ def cut_at(network: FakeNetwork, victim: str, at: int, *, answers: bool) -> None
 @pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "tried again"])
 @pytest.mark.parametrize("answers", [False, True], ids=["requests", "answers"])
 def test_n4_a_connection_that_breaks_at_any_byte_costs_no_entry_and_doubles_none(answers: bool, replaced: bool) -> None:
-    """Whether another bookie takes the place or the same one gets the entries again: each has them once, with the same bytes."""
+    """Whether another bookie takes the place or the same one gets the entries again: each has them once, with the same
+    bytes.
+    """
     places = [*range(120), *range(120, STREAM, 7)]
 
     async def story(at: int) -> None:
@@ -197,8 +199,9 @@ def test_n3_over_a_network_with_200_ms_of_delay_and_seconds_of_jitter_entries_ar
 
 @pytest.mark.parametrize("seed", range(3))
 def test_n2_links_that_flap_every_100_ms_cost_few_changes_of_the_ensemble(seed: int) -> None:
-    """The connections to nine of twelve bookies break five times in a second, for half a minute, and what is sent meanwhile is
-    refused: each of them is tried once."""
+    """The connections to nine of twelve bookies break five times in a second, for half a minute, and what is sent
+    meanwhile is refused: each of them is tried once.
+    """
 
     async def test() -> None:
         cluster = FakeCluster(12, seed=seed)

@@ -15,10 +15,10 @@ from tests.unit.ledger.reading.test_reader import read_all
 
 @pytest.mark.parametrize("reached", [0, 1, 2, 3])
 def test_broker_1_dies_with_entry_3_outstanding_and_broker_2_recovers_the_ledger(reached: int) -> None:
-    """Broker 1 appends to ledger x; at T0 its LAC is 2, and entry 3, sent, has no answer yet: it is outstanding. A split
-    brain makes broker 2 take the topic over. It finds ledger x open, and recovers it: the greatest LAC is read, broker 1 is
-    fenced and gives the topic up as soon as it goes on, entries are read on from there until none of the bookies has one, and the ledger is
-    closed at the last. Then broker 2 opens a new ledger and writes.
+    """Broker 1 appends to ledger x; at T0 its LAC is 2, and entry 3, sent, has no answer yet: it is outstanding. A
+    split brain makes broker 2 take the topic over. It finds ledger x open, and recovers it: the greatest LAC is read,
+    broker 1 is fenced and gives the topic up as soon as it goes on, entries are read on from there until none of the
+    bookies has one, and the ledger is closed at the last. Then broker 2 opens a new ledger and writes.
 
     `reached`: on how many of the three bookies entry 3 was, at the time.
     """
@@ -66,9 +66,10 @@ def test_broker_1_dies_with_entry_3_outstanding_and_broker_2_recovers_the_ledger
 
 
 def test_5_3_2_stripes_the_records_over_the_nodes_as_they_are_drawn() -> None:
-    """openLedger(5, 3, 2): five nodes, three copies, two answers. Record 1 is on nodes 1-3, record 2 on 2-4, record 3 on
-    3-5, record 4 on 4, 5 and 1, and so on in turn. The drawing counts records and nodes from 1; entries and ensemble
-    indices count from 0, and entry 0 begins at index 0, so record r is entry r - 1."""
+    """openLedger(5, 3, 2): five nodes, three copies, two answers. Record 1 is on nodes 1-3, record 2 on 2-4, record 3
+    on 3-5, record 4 on 4, 5 and 1, and so on in turn. The drawing counts records and nodes from 1; entries and ensemble
+    indices count from 0, and entry 0 begins at index 0, so record r is entry r - 1.
+    """
     drawn = {1: {1, 2, 3}, 2: {2, 3, 4}, 3: {3, 4, 5}, 4: {4, 5, 1}, 5: {5, 1, 2}, 6: {1, 2, 3}}
 
     async def test() -> None:

@@ -1,5 +1,7 @@
-"""quire/world/map_witness.py, rocksdb_files.py and what real_key_value.py does with them, on RocksDB's own files: whatever
-happens to one of them, opening is refused with the file named, or every row that was synced is there, or reading says so."""
+"""quire/world/map_witness.py, rocksdb_files.py and what real_key_value.py does with them, on RocksDB's own files:
+whatever happens to one of them, opening is refused with the file named, or every row that was synced is there, or
+reading says so.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Special properties of the real doors. Those shared with the simulated ones are in tests/conformance/test_doors_*.py."""
+"""Special properties of the real doors.
+
+Those shared with the simulated ones are in tests/conformance/test_doors_*.py.
+"""
 
 from __future__ import annotations
 

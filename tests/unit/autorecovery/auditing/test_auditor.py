@@ -56,7 +56,7 @@ class GoodCopies:
 def story_of(
     *bookie_ids: str, **settings: Any
 ) -> Callable[[Callable[[Cluster, Auditor], Awaitable[None]]], Callable[[], None]]:
-    """A test over a cluster of these bookies with an auditor that has begun, and three ledgers: on b1 b2, b2 b3, b1 b3."""
+    """Run a test on a cluster of these bookies with a running auditor and three ledgers: on b1 b2, b2 b3, b1 b3."""
 
     def made(story: Callable[[Cluster, Auditor], Awaitable[None]]) -> Callable[[], None]:
         async def main(cluster: Cluster, nursery: trio.Nursery) -> None:

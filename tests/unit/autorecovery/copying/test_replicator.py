@@ -1,4 +1,4 @@
-"""The replicator: fragments get the copies that they lack, and metadata never names a bookie that does not have them."""
+"""The replicator: fragments get missing copies, and metadata never names a bookie that does not have them."""
 
 from __future__ import annotations
 

@@ -104,7 +104,10 @@ def test_a_policy_of_an_outside_package_is_asked(outside: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("stranger_policies.letters.Alphabetical", "is unknown: use one of random, rack-aware, region-aware, org.apache"),
+        (
+            "stranger_policies.letters.Alphabetical",
+            "is unknown: use one of random, rack-aware, region-aware, org.apache",
+        ),
         ("org.apache.bookkeeper.client.ZoneawareEnsemblePlacementPolicy", "is unknown"),
         ("no_such_package:Policy", "cannot be loaded: ModuleNotFoundError"),
         ("stranger_policies.broken:Policy", "a_module_that_nobody_has"),

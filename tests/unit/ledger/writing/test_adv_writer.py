@@ -124,7 +124,7 @@ def test_a_ledger_with_a_gap_is_closed_and_recovered_before_it() -> None:
 
 
 def test_recovery_keeps_the_lengths_that_entries_came_with() -> None:
-    """They do not grow with the ids here: a copy written again must be the same entry, byte for byte but for its LAC."""
+    """Lengths do not grow with the ids here: a rewritten copy must be the same, byte for byte except its LAC."""
 
     async def test() -> None:
         cluster = FakeCluster(3)

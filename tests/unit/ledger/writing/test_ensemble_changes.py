@@ -231,7 +231,9 @@ def test_a_writer_closed_while_its_ensemble_changes_is_closed_where_it_was() -> 
 def test_whatever_bookies_fail_and_return_what_was_confirmed_survives_the_loss_of_all_but_an_ack_quorum(
     seed: int, settings: dict[str, Any]
 ) -> None:
-    """AllAckedEntriesAreReadable, AllCommittedEntriesReachAckQuorum: every confirmed entry is on Qa bookies of its fragment."""
+    """AllAckedEntriesAreReadable, AllCommittedEntriesReachAckQuorum: every confirmed entry is on Qa bookies of its
+    fragment.
+    """
 
     async def test() -> None:
         rng = random.Random(seed)
@@ -300,7 +302,7 @@ def test_whatever_bookies_fail_and_return_what_was_confirmed_survives_the_loss_o
 
 
 def test_nothing_is_confirmed_while_the_metadata_is_being_changed_though_the_others_make_an_ack_quorum() -> None:
-    """The new fragment begins at LAC + 1: were the LAC to move meanwhile, entries would lie where they were never sent."""
+    """The new fragment begins at LAC + 1: if the LAC moved, entries would be on bookies that never received them."""
 
     async def test() -> None:
         cluster = FakeCluster(4)
