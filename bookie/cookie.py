@@ -114,7 +114,8 @@ def check_storage(disk: Disk, ledger_directory: str, index_directory: str) -> No
     if indexes and any(name.endswith(".log") for name in disk.names(f"{ledger_directory}/current")):
         raise CookieMismatchError(
             f"{current} holds the index of SortedLedgerStorage or InterleavedLedgerStorage. Convert it with the "
-            "original's `bookkeeper shell convert-to-db-storage`, or give the bookie an empty folder under another bookieId"
+            "original's `bookkeeper shell convert-to-db-storage`, or give the bookie an empty folder under another "
+            "bookieId"
         )
 
 

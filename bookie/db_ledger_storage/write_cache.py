@@ -208,7 +208,7 @@ class WriteCache:
         active.add(run)
 
     def begin_flush(self) -> RunTable:
-        """Return the table to write now: the one whose flush failed, or else the filled one, which a new one replaces."""
+        """Return the table to write now: the one whose flush failed, or else the filled one."""
         if self.flushing is None:
             self.flushing = self.active
             self.active = RunTable()

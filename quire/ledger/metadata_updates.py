@@ -81,7 +81,8 @@ def close(stored: LedgerMetadata, last: int, length: int) -> LedgerMetadata | No
     if (stored.last_entry_id, stored.length) == (last, length):
         return None
     raise LedgerConflictError(
-        f"the ledger was closed by others at entry {stored.last_entry_id}, {stored.length} bytes; we are at {last}, {length} bytes"
+        f"the ledger was closed by another client at entry {stored.last_entry_id}, {stored.length} bytes; "
+        f"this writer is at {last}, {length} bytes"
     )
 
 

@@ -40,7 +40,8 @@ class RegionAwarePolicy:
         named = len(config.regions_to_write)
         if 0 < named < config.min_regions_for_durability:
             raise PlacementPolicyError(
-                f"reppMinimumRegionsForDurability is {config.min_regions_for_durability}, reppRegionsToWrite names {named}"
+                f"reppMinimumRegionsForDurability is {config.min_regions_for_durability}, "
+                f"reppRegionsToWrite names {named}"
             )
         self._config = config
         self._cluster = cluster

@@ -245,7 +245,8 @@ class OpenLedger:
         if error is not None:
             raise type(error)(*error.args)
         raise TooManyPendingError(
-            f"ledger {self.ledger_id}: {self.pending_bytes} bytes are not confirmed yet, {self._pending_max} are allowed"
+            f"ledger {self.ledger_id}: {self.pending_bytes} bytes are not confirmed yet, "
+            f"{self._pending_max} are allowed"
         )
 
     async def read(self, first: int, last: int, *, size_max: int) -> list[memoryview]:

@@ -3,9 +3,14 @@
 The counterpart of `splitter`, with the same technique: frames of a run differ from their predecessor in one byte, so
 after one has been parsed in full the next is compared with it.
 
-    MESSAGE       totalSize(4) | commandSize(4) 08 09 4a LL 08 consumer.. 12 LL 08 ledger.. 10 | low | rest of the entry id, [18 partition..] | entry
-                               |                         head                                  |     |           tail                        |
-    SEND_RECEIPT  totalSize(4) commandSize(4) 08 07 3a LL 08 producer.. 10 | low | rest of the sequence id, 1a LL 08 ledger.. 10 | low | tail |
+    MESSAGE        totalSize(4) head low tail entry
+        head       commandSize(4) 08 09 4a LL 08 consumer.. 12 LL 08 ledger.. 10
+        low        lowest seven bits of the entry id
+        tail       rest of the entry id, [18 partition..]
+    SEND_RECEIPT   totalSize(4) head low middle low tail
+        head       commandSize(4) 08 07 3a LL 08 producer.. 10
+        low        lowest seven bits of the sequence id, then of the entry id
+        middle     rest of the sequence id, 1a LL 08 ledger.. 10
 
 Any other frame is parsed field by field, and unexpected input goes to protobuf. Entries are not examined; code that
 opens them checks their checksums.

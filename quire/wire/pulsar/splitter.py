@@ -3,8 +3,10 @@
 The hottest module of a broker: one call handles a whole received chunk. SEND is parsed here, everything else by
 protobuf. A SEND command looks like this in practice, and differs from its predecessor in one byte:
 
-    totalSize(4) | commandSize(4) 08 06 32 LL 08 producer.. 10 | low | rest of the sequence id, other fields.. 0x0e01 | crc32c(4) metadataSize(4) ...
-                 |                    head                     |     |                    tail                        |
+    totalSize(4) head low tail crc32c(4) metadataSize(4) ...
+        head   commandSize(4) 08 06 32 LL 08 producer.. 10
+        low    lowest seven bits of the sequence id
+        tail   rest of the sequence id, other fields.., 0x0e01
 
 So after one SEND has been parsed in full, the next frame is compared with it. A frame with the same head, the same tail
 and a `low` byte that is one higher (without a carry out of its seven bits) is the same command with the next sequence
