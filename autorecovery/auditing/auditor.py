@@ -302,7 +302,7 @@ class Auditor:
         log.info("placement check", bad=bad, softly_adhering=self.stats.softly_adhering)
 
     async def _check_replicas(self) -> None:
-        assert self._list_entries is not None, "somebody can be asked"
+        assert self._list_entries is not None, "lists can be requested"
         started = trio.current_time()
         bad = await check_replicas(self._ledgers, self._marks, self._list_entries, self.stats)
         self.stats.replicas_checks.observe(_ms_since(started))

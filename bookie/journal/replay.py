@@ -9,7 +9,7 @@ Our files have a trailer per group (format.py), so each group is either good or 
     a group that is not good, with a good one behind it        damage: a crash never leaves this, because a group is
                                                                written only when the one before it is on the disk
     a group that is not good, before the end that the next     damage, for the same reason
-    file's header tells
+    file's header names
     a group that is not good, nothing good behind it           an unsynced tail: it was never acknowledged; dropped,
                                                                and logged with file, offset and bytes
     the same, and only groups behind it that say they were     an unsynced tail too, all of it: deferred sync, which

@@ -344,7 +344,7 @@ class GroupWriter:
 
 
 class Journal:
-    """Half of the writer on the event loop. `failed` is set for good when a sync has failed.
+    """Half of the writer on the event loop. `failed` is set permanently when a sync has failed.
 
     `on_pass`: called after the callbacks of a pass, so that answers can leave in one write."""
 

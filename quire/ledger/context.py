@@ -89,7 +89,14 @@ class LedgerConfig:
         assert self.pending_bytes_max is None or self.pending_bytes_max > 0, "must be positive"
 
     def frame_max_of(self, *, deferred_sync: bool) -> int:
-        """Return the largest version 2 frame of a writer; converted to version 3 it becomes longer."""
+        """Return the largest version 2 frame of a writer; converted to version 3 it becomes longer.
+
+        Args:
+            deferred_sync: The writer defers syncs, so its adds are converted to version 3.
+
+        Returns:
+            The size in bytes, without the frame's length field.
+        """
         return self.frame_max - (v3.ADD_EXTRA if deferred_sync or self.protocol == "v3" else 0)
 
 

@@ -11,7 +11,7 @@ changes its files in the background, so the witness must allow for every file th
 - RocksDB flushes and merges in the background. It removes a log when the MANIFEST, which is synced first, no longer
   needs it. So a log that the witness names and the MANIFEST does not need may be missing; any other must exist
   unchanged.
-- The witness does not cover a MANIFEST that grew since, or was begun anew. It need not: if its end is cut off again,
+- The witness does not cover a MANIFEST that grew since, or was replaced. It need not: if its end is cut off again,
   the logs and files that the lost edits had made superfluous are missing, which shows.
 - Bytes behind the witness were not synced: RocksDB drops a torn tail there, and it is reported here.
 - One of the two files may be torn, damaged or missing: the other one is older, and still valid. If both are missing,

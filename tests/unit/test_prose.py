@@ -1,13 +1,17 @@
-"""Docstrings begin with a verb or a noun, not with a relative word or a preposition: CONTRIBUTING.md, "Prose"."""
+"""Docstrings begin with a verb or a noun, and those of the public API list arguments: CONTRIBUTING.md, "Prose"."""
 
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+import quire.ledger
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ROOMS = (
@@ -71,3 +75,43 @@ class Room:
 '''
     assert [line for line, _ in refused(source)] == [1, 3, 5, 7, 9, 11]
     assert refused('"""Office hours."""\nx = 1\n"""Whole numbers."""\n') == []
+
+
+def public_calls(package: Any) -> Iterator[tuple[str, Any]]:
+    """Yield name and function of every public call of the names that the package exports."""
+    for name in package.__all__:
+        exported = getattr(package, name)
+        if inspect.isfunction(exported):
+            yield name, exported
+        elif inspect.isclass(exported):
+            for method, function in inspect.getmembers(exported, inspect.isfunction):
+                if not method.startswith("_"):
+                    yield f"{name}.{method}", function
+
+
+def unlisted(function: Any) -> list[str]:
+    """Return the parameters, and "Returns" for a result, that the docstring does not list."""
+    signature = inspect.signature(function)
+    text = inspect.getdoc(function) or ""
+    missing = [each for each in signature.parameters if each != "self" and f"    {each}: " not in text]
+    if signature.return_annotation not in ("None", None) and "Returns:\n" not in text:
+        missing.append("Returns")
+    return missing
+
+
+def test_public_calls_of_the_ledger_api_list_their_arguments_and_results() -> None:
+    calls = dict(public_calls(quire.ledger))
+    assert {"open_client", "LedgerClient.create", "LedgerWriter.append", "LedgerReader.tail"} <= calls.keys()
+    assert {name: missing for name, call in calls.items() if (missing := unlisted(call))} == {}
+
+
+def test_a_call_that_lists_nothing_is_found() -> None:
+    def call(first: int, last: int) -> int:
+        """Return the sum.
+
+        Args:
+            first: One of them.
+        """
+        return first + last
+
+    assert unlisted(call) == ["last", "Returns"]

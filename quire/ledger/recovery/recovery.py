@@ -266,7 +266,7 @@ class Recovery:
 
         await take_patiently(self._context, answers, ask_again, take)
         if reading.verdict is Verdict.OPEN:
-            text = f"whether entry {self._ledger_id}:{entry_id} exists cannot be told: {'; '.join(causes)}"
+            text = f"whether entry {self._ledger_id}:{entry_id} exists cannot be determined: {'; '.join(causes)}"
             raise LedgerRecoveryError(text)
         return copies[0] if copies else None
 

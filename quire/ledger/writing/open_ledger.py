@@ -129,6 +129,7 @@ class OpenLedger:
 
     @property
     def on_confirmed(self) -> Callable[[int, int], None]:
+        """Callback with the first and last entry of each confirmed range, inclusive, in order. It must not raise."""
         return self._on_confirmed
 
     @on_confirmed.setter
@@ -139,6 +140,7 @@ class OpenLedger:
 
     @property
     def on_failed(self) -> Callable[[LedgerError], None]:
+        """Callback with the error that ends the writer, called at most once. It must not raise."""
         return self._on_failed
 
     @on_failed.setter

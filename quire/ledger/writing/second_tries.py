@@ -18,7 +18,7 @@ from quire.wire.bookkeeper import v2
 EXCUSED_PAUSE_S = 0.1
 EXCUSED_PAUSE_MAX_S = 2.0
 EXCUSED_CALM_S = 30.0
-"""Seconds without a failure after which the pauses begin anew."""
+"""Seconds without a failure after which the pauses start over."""
 
 
 class SecondTries:
