@@ -137,7 +137,7 @@ def other_values(key: Key, now: Any) -> list[object]:
 
 
 def parts_of(config: StandaloneConfig | BrokerConfig) -> tuple[object, ...]:
-    """What the rooms are made with."""
+    """Return the configuration objects that the rooms are created with."""
     if isinstance(config, StandaloneConfig):
         directory = DataDirectory(root="/d", lock=cast(Any, None))
         return (
