@@ -1,8 +1,8 @@
 """Fragments of a ledger for repair: their entries, the entries that each member should have, and faults. Pure.
 
     fragment           entries first .. last (inclusive; last = first - 1: none) on E members
-    closed             no entry can be added: every fragment but the last one, and that one too once the ledger is
-    CLOSED
+    closed             no entry can be added: every fragment but the last one, and that one too once the ledger
+                       is CLOSED
     member at index i  has the entries whose write set includes i (`quire.ledger.striping`)
 
 Of the last fragment of a ledger that is not closed only the first entry is known, and how far it is confirmed.

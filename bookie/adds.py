@@ -7,8 +7,8 @@ A waiting add is neither stored nor checked. A fence that arrives in the meantim
 later add waits too, so adds keep their order of arrival. A session with many waiting bytes is paused (session.py) if it
 has a shell that can pause it. The total of waiting bytes is bounded; an add above the bound is refused at once.
 
-Source: BookKeeper's SingleDirectoryDbLedgerStorage.triggerFlushAndAddEntry (waits up to dbStorage_maxThrottleTimeMs for the
-flush) and journalMaxMemorySizeMb (blocks the adding thread).
+Source: BookKeeper's SingleDirectoryDbLedgerStorage.triggerFlushAndAddEntry (waits up to dbStorage_maxThrottleTimeMs for
+the flush) and journalMaxMemorySizeMb (blocks the adding thread).
 """
 
 from __future__ import annotations

@@ -17,7 +17,10 @@ class NoLedgerError(BookieError):
 
 
 class NoEntryError(BookieError):
-    """The ledger is known, the entry is not stored here. Final on this bookie unless the entry is still being written."""
+    """The ledger is known, the entry is not stored here.
+
+    Final on this bookie unless the entry is still being written.
+    """
 
 
 class LedgerInLimboError(BookieError):

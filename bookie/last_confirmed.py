@@ -3,9 +3,9 @@
 Every entry carries the LAC known to its writer; an explicit LAC arrives in a request of its own. Only ledgers with LAC
 requests are followed, so that an add to any other ledger costs one dictionary lookup:
 
-    follow from now on adds raise the LAC; its earlier value is not known yet
-    learned the storage has answered: the greater of the last entry's LAC and the explicit one
-    raised an add or an explicit LAC is greater: waiters are called
+    follow     from now on adds raise the LAC; its earlier value is not known yet
+    learned    the storage has answered: the greater of the last entry's LAC and the explicit one
+    raised     an add or an explicit LAC is greater: waiters are called
 
 The LAC never decreases here. It may be behind the writer's, and is never ahead of what the writer has confirmed.
 Source: BookKeeper's TransientLedgerInfo.
@@ -17,7 +17,10 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 LacWaiter: TypeAlias = Callable[[bool], None]
-"""Callback of a waiter, called once: True if the LAC has advanced, False if the ledger was fenced and will not advance."""
+"""Callback of a waiter, called once.
+
+True if the LAC has advanced, False if the ledger was fenced and will not advance.
+"""
 
 NO_LAC: Final = -1
 _UNKNOWN: Final = -2

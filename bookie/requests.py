@@ -61,7 +61,7 @@ def may_add(
 
 
 def check_fence(known_key: bytes | None, key: bytes | None) -> Rc:
-    """Check whether a read with this key may fence the ledger, even one that is new here: its writer's adds may follow."""
+    """Check whether a read with this key may fence the ledger, even a new one: its writer's adds may follow."""
     if key is None:
         return Rc.UNAUTHORIZED
     if known_key is not None and known_key != key:

@@ -71,7 +71,10 @@ class Run:
 
     @classmethod
     def from_frames(cls, ledger_id: int, first: int, entries: Sequence[Buffer]) -> Run:
-        """Return a run of entries cut from ADD frames, joined into one part. The hot path: one join for the whole run."""
+        """Return a run of entries cut from ADD frames, joined into one part.
+
+        The hot path: one join for the whole run.
+        """
         pieces: list[Buffer] = []
         add = pieces.append
         offsets: list[int] = []

@@ -1,8 +1,8 @@
 """The periodic checks of all ledgers by the auditor.
 
     check_ledgers     reads copies of every fragment from each of its members; bad ones are marked
-    check_placement counts closed ledgers that violate the placement policy; marks them if configured to
-    check_replicas asks every bookie for its list of entries; counts, logs and marks closed ledgers that lack some
+    check_placement   counts closed ledgers that violate the placement policy; marks them if configured to
+    check_replicas    asks every bookie for its list of entries; counts, logs and marks closed ledgers that lack some
 
 In the original the last one only counts. Each check reads the metadata once, some hundred ledgers at a time. It raises
 MetadataError when it cannot be finished, and is then made again.

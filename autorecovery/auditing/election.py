@@ -38,7 +38,10 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def predecessor(names: Iterable[str], mine: str) -> str | None:
-    """Return the vote right before `mine`, which must be among `names`; None if there is none: `mine` has won (pure)."""
+    """Return the vote right before `mine`, which must be among `names` (pure).
+
+    None if there is none: `mine` has won.
+    """
     votes = in_order(names)
     index = votes.index(mine)
     return votes[index - 1] if index else None
@@ -72,7 +75,10 @@ class AuditorElection:
         """Number of votes this candidate has made."""
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Be a candidate until cancelled; starts when the vote exists. SessionExpiredError, and the errors of `audit`."""
+        """Be a candidate until cancelled; starts when the vote exists.
+
+        SessionExpiredError, and the errors of `audit`.
+        """
         started = False
         while True:
             try:

@@ -1,9 +1,9 @@
 """MissedCopies: the part of the auditor that finds copies which never reached their bookie, before the next check of
 all ledgers.
 
-    a bookie is registered in another session than before    every ledger that names it and was stored since is compared with
-                                                             its list (`returned`); an open one is compared again later
-    a writer or a recovery left a note that ledger is compared with the lists of all its members
+    a bookie is registered in another session than before    every ledger that names it and was stored since is compared
+                                                             with its list (`returned`); an open one again later
+    a writer or a recovery left a note                       that ledger is compared with the lists of all its members
                                                              (`quire.metadata.unacked`)
 
 Missing copies are marked; a worker restores them. Only closed fragments are compared, because entries of an open one

@@ -4,7 +4,7 @@ A bookie that is killed, or loses its session, and returns before its ledgers ar
 copies of entries that other bookies confirmed at that moment. The list of registered bookies may not show this, because
 the bookie may go and return between two reads. Its session shows it: every start and every lost session gets a new one.
 
-    <root>/underreplication/sessions/<bookie id> persistent: the session, decimal, in which it last had all its copies
+    <root>/underreplication/sessions/<bookie id>    persistent: the session, decimal, in which it last had all copies
 
 A note is written when the check after a return is done, and again periodically while the bookie stays. Its time is the
 time up to which all ledgers were verified. A new auditor reads the notes of earlier ones. The originals do not read
@@ -22,7 +22,8 @@ MARGIN_MS: Final = 300_000
 of sessions and of adds, and clock differences.
 """
 SETTLED_S: Final = 60.0
-"""Seconds from the return of a bookie to the check of its open ledgers: longer than a writer takes to replace a member."""
+"""Seconds from the return of a bookie to the check of its open ledgers: longer than a writer takes to replace a member.
+"""
 
 
 @dataclass(frozen=True, slots=True)

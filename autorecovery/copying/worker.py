@@ -5,10 +5,10 @@
     repair it (ledger_repair)
         no such ledger          -> delete the mark
         everything is good      -> delete the mark, at the remembered version
-        it has to be closed     -> keep the lock for openLedgerRereplicationGracePeriod: its writer may change the ensemble. Then,
-                                   if nothing has changed, close it
-        something is bad still  -> keep the lock for a time that doubles, up to lockReleaseOfFailedLedgerGracePeriod, so that
-                                   other ledgers come first; then any worker may try
+        it has to be closed     -> keep the lock for openLedgerRereplicationGracePeriod: its writer may change the
+                                   ensemble. Then, if nothing has changed, close it
+        something is bad still  -> keep the lock for a time that doubles, up to lockReleaseOfFailedLedgerGracePeriod,
+                                   so that other ledgers come first; then any worker may try
 
 Losing the lock (session) does no harm: all changes are compare-and-set, and copies are written before the metadata
 names them.
@@ -160,7 +160,7 @@ class ReplicationWorker:
         return open_ones
 
     async def _done(self, locked: LockedLedger) -> None:
-        """Delete the mark of a ledger whose copies are all good, unless something was merged into it in the meantime."""
+        """Delete the mark of a ledger whose copies are all good, unless it was changed in the meantime."""
         if await self._marks.done(locked):
             self._failures.pop(locked.ledger_id, None)
             self.stats.ledgers += 1

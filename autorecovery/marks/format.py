@@ -4,7 +4,7 @@
       LAYOUT                                                    type: "BASIC" LF version: 1 LF
       ledgers/hhhh/hhhh/hhhh/hhhh/urL<id as %010d>              replica: "<bookie>" LF (any number)  ctime: <ms> LF
       locks/urL<id as %010d>                                    ephemeral; bookieId: "<host of the worker>" LF
-      disable empty; while it exists, auto recovery is suspended
+      disable                                                   empty; while it exists, auto recovery is suspended
       lostBookieRecoveryDelay                                   seconds, decimal
       auditorelection                                           bookieId: "<auditor>" LF
       auditorelection/V_<sequence>                              ephemeral; the same of one candidate

@@ -1,10 +1,10 @@
 """Entry logs of one directory: one is written, all are read. Blocking. The format is in entry_log_format.py.
 
 - A log is written by one flush after another, and never after a restart: each start takes a new id.
-- What a failed flush left behind is cut off, and that log is not written again: after a failed sync nobody knows what
-  is on the disk, so the flush is done over in a new log.
+- Bytes left by a failed flush are cut off, and that log is not written again. After a failed sync the disk's content is
+  unknown, so the flush is repeated in a new log.
 - Only the newest pages stay in the machine's memory, as many as `PageWindow` says.
-- Readers run beside the flush: open_logs.py. What a log holds: log_contents.py.
+- Reads run concurrently with the flush: open_logs.py. Contents of a log: log_contents.py.
 """
 
 from __future__ import annotations

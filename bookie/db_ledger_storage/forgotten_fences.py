@@ -36,7 +36,8 @@ log = get_logger(__name__)
 
 FILE_NAME: Final = "forgottenFences"
 KEPT_MS: Final = 7 * 24 * 3600 * 1000
-"""Milliseconds by the wall clock for which a fence is remembered: longer than any process is expected to be suspended."""
+"""Milliseconds by the wall clock for which a fence is remembered: longer than any process is expected to be suspended.
+"""
 KEPT_MAX: Final = 100_000
 """Ledgers remembered at most: 16 bytes of the file and about 100 of memory for each."""
 _MAGIC: Final = b"QUIREFF1"

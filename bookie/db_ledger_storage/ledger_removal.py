@@ -4,7 +4,7 @@ Removing a ledger takes several waits for the disk, and its id may be used again
 choose ids. Two rules keep that safe:
 
     watched     A ledger that is added to, fenced or sent a LAC after it was picked for removal stays: it may exist in
-                the cluster again. The next round decides anew.
+                the cluster again. The next round decides again.
     held back   From the moment a ledger is forgotten, adds to its id wait until its rows are gone from the disk and
                 lastMark has passed the journal records of its former life. Replaying these together with records of
                 its new life would mix the entries of both.

@@ -13,7 +13,10 @@ from bookie.db_ledger_storage.write_cache import run_cost
 from bookie.run import Run
 
 _ARRIVED_MAX: Final = 16
-"""Runs waiting to be taken in; above this the oldest is dropped. A run is about StorageOptions.read_ahead_bytes long."""
+"""Runs waiting to be taken in; above this the oldest is dropped.
+
+A run is about StorageOptions.read_ahead_bytes long.
+"""
 
 
 class ReadCache:

@@ -257,7 +257,10 @@ class DbLedgerStorage:
         return self._ledgers.key_and_fence(ledger_id)
 
     def set_master_key(self, ledger_id: int, key: bytes) -> None:
-        """Make the ledger known. Kept in memory until the next flush, as all changes below: the journal has them first."""
+        """Make the ledger known.
+
+        Kept in memory until the next flush, as all changes below: the journal has them first.
+        """
         self._removal.touched(ledger_id)
         self._ledgers.set_master_key(ledger_id, key)
 
@@ -302,7 +305,7 @@ class DbLedgerStorage:
 
     @property
     def held_ledgers(self) -> Collection[int]:
-        """Return forgotten ledgers that accept no adds before a checkpoint: see `removed_ledgers`, `release_ledgers`."""
+        """Return forgotten ledgers that accept no adds before a checkpoint: see `release_ledgers`."""
         return self._removal.held
 
     def removed_ledgers(self) -> list[int]:

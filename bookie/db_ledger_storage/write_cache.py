@@ -1,8 +1,8 @@
 """Write cache: entries that are in the journal but not yet in an entry log. Pure.
 
-Two tables: one fills while the other is being flushed. A table keeps runs, not entries: for each ledger a list of runs that
-do not overlap, ordered by first entry id. Nearly always a run comes after the last one and is appended. If it overlaps
-(recovery writes entries again), the part it covers is cut out of the older runs, so that the newest wins.
+Two tables: one fills while the other is being flushed. A table keeps runs, not entries: for each ledger a list of runs
+that do not overlap, ordered by first entry id. Nearly always a run comes after the last one and is appended. If it
+overlaps (recovery writes entries again), the part it covers is cut out of the older runs, so that the newest wins.
 
 The loop changes tables while workers may look entries up. That needs no lock, because a lookup touches a ledger's two
 lists in single steps of the interpreter, an append adds to `runs` before `firsts`, and every other change replaces the
@@ -208,7 +208,7 @@ class WriteCache:
         active.add(run)
 
     def begin_flush(self) -> RunTable:
-        """Return the table to write now: the one whose flush failed, or else the filled one; a new one begins to fill."""
+        """Return the table to write now: the one whose flush failed, or else the filled one."""
         if self.flushing is None:
             self.flushing = self.active
             self.active = RunTable()

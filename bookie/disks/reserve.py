@@ -1,6 +1,6 @@
 """DiskReserve: a file that only keeps room; it is deleted when a disk is full. Blocking.
 
-    <folder>/reserve zeros, allocated; the original ignores a file of this name
+    <folder>/reserve    zeros, allocated; the original ignores a file of this name
 
 A crash may leave it too short or missing. It is created again when there is room.
 """

@@ -2,9 +2,10 @@
 
     VERSION                each folder's cookie can be read, and all are the same
     lastMark, lastId       they are what they should be
-    journals every group, and the positions that headers and the seal name; the ones behind the mark are needed
+    journals               every group, and the positions that headers and the seal name; the ones behind the mark are
+                           needed
     locations/, ledgers/   the files against their witness and their own checksums, then every row
-    entry logs every entry that the index points to: it exists, it is that entry, it matches its digest
+    entry logs             every entry that the index points to: it exists, it is that entry, it matches its digest
     forgottenFences        its checksum
 
 Checks that startup makes too use the same code. A server makes the other checks only when it reads an entry.
@@ -66,7 +67,10 @@ class Remedies:
 
 @dataclass(slots=True)
 class Examined:
-    """Result of an examination. `entries`: number of entries in index and journal, by ledger, for ledgers with a key."""
+    """Result of an examination.
+
+    `entries`: number of entries in index and journal, by ledger, for ledgers with a key.
+    """
 
     findings: list[Finding] = field(default_factory=list)
     files: int = 0
@@ -86,7 +90,10 @@ class Examined:
 def examine(
     disk: Disk, look: Look, *, journal: str, ledgers: str, index: str, remedies: Remedies, progress: Progress
 ) -> Examined:
-    """Examine a bookie whose folders (without `current`) are locked by the caller. OSError if a folder cannot be read."""
+    """Examine a bookie whose folders (without `current`) are locked by the caller.
+
+    OSError if a folder cannot be read.
+    """
     found = Examined()
     folders = [f"{folder}/current" for folder in dict.fromkeys((journal, ledgers, index))]
     _Doctor(

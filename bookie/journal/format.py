@@ -297,7 +297,7 @@ class RunBuilder:
         self._end = 0
 
     def add(self, ledger_id: int, entry_id: int, start: int, stop: int) -> Run | None:
-        """Add the entry whose record is data[start:stop]; return the run before it if the entry does not continue it."""
+        """Add the entry with record data[start:stop]; return the run before it if the entry does not continue it."""
         done: Run | None = None
         if (
             ledger_id != self._ledger_id

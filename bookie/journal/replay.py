@@ -9,11 +9,11 @@ Our files have a trailer per group (format.py), so each group is either good or 
     a group that is not good, with a good one behind it        damage: a crash never leaves this, because a group is
                                                                written only when the one before it is on the disk
     a group that is not good, before the end that the next     damage, for the same reason
-    file's header tells
+    file's header names
     a group that is not good, nothing good behind it           an unsynced tail: it was never acknowledged; dropped,
                                                                and logged with file, offset and bytes
-    the same, and only groups behind it that say they were     an unsynced tail too, all of it: deferred sync, whose writer
-    written after an unsynced one                              got no answer that promised a sync
+    the same, and only groups behind it that say they were     an unsynced tail too, all of it: deferred sync, which
+    written after an unsynced one                              was never answered as synced
 
 Files of the original have no checksums, and the original's rules apply. A length of 0, or a record longer than the rest
 of the file, ends the file. Any other impossible length is damage.
@@ -67,7 +67,10 @@ def journal_ids(disk: Disk, directory: str) -> list[int]:
 
 
 def written_ids(disk: Disk, directory: str, after: int) -> list[int]:
-    """Return the ids of the journal files, oldest first, without those above `after` that hold only a header. Blocking."""
+    """Return the ids of the journal files, oldest first, without those above `after` that hold only a header.
+
+    Blocking.
+    """
 
     def is_written(file_id: int) -> bool:
         file = disk.open(f"{directory}/{file_name(file_id)}", writable=False)
@@ -230,7 +233,7 @@ class _FileReader:
     # --- files of ours
 
     def read_ours(self, promised: int) -> Iterator[list[Record]]:
-        """Read good groups until the end, which is not before `promised`: this file's length when the next was begun."""
+        """Read good groups to the end, not before `promised`: this file's length when the next was begun."""
         position = self._start - self._start % ALIGNMENT
         self._replay.end = LogMark(self._file_id, position)
         while (found := self._next_good_group(position)) is not None:

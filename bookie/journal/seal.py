@@ -17,9 +17,9 @@ in between a power cut may set it back, never forward. So it may be behind the r
 Use at startup (`plan_replay`, pure):
 
     the seal's mark        replay begins there, whatever lastMark says; the journal must reach the seal's end
-    no seal, or one that   a folder of BookKeeper's or of an older version, or one that such a program has served since (there
-    others left behind     are newer journal files): everything that is in the journal is replayed. That a record is there
-                           twice does no harm
+    no seal, or one that   a folder of BookKeeper's or of an older version, or one that such a program has served
+    others left behind     since (there are newer journal files): the whole journal is replayed. Duplicate records do no
+                           harm
 """
 
 from __future__ import annotations

@@ -5,16 +5,16 @@
 Invariants:
 - A callback gets None only after the fdatasync that covers its record, so an ack means that replay finds the record.
 - A group is written only when the one before it is synced. So a bad group with a good one behind it is damage
-(replay.py). Exceptions: groups of deferred adds alone and, with journalSyncData=false, groups without a force are not
-synced. The trailers of later groups say so, and the next synced group syncs them first. A new file begins only when the
-file before it is synced completely.
+  (replay.py). Exceptions: groups of deferred adds alone and, with journalSyncData=false, groups without a force are not
+  synced. The trailers of later groups say so, and the next synced group syncs them first. A new file begins only when
+  the file before it is synced completely.
 - A deferred add is reported when the kernel has it. `force` is reported after a sync that covers all that was reported
-earlier.
+  earlier.
 - A failed write (disk full) fails only its group: the file is cut back, and the next group takes its place.
 - An fdatasync that fails is final. The kernel may have thrown the pages away and the next fdatasync would succeed
   without them. So nothing is acknowledged any more, and only a restart can determine what is on disk.
 - The mark covers only records that are durable and that the storage had before they were appended: callers of `append`
-add the record to the write cache first.
+  add the record to the write cache first.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ITEM_OVERHEAD: Final = 400
 
 
 class Journal:
-    """Half of the writer on the event loop. `failed` is set for good when a sync has failed.
+    """Half of the writer on the event loop. `failed` is set permanently when a sync has failed.
 
     `on_pass`: called after the callbacks of a pass, so that answers can leave in one write."""
 

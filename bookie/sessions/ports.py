@@ -104,7 +104,10 @@ class Session(Protocol):
         """Answer with a whole frame, which carries `size` bytes of entries."""
 
     def by_worker(self, job: Callable[[], T], done: Callable[[T | None, Rc], None], flags: int) -> Rc:
-        """Run `job` in a worker. If it returns Rc.OK, `done` is called with its result, otherwise with None and a code."""
+        """Run `job` in a worker.
+
+        If it returns Rc.OK, `done` is called with its result, otherwise with None and a code.
+        """
 
     def flush_later(self) -> None:
         """Write the gathered answers at the end of this pass."""

@@ -5,7 +5,7 @@ lists of entries. Each connection that uses version 3 has one `Version3` besides
     long poll READ with a previous LAC: long_polls.py
     WRITE_LAC master key -> index -> record in the journal -> (group synced) -> answer
     READ_LAC  explicit LAC and last entry, if they exist. Without a last entry the code is IO even with an explicit LAC,
-    and NO_ENTRY without both. The original does the same, and its clients expect it
+              and NO_ENTRY without both. The original does the same, and its clients expect it
     FORCE     answered after a sync that covers everything answered before; also for an unknown ledger
     LIST      from both caches and the location index
 

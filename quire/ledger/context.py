@@ -26,7 +26,10 @@ class LedgerConfig:
     """Limits and choices of a ledger client. Each field names the originals' key."""
 
     protocol: WireProtocol = "v2"
-    """useV2WireProtocol: protocol used with bookies. With "v2" a second connection uses v3 for requests that v2 lacks."""
+    """useV2WireProtocol: protocol used with bookies.
+
+    With "v2" a second connection uses v3 for requests that v2 lacks.
+    """
     frame_max: int = v2.ORIGINAL_FRAME_MAX
     """nettyMaxFrameSizeBytes: largest request in bytes that is sent to bookies, at most `v2.FRAME_MAX`.
 
@@ -38,7 +41,10 @@ class LedgerConfig:
     add_quorum_timeout_s: float | None = None
     """addEntryQuorumTimeoutSec: seconds without confirmation of an entry that end its writer; None for no limit."""
     read_timeout_s: float = 30.0
-    """Seconds without an answer after which a read has failed at a bookie. Others are asked long before, see `reads`."""
+    """Seconds without an answer after which a read has failed at a bookie.
+
+    Others are asked long before, see `reads`.
+    """
     reads: ReadConfig = field(default_factory=ReadConfig)
     """Speculative reads, their order, batches, long polls."""
     retry_pause_s: float = 0.005
@@ -84,7 +90,14 @@ class LedgerConfig:
         assert self.pending_bytes_max is None or self.pending_bytes_max > 0, "must be positive"
 
     def frame_max_of(self, *, deferred_sync: bool) -> int:
-        """Return the largest version 2 frame of a writer; converted to version 3 it becomes longer."""
+        """Return the largest version 2 frame of a writer; converted to version 3 it becomes longer.
+
+        Args:
+            deferred_sync: The writer defers syncs, so its adds are converted to version 3.
+
+        Returns:
+            The size in bytes, without the frame's length field.
+        """
         return self.frame_max - (v3.ADD_EXTRA if deferred_sync or self.protocol == "v3" else 0)
 
 

@@ -84,7 +84,10 @@ class LedgerClosedError(LedgerError):
 
 
 class LedgerConflictError(LedgerError):
-    """Another client closed the ledger at another last entry. Final: the stored metadata is right, reopen the ledger."""
+    """Another client closed the ledger at another last entry.
+
+    Final: the stored metadata is right, reopen the ledger.
+    """
 
     code = -17
 
@@ -163,7 +166,10 @@ class DigestMismatchError(LedgerReadError):
 
 
 class LedgerRecoveryError(LedgerError):
-    """Recovery could not determine the end of the ledger. Passing: the ledger stays in recovery; open it again later."""
+    """Recovery could not determine the end of the ledger.
+
+    Passing: the ledger stays in recovery; open it again later.
+    """
 
     passing = True
 

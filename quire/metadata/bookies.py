@@ -171,7 +171,10 @@ async def unregister(store: MetadataStore, bookie_id: str, *, root: str = "/ledg
 
 
 async def available(store: MetadataStore, *, root: str = "/ledgers") -> list[str]:
-    """Return the ids of the bookies that accept new entries, sorted. NoNodeError if the cluster was never initialised."""
+    """Return the ids of the bookies that accept new entries, sorted.
+
+    NoNodeError if the cluster was never initialised.
+    """
     return [name for name in await store.children(paths.join(root, "available")) if name != READONLY]
 
 

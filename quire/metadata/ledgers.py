@@ -1,7 +1,7 @@
 """Metadata of all ledgers in the store.
 
 <root>/LAYOUT, INSTANCEID, available/, available/readonly/         created by `initialize_layout`
-<root>/00/0000/L0000 a ledger; path: `layouts`, value: `ledger_codec`
+<root>/00/0000/L0000                                               a ledger; path: `layouts`, value: `ledger_codec`
 """
 
 from __future__ import annotations
@@ -228,14 +228,20 @@ class LedgerManager:
             return
 
     async def note_unacked(self, ledger_id: int, before: int) -> None:
-        """Request that auto recovery check the copies of entries before `before`; unacked.WHOLE for all. MetadataError."""
+        """Request that auto recovery check the copies of entries before `before`; unacked.WHOLE for all.
+
+        MetadataError.
+        """
         await unacked.write(self._store, self.root, ledger_id, before)
 
     def watch(self, ledger_id: int) -> Watch:
         return self._store.watch(self.path(ledger_id))
 
     async def ledger_ids(self, first: int = 0) -> AsyncIterator[int]:
-        """Yield every id from `first` on, ascending. Ledgers created or deleted in the meantime may be included or not."""
+        """Yield every id from `first` on, ascending.
+
+        Ledgers created or deleted in the meantime may be included or not.
+        """
         for widths in self.layout.trees:
             async for ledger_id in self._walk(self.root, widths, 0, max(first, 0)):
                 yield ledger_id

@@ -94,8 +94,8 @@ class Changed:
 class Watch(Protocol):
     """Watch on a node (its value, creation and deletion) and on the list of its children.
 
-    Persistent (needs no re-arming), coalescing (never grows), and never early: an event is delivered after the change is
-    visible to `get`. An event only names the place of the change.
+    Persistent (needs no re-arming), coalescing (never grows), and never early: an event is delivered after the change
+    is visible to `get`. An event only names the place of the change.
     """
 
     async def next(self) -> Changed:

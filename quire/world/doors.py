@@ -75,7 +75,10 @@ class File(Protocol):
         """Return the length of the file in bytes, preallocated space included."""
 
     def forget(self, offset: int, size: int) -> None:
-        """Advise that the synced range will rarely be read, so the kernel need not cache it. Only a hint; never fails."""
+        """Advise that the synced range will rarely be read, so the kernel need not cache it.
+
+        Only a hint; never fails.
+        """
 
     def truncate(self, size: int) -> None:
         """Cut or extend with zeros to `size` bytes."""
@@ -109,7 +112,10 @@ class DiskLock(Protocol):
 
 
 class Disk(Protocol):
-    """Tree of files. Paths are absolute strings. A created or renamed name is durable after `sync_dir` of its folder."""
+    """Tree of files. Paths are absolute strings.
+
+    A created or renamed name is durable after `sync_dir` of its folder.
+    """
 
     def open(self, path: str, *, create: bool = False, writable: bool = True, direct: bool = False) -> File:
         """Open for random access. `create` creates a missing file; otherwise FileNotFoundError.

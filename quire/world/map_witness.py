@@ -9,12 +9,13 @@ changes its files in the background, so the witness must allow for every file th
 
 - Bytes measured before the sync are on disk after it, whatever is written meanwhile.
 - RocksDB flushes and merges in the background. It removes a log when the MANIFEST, which is synced first, no longer
-needs it. So a log that the witness names and the MANIFEST does not need may be missing; any other must exist unchanged.
-- The witness does not cover a MANIFEST that grew since, or was begun anew. It need not: if its end is cut off again,
-the logs and files that the lost edits had made superfluous are missing, which shows.
+  needs it. So a log that the witness names and the MANIFEST does not need may be missing; any other must exist
+  unchanged.
+- The witness does not cover a MANIFEST that grew since, or was replaced. It need not: if its end is cut off again,
+  the logs and files that the lost edits had made superfluous are missing, which shows.
 - Bytes behind the witness were not synced: RocksDB drops a torn tail there, and it is reported here.
 - One of the two files may be torn, damaged or missing: the other one is older, and still valid. If both are missing,
-the map looks like one of BookKeeper's, which has no witness: its logs are checked against their own checksums.
+  the map looks like one of BookKeeper's, which has no witness: its logs are checked against their own checksums.
 
     file   magic(8) version(4) logs(4) number(8) sequence(8)  manifest(8) length(8) crc32c(4)
            then for each log: number(8) length(8) crc32c(4)

@@ -77,7 +77,10 @@ class Outbox:
         """Error after which nothing can be sent, if any."""
 
     def write(self, parts: Sequence[Buffer], size: int = -1) -> None:
-        """Append `parts`; they leave with the next `flush`. `size`: their bytes, if known to the caller (-1: unknown)."""
+        """Append `parts`; they leave with the next `flush`.
+
+        `size`: their bytes, if known to the caller (-1: unknown).
+        """
         if self.broken is None:
             self._parts += parts
             if size < 0:

@@ -1,11 +1,12 @@
 """RocksDB as an ordered map. This module alone imports rocksdict, when the first map is opened, to keep startup fast.
 
 - RocksDB's synced write through rocksdict holds the interpreter lock during the fsync; its `flush_wal` releases it. So
-a synced batch is an unsynced write followed by `flush_wal`, which makes it and all earlier ones durable.
-- rocksdict's iterator of pairs costs 0.4 us a pair, but ends silently at a damaged block: its end is checked, see `scan`.
+  a synced batch is an unsynced write followed by `flush_wal`, which makes it and all earlier ones durable.
+- rocksdict's iterator of pairs costs 0.4 us a pair, but ends silently at a damaged block: its end is checked, see
+  `scan`.
 - RocksDB treats a damaged, cut or missing log as one that ends earlier. So its files are checked against a witness
-before it opens them, and each sync ends with a write of the witness: map_witness.py. A synced write takes 120 us
-without it and 180 us with it.
+  before it opens them, and each sync ends with a write of the witness: map_witness.py. A synced write takes 120 us
+  without it and 180 us with it.
 """
 
 from __future__ import annotations

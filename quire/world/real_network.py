@@ -29,7 +29,8 @@ _NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.EN
 CONNECTIONS_MIN = 16
 """Lower bound on the connections of one port, however few descriptors there are: `check_descriptors` is stricter."""
 _LOW_WATER_MIN = 16 * 1024
-"""Number of missing bytes from which on it pays to tell the kernel not to wake us for fewer: the rest of a large frame."""
+"""Number of missing bytes from which on it pays to tell the kernel not to wake us for fewer: the rest of a large frame.
+"""
 
 
 class RealStream:

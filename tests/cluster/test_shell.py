@@ -199,4 +199,4 @@ def test_a_cluster_that_is_not_reached_is_one_line_in_the_time_that_was_set(tmp_
     command = [sys.executable, "-m", "quire.cli.main", "shell", "-conf", str(conf), "listledgers"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=COMMAND_S)
     assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (255, "", 1)
-    assert ran.stderr.startswith("quire shell: no ZooKeeper answers")
+    assert ran.stderr.startswith("quire shell: ZooKeeper does not answer")

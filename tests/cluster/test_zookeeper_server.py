@@ -155,7 +155,7 @@ def test_tls_with_and_without_a_client_certificate(over_tls: tuple[ZooKeeperProc
             replace(tls, ca_file=None),
             replace(tls, certificate_file=None, key_file=None),
         ):
-            with pytest.raises(MetadataUnavailableError, match="no ZooKeeper answers"):
+            with pytest.raises(MetadataUnavailableError, match="ZooKeeper does not answer"):
                 await open_store(real_world(), replace(config, tls=wrong, secure=False, connect_timeout_s=1.0))
 
     run(story)

@@ -47,7 +47,7 @@ def import_graph(root: Path, rooms: tuple[str, ...]) -> Graph:
 
 
 def _named(node: ast.AST, package: str) -> list[str]:
-    """What an import statement names, in full; it may be something within a module."""
+    """Return the full names in an import statement; they may be names within a module."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if not isinstance(node, ast.ImportFrom):

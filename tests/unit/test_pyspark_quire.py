@@ -18,7 +18,7 @@ from quire.spark.errors import MissingDependencyError, OptionError
 
 
 def run(program: str) -> str:
-    """What `program` prints, in a Python of its own."""
+    """Return the output of `program` in a Python of its own."""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

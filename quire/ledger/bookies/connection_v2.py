@@ -177,7 +177,7 @@ class V2Connection(BookieConnection):
         answer.settle(response)
 
     def _batch_refused(self, response: v2.OtherResponse) -> None:
-        """Handle a refusal without a request id: the bookie does not know batch reads, so it refuses all pending ones."""
+        """Handle a refusal without a request id: the bookie has no batch reads and refuses all pending ones."""
         for answer in self._batches.values():
             answer.settle(response)
         self._batches.clear()

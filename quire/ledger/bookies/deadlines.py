@@ -18,7 +18,7 @@ class Watched(Protocol):
 
 
 class DeadlineWheel:
-    """Wheel that calls `tick` of watched objects every `tick_s` seconds, until they return that no request is pending."""
+    """Wheel that calls `tick` of watched objects every `tick_s` seconds, until they have no pending request."""
 
     def __init__(self, tick_s: float, faults: Faults | None = None) -> None:
         self._faults = faults or Faults()

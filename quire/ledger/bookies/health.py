@@ -1,8 +1,8 @@
 """BookieHealth: health of each bookie as seen from this client's requests. Pure except for the clock.
 
-    failures, overtakings     for a minute: other bookies are asked first               (ReadHealth)
-    pending requests          a bookie with far more than the least busy is asked last    (ReadHealth)
-    errors                    counted for the watcher, which quarantines bookies        (FaultCounts)
+    failures, overtakings     for a minute: other bookies are asked first              (ReadHealth)
+    pending requests          a bookie with far more than the least busy is asked last  (ReadHealth)
+    errors                    counted for the watcher, which quarantines bookies      (FaultCounts)
     unreachable               for some seconds: new ledgers avoid them if possible
     answer times              decide when a read is sent to a second bookie
 

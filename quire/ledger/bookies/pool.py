@@ -1,7 +1,7 @@
 """Connection pool of one ledger client, by bookie and protocol version.
 
     protocol "v2"   a link of version 2 for adds and reads; a second one of version 3 for requests that version 2 lacks:
-    explicit LACs, force, long poll, bookie info, deferred sync
+                    explicit LACs, force, long poll, bookie info, deferred sync
     protocol "v3"   all requests by version 3
 
 Source: BookKeeper's BookieClientImpl, whose v2 mode keeps a second pool of v3 connections too.

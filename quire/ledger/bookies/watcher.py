@@ -2,7 +2,7 @@
 
     <root>/available                 children: writable bookies         BookieServiceInfo -> host, port
     <root>/available/readonly        children: read-only bookies        (empty, of an old bookie: its id is host:port)
-    <root>/disableHealthCheck while it exists, no bookie is quarantined for errors
+    <root>/disableHealthCheck        while it exists, no bookie is quarantined for errors
     /bookies                         Pulsar's rack map
 
 Each node is watched and read again after a change. While the metadata service cannot be reached, or after the session
@@ -295,5 +295,5 @@ def watched_links(
     turn: Turn | None = None,
     faults: Faults | None = None,
 ) -> Callable[[str], BookieLink]:
-    """Return a `connect` function for LedgerClient whose links, with tasks in `nursery`, use the watcher's addresses."""
+    """Return a `connect` function for LedgerClient whose links use the watcher's addresses and `nursery`."""
     return tcp_links(network, nursery, resolve=watcher.resolve, turn=turn, faults=faults)

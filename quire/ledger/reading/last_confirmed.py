@@ -1,6 +1,6 @@
 """Queries of a ledger's last confirmed entry to its last ensemble, with retries.
 
-    read_last_confirmed by the last entry of each bookie (read -1), optionally fencing; recovery begins with it
+    read_last_confirmed     by the last entry of each bookie (read -1), optionally fencing; recovery begins with it
     ask_last_confirmed      by READ_LAC: the greater of the explicit LAC and that of the last entry, for readers
 
 Both need answers from so many bookies that no write set can hide a confirmed entry: see `FenceCoverage`.

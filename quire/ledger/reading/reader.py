@@ -1,8 +1,8 @@
 """LedgerReader: reads a ledger, closed or still being written.
 
     closed     up to its last entry
-    open up to the last add confirmed as far as known: from opening, from `read_last_confirmed`, from answers that carry
-    entries, and from waiting (`wait_for_next`, `tail`)
+    open       up to the last add confirmed as far as known: from opening, from `read_last_confirmed`, from answers that
+               carry entries, and from waiting (`wait_for_next`, `tail`)
 
 A failed read reads the metadata again: the writer, or a repair, may have replaced the failed bookies.
 

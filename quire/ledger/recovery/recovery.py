@@ -214,7 +214,10 @@ class Recovery:
         return lengths[0] if lengths else None
 
     async def _read_tail(self, first: int, window: int) -> list[memoryview]:
-        """Read existing entries from `first` on, up to `window`; fewer if the ledger ends there. LedgerRecoveryError."""
+        """Read existing entries from `first` on, up to `window`; fewer if the ledger ends there.
+
+        LedgerRecoveryError.
+        """
         bookies = self._started.fragments[-1].bookies
         entry_ids = range(first, first + window)
         asked: dict[tuple[int, int], Answer] = {}

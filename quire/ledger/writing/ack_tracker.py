@@ -85,7 +85,7 @@ class AckTracker:
         return self._advance()
 
     def failed(self, index: int) -> None:
-        """Record that bookie `index` failed: its acks no longer count, and nothing is confirmed until it is replaced."""
+        """Record that bookie `index` failed: its acks do not count, and nothing is confirmed until it is replaced."""
         self._failed |= 1 << index
 
     def replaced(self, index: int) -> None:

@@ -1,10 +1,9 @@
 """Handling of bookies that fail a writer. They are replaced, in rounds, until none is left, or excused if ensemble
 changes are delayed or disabled.
 
-    one round    failed bookies -> placement -> compare-and-set of the metadata -> appender continues with the new
-    ensemble
+    one round    failed bookies -> placement -> compare-and-set of the metadata -> appender continues with the new one
     delayed      a failed bookie is excused while every write set can form an ack quorum of the others; then all are
-    replaced
+                 replaced
     disabled     every failed bookie is excused
 
 A round that finds the ledger closed or in recovery ends the writer. A round that finds the bookies replaced by another

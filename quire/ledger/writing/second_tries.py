@@ -19,7 +19,7 @@ from quire.world.backoff import Backoff
 EXCUSED_PAUSE_S = 0.1
 EXCUSED_PAUSE_MAX_S = 2.0
 EXCUSED_CALM_S = 30.0
-"""Seconds without a failure after which the pauses begin anew."""
+"""Seconds without a failure after which the pauses start over."""
 
 
 class SecondTries:

@@ -1,4 +1,7 @@
-"""Cleanup of ephemeral sequential nodes whose names were lost with an answer. Runs on the event loop, without waiting."""
+"""Cleanup of ephemeral sequential nodes whose names were lost with an answer.
+
+Runs on the event loop, without waiting.
+"""
 
 from __future__ import annotations
 

@@ -5,14 +5,15 @@ Promises of the contract that ZooKeeper alone does not give:
 - Missing parents are created in the same transaction as the node: all or nothing.
 - Watches are persistent and coalesce: see `watches`.
 - Lost connections. Reads are repeated when there is a connection, within the call's time. The outcome of a create is
-looked up: an ephemeral node is recognised by its session and time, a missing node is created again. If another client
-may have created the same persistent node, and for put, delete and multi, MetadataUnavailableError leaves it to the
-caller. Requests not sent yet wait. An answer out of order, and anything that breaks kazoo, counts as a lost connection
-too, and the session continues on the next: see `connection`.
+  looked up: an ephemeral node is recognised by its session and time, a missing node is created again. If another client
+  may have created the same persistent node, and for put, delete and multi, MetadataUnavailableError leaves it to the
+  caller. Requests not sent yet wait. An answer out of order, and anything that breaks kazoo, counts as a lost
+  connection too, and the session continues on the next: see `connection`.
 - Lost answers of ephemeral sequential creates, which leave a node of unknown name. On the next connection every unknown
-node of this session in that folder is deleted, and the create is repeated. A node whose caller has gone is deleted too.
+  node of this session in that folder is deleted, and the create is repeated. A node whose caller has gone is deleted
+  too.
 - Stale reads: a server may lag behind another client's newest write. Versions make that harmless for writes. A caller
-that must read the newest state calls `sync` first.
+  that must read the newest state calls `sync` first.
 
 Sessions. With SessionExpiredPolicy.SHUTDOWN the end of the session is the end of the store, as the contract says. With
 RECONNECT the store continues with a new session: calls in flight raise MetadataUnavailableError, `session` changes, the

@@ -121,7 +121,7 @@ class ZooKeeperWatches:
             self._table.fire((path,))
 
     def node_armed(self, arming: Arming, changed: int) -> None:
-        """Handle a successful arming: the node, or its list of children, was last changed by the transaction `changed`."""
+        """Handle a successful arming: the node or its children were last changed by transaction `changed`."""
         if arming.since is not None and changed > arming.since:
             self._table.fire((arming.path,))
 

@@ -144,7 +144,7 @@ class ListOfEntriesRequest(NamedTuple):
 
 
 class Unsupported(NamedTuple):
-    """Request that cannot be served: answer `refusal(*unsupported)` and continue. -1 for an id that it does not have."""
+    """Request that cannot be served: answer `refusal(*unsupported)` and continue. -1 for an id it does not have."""
 
     operation: int
     txn_id: int

@@ -37,7 +37,8 @@ class MessageRun:
         self.ledger_ids: list[int] = []
         self.entry_ids: list[int] = []
         self.entries: list[bytes] = []
-        """Copies of the bytes behind each command: entries as stored, perhaps with broker entry metadata before them."""
+        """Copies of the bytes behind each command: entries as stored, perhaps with broker entry metadata before them.
+        """
         self.size = 0
         """Bytes of `entries`."""
 
@@ -144,7 +145,7 @@ class ClientSplitter:
         self._total_max = frame_max - 4
 
     def needed(self, chunk: memoryview, start: int, end: int) -> int:
-        """Return the bytes of the whole frame that begins at `start`, at least 4; FrameError if it is above the limit."""
+        """Return the size of the frame that begins at `start`, at least 4; FrameError if it is above the limit."""
         if end - start < 4:
             return 4
         return 4 + self._check_total(_TOTAL.unpack_from(chunk, start)[0])

@@ -67,7 +67,7 @@ def _has_text(command: BaseCommand, kind: int, raw: bytes) -> bool:
 
 
 def _has_too_many(message: Message) -> bool:
-    """Return whether a field in `message` is repeated more than REPEATED_MAX times, which would block the event loop."""
+    """Return whether a field in `message` has more than REPEATED_MAX values, which would block the event loop."""
     for field, value in message.ListFields():
         if field.is_repeated and len(value) > REPEATED_MAX:
             return True

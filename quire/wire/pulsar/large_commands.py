@@ -41,7 +41,10 @@ Part: TypeAlias = CommandAck | CommandRedeliverUnacknowledgedMessages
 
 
 class LargeCommand:
-    """A large command. Iterate over `pieces` to the end, with other work between its steps; then read `part` and `ids`."""
+    """A large command.
+
+    Iterate over `pieces` to the end, with other work between its steps; then read `part` and `ids`.
+    """
 
     __slots__ = ("_at", "_ids_tag", "_raw", "ids", "kind", "part", "refused")
 

@@ -37,7 +37,7 @@ class Cutter(Protocol[T]):
     """Splitter of bytes into items; see `Splitter` and `ClientSplitter`."""
 
     def needed(self, chunk: memoryview, start: int, end: int) -> int:
-        """Return the bytes of the whole frame that begins at `start`, at least 4; FrameError if it is above the limit."""
+        """Return the size of the frame that begins at `start`, at least 4; FrameError if it is above the limit."""
 
     def split(self, chunk: memoryview, start: int, end: int) -> tuple[list[T], int]:
         """Read all whole frames in chunk[start:end]; return the items, and the number of bytes they took."""
@@ -61,7 +61,8 @@ class ChunkBuffer(Generic[T]):
         self.missing = 1
         """Number of bytes without which no further frame is complete, as far as known."""
         self.more = False
-        """True if the splitter stopped before the end of the complete frames: call `received(0)` before receiving more."""
+        """True if the splitter stopped before the end of the complete frames: call `received(0)` before receiving more.
+        """
 
     @property
     def buffered(self) -> int:

@@ -257,7 +257,7 @@ class Splitter:
     def _split_alike(
         self, template: _Template, run: SendRun | None, items: list[Item], chunk: memoryview, position: int, end: int
     ) -> tuple[SendRun | None, int]:
-        """Take the frames from `position` on that continue `template`; return the run they are in, and where they end."""
+        """Take the frames from `position` on that continue `template`; return their run, and where they end."""
         unpack = template.struct.unpack_from
         last_start = end - template.struct.size
         head = template.head

@@ -18,7 +18,7 @@ from tests.unit.managed_ledger.hosts import ADD_TIMEOUT_S, host
 async def test_n1_cut_from_one_bookie_a_log_goes_on_and_cut_from_two_or_three_it_stalls_and_confirms_nothing(
     count: int, way: str
 ) -> None:
-    """Of four, one of which has no part in the ledger."""
+    """Cut off bookies of four, one of which is not part of the ledger."""
     cluster = FakeCluster(4)
     async with host(cluster) as a:
         log = await a.factory.open(NAME)

@@ -58,7 +58,7 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
         ZooKeeperConfig(servers=())
     with pytest.raises(InvalidConnectStringError, match="zkEnableSecurity"):
         ZooKeeperConfig(servers=ONE, secure=True)
-    with pytest.raises(InvalidConnectStringError, match="go together"):
+    with pytest.raises(InvalidConnectStringError, match="needs its key"):
         ZooKeeperConfig(servers=ONE, tls=Tls(certificate_file="a"))
 
 
