@@ -40,7 +40,7 @@ class BookieFolders(BookieIdentity):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieConfig(BookieFolders):
-    """Units are in the names of the fields."""
+    """Configuration of one bookie. Field names carry the units."""
 
     host: str = "127.0.0.1"
     """Host that clients connect to, and part of the bookie's name unless it has an id."""

@@ -62,8 +62,12 @@ class MessageId(_Fields):
                 ValueError: `data` is not a message id.
 
             Example:
-                >>> MessageId.from_bytes(MessageId(3, 7, batch_index=2).to_bytes())
-                MessageId(ledger_id=3, entry_id=7, partition=-1, batch_index=2)
+                Raises:
+                    ValueError: `data` is not a message id.
+
+                Example:
+                    >>> MessageId.from_bytes(MessageId(3, 7, batch_index=2).to_bytes())
+                    MessageId(ledger_id=3, entry_id=7, partition=-1, batch_index=2)
         """
         try:
             parsed = MessageIdData.FromString(data)
@@ -90,8 +94,12 @@ class MessageId(_Fields):
                 ValueError: `text` has neither form.
 
             Example:
-                >>> MessageId.parse("12:0")
-                MessageId(ledger_id=12, entry_id=0, partition=-1, batch_index=-1)
+                Raises:
+                    ValueError: `text` has neither form.
+
+                Example:
+                    >>> MessageId.parse("12:0")
+                    MessageId(ledger_id=12, entry_id=0, partition=-1, batch_index=-1)
         """
         parts = text.split(":")
         try:

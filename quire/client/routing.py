@@ -55,8 +55,22 @@ def partition_of(key: bytes | str, partitions: int, scheme: HashingScheme = "Jav
         Source: JavaStringHash.java, Murmur3Hash32.java and RoundRobinPartitionMessageRouterImpl.java of Pulsar's client.
 
         Example:
-            >>> partition_of("key-17", 4), partition_of(b"key-17", 4, "Murmur3_32Hash")
-            (0, 3)
+            Args:
+                key: key of the message.
+                partitions: number of partitions.
+                scheme: JavaStringHash, Murmur3_32Hash or BoostHash.
+
+            Returns:
+                The partition, from 0.
+
+            Raises:
+                ValueError: unknown scheme, or fewer than one partition.
+
+            Source: JavaStringHash.java, Murmur3Hash32.java and RoundRobinPartitionMessageRouterImpl.java of Pulsar's client.
+
+            Example:
+                >>> partition_of("key-17", 4), partition_of(b"key-17", 4, "Murmur3_32Hash")
+                (0, 3)
     """
     if partitions < 1:
         raise ValueError(f"a topic of {partitions} partitions")

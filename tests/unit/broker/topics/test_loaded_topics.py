@@ -203,7 +203,7 @@ async def test_what_no_other_try_would_mend_is_told_at_once(error: Exception, ro
 
 
 async def test_a_topic_that_is_closed_gives_every_receipt_before_it_sends_its_producers_away(room: Room) -> None:
-    """What has no receipt is sent again, and would be stored twice."""
+    """Messages without a receipt are sent again, and would be stored twice."""
     peer = await room.connect()
     await peer.producer()
     await peer.producer(producer_id=2)
