@@ -56,7 +56,7 @@ class BrokerOptions:
         doc="Unanswered sends at which a connection is not read any more; it is read on at half of it.",
     )
     pending_requests_max: int = 1000
-    """Requests of one connection that are being worked on, at which the broker stops reading it."""
+    """Requests of one connection under way, at which the broker stops reading it."""
     publish_buffer_bytes_max: int = conf_key(
         "maxMessagePublishBufferSizeInMB",
         64,
@@ -139,7 +139,7 @@ class BrokerOptions:
         doc="Unacknowledged messages at which a shared subscription dispatches no more; on at half of it. 0: no limit.",
     )
     permits_max: int = 1 << 20
-    """More permits than this are never kept for a consumer: what one FLOW may ask is not trusted."""
+    """Maximum permits kept for a consumer, however many one FLOW asks for."""
     consumers_per_subscription_max: int = conf_key(
         "maxConsumersPerSubscription", 0, minimum=0, doc="Consumers of one subscription. 0: no limit."
     )
@@ -175,7 +175,7 @@ class BrokerOptions:
         doc="The same for the whole subscription.",
     )
     resubscribe_grace_s: float = 60.0
-    """How long the subscription of a reader is kept after a SEEK disconnected it."""
+    """Time that the subscription of a reader is kept after a SEEK disconnected it."""
     acks_in_command_max: int = 100_000
     """Maximum message ids in one ACK or REDELIVER command."""
     send_linger_threshold: int = 32
@@ -186,7 +186,7 @@ class BrokerOptions:
     send_linger_chunk_max: int = 64 << 10
     """Chunk size in bytes above which there is no such wait, because the client is ahead already."""
     properties_bytes_max: int = 64 << 10
-    """Metadata (properties) a producer or consumer may bring along."""
+    """Maximum bytes of the metadata (properties) of a producer or consumer."""
 
     @property
     def output_bytes_bound(self) -> int:

@@ -51,7 +51,7 @@ class Context:
         self.service_url = service_url
         """The broker's address, as given to clients."""
         self.no_room = no_room
-        """Return why nothing can be published, as the disk is full; "" otherwise."""
+        """Return why nothing can be published while the disk is full; "" otherwise."""
         self.output = OutputBudget(options.output_bytes_bound)
         self.publishing = PublishBudget(options.publish_buffer_bytes_max)
         self.connects = 0

@@ -203,7 +203,7 @@ class CursorStore:
         return writer.last_pushed + 1 >= config.entries_max or age_s > config.age_max_s
 
     def _append(self, writer: Writer) -> None:
-        """Write one entry that tells everything acknowledged so far."""
+        """Write one entry with everything acknowledged so far."""
         state, chain = self._require_state(), self._chain
         assert chain is not None, "it begins with the ledger"
         self._in_flight += self._waiting
@@ -256,7 +256,7 @@ class CursorStore:
         """Abandon a failed cursor ledger: everything unconfirmed goes into a new one."""
         writer = self._leave()
         if writer is None:
-            return  # its failure was reported while something was appended, and is raised there, too
+            return  # an append raises the failure that was reported before it
         self._log.warning("cursor ledger failed", ledger=writer.ledger_id, reason=str(error))
         if self._busy:
             self._waiting = self._in_flight + self._waiting

@@ -10,7 +10,7 @@ from cursors.ack_state import AckState
 from cursors.position_info import encode_delta, encode_whole, estimate
 
 SMALL_BYTES = 1024
-"""Below this a state is always written whole."""
+"""Size below which a state is always written whole."""
 CHAIN_BYTES_MIN = 64 * 1024
 CHAIN_ENTRIES_MAX = 1000
 _NO_ENTRY = -1

@@ -7,7 +7,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 
 def unknown_fields(message: Message) -> bytes:
-    """Those of the message itself, serialised, to be merged into what is written in its place; b"" for none."""
+    """Return the unknown fields of the message itself, serialised, to be merged into its replacement; b"" for none."""
     if not len(UnknownFieldSet(message)):  # the usual case, asked for each log and ledger when a broker starts
         return b""
     rest = type(message)()

@@ -38,7 +38,7 @@ class LedgerMarks:
         self.entries_max = self.size_max = self.entries_near = self.size_near = NO_LIMIT
 
     def begin(self, ledger_id: int, now: float) -> None:
-        """This empty ledger is the current one."""
+        """Start with a new, empty ledger."""
         self._ledger_id = ledger_id
         self._opened_at = now
         self._check_at = 0.0

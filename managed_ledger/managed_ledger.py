@@ -74,7 +74,7 @@ class Services:
     budget: CacheBudget
     cursors: CursorServices
     recoveries: Gate
-    """Cursors that are recovered at a time, whatever their logs."""
+    """Limits cursors recovered concurrently, over all logs."""
     on_gone: _Closed
     """Called when the log is fenced or closed, so that a new open reads it again."""
     no_room: Callable[[], str] = str

@@ -61,14 +61,14 @@ class Predecessor:
         last = reader.last_entry_id
         if last < writer.last_confirmed:
             topic_log(log, stored.name).error(
-                "a ledger was closed below what its bookies had confirmed",
+                "ledger closed below its last confirmed entry",
                 ledger=writer.ledger_id,
                 closed_at=last,
                 confirmed=writer.last_confirmed,
             )
             raise ManagedLedgerFencedError(f"ledger {writer.ledger_id} was closed at {last}, below what was confirmed")
         topic_log(log, stored.name).warning(
-            "a ledger was closed by others, and the log is ours",
+            "ledger closed by another process, log still owned",
             ledger=writer.ledger_id,
             last_entry_id=last,
             confirmed=writer.last_confirmed,

@@ -99,7 +99,7 @@ class Resource(BaseRoute):
             return reason(400, "the client disconnected before its request was read")
         except Exception as error:
             log.error("admin request failed", request=call.line, reason=repr(error), exc_info=True)
-            return reason(500, f"the broker made a mistake ({type(error).__name__}); its log says more")
+            return reason(500, f"internal error ({type(error).__name__}); see the broker log")
         finally:
             self._service.under_way -= 1
         if request.method not in _ONLY_READING:

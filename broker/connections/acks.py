@@ -52,9 +52,9 @@ def acknowledge(connection: Connection, command: pb.BaseCommand) -> Iterator[Non
 
 
 def _unreadable(connection: Connection, consumer: Consumer[Subscription], ack: pb.CommandAck) -> None:
-    """A client gave up a message that it could not read; the operator has to know."""
+    """Log that a client gave up a message it could not read."""
     connection.log.warning(
-        "a client acknowledges a message that it cannot read",
+        "client acknowledged a message it could not read",
         topic=consumer.subscription.topic.name.full,
         subscription=consumer.subscription.name,
         reason=pb.CommandAck.ValidationError.Name(ack.validation_error),

@@ -411,7 +411,7 @@ class Subscription(ABC):
                     self._backoff = Backoff(READ_BACKOFF_MIN_S, READ_BACKOFF_MAX_S, self.topic.context.world.rng)
                 pause_s = self._backoff.next()
                 self.log.warning(
-                    "read failed; tried again",
+                    "read failed, retrying",
                     position=str(position),
                     retry_in_s=round(pause_s, 3),
                     reason=str(error),

@@ -42,7 +42,7 @@ class OwnershipOptions:
     probe_good_s: float = 0.25
     """Time for which that answer is valid."""
     probe_again_s: float = 0.25
-    """Between attempts at one that does not."""
+    """Time between attempts at a broker that does not answer."""
     load_balancing: bool = conf_key(
         "loadBalancerEnabled",
         True,

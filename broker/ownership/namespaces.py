@@ -253,7 +253,7 @@ class Namespaces(Tenants):
             try:
                 await self._look(found)
             except BrokerError as error:
-                # What was there holds until somebody mends it.
+                # The last valid value is used until the node is corrected.
                 log.warning("policies not read", namespace=str(found.name), reason=str(error))
 
         recheck_s = self._options.recheck_s

@@ -110,7 +110,8 @@ class Ownership:
 
         held = list(self.leases.held())
         for lease in held:
-            # The others wait, and are not told: a broker that has deregistered is one whose bundles will be free.
+            # Unloading is not announced: the other brokers expect the bundles of a deregistered broker to become
+            # free.
             lease.state = LeaseState.UNLOADING
         await for_each(held, give_up, at_once=UNLOADS_AT_ONCE_MAX, name="give up bundles")
 

@@ -48,7 +48,7 @@ log = get_logger(__name__)
 
 NAMESPACES_MAX = 10_000
 NAMESPACE_TTL_S = 5.0
-"""Seconds for which a namespace that was deleted may still be taken to exist."""
+"""Seconds for which a deleted namespace may still count as existing."""
 TOPICS_IN_STEP = 100
 """Topics that a walk over all of them looks at, or closes, before other tasks run."""
 _DONE = object()
@@ -93,7 +93,7 @@ class Topics:
         self.loads_failed = 0
         self._stopping = False
         self._namespaces: Recent[str, bool] = Recent(NAMESPACES_MAX, NAMESPACE_TTL_S)
-        """Those that were there a moment ago."""
+        """Namespaces seen a moment ago."""
         self.partitioned = PartitionedTopics(metadata, partitions_max=max(context.options.partitions_per_topic_max, 0))
         self.takeover = Takeover(self.partitioned, factory, accept=context.options.accept_unsupported_policies)
         self._loader = TopicLoader(
@@ -122,7 +122,7 @@ class Topics:
         return None if topic is None or topic.closing else topic
 
     def namespace_is_known(self, name: TopicName) -> bool:
-        """Whether the namespace is known to exist, without asking."""
+        """Return whether the namespace is known to exist, from memory."""
         return self._namespaces.get(name.namespace_path) is not None
 
     async def check_namespace(self, name: TopicName | NamespaceName) -> None:
@@ -232,7 +232,7 @@ class Topics:
                 assert loading.topic is not None, "a load ends with a topic or an error"
                 return loading.topic
             if isinstance(loading.error, TopicNotFoundError) and create and not loading.create:
-                continue  # whoever asked first would not have it made
+                continue  # the first caller did not allow creation
             raise again(loading.error) from loading.error
 
     async def _load(self, name: TopicName, loading: _Loading) -> None:
@@ -418,7 +418,7 @@ class Topics:
                     pass
 
     async def close_all(self) -> None:
-        """Graceful stop: clients are told, cursors and ledgers closed; what fails is left to the next start's recovery."""
+        """Stop gracefully: notify clients, close cursors and ledgers. The next start recovers what fails."""
         self._stopping = self._loader.stopping = True
         for topic in self.loaded():
             self.close_soon(topic)

@@ -26,8 +26,9 @@ from quire.world.backoff import Backoff
 log = get_logger(__name__)
 
 HOLD_S = 15.0
-"""Seconds for which loading is tried again while bookies or metadata are away, before those who wait hear of it: a client that is
-refused comes again ever more slowly, long after they are back. Less than clients wait for an answer (30 s)."""
+"""Seconds for which loading is retried while bookies or metadata are away, before the callers get the error.
+
+A refused client retries ever more slowly, long after they are back. Less than clients wait for an answer (30 s)."""
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 0.5
 
@@ -93,16 +94,16 @@ class TopicLoader:
         if name.partition >= 0:
             return await self._open(name, create=await self._check_partition(name) and loading.create)
         async with self._partitioned.changing(name):
-            # Not made while somebody else makes a partitioned one of it.
+            # Not while another task creates a partitioned topic of that name.
             if await self._partitioned.get(name):
                 raise NotAllowedError(f"topic {name.full} is partitioned: use its partitions")
             return await self._open(name, create=loading.create)
 
     async def _open(self, name: TopicName, *, create: bool) -> Topic:
         if create:
-            # Whoever was connected to a deleted topic comes at once, and would make it anew in a namespace that is gone.
+            # Clients of a deleted topic return at once, and would recreate it in a deleted namespace.
             await self._look_for_namespace(name)
-        # Before: opening fences whoever writes now. After: opening takes its time, and the bundle may be gone.
+        # Before: opening fences the current writer. After: opening takes time, and the bundle may be lost.
         await self._ownership.check(name)
         # Before it is opened: what is open is trimmed.
         policies = await self._policies.load(name)
@@ -114,17 +115,18 @@ class TopicLoader:
             ledger.abandon()
             raise
         if not ledger.is_usable:
-            # Taken over or closed since: nobody would tell us any more.
+            # Taken over or closed since: no later event would report it.
             raise ManagedLedgerFencedError(f"{name.full} was lost while it was being loaded")
         topic = Topic(self._context, name, ledger, self._close_soon)
         topic.restore_subscriptions()
         return topic
 
     async def _check_partition(self, name: TopicName) -> bool:
-        """Whether a partition that has no log may be made. One of no partitioned topic may be used if it is there: nothing
-        that was stored becomes unreachable. NotAllowedError, BeingDeletedError, MetadataUnavailableError.
+        """Check whether a partition that has no log may be created.
 
-        Source: the original's BrokerService.validateTopicConsistency, which refuses those that are there, too."""
+        An existing partition of no partitioned topic may be used, so that its data stays reachable. Raises
+        NotAllowedError, BeingDeletedError, MetadataUnavailableError.
+        Source: the original's BrokerService.validateTopicConsistency, which refuses existing ones too."""
         count = await self._partitioned.get(name.partitioned)
         if count == 0:
             if not await has_node(self._metadata, log_path(name.managed_ledger_path)):
@@ -133,5 +135,5 @@ class TopicLoader:
                 )
             return False
         if name.partition >= count:
-            raise NotAllowedError(f"{name.full} is none of the {count} partitions of {name.partitioned.full}")
+            raise NotAllowedError(f"{name.full} is not one of the {count} partitions of {name.partitioned.full}")
         return True

@@ -142,8 +142,9 @@ class TopicPolicies:
     # For logs
 
     async def load(self, name: TopicName) -> Held:
-        """Read what is not known yet. What comes back answers from memory what holds for the topic at the moment it is
-        asked, and never raises. MetadataUnavailableError."""
+        """Read unknown policies; return a function that gives the topic's effective policies at each call.
+
+        The function answers from memory and never raises. Raises MetadataUnavailableError."""
         namespace = self._namespaces.get(name.namespace_path)
         if namespace is None or not namespace.is_known or self._tasks.nursery is None:
             namespace = await self._known(name.namespace_name)
@@ -156,7 +157,7 @@ class TopicPolicies:
         return Held(self, namespace, topic)
 
     async def config_of(self, log_name: str) -> Callable[[], LogConfig]:
-        """As `load`, of the topic whose managed ledger has that name."""
+        """Load the policies of the topic whose managed ledger has that name; see `load`."""
         return await self.load(TopicName.from_managed_ledger_path(log_name))
 
     # For the admin API

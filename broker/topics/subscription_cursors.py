@@ -21,9 +21,9 @@ async def open_subscribed(ledger: ManagedLedger, topic: str, subscribe: pb.Comma
     ServiceNotReadyError."""
     start = start_position(subscribe)
     if subscribe.start_message_rollback_duration_sec > 0:
-        # It wins over a start id: Java sends both, the id being the first of all.
+        # It has precedence over a start id: Java sends both, with the id of the very first message.
         start = await _published_since(ledger, topic, wall_ms - 1000 * subscribe.start_message_rollback_duration_sec)
-    # Cursors are told what comes before the first entry to deliver.
+    # Cursors take the position before the first entry to deliver.
     before = start if start is None or start in (EARLIEST, LATEST) else ledger.previous_position(start)
     if before is None:
         before = EARLIEST if subscribe.initialPosition == pb.CommandSubscribe.Earliest else LATEST
@@ -57,7 +57,7 @@ async def _published_since(ledger: ManagedLedger, topic: str, since: int) -> Pos
 
 
 def position_before(ledger: ManagedLedger, position: Position) -> Position | Literal["latest", "earliest"]:
-    """What a cursor is told so that the entry at `position` is its next."""
+    """Return the position to give a cursor so that the entry at `position` is its next."""
     if position > ledger.last_confirmed:
         return "latest"
     if position <= ledger.first_position():
@@ -66,10 +66,10 @@ def position_before(ledger: ManagedLedger, position: Position) -> Position | Lit
 
 
 def start_position(subscribe: pb.CommandSubscribe) -> Position | None:
-    """The position that a SUBSCRIBE with start_message_id names as next, or None if it names none.
+    """Return the position that a SUBSCRIBE with start_message_id names as next, or None if it names none.
 
-    Real ids come back as they are: the start entry itself is delivered, and the client drops what it did not ask for.
-    """
+    Real ids are returned unchanged: the start entry itself is delivered, and the client drops what it did not ask
+    for."""
     if not subscribe.HasField("start_message_id"):
         return None
     start = subscribe.start_message_id

@@ -54,13 +54,15 @@ class Takeover:
         self._accept = accept
         self._accepted: set[str] = set()
         self._fields: Recent[str, tuple[Json | None, list[str]]] = Recent(KNOWN_MAX, KNOWN_TTL_S)
-        """By namespace: its policies when they were looked at last, and what is not obeyed of them."""
+        """By namespace: its policies at the last look, and the ones that are not obeyed."""
         self._looks: dict[str, _Look] = {}
         self._change_events: Recent[str, bool] = Recent(KNOWN_MAX, KNOWN_TTL_S)
 
     async def check(self, name: TopicName, policies: Held) -> None:
-        """UnsupportedPoliciesError; MetadataUnavailableError, ManagedLedgerUnavailableError, ManagedLedgerDamagedError if it
-        cannot be decided."""
+        """Raise UnsupportedPoliciesError if the topic has policies this broker does not obey.
+
+        Raises MetadataUnavailableError, ManagedLedgerUnavailableError, ManagedLedgerDamagedError if that cannot be
+        decided."""
         key = name.namespace_path
         reasons = []
         if fields := self._unsupported(key, policies.of_namespace):

@@ -57,7 +57,7 @@ class InUseError(CliError):
 
 
 def run_doctor(data_dir: Path | None, conf: Path | None, *, as_json: bool) -> int:
-    """The command. Returns the exit code."""
+    """Run the command; return the exit code."""
     from quire.servers.bookie.config import BOOKIE
     from quire.servers.bookie.process import located, zookeeper_config
     from quire.service import log

@@ -95,7 +95,7 @@ def zookeeper(
     conf: Annotated[
         Path | None, typer.Option(help="A zoo.cfg, which replaces the other options, and may configure an ensemble.")
     ] = None,
-    log_level: Annotated[str, typer.Option(help="ZooKeeper's own: debug, info, warn or error.")] = "warn",
+    log_level: Annotated[str, typer.Option(help="ZooKeeper's log level: debug, info, warn or error.")] = "warn",
     jars: Annotated[
         Path | None, typer.Option(help="A folder of ZooKeeper's jars.  [default: those in pyspark, if it is installed]")
     ] = None,

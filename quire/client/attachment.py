@@ -91,7 +91,7 @@ class Attachment(ABC):
     # Life
 
     async def live(self) -> None:
-        """Attach, and attach again, until closed or refused for good."""
+        """Attach, and attach again after losses, until closed or refused permanently."""
         backoff = client_backoff(self._options, self._home.rng)
         try:
             with self._scope:

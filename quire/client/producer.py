@@ -193,7 +193,8 @@ class Producer(Attachment):
                 enough.set()
 
     def refused(self, error: ServerRefusedError, sequence_id: int) -> None:
-        """A SEND was not stored: final for the producer, or reason to come again and send from there on."""
+        """Handle a SEND that was not stored: a permanent failure of the producer, or a reason to reconnect and send
+        again."""
         if error.passing:
             self._begin_again(error)
         else:

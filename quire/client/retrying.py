@@ -59,8 +59,7 @@ async def retrying(
 ) -> T:
     """Try until success. Permanent errors are raised at once, ServiceUnavailableError after `operation_timeout_s`.
 
-    `known_cause`: why an attempt that still goes on has not succeeded, if somebody knows.
-    """
+    `known_cause`: returns why a pending attempt has not succeeded, if known."""
     backoff = client_backoff(options, rng)
     cause: ClientError | None = None
     with trio.move_on_after(options.operation_timeout_s):

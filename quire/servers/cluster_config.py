@@ -94,17 +94,17 @@ class ClusterConfig:
 
     @property
     def journals(self) -> tuple[str, ...]:
-        """Folders of the journals, `current` included; their order matters."""
+        """Return the folders of the journals, including `current`; their order matters."""
         return _current(self.bookie.journal_directory or SHELL.keys()["journalDirectories"].default)
 
     @property
     def ledgers(self) -> tuple[str, ...]:
-        """Folders of the entry logs, `current` included."""
+        """Return the folders of the entry logs, including `current`."""
         return _current(self._ledger_directory)
 
     @property
     def indexes(self) -> tuple[str, ...]:
-        """Folders of the indexes, `current` included; one for each of `ledgers`."""
+        """Return the folders of the indexes, including `current`; one for each of `ledgers`."""
         return _current(self.bookie.index_directory or self._ledger_directory)
 
     @property

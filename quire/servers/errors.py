@@ -21,4 +21,4 @@ class DataDirectoryError(CliError):
 
 
 class PortError(CliError):
-    """A port cannot be listened on: it is taken, or is not this user's to take."""
+    """A port cannot be listened on: it is in use, or this user has no permission."""

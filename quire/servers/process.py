@@ -30,11 +30,13 @@ log = get_logger(__name__)
 Store = TypeVar("Store", bound=MetadataStore)
 
 SWITCH_INTERVAL_S = 0.0002
-"""How soon a waiting thread may take the interpreter from a busy event loop. With CPython's default of 5 ms the journal
-thread waits about 10 ms for each sync while the loop is busy; with this, about 1.3 ms."""
+"""Switch interval of the interpreter.
+
+With CPython's default of 5 ms the journal thread waits about 10 ms for each sync while the loop is busy; with this,
+about 1.3 ms."""
 TASK_TREE_SIGNAL = signal.SIGUSR1
 IGNORED_SIGNALS = (signal.SIGUSR2,)
-"""Without a receiver they would end the process at once."""
+"""Signals that would end the process at once without a handler."""
 GC_THRESHOLDS = (50_000, 20, 50)
 """Collector threshold: cycles are rare on the hot path, and each collection interrupts it, so one young collection per
 so many new containers."""
@@ -82,7 +84,7 @@ def run_server(
                 raise
             causes = "; ".join([repr(cause) for cause in leaves(error)])
             log.error(ENDS, where="a task", reason=causes, exc_info=error)
-            internal = InternalError(f"internal error: {causes}; its traceback is in the log")
+            internal = InternalError(f"internal error: {causes}; see the traceback in the log")
             print(f"quire {command}: {internal}", file=sys.stderr)
             return exit_code(internal) or 1
         for cause in leaves(error):

@@ -36,7 +36,7 @@ class JobFailures:
 
 
 async def keep_trying(job: str, run: Callable[[], Awaitable[None]], failures: JobFailures, rng: Rng) -> None:
-    """Run a job until it returns. After an exception it begins anew, with a pause before."""
+    """Run a job until it returns. After an exception it starts again, after a pause."""
     backoff = job_backoff(rng)
     while True:
         begun = trio.current_time()

@@ -102,7 +102,7 @@ async def serve_connections(
         try:
             await handle(stream)
         except* OSError as errors:
-            # A group: what broke the connection may leave a nursery of the handler's.
+            # A group, because the handler's nursery may contain the error that broke the connection.
             log.debug("connection broken", server=name, connection=stream.peer, reason=reason_of(errors))
         except* Exception:
             counts.failed += 1

@@ -111,7 +111,7 @@ class Admin:
     def _ask(
         self, method: str, topic: str, resource: str, *, json: object = None, fine: tuple[int, ...] = ()
     ) -> httpx2.Response:
-        """One request about a topic; `fine`: statuses beside 2xx that are answers too."""
+        """Send a request about a topic. `fine`: statuses beside 2xx that are valid answers."""
         import httpx2
 
         url = f"{self._url}/admin/v2/{topic_path(topic)}/{resource}"
@@ -121,7 +121,7 @@ class Admin:
             try:
                 response = self._http().request(method, url, json=json)
             except httpx2.InvalidURL as error:
-                raise AdminRefusedError(f"admin.url {self._url!r} is no URL: {error}") from None
+                raise AdminRefusedError(f"admin.url {self._url!r} is not a URL: {error}") from None
             except httpx2.HTTPError as error:
                 cause = f"{type(error).__name__}: {error}"
             else:
@@ -171,7 +171,7 @@ def _component(text: str) -> str:
 
 
 def _reason(response: httpx2.Response) -> str:
-    """A broker's words: Pulsar answers {"reason": ...}."""
+    """Return the reason in a broker's answer. Pulsar answers {"reason": ...}."""
     try:
         found = response.json()
     except ValueError:

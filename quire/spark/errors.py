@@ -59,6 +59,6 @@ class MissingDependencyError(SparkSourceError, ImportError):
 
 
 class StatsError(SparkSourceError):
-    """What the broker said about a log does not fit together: it was taken while a ledger rolled. Passing: ask again."""
+    """The broker's data about a log are inconsistent, because they were read while a ledger rolled. Passing: retry."""
 
     passing = True

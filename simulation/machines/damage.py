@@ -61,7 +61,7 @@ async def bookie_contents(
                 found.fenced[ledger_id] = storage.is_fenced(ledger_id)
                 if ledger_id in storage.ledgers():
                     for entry_id in list(storage.reader.entry_ids(ledger_id)):
-                        with suppress(StorageDamagedError):  # harm of another kind was there before
+                        with suppress(StorageDamagedError):  # earlier damage of another kind
                             found.entries[ledger_id, entry_id] = bytes(storage.reader.read_entry(ledger_id, entry_id))
             return found
         for ledger_id in wanted.fenced:

@@ -80,7 +80,7 @@ class ClusterServer:
         try:
             port = owner_port(self.web, TOPIC)
         except httpx2.HTTPError as error:
-            raise DemoError(f"nobody says who serves the topic: {error!r}") from error
+            raise DemoError(f"the owner of the topic is unknown: {error!r}") from error
         for node in self.cluster.nodes(Kind.BROKER):
             if node.port == port:
                 return node

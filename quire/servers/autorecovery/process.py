@@ -54,7 +54,7 @@ async def serve_autorecovery(
 
 
 def beside_bookie(conf: Path | None, bookie_id: str) -> Callable[[World, trio.Event], Awaitable[None]]:
-    """`run(world, stop)`: auto recovery in a bookie's process, in a session of its own. ConfigError."""
+    """Return `run(world, stop)`: auto recovery in a bookie's process, in a session of its own. Raises ConfigError."""
     config = AUTORECOVERY.load(conf)
     settings, root = config.metadata.zookeeper_of_server, config.metadata.connect_string.ledgers_root
 

@@ -85,7 +85,7 @@ class Ready:
 
 
 def zookeeper_config(config: BookieServerConfig) -> tuple[ZooKeeperConfig, str]:
-    """How to reach the metadata store, and the ledgers' root in it. ConfigError."""
+    """Return the address of the metadata store, and the ledgers' root in it. Raises ConfigError."""
     config.metadata.check_scheme()
     try:
         made = replace(config.metadata.zookeeper_of_server, connect_timeout_s=_CONNECT_TIMEOUT_S)
@@ -95,11 +95,11 @@ def zookeeper_config(config: BookieServerConfig) -> tuple[ZooKeeperConfig, str]:
 
 
 def located(config: BookieServerConfig, ledgers_root: str) -> BookieServerConfig:
-    """The configuration with everything in it that this machine says: host, port, folders. ConfigError."""
+    """Complete the configuration with the values of this machine: host, port, folders. Raises ConfigError."""
     wanted = config.bookie
     host = config.address.advertised_address or own_host(config.process)
     folders = (wanted.journal_directory, wanted.ledger_directory, wanted.index_directory)
-    # A cookie names folders as they are configured, and those of a relative path by that.
+    # A cookie contains folders as configured, and relative paths unresolved.
     root = "" if all(os.path.isabs(folder) for folder in folders if folder) else os.getcwd()
     journal, ledgers, index = (os.path.abspath(folder) if folder else "" for folder in folders)
     bookie = replace(
@@ -121,7 +121,7 @@ def located(config: BookieServerConfig, ledgers_root: str) -> BookieServerConfig
 
 
 def own_host(config: BookieProcessKeys) -> str:
-    """What this machine is called, or its address. ConfigError if others cannot reach it by that."""
+    """Return the name of this machine, or its address. Raises ConfigError if others cannot reach it."""
     address = interface_address(config.listening_interface) if config.listening_interface else None
     name = socket.getfqdn()
     if address is None:
@@ -150,7 +150,7 @@ def interface_address(name: str) -> str:
 
 
 def check_user(config: BookieProcessKeys) -> None:
-    """ConfigError if this user may not start a bookie."""
+    """Raise ConfigError if this user may not start a bookie."""
     user = getpass.getuser()
     if config.permitted_users and user not in config.permitted_users:
         raise ConfigError(f"permittedStartupUsers={','.join(config.permitted_users)}: {user} is not one of them")
@@ -189,7 +189,7 @@ async def serve(
         bookie = await stack.enter_async_context(open_bookie(world, config.bookie, metadata))
         bookie.total_bytes = total_bytes
         nursery = await stack.enter_async_context(ending_at_faults(world.faults))
-        lost = "a sync failed and nobody knows what is on the disk; the next start will tell"
+        lost = "a sync failed, so the content of the disk is unknown; restart the server to recover from it"
         nursery.start_soon(end_when, bookie.failed, StorageFailedError(lost), name="bookie failed")
         expired = SessionExpiredError("the ZooKeeper session has expired: restart the bookie")
         nursery.start_soon(end_when, metadata.expired, expired, name="metadata expired")
@@ -280,7 +280,7 @@ def run_bookie(conf: Path | None, log_level: str) -> int:
 def _auto_recovery(
     conf: Path | None, config: BookieServerConfig
 ) -> Callable[[World, trio.Event], Awaitable[None]] | None:
-    """What runs beside the bookie, if it is to: `run(world, stop)`. ConfigError."""
+    """Return `run(world, stop)`, which runs beside the bookie, if configured. Raises ConfigError."""
     if not config.process.auto_recovery:
         return None
     # Imported here, because other bookies do not need it.

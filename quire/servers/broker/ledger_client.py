@@ -92,7 +92,7 @@ class LedgerClientKeys:
 
     @property
     def client(self) -> LedgerConfig:
-        """How bookies are written to and read."""
+        """Return the configuration of the ledger client."""
         default = ReadConfig()
         return LedgerConfig(
             protocol="v2" if self.v2_protocol else "v3",
@@ -116,7 +116,7 @@ class LedgerClientKeys:
 
     @property
     def watcher(self) -> WatcherConfig:
-        """When a bookie gets no new ledgers for a time."""
+        """Return the rules by which a bookie gets no new ledgers for a time."""
         return WatcherConfig(
             health_check=self.health_check,
             health_check_interval_s=self.health_interval_s,

@@ -51,7 +51,7 @@ class BrokerMetadataKeys(ZooKeeperKeys):
     )
 
     def stores(self) -> tuple[ZooKeeperConfig, str]:
-        """How to reach the metadata store, and the bookies' root in it. ConfigError."""
+        """Return the address of the metadata store, and the bookies' root in it. Raises ConfigError."""
         try:
             where = pulsar_store(
                 self.url,
@@ -75,8 +75,9 @@ class BrokerMetadataKeys(ZooKeeperKeys):
 
 
 def ledgers_root(uri: str, store: ZooKeeperConfig) -> str:
-    """The bookies' root below the store's chroot. ConfigError if it is not there: a topic's list of ledgers and a new
-    ledger are stored in one write, so they must be in one store."""
+    """Return the bookies' root below the store's chroot. Raises ConfigError if it is elsewhere.
+
+    A topic's list of ledgers and a new ledger are stored in one write, so they must be in one store."""
     if not uri:
         return "/ledgers"
     where = parse_connect_string(uri.removeprefix(PULSAR_PREFIX))

@@ -66,10 +66,15 @@ async def run_broker_on(
     http: bool = True,
     ledgers_root: str = "/ledgers",
 ) -> None:
-    """One broker of the cluster whose metadata is `metadata`, until `stop` is set. `ready` is called once it is registered and
-    serves. `turn`: that of the ledger client's links. BrokerStartError, PortError, MetadataError; the last, in a
-    group, also when the session with the metadata service has ended for good. Without `http` it is known by `webServicePort`
-    all the same."""
+    """Run one broker of the cluster with this `metadata`, until `stop` is set.
+
+    Raises BrokerStartError, PortError, MetadataError; the last, in a group, also after an expired session.
+
+    Args:
+        ready: called once it is registered and serves.
+        turn: the turn of the ledger client's links.
+        http: whether the web port is served. Its id contains `webServicePort` in any case.
+    """
     cluster, listen = config.broker.cluster_name, config.listen
     if await metadata.get(f"/admin/clusters/{cluster}") is None:
         raise BrokerStartError(
@@ -80,7 +85,7 @@ async def run_broker_on(
     grace_s = listen.shutdown_timeout_s
     async with AsyncExitStack() as stack:
         nursery = await stack.enter_async_context(ending_at_faults(world.faults))
-        expired = SessionExpiredError("ZooKeeper has given this broker up: start it again")
+        expired = SessionExpiredError("the ZooKeeper session has expired: restart the broker")
         nursery.start_soon(end_when, metadata.expired, expired, name="metadata expired")
         with naming("brokerServicePort", listen.bind_address, listen.broker_port):
             listener = await world.network.listen(listen.bind_address, listen.broker_port)
@@ -156,9 +161,9 @@ async def run_broker_on(
 
 
 def located(config: BrokerConfig) -> BrokerConfig:
-    """The configuration with everything in it that this machine says: its name, a free port. ConfigError."""
+    """Complete the configuration with the values of this machine: its name, a free port. Raises ConfigError."""
     if not config.broker.cluster_name:
-        raise ConfigError("clusterName: must be set, to the name that `quire initialize-cluster-metadata` was given")
+        raise ConfigError("clusterName: must be set, to the name given to `quire initialize-cluster-metadata`")
     listen = config.listen
     advertised = listen.advertised_address
     if not advertised and listen.bind_address in ("0.0.0.0", "::", ""):

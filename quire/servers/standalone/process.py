@@ -61,15 +61,16 @@ async def run_standalone(
     stop: trio.Event,
     http: bool = True,
 ) -> None:
-    """Serve from `data_dir` (absolute) until `stop` is set. `ready` is called once the binary port (and the web port,
-    if `http`) is served. Raises DataDirectoryError, PortError, BookieError, MetadataError; the last two, in a group,
-    also when a sync of the disk fails."""
+    """Serve from `data_dir` (absolute) until `stop` is set.
+
+    `ready` is called once the binary port (and the web port, if `http`) is served. Raises DataDirectoryError,
+    PortError, BookieError, MetadataError; the last two, in a group, also when a sync of the disk fails."""
     listen = config.listen
     directory = await world.offload.run(partial(claim, world.disk, data_dir), name="claim")
     async with AsyncExitStack() as stack:
         stack.callback(directory.lock.release)
         await stack.enter_async_context(cut_after_faults(world.faults))
-        # Once there is a bookie there was metadata: without it, all its ledgers would count as deleted.
+        # Where there is a bookie there was metadata: without it, all its ledgers would count as deleted.
         has_served = await world.offload.run(partial(world.disk.exists, directory.ledgers), name="has served")
         wanted = bookie_config(config, directory)
         disks = DiskWatch(world, wanted)
@@ -84,7 +85,7 @@ async def run_standalone(
         await initialize(metadata, config.broker.cluster_name, world.rng)
         bookie = await stack.enter_async_context(open_bookie(world, wanted, metadata, disks))
         nursery = await stack.enter_async_context(ending_at_faults(world.faults))
-        lost = "a sync failed and nobody knows what is on the disk; the next start will tell"
+        lost = "a sync failed, so the content of the disk is unknown; restart the server to recover from it"
         nursery.start_soon(end_when, bookie.failed, StorageFailedError(f"bookie: {lost}"), name="bookie failed")
         nursery.start_soon(end_when, metadata.expired, SessionExpiredError(f"metadata: {lost}"), name="metadata failed")
         turn = Turn()
@@ -165,8 +166,9 @@ async def run_standalone(
 
 
 def bookie_config(config: StandaloneConfig, directory: DataDirectory) -> BookieConfig:
-    """The bookie's part of the configuration. Its folders are those of the data directory, which the cookie names
-    relative to it, so that it can be moved."""
+    """Return the bookie's part of the configuration.
+
+    Its folders are those of the data directory. The cookie has them relative to it, so that it can be moved."""
     return replace(
         config.bookie,
         journal_directory=directory.journal,

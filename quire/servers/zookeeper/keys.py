@@ -78,7 +78,7 @@ class ZooKeeperKeys:
 
     @property
     def tls_settings(self) -> Tls | None:
-        """None: in the clear."""
+        """Return the TLS settings; None: no encryption."""
         if not self.tls:
             return None
         return Tls(

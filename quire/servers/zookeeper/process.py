@@ -92,7 +92,9 @@ def client_address(conf: Path) -> tuple[str, int]:
 
 
 def start_server(conf: Path, *, log_level: str = "warn", jars: Path | None = None) -> subprocess.Popen[bytes]:
-    """Start the server as a child that ends with us, and wait until it serves. Call it from the main thread."""
+    """Start the server as a child process that ends with this one, and wait until it serves. Call it from the main
+    thread.
+    """
     host, port = client_address(conf)
     if _answers(host, port):
         raise ZooKeeperServerError(f"something listens on {host}:{port} already")

@@ -75,5 +75,5 @@ def test_a_topic_that_nobody_serves_ends_the_demo(tmp_path: Path, did, monkeypat
         raise httpx2.ConnectError("refused")
 
     monkeypatch.setattr(httpx2, "get", refuse)
-    with pytest.raises(DemoError, match="nobody says who serves the topic"):
+    with pytest.raises(DemoError, match="the owner of the topic is unknown"):
         ClusterServer(tmp_path).start()

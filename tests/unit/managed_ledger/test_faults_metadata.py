@@ -87,7 +87,7 @@ async def test_m15_a_log_with_a_damaged_list_fails_by_name_and_the_others_serve_
         assert await read_all(await factory.open(f"{NAME}-ill")) == numbered(0, 12)
 
 
-@pytest.mark.expect_error("no next ledger")
+@pytest.mark.expect_error("next ledger not created")
 async def test_m11_an_owner_whose_list_was_set_back_in_time_writes_nothing_more_and_the_next_refuses_used_ids(
     cluster: Cluster,
 ) -> None:

@@ -170,7 +170,7 @@ async def test_a_terminated_log_can_be_read_and_takes_nothing(cluster: Cluster) 
         assert isinstance(sink.errors[0], ManagedLedgerTerminatedError)
 
 
-@pytest.mark.expect_error("no next ledger")
+@pytest.mark.expect_error("next ledger not created")
 async def test_ledger_ids_far_below_the_last_one_are_refused_and_a_few_are_passed_over(cluster: Cluster) -> None:
     cluster.ledgers._next_id = 500
     async with cluster.broker() as factory:

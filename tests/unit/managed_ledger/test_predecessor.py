@@ -117,7 +117,7 @@ async def test_a_recovery_that_is_not_possible_now_is_tried_again_by_the_next_ap
         assert await read_all(log) == numbered(0, 2)
 
 
-@pytest.mark.expect_error("closed below what its bookies had confirmed")
+@pytest.mark.expect_error("closed below its last confirmed entry")
 async def test_a_ledger_that_was_closed_below_what_was_confirmed_is_damage_and_fences_the_log(cluster: Cluster) -> None:
     async with cluster.broker() as factory:
         log = await factory.open(NAME)
@@ -162,7 +162,8 @@ def all_confirmed(sinks: list[tuple[Sink, int]]) -> bool:
 async def test_whenever_ledgers_are_closed_by_others_every_entry_is_confirmed_once_and_read_once_in_order(
     cluster: Cluster,
 ) -> None:
-    """AllAckedEntriesAreReadable, NoOutOfOrderEntries, and nothing leaks: rolls, ledgers ahead, failures and such closes."""
+    """AllAckedEntriesAreReadable, NoOutOfOrderEntries, and nothing leaks: rolls, ledgers ahead, failures and such
+    closes."""
     rng = random.Random(4)
     confirmed: list[bytes] = []
     number = 0

@@ -113,7 +113,7 @@ def test_which_bookie_is_the_local_one() -> None:
 
         given = {"journalDirectories": "/j", "ledgerDirectories": "/l"}
         config = SHELL.build(given)
-        with pytest.raises(ShellError, match="which bookie is meant"):
+        with pytest.raises(ShellError, match="the bookie is not identified"):
             local(config)
         cookie = Cookie(bookie_id="c:1", journal_directories=("/j",), ledger_directories=("/l",))
         world.disk.make_dirs("/l/current")
