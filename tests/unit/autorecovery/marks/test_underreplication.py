@@ -379,3 +379,13 @@ async def test_marks_are_made_in_one_call_and_their_folders_once(cluster: Cluste
         await ledgers.unmark(ledger_id)
     await ledgers.mark(5, ["b1"])
     assert await listed(ledgers) == [5]
+
+
+async def test_a_recovery_delay_of_nothing_is_kept_and_asks_for_an_audit(cluster: Cluster) -> None:
+    _, ledgers = cluster.process()
+    await ledgers.set_recovery_delay(0)
+    first = await ledgers.begin_recovery_delay(5)
+    await ledgers.set_recovery_delay(0)
+    again = await ledgers.begin_recovery_delay(5)
+    assert (first.value, again.value) == (0, 0)
+    assert again.version > first.version
