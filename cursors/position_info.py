@@ -11,8 +11,7 @@ properties. It is one of
 
 The state of an entry is that of its base united with every delta from there to it: acknowledgements only grow, and a
 change that takes some back (a seek) is written as a base. So a Pulsar that reads such a ledger finds the right
-mark-delete
-position, and may deliver again what was acknowledged above it.
+mark-delete position, and may deliver again what was acknowledged above it.
 """
 
 from __future__ import annotations

@@ -62,11 +62,10 @@ def run_server(
     *,
     remedy: str = "",
 ) -> int:
-    """Run `serve(stop)` until it ends; SIGTERM, SIGINT and SIGHUP set `stop`, a second one cuts; SIGHUP of a process that was
-    started to ignore it (nohup) and SIGUSR2 change nothing, SIGUSR1 writes the task tree into the log. Returns the exit code.
+    """Run `serve(stop)` until it ends, and return the exit code.
 
-    SIGTERM, SIGINT and SIGHUP set `stop`, a second one cancels. SIGUSR1, SIGUSR2 and, in a process started to ignore it
-    (nohup), SIGHUP change nothing. A failure with an exit code is printed on standard error, each cause in a line, with
+    SIGTERM, SIGINT and SIGHUP set `stop`, a second one cancels. SIGUSR1 writes the task tree into the log. SIGUSR2 and, in
+    a process started to ignore it (nohup), SIGHUP change nothing. A failure with an exit code is printed on standard error, each cause in a line, with
     `remedy` if it is damage. Any other is an internal error: its traceback goes into the log, and the exit code is that
     of an InternalError."""
     raise_descriptor_limit()

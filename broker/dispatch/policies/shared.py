@@ -4,9 +4,6 @@ Why this is hard: fairness, priorities and chunked messages conflict. The chunks
 order, since only a single consumer can join them. Chunks of other messages lie between, and that consumer may have no
 permits. The consumer is remembered from the first delivered chunk to the last.
 
-The chunks of one message go to one consumer, in order: it alone can put them together. Which one that is is remembered
-from the first chunk given to the last.
-
 Source: reading of Pulsar's dispatcher for multiple consumers.
 """
 
