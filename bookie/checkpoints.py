@@ -71,7 +71,7 @@ class Checkpoints:
         self.seal: JournalSeal | None = None
         """The sealed copy of the mark. From the start on."""
         self.last_mark = NO_MARK
-        """What the file lastMark says."""
+        """The position in the file lastMark."""
 
     def request(self) -> None:
         """Begin a checkpoint soon."""

@@ -26,7 +26,7 @@ class Life(Enum):
 
 
 class End(Enum):
-    """What ends it."""
+    """An event that ends a producer or a consumer."""
 
     CLIENT = auto()
     """Its client closes it."""
@@ -41,7 +41,7 @@ class End(Enum):
 
 
 class Do(Flag):
-    """What is to be done, in this order."""
+    """Steps to be taken, in this order."""
 
     NOTHING = 0
     FORGET = auto()

@@ -14,7 +14,7 @@ class CursorConfig:
     ensemble_size: int = 2
     write_quorum: int = 2
     ack_quorum: int = 2
-    """Of new cursor ledgers: those of the managed ledgers."""
+    """Quorums of new cursor ledgers: those of the managed ledgers."""
     entries_max: int = conf_key(
         "managedLedgerCursorMaxEntriesPerLedger",
         50_000,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TOOLS = ("pytest", "hypothesis", "pulsar-client", "hatchling", "editables", "matplotlib")
-"""Of the development group: what tests import. Linters and type checkers are left out."""
+"""Packages of the development group that tests import. Linters and type checkers are left out."""
 
 
 def requirements(pyproject: str, lock: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from quire.service.config import conf_key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogKeys:
-    """What a server logs."""
+    """Keys of logging."""
 
     levels: tuple[str, ...] = conf_key(
         "quireLogLevels",

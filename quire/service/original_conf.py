@@ -96,7 +96,7 @@ class Sorted:
     """The assignments of a file by what becomes of them."""
 
     kept: list[Assignment] = field(default_factory=list)
-    """What `parse` is to see, older names replaced."""
+    """Assignments for `parse`, older names replaced."""
     without_effect: list[str] = field(default_factory=list)
     not_obeyed: list[str] = field(default_factory=list)
     """Keys at rest."""

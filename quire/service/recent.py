@@ -30,7 +30,7 @@ class Recent(Generic[K, V]):
         return len(self._young.keys() | self._old.keys())
 
     def get(self, key: K) -> V | None:
-        """What was put last, unless it is forgotten."""
+        """Return the value that was put last, unless it is forgotten."""
         self._age(trio.current_time())
         found = self._young.get(key)
         return self._old.get(key) if found is None else found

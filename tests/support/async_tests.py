@@ -170,7 +170,7 @@ def _run(item: pytest.Function, whole: Callable[[], Awaitable[None]]) -> None:
 
 
 def single(error: BaseException) -> BaseException:
-    """What groups of one hold; the groups that hold more keep their shape otherwise."""
+    """Return the error inside groups of one; groups that hold more keep their shape."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error

@@ -17,7 +17,7 @@ from quire.service.unsupported import BOOKIE_RULES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieProcessKeys:
-    """Of the process around a bookie."""
+    """Keys of the process around a bookie."""
 
     read_only_enabled: bool = conf_key(
         "readOnlyModeEnabled", True, doc="false: the bookie cannot be made read-only over HTTP."

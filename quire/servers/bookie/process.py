@@ -53,7 +53,7 @@ log = get_logger(__name__)
 
 _SIOCGIFADDR = 0x8915
 _CONNECT_TIMEOUT_S = 30.0
-"""Of one attempt; `open_when_there` makes further ones."""
+"""Deadline of one attempt; `open_when_there` makes further ones."""
 
 
 class BookieStartError(CliError):

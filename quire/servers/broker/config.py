@@ -21,7 +21,7 @@ from quire.service.unsupported import BROKER_RULES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionKeys:
-    """What may be deleted with what is in it."""
+    """Keys that let tenants and namespaces be deleted with their contents."""
 
     force_namespace: bool = conf_key(
         "forceDeleteNamespaceAllowed",
@@ -35,7 +35,7 @@ class DeletionKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """What the rooms of a broker of a cluster obey."""
+    """Configuration of the rooms of a broker of a cluster."""
 
     listen: ListenConfig
     broker: BrokerOptions

@@ -23,7 +23,7 @@ from quire.service.unsupported import STANDALONE_RULES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandaloneConfig:
-    """What the rooms of a standalone server obey."""
+    """Configuration of the rooms of a standalone server."""
 
     listen: ListenConfig
     broker: BrokerOptions

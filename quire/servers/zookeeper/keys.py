@@ -32,7 +32,7 @@ def pulsar_store(url: str, configuration_url: str, *, key: str, configuration_ke
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperKeys:
-    """Of every server that connects to ZooKeeper. ValueError if they contradict each other."""
+    """Keys of every server that connects to ZooKeeper. ValueError if they contradict each other."""
 
     expired_policy: str = conf_key(
         "zookeeperSessionExpiredPolicy",
