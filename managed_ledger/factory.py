@@ -126,8 +126,8 @@ class ManagedLedgerFactory:
                     left -= 1
 
     async def open(self, name: str, *, create: bool = True, config: LogConfigSource | None = None) -> ManagedLedger:
-        """The log `tenant/namespace/persistent/<escaped topic>`; who asks at the same time gets the same. At most OPENS_MAX are
-        opened at a time. `config`: what `config_of` would answer, if the caller knows.
+        """The log `tenant/namespace/persistent/<escaped topic>`; who asks at the same time gets the same. At most
+        OPENS_MAX are opened at a time. `config`: what `config_of` would answer, if the caller knows.
 
         At most OPENS_MAX are opened at a time. Raises NoSuchManagedLedgerError without `create`, and other
         ManagedLedgerError; CursorError; errors of `config_of`."""

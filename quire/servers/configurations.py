@@ -112,8 +112,9 @@ def _fate(process: Process[Any], name: str) -> str:
 
 _HEAD: Final = """# Configuration keys
 
-Made by `scripts/configuration` from the keys that the rooms declare; `quire config explain KEY` says the same of one key, and what becomes of a key
-that is not here. Where servers differ a key has a row for each. [What is not obeyed](unsupported.md) is listed at the end of each file in [conf/](../conf).
+Made by `scripts/configuration` from the keys that the rooms declare; `quire config explain KEY` says the same of one
+key, and what becomes of a key that is not here. Where servers differ a key has a row for each.
+[What is not obeyed](unsupported.md) is listed at the end of each file in [conf/](../conf).
 
 | key | read by | type | default | bounds | unit | |
 |---|---|---|---|---|---|---|

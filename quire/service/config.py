@@ -54,7 +54,8 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """The unit that a key counts in. The field holds `times / per` of it: with MS_IN_S a file says 1500 and the field is 1.5."""
+    """The unit that a key counts in. The field holds `times / per` of it: with MS_IN_S a file says 1500 and the field
+    is 1.5."""
 
     name: str
     times: int = 1

@@ -11,8 +11,8 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """A map that forgets: an entry stays for at least half of `ttl_s` and at most for `ttl_s` (trio's time) after it was put, but
-    for less if more than `size_max` come meanwhile. None is no value.
+    """A map that forgets: an entry stays for at least half of `ttl_s` and at most for `ttl_s` (trio's time) after it
+    was put, but for less if more than `size_max` come meanwhile. None is no value.
 
     Two dicts, of which the older goes as a whole: an entry costs what it costs in a dict, in time and in memory."""
 

@@ -1,4 +1,5 @@
-"""The wheel, installed into an empty environment outside the checkout: the command runs, and a message goes through it."""
+"""The wheel, installed into an empty environment outside the checkout: the command runs, and a message goes through
+it."""
 
 from __future__ import annotations
 

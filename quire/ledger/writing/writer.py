@@ -51,13 +51,13 @@ from quire.world.errors import again
 class OpenLedger:
     """The writing end of one ledger.
 
-    `on_confirmed(first, last)` is called in entry order, with ranges inclusive, when ack-quorum bookies have the entries
-    on disk; `on_failed(error)` at most once, when nothing more will be confirmed. Neither is called from within
+    `on_confirmed(first, last)` is called in entry order, with ranges inclusive, when ack-quorum bookies have the
+    entries on disk; `on_failed(error)` at most once, when nothing more will be confirmed. Neither is called from within
     `append`; neither may raise. Set both before the first append.
 
-    With deferred syncs bookies acknowledge before the entries are on their disks: `on_confirmed` then says only that they
-    were taken, `last_add_confirmed` moves with `force` alone, and the ledger is closed there. No bookie of such a ledger
-    can be replaced; one that is lost with entries not forced ends the writer.
+    With deferred syncs bookies acknowledge before the entries are on their disks: `on_confirmed` then says only that
+    they were taken, `last_add_confirmed` moves with `force` alone, and the ledger is closed there. No bookie of such a
+    ledger can be replaced; one that is lost with entries not forced ends the writer.
     """
 
     __slots__ = (
@@ -241,7 +241,8 @@ class OpenLedger:
         if error is not None:
             raise again(error) from error
         raise TooManyPendingError(
-            f"ledger {self.ledger_id}: {self.pending_bytes} bytes are not confirmed yet, {self._pending_max} are allowed"
+            f"ledger {self.ledger_id}: {self.pending_bytes} bytes are not confirmed yet, {self._pending_max} are "
+            "allowed"
         )
 
     async def read(self, first: int, last: int, *, size_max: int) -> list[memoryview]:

@@ -74,8 +74,8 @@ BROKER: Final = Process(
             default="", doc="Name of the cluster, as it was given to `quire initialize-cluster-metadata`. Must be set."
         ),
         "advertisedAddress": Change(
-            doc="Host by which clients and the other brokers reach this one; with webServicePort it is the broker's name. "
-            "Empty: bindAddress, or this host's name if that is every address."
+            doc="Host by which clients and the other brokers reach this one; with webServicePort it is the broker's "
+            "name. Empty: bindAddress, or this host's name if that is every address."
         ),
         "brokerShutdownTimeoutMs": Change(
             default=60_000,
